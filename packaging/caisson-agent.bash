@@ -24,11 +24,12 @@ _caisson_agent() {
 	service) words="-o -q --reason -v" ;;
 	windows) words="-o -q -v" ;;
 	reboot) words="-o -q -v" ;;
-	restore) words="--all -o --protection -q -v" ;;
+	install) words="--disk -o -q -v --wipe --yes" ;;
+	restore) words="--all --ca --epoch-key --fleet --from --key --node -o --plain-http --protection -q --threshold -v" ;;
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status why report sync confirm rollback pin freeze forward pause resume clear operation service windows reboot restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status why report sync confirm rollback pin freeze forward pause resume clear operation service windows reboot install restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -42,7 +41,7 @@ func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last boo
 		return false, nil
 	}
 	c.RecordStep("gate-failed", events.With("generation", failed.Generation), events.With("overlay", failed.Overlay), events.With("back", good.Generation.Generation), events.With("by-way-of", way), events.With("why", why))
-	c.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", c.nameBeside(good.Generation, failed), way), Console: blackbox.Console(session.Kmsg)})
+	c.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", c.destination.NameBeside(good.Generation, failed), way), Console: blackbox.Console(session.Kmsg)})
 	c.SetSync(spec.SyncBehind, destination.RejectedText(failed, why))
 	if step.Act == decide.BackLive {
 		t.status, err = c.backLive(ctx, good, failed, why)
@@ -53,30 +52,9 @@ func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last boo
 		return true, err
 	}
 	class, reason, err := c.destination.Reboot(ctx)
-	c.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", c.nameBeside(failed, good.Generation), why, c.nameBeside(good.Generation, failed), class, reason)
+	c.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", c.destination.NameBeside(failed, good.Generation), why, c.destination.NameBeside(good.Generation, failed), class, reason)
 	t.wait = again
 	return true, err
-}
-
-// nameBeside names one of two generations: by its layer, too, where they differ in that. The
-// two may be the same one, on the layer that it came with and on the one before.
-func (c *Cycle) nameBeside(g, other state.Generation) string {
-	name := fmt.Sprintf("generation %d", g.Generation)
-	if g.Layer != other.Layer {
-		name += " on layer " + c.versionOf(g.Layer)
-	}
-	return name
-}
-
-// versionOf is the version of a layer that is here, else its digest.
-func (c *Cycle) versionOf(layer string) string {
-	if store, err := c.Store(); err == nil {
-		here := stage.Stager{Store: store, Talk: destination.StackTime, Say: c.Say}
-		if l, err := here.Describe(context.Background(), layer); err == nil && l.Version != "" {
-			return l.Version
-		}
-	}
-	return layer
 }
 
 // backLive puts in effect again what ran before.
@@ -89,7 +67,7 @@ func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Ge
 		return nil, err
 	}
 	c.services.Bring(ctx, &good.Overlay)
-	result, err := c.putBack(context.WithoutCancel(ctx), good, failed)
+	result, err := c.effect.PutBack(context.WithoutCancel(ctx), good, failed)
 	if err != nil {
 		return nil, err
 	}

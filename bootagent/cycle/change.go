@@ -68,9 +68,7 @@ func (c *Cycle) change(ctx context.Context, t *turn) error {
 		return err
 	}
 	if t.result.Health == spec.HealthQuarantined { // that may have ended with the change
-		seen := c.effect.LookAt(ctx, next, func(ctx context.Context) items.Result {
-			return items.Look(ctx, c.effect.Items(next), c.effect.Guard(next))
-		})
+		seen := c.effect.Look(ctx, next)
 		t.result.Items, t.result.Drift, t.result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	if before != nil {
@@ -146,9 +144,7 @@ func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs
-		seen := c.effect.LookAt(ctx, before, func(ctx context.Context) items.Result {
-			return items.Look(ctx, c.effect.Items(before), c.effect.Guard(before))
-		})
+		seen := c.effect.Look(ctx, before)
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	status, err := c.look.Report(before, result)

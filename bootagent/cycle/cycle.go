@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/destination"
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/look"
 	"github.com/caisson-os/caisson/bootagent/metrics"
@@ -45,13 +46,14 @@ type Cycle struct {
 	destination *destination.Destination
 	soak        *soak.Soak
 	operate     *operate.Operations
+	holds       *hold.Holds
 	look        *look.Look
 	protect     *protect.Protection
 }
 
 // New returns the cycle of an open node.
-func New(e *effect.Effect, root *stacked.Root, services *services.Services, d *destination.Destination, s *soak.Soak, o *operate.Operations, l *look.Look, p *protect.Protection) *Cycle {
-	return &Cycle{e.Session, root, services, e, d, s, o, l, p}
+func New(e *effect.Effect, root *stacked.Root, services *services.Services, d *destination.Destination, s *soak.Soak, o *operate.Operations, h *hold.Holds, l *look.Look, p *protect.Protection) *Cycle {
+	return &Cycle{e.Session, root, services, e, d, s, o, h, l, p}
 }
 
 // turn is what one decision is about, and what came of the last act. Which of it is set
@@ -112,7 +114,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 	case decide.PutBack:
 		return false, c.undoFor(ctx, t, step)
 	case decide.Follow:
-		return false, c.endHold()
+		return false, c.holds.Expire()
 	case decide.Arrive:
 		s, err := c.Folder.Load()
 		if err != nil {
@@ -373,9 +375,7 @@ func (c *Cycle) prepare(ctx context.Context, found *track.Found) error {
 // watchOnly looks at a node on which nothing is to be changed now.
 func (c *Cycle) watchOnly(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
 	c.Say("nothing is changed now: %s", why)
-	result := c.effect.LookAt(ctx, found, func(ctx context.Context) items.Result {
-		return items.Look(ctx, c.effect.Items(found), c.effect.Guard(found))
-	})
+	result := c.effect.Look(ctx, found)
 	if err := c.effect.Counted(c.effect.Corrections().Save()); err != nil {
 		return nil, err
 	}

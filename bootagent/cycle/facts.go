@@ -12,22 +12,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/run"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"golang.org/x/sys/unix"
 )
-
-// softBack reports whether a soft-reboot leads to what ran before, once what failed is
-// rejected: its images are here.
-func (c *Cycle) softBack(ctx context.Context, s *state.State, failed state.Generation, why string) bool {
-	s = s.Clone()
-	s.Reject(failed, why, time.Now())
-	next, class, _, err := c.destination.Destination(ctx, s, nil)
-	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
-}
 
 // facts reads what the next decision depends on. It changes nothing.
 func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
@@ -51,13 +41,13 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 	case t.before != nil:
 		f.Runs = &t.before.Generation
 	}
-	if f.Run, err = c.phase(s, f.Runs); err != nil {
+	if f.Run, err = c.operate.Phase(s, f.Runs); err != nil {
 		return nil, err
 	}
 	switch t.event {
 	case decide.Begin:
 		f.HoldOver = c.Tracker != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
-		f.Return = c.Tracker != nil && c.canReturn(s, f)
+		f.Return = c.Tracker != nil && c.destination.CanReturn(s)
 	case decide.Look:
 		f.Elsewhere = f.Best != nil && !c.root.RunsHere(f.Best.Layer)
 		f.Paused, err = c.effect.PausedBy(t.before)
@@ -89,40 +79,6 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 		f.Gates, f.Paused, err = c.gates(ctx, s, t)
 	}
 	return f, err
-}
-
-// phase is what this node is at.
-func (c *Cycle) phase(s *state.State, runs *state.Generation) (run.Record, error) {
-	root := run.Root{Attached: c.Boot.Mode == spec.ModeAttached, Begun: c.Begun(), Boot: c.Scopes.Kernel, By: c.Boot.Generation, Runs: runs}
-	if runs != nil {
-		judged, err := gate.Load(c.Path(paths.RunGates))
-		if err != nil {
-			return run.Record{}, err
-		}
-		root.Judged = judged.Of(c.Scopes.Root, runs.Overlay)
-		if c.Tracker != nil && !root.Attached {
-			root.Takes = c.destination.Takes(s)
-		}
-	}
-	return run.Read(s, &c.Boot.Live, root), nil
-}
-
-// canReturn reports whether an operator's decision to go back, which this root was not told
-// of, can be followed on it.
-func (c *Cycle) canReturn(s *state.State, f *decide.Facts) bool {
-	if s.Hold == nil || s.Current == nil || f.Attached || !c.root.RunsHere(s.Current.Layer) || !decide.Older(*s.Current, c.Boot.Generation) {
-		return false
-	}
-	now, err := c.Tracker.Recall(&c.Boot.Generation)
-	if err != nil {
-		return false // running says so
-	}
-	next, err := c.Tracker.Recall(s.Current)
-	if err != nil {
-		return false // it cannot be gone back to
-	}
-	live, _ := c.destination.Extent(now, next)
-	return live // else the next boot goes back
 }
 
 // offer is what the registry was found to have.
@@ -199,6 +155,6 @@ func (c *Cycle) gates(ctx context.Context, s *state.State, t *turn) (g decide.Ga
 	}
 	g.Good, g.SameLayer = true, c.root.RunsHere(best.Layer)
 	g.Live, _ = c.destination.Extent(t.next, t.before)
-	g.Soft = c.softBack(ctx, s, failed, v.Why)
+	g.Soft = c.destination.SoftBack(ctx, s, failed, v.Why)
 	return g, "", nil
 }

@@ -6,69 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Hold is what an operator says now, for a time that is without end when 0.
-func (c *Cycle) Hold(kind, reason string, lasts time.Duration) spec.Hold {
-	h := spec.Hold{Kind: kind, Reason: reason, Author: c.Options.By, Since: time.Now().Unix()}
-	if lasts > 0 {
-		h.Until = h.Since + int64(lasts/time.Second)
-	}
-	return h
-}
-
-// RecordHold writes down what an operator says.
-func (c *Cycle) RecordHold(event string, h spec.Hold, generation uint64) {
-	fields := []events.Field{events.With("generation", generation), events.With("why", h.Reason)}
-	if h.Until != 0 {
-		fields = append(fields, events.With("until", state.Time(h.Until).Format(time.RFC3339)))
-	}
-	c.Record(event, fields...)
-}
-
-// GenerationOf is the number of a generation, 0 of none.
-func GenerationOf(g *state.Generation) uint64 {
-	if g == nil {
-		return 0
-	}
-	return g.Generation
-}
-
-// Forward ends what Freeze, Rollback and Pin began.
-func (c *Cycle) Forward(why string) error {
-	s, err := c.Folder.Load()
-	if err != nil || s.Tracking == spec.Following {
-		return err
-	}
-	s.Follow(time.Now().Unix())
-	if err := c.Folder.Save(s); err != nil {
-		return err
-	}
-	c.Record("forward", events.With("generation", GenerationOf(s.Best())), events.With("why", why))
-	return nil
-}
-
-// endHold ends a hold whose time is over.
-func (c *Cycle) endHold() error {
-	s, err := c.Folder.Load()
-	if err != nil {
-		return err
-	}
-	return c.Forward("the time of the " + s.Hold.Kind + " is over")
-}
-
 // ReturnTo changes the node to the generation that choose returns. The decision is saved
 // first: cut in between, the next look goes on with it. A change that fails is taken back,
 // and the decision with it.
-func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose func(kept []state.Generation, now state.Generation) *state.Generation) (*spec.Status, error) {
+func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (*spec.Status, error) {
 	if c.Tracker == nil {
 		return nil, c.Unbound
 	}
@@ -82,7 +31,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose func(kept []st
 	}
 	to := choose(s.Kept(), before.Generation)
 	if to == nil {
-		return nil, c.nothingKept(s)
+		return nil, hold.NotKept(s.Kept())
 	}
 	next, err := c.Tracker.Return(to)
 	if err != nil {
@@ -105,7 +54,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose func(kept []st
 	if err := save(s); err != nil {
 		return nil, err
 	}
-	c.RecordHold(h.Kind, h, to.Generation)
+	c.holds.RecordHold(h.Kind, h, to.Generation)
 	if !live {
 		if err := c.wait(next, "a reboot: "+why); err != nil {
 			return nil, err
@@ -137,21 +86,4 @@ func (c *Cycle) arrive(at state.Generation) error {
 		c.root.GoBy(at)
 	}
 	return c.Remember()
-}
-
-// NotKept is for a generation that this node does not have.
-type NotKept []string
-
-func (c *Cycle) nothingKept(s *state.State) error {
-	var list NotKept
-	for _, g := range s.Kept() {
-		list = append(list, fmt.Sprint(g.Generation))
-	}
-	return list
-}
-
-func (k NotKept) Error() string { return "this node keeps no such generation" }
-
-func (k NotKept) Hint() string {
-	return "it keeps " + strings.Join(k, ", ") + "; 'caisson rollback' gives a node any other"
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -21,7 +20,7 @@ func (c *Cycle) rest(ctx context.Context, next *track.Found, why string) (*spec.
 	if err := c.Remember(); err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, c.effect.Items(next), c.effect.Guard(next))
+	result := c.effect.Look(ctx, next)
 	if err := c.effect.Counted(c.effect.Corrections().Save()); err != nil {
 		return nil, err
 	}

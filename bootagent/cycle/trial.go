@@ -13,8 +13,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -83,7 +81,7 @@ func (c *Cycle) condemn(ctx context.Context, t *turn, why string) (*spec.Status,
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	status, err := c.look.Report(found, items.Look(ctx, c.effect.Items(found), c.effect.Guard(found)))
+	status, err := c.look.Report(found, c.effect.Look(ctx, found))
 	return status, errors.Join(failed, err)
 }
 
@@ -112,11 +110,11 @@ func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Ste
 			return err
 		}
 	}
-	back, err := c.back(s)
+	back, err := c.effect.Back(s)
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
 	}
-	result, err := c.putBack(context.WithoutCancel(ctx), back, tried.Generation)
+	result, err := c.effect.PutBack(context.WithoutCancel(ctx), back, tried.Generation)
 	if err != nil {
 		return err
 	}
@@ -133,7 +131,7 @@ func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Ste
 		}
 	}
 	if to := c.effect.WayBack(s); to != nil {
-		if err := c.goTo(*to); err != nil {
+		if err := c.effect.GoTo(*to); err != nil {
 			return err
 		}
 	}
@@ -153,56 +151,4 @@ func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Ste
 		return c.EndDeadline() // another boot would end the same
 	}
 	return nil
-}
-
-// goTo notes what this root runs now, in place of what it was changed to or came up with.
-// What was judged is not in effect any more.
-func (c *Cycle) goTo(g state.Generation) error {
-	cameWith, applied := g.Pair(c.Boot.Generation), c.Boot.Live.Applied
-	if applied == nil && cameWith || applied != nil && applied.Same(g) && applied.Pair(g) {
-		return nil
-	}
-	if err := durable.Remove(c.Path(paths.RunGates)); err != nil {
-		return err
-	}
-	c.Boot.Live.Applied, c.Boot.Live.Stuck = &g, ""
-	if cameWith {
-		c.Boot.Live.Applied = nil
-	}
-	return c.Remember()
-}
-
-// putBack makes the node as back says, where the tried generation made it otherwise: the
-// rest is drift, as it was before.
-func (c *Cycle) putBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
-	from, err := c.Tracker.Recall(&tried)
-	limit := c.effect.MakingTime(&back.Overlay)
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	bounded := func(run func(context.Context) items.Result) items.Result {
-		return c.effect.Bounded(ctx, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit, run)
-	}
-	if err != nil { // nobody knows any more what it changed
-		result := bounded(func(ctx context.Context) items.Result {
-			return items.Reconcile(ctx, c.effect.Items(back), c.Journal)
-		})
-		return result, c.effect.Counted(c.effect.Corrections().Begin(back.Generation.Overlay))
-	}
-	guard := c.effect.Guard(back)
-	result := bounded(func(ctx context.Context) items.Result {
-		return items.Undo(ctx, c.effect.Items(back), c.effect.Items(from), c.Journal, guard)
-	})
-	return result, c.effect.MoveCorrections(from, back, result)
-}
-
-// back returns what this root goes back to, or else what is on trial,
-// but with what can cut the node off as it was.
-func (c *Cycle) back(s *state.State) (found *track.Found, err error) {
-	if to := c.effect.WayBack(s); to != nil {
-		return c.Tracker.Recall(to)
-	}
-	if found, err = c.Tracker.Recall(&s.Trial.Generation); err == nil {
-		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
-	}
-	return found, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -104,4 +105,38 @@ func (s *service) stage(ctx context.Context) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		s.report(err)
 	}
+}
+
+// followLoader sees to what the disk starts. What the registry did not bring it is asked for in
+// the rhythm of other questions.
+func (s *service) followLoader(ctx context.Context) {
+	if time.Now().Before(s.loaderAgain) {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, stageFor)
+	defer cancel()
+	var err error
+	if s.loader, err = bootdisk.Follow(within, s.o, s.loader); err != nil && ctx.Err() == nil {
+		s.loaderAgain = time.Now().Add(askEvery)
+		s.report(err)
+	}
+}
+
+// letIn sees to who is let in, whatever else is wrong with the node, and shuts it when its time
+// is over.
+func (s *service) letIn(ctx context.Context) {
+	s.goBeside(s.rescuing, func() {
+		for {
+			left, err := s.rescue.Look(ctx, s.o, askEvery)
+			s.reportUnless(ctx, err)
+			if left == 0 || left > lookEvery { // the next look
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(left):
+			}
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // nothing could tell of.
 func TestEveryKindIsWatched(t *testing.T) {
 	for _, i := range items.Table(spec.Items{}, items.Options{}) {
-		if silent := i.Name() == "exec" || i.Name() == "accounts"; silent != (watch.Sources(i.Name()) == nil) {
+		if silent := slices.Contains([]string{"exec", "accounts", "secrets"}, i.Name()); silent != (watch.Sources(i.Name()) == nil) {
 			t.Errorf("%s: hints from %v", i.Name(), watch.Sources(i.Name()))
 		}
 	}

@@ -58,14 +58,20 @@ type service struct {
 	after    chan struct{}   // it holds one while lookAfter does its work
 	staging  chan struct{}   // and one while a layer is fetched
 	judging  chan struct{}   // and one while a change is judged
+	starting chan struct{}   // and one while what the disk starts is seen to
 	beside   sync.WaitGroup  // what is done beside the looks
 	reporter *report.Reporter
 	telling  chan struct{} // it holds one while a report is sent
+	rescuing chan struct{} // and one while it is seen to who is let in
+	rescue   node.Rescue
+
+	loader      string    // what of the disk's loaders was seen to
+	loaderAgain time.Time // before it, the registry is not asked for one
 }
 
 func newService(c Config) *service {
 	one := func() chan struct{} { return make(chan struct{}, 1) }
-	return &service{o: c.Node, report: c.Report, after: one(), staging: one(), judging: one(), telling: one()}
+	return &service{o: c.Node, report: c.Report, after: one(), staging: one(), judging: one(), starting: one(), telling: one(), rescuing: one()}
 }
 
 // Run applies what the loader chose, tells systemd that the node is ready, and then
@@ -86,6 +92,7 @@ func Run(ctx context.Context, c Config) error {
 	defer s.leave(besideEnds) // before what it needs is closed
 	for {
 		began := begin()
+		s.letIn(ctx)
 		poll := askEvery
 		st, err := s.once(ctx, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
 			s.sees()
@@ -121,14 +128,12 @@ func Run(ctx context.Context, c Config) error {
 			s.goBeside(s.staging, func() { s.stage(ctx) }) // the lock is free meanwhile
 		}
 		s.goBeside(s.judging, func() { Judge(ctx, s.o, nil, s.report) }) // its looks take their time, and hold no lock
+		s.goBeside(s.starting, func() { s.followLoader(ctx) })
 		if st != nil {
 			s.tell(ctx, st)
 		}
 		s.follow(ctx)
 		s.recover(began)
-		if err := giveBack(); err != nil {
-			s.o.Say("give memory back: %v", err)
-		}
 		s.rest(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -165,7 +170,7 @@ func (s *service) watch() (end func()) {
 // and what a verb says is seen to at once.
 func (s *service) rest(ctx context.Context) {
 	next := time.After(lookEvery - 3*time.Second + rand.N(4*time.Second))
-	for {
+	for given := false; ; {
 		var list []spec.OperationStatus
 		left, waits := time.Duration(0), false
 		_, err := s.once(ctx, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
@@ -178,12 +183,18 @@ func (s *service) rest(ctx context.Context) {
 			s.report(err)
 		}
 		s.lookAfter(ctx)
-		pause := 2 * lookEvery
+		pause, busy := 2*lookEvery, false
 		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning || o.For == spec.ForGates }) {
-			pause = 2 * time.Second
+			pause, busy = 2*time.Second, true
 		}
 		if waits {
 			pause = min(pause, left)
+		}
+		if !given && !busy { // after the last thing that a quiet minute does: all of it would come back
+			given = true
+			if err := giveBack(); err != nil {
+				s.o.Say("give memory back: %v", err)
+			}
 		}
 		if s.heed(ctx, next, time.After(pause)) {
 			return

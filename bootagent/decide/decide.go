@@ -4,17 +4,18 @@
 //
 // [Next] returns the first row of [Table] that is of the event and that holds. There is
 // no other place in the agent where it is decided which generation runs, is tried and is
-// taken back. When an operation runs, a swap of the layer too, is package operation's. Facts are values that package cycle, or the loader, has read before; acts
-// are theirs to do, and what comes of an act is the next event. Nothing here reads,
-// waits, or asks what time it is.
+// taken back, and what keeps a machine from being started over into another one. When
+// an operation runs, and the steps of its turn, is package operation's. Facts are values that
+// package cycle, package operate or the loader has read before; acts are theirs to do, and
+// what comes of an act is the next event. Nothing here reads, waits, or asks what time it is.
 //
 // A row's name is what the journal and the black box call it. docs/decisions.md shows
 // the table as it stands here, see TestThePageShowsTheTable.
 //
 // To add a transition, add a row, and an act where there is none that does it; of a new
-// event also a row of events and titles in the tests, facts in anyFacts, and its place in
-// the model, which plays a node whose calls all fail. What real nodes met is replayed, see
-// TestTraces.
+// event also a row of events and titles in the tests. Its facts go into anyFacts, and its
+// place is in the model, which plays a node whose calls all fail, or else in unplayed, with the
+// reason. What real nodes met is replayed, see TestTraces.
 package decide
 
 // Act is what is done.
@@ -25,24 +26,26 @@ type Step struct {
 	Name string // of the transition
 	Act  Act
 	Why  string
+	For  string // of Delay: one of the For constants of package spec
 }
 
 // Row is a transition.
 type Row struct {
-	Name string
-	On   Event
-	When string // for people
-	Act  Act    // for the agent
-	Does string // for people
-	is   func(f *Facts) bool
-	why  func(f *Facts) string
+	Name  string
+	On    Event
+	When  string // for people
+	Act   Act    // for the agent
+	Does  string // for people
+	is    func(f *Facts) bool
+	why   func(f *Facts) string
+	waits string // of Delay: for what
 }
 
 // Next returns what to do.
 func Next(f *Facts) Step {
 	for i := range Table {
 		if r := &Table[i]; r.On == f.Event && (r.is == nil || r.is(f)) {
-			s := Step{Name: r.Name, Act: r.Act}
+			s := Step{Name: r.Name, Act: r.Act, For: r.waits}
 			if r.why != nil {
 				s.Why = r.why(f)
 			}

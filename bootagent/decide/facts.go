@@ -24,6 +24,7 @@ const (
 	Undo   Event = "undo"   // a change on trial is to be undone
 	Effect Event = "effect" // a generation is in effect
 	Judged Event = "judged" // the checks of what is in effect were looked at
+	Swap   Event = "swap"   // another root waits, and its policy is asked when to start over into it
 	Boot   Event = "boot"   // the registry has answered the loader
 )
 
@@ -65,6 +66,7 @@ type Facts struct {
 	Undo   Fault
 	Proof  Proof
 	Gates  Gates
+	Awaits Awaited
 }
 
 // Offer is what the registry, or the disk of a loader, has.
@@ -123,4 +125,11 @@ type Gates struct {
 	SameLayer      bool // it belongs to a layer that this root can have as it is
 	Live           bool // the rest of it can be changed on a running root
 	Soft           bool // a soft-reboot leads back, over which memory lasts
+}
+
+// Awaited is what is known of the root that waits.
+type Awaited struct {
+	Uncounted bool   // the state disk takes no writes
+	Forgotten bool   // without a state disk: the registry had it when this machine started, as far as is known
+	Missing   string // what of it is not here yet, "" where it is
 }

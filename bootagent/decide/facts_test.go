@@ -4,6 +4,7 @@ package decide
 
 import (
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -52,8 +53,9 @@ func anyFacts(r *rand.Rand) *Facts {
 		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
 		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), Busy: yes(), OtherLayer: yes()},
 		Reach:  text("no answer"), Undo: Fault{Reason: text("why"), WayBack: yes()},
-		Proof: Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
-		Gates: Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
+		Proof:  Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
+		Gates:  Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
+		Awaits: Awaited{Uncounted: yes(), Forgotten: yes(), Missing: text("its images")},
 	}
 	if yes() {
 		g := anyGeneration(r)
@@ -67,6 +69,7 @@ var changes = []Act{Change, ComeUp, BackLive, BackBoot, Untested, Keep}
 
 // TestAnyFacts asks about two million combinations of facts, most of which no node meets.
 func TestAnyFacts(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // half of its time is collecting
 	r := rand.New(rand.NewPCG(1, 2))
 	met := map[string]int{}
 	for range 2_000_000 {
@@ -112,6 +115,10 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a way back that does not lead there"
 		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:
 			wrong = "nothing is done about what failed"
+		case f.Event == Swap && s.Act == SetOut && (pending || f.Run.Phase == run.Soaking):
+			wrong = "a machine is started over while something has to prove itself"
+		case f.Event == Swap && s.Act != Remain && (f.Awaits.Uncounted || f.Awaits.Forgotten):
+			wrong = "a machine is started over again and again"
 		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0):
 			wrong = "a loader enters what it must not"
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/run"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Acts.
@@ -52,6 +53,9 @@ const (
 	BackBoot Act = "back, boot" // reject it, and start the machine over into what ran before
 	Stay     Act = "stay"       // go on with it and look from the start
 	Later    Act = "later"      // look again
+	Remain   Act = "remain"     // never start over by itself
+	Delay    Act = "delay"      // start over later
+	SetOut   Act = "set out"    // start over, in its turn
 	Enter    Act = "enter"      // stack its layer and switch to it
 	EnterOld Act = "enter old"  // enter what the node has
 	FallBack Act = "fall back"  // enter the best of what ran well before
@@ -191,6 +195,27 @@ var Table = []Row{
 	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root", Does: "rejects it, and starts the machine over into what ran before",
 		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
 	{Name: "failed-no-way-back", On: Judged, Act: Stay, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
+
+	{Name: "swap-uncounted", On: Swap, Act: Remain, When: "the state disk takes no writes", Does: "never starts over by itself: nobody would know that it was tried",
+		is:  func(f *Facts) bool { return f.Awaits.Uncounted },
+		why: func(*Facts) string { return "the state disk takes no writes: nobody would know that it was tried" }},
+	{Name: "swap-forgotten", On: Swap, Act: Remain, When: "there is no state disk, and the registry had it when this machine started", Does: "never starts over by itself: nobody would know that it was tried",
+		is: func(f *Facts) bool { return f.Awaits.Forgotten },
+		why: func(*Facts) string {
+			return "the registry had it when this machine started, which came up with something else: without a state disk nobody would know that it was tried"
+		}},
+	{Name: "swap-on-trial", On: Swap, Act: Delay, When: "a change is on trial", Does: "waits until it is confirmed, or undone", waits: spec.ForTurn,
+		is: func(f *Facts) bool { return f.onTrial() },
+		why: func(f *Facts) string {
+			return fmt.Sprintf("generation %d waits to be confirmed", f.Run.To.Generation)
+		}},
+	{Name: "swap-soaking", On: Swap, Act: Delay, When: "what runs has to pass its checks, and has not failed", Does: "waits until they decide", waits: spec.ForGates,
+		is:  func(f *Facts) bool { return f.Run.Phase == run.Soaking },
+		why: func(f *Facts) string { return fmt.Sprintf("generation %d has to pass its gates", f.Run.To.Generation) }},
+	{Name: "swap-unstaged", On: Swap, Act: Delay, When: "its images are not on the state disk, or in memory, yet", Does: "waits until they are", waits: spec.ForStaging,
+		is:  func(f *Facts) bool { return f.Awaits.Missing != "" },
+		why: func(f *Facts) string { return f.Awaits.Missing }},
+	{Name: "swap", On: Swap, Act: SetOut, When: "else", Does: "takes its turn, as every operation that disturbs"},
 
 	{Name: "boot-held", On: Boot, Act: EnterOld, When: "an operator holds the node", Does: "enters what it has", is: func(f *Facts) bool { return f.Offer.Held }},
 	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only", Does: "enters what ran well before",

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 )
 
-var events = []Event{Begin, Look, Answer, Try, Made, Probed, Undo, Effect, Judged, Boot}
+var events = []Event{Begin, Look, Answer, Try, Made, Probed, Undo, Effect, Judged, Swap, Boot}
 
 // The last row of each event always holds, and names are names.
 func TestEveryEventHasAnAnswer(t *testing.T) {
@@ -39,7 +39,7 @@ func TestEveryEventHasAnAnswer(t *testing.T) {
 		if names[r.Name] || strings.Trim(r.Name, "abcdefghijklmnopqrstuvwxyz-") != "" {
 			t.Errorf("%q is no name, or has another row, too", r.Name)
 		}
-		if !slices.Contains(events, r.On) || r.When == "" || r.Does == "" || r.Act == "" {
+		if !slices.Contains(events, r.On) || r.When == "" || r.Does == "" || r.Act == "" || (r.Act == Delay) != (r.waits != "") {
 			t.Errorf("%s: %+v", r.Name, *r)
 		}
 		last[r.On], names[r.Name] = r, true
@@ -58,7 +58,7 @@ func TestItIsPure(t *testing.T) {
 		t.Fatal(err)
 	}
 	const own = `"github.com/caisson-os/caisson/bootagent/`
-	may := []string{`"fmt"`, `"time"`, own + `run"`, own + `state"`}
+	may := []string{`"fmt"`, `"time"`, own + `run"`, own + `state"`, `"github.com/caisson-os/caisson/spec"`}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -86,7 +86,7 @@ func TestItIsPure(t *testing.T) {
 // titles are what the page calls the events.
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
-	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Boot: "The registry has answered the loader; without an answer it enters what ran well before",
+	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over", Boot: "The registry has answered the loader; without an answer it enters what ran well before",
 }
 
 // page is the table as the page shows it.
@@ -96,7 +96,11 @@ func page() string {
 		fmt.Fprintf(&b, "\n**%s**\n\n| when | what the node does | transition |\n|---|---|---|\n", titles[e])
 		for _, r := range Table {
 			if r.On == e {
-				fmt.Fprintf(&b, "| %s | %s | `%s` |\n", r.When, r.Does, r.Name)
+				does := r.Does
+				if r.waits != "" {
+					does += " (`waiting:" + r.waits + "`)"
+				}
+				fmt.Fprintf(&b, "| %s | %s | `%s` |\n", r.When, does, r.Name)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -21,11 +22,11 @@ func (d *Destination) fitsMemory(next *nextroot.Next, class, why string) (string
 	if len(next.Missing) == 0 {
 		return class, why, nil
 	}
-	memory, err := nextroot.ReadMemory(d.Path("/proc/meminfo"))
+	has, err := memory.Read(d.Path("/proc/meminfo"))
 	if err != nil {
 		return "", "", err
 	}
-	if refused := memory.Refuses(next.Missing); refused != "" {
+	if refused := has.Refuses(next.Missing); refused != "" {
 		return spec.ClassReboot, refused, nil
 	}
 	return class, why, nil

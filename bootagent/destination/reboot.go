@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -69,7 +69,7 @@ func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err 
 	was := s.Clone()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.Folder.Save(was), durable.Remove(d.Path(paths.RunDeadline)), next.Clear())
+			err = errors.Join(err, d.Folder.Save(was), d.EndDeadline(), next.Clear())
 		}
 	}()
 	if next.Unproven {
@@ -77,7 +77,7 @@ func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err 
 		if err := d.Folder.Save(s); err != nil {
 			return err
 		}
-		if err := durable.WriteFile(d.Path(paths.RunDeadline), nil, 0o600); err != nil {
+		if err := deadline.Begin(d.Path(paths.RunDeadline), d.Up()); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,14 @@
 package effect
 
 import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // WayBack returns what this root can go back to from the change on trial: what proved
@@ -16,4 +23,58 @@ func (ef *Effect) WayBack(s *state.State) *state.Generation {
 		return a
 	}
 	return nil
+}
+
+// GoTo notes what this root runs now, in place of what it was changed to or came up with.
+// What was judged is not in effect any more.
+func (ef *Effect) GoTo(g state.Generation) error {
+	cameWith, applied := g.Pair(ef.Boot.Generation), ef.Boot.Live.Applied
+	if applied == nil && cameWith || applied != nil && applied.Same(g) && applied.Pair(g) {
+		return nil
+	}
+	if err := durable.Remove(ef.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	ef.Boot.Live.Applied, ef.Boot.Live.Stuck = &g, ""
+	if cameWith {
+		ef.Boot.Live.Applied = nil
+	}
+	return ef.Remember()
+}
+
+// PutBack makes the node as back says, where the tried generation made it otherwise: the
+// rest is drift, as it was before.
+func (ef *Effect) PutBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
+	from, err := ef.Tracker.Recall(&tried)
+	limit := ef.MakingTime(&back.Overlay)
+	ctx, watch := ef.watch(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer watch.after(limit, func() { cancel(context.DeadlineExceeded) })()
+	bounded := func(run func(context.Context) items.Result) items.Result {
+		return ef.endAfter(ctx, watch, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit, run)
+	}
+	if err != nil { // nobody knows any more what it changed
+		result := bounded(func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, ef.Items(back), ef.Journal)
+		})
+		return result, ef.Counted(ef.Corrections().Begin(back.Generation.Overlay))
+	}
+	guard := ef.Guard(back)
+	result := bounded(func(ctx context.Context) items.Result {
+		return items.Undo(ctx, ef.Items(back), ef.Items(from), ef.Journal, guard)
+	})
+	return result, ef.MoveCorrections(from, back, result)
+}
+
+// Back returns what this root goes back to, or else what is on trial,
+// but with what can cut the node off as it was.
+func (ef *Effect) Back(s *state.State) (found *track.Found, err error) {
+	if to := ef.WayBack(s); to != nil {
+		return ef.Tracker.Recall(to)
+	}
+	if found, err = ef.Tracker.Recall(&s.Trial.Generation); err == nil {
+		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
+	}
+	return found, err
 }

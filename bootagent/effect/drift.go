@@ -92,6 +92,20 @@ func (ef *Effect) Counted(err error) error {
 	return err
 }
 
+// Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and
+// returns what was quarantined.
+func (ef *Effect) Clear(item, key string) ([]spec.Drift, error) {
+	ended := ef.Corrections().Clear(item, key)
+	if err := ef.Corrections().Save(); err != nil {
+		return nil, err
+	}
+	for _, d := range ended {
+		s := rules.Spelled(d)
+		ef.Record("cleared", events.With("item", s.Item), events.With("key", s.Key), events.With("count", s.Count), events.With("rival", s.Rival))
+	}
+	return ended, nil
+}
+
 // MoveCorrections notes that a generation is in effect; before is nil where nothing was.
 func (ef *Effect) MoveCorrections(before, next *track.Found, result items.Result) error {
 	if before == nil {

@@ -4,11 +4,11 @@ package effect
 
 import (
 	"github.com/caisson-os/caisson/bootagent/items/exec"
-	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/bootagent/track"
 )
 
 // signed returns the scripts of every overlay that is kept and verified.
-func (ef *Effect) signed() []spec.Exec {
+func (ef *Effect) signed() []exec.Signed {
 	if ef.Tracker == nil {
 		return nil
 	}
@@ -16,9 +16,11 @@ func (ef *Effect) signed() []spec.Exec {
 	if err != nil {
 		ef.Say("%v", err)
 	}
-	var scripts []spec.Exec
+	var scripts []exec.Signed
 	for _, a := range kept {
-		scripts = append(scripts, a.Overlay.Items.Exec...)
+		for _, w := range a.Overlay.Items.Exec {
+			scripts = append(scripts, exec.Signed{Script: w, Secrets: a.Overlay.Secrets})
+		}
 	}
 	return scripts
 }
@@ -40,11 +42,21 @@ func (ef *Effect) Reverting() []string {
 	var digests []string
 	for _, a := range kept {
 		for _, w := range a.Overlay.Items.Exec {
-			if key := exec.Key(w); w.Revert != "" && pending[key] {
+			if key := exec.Key(w, a.Overlay.Secrets); w.Revert != "" && pending[key] {
 				digests = append(digests, a.Digest)
 				delete(pending, key) // the newest overlay that has it is enough
 			}
 		}
 	}
 	return digests
+}
+
+// LastRun returns the last run of a script of a generation and what it printed.
+func (ef *Effect) LastRun(found *track.Found, name string) (*exec.Last, error) {
+	for _, it := range ef.Items(found) {
+		if scripts, ok := it.(*exec.Item); ok {
+			return scripts.Last(name)
+		}
+	}
+	return nil, nil // the table has scripts
 }

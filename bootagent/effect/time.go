@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -22,14 +24,35 @@ import (
 )
 
 // madeWithin is how long a change of the running root may take to be made, or to be
-// taken back, beside what its programs may take.
+// taken back, beside what its programs take.
 const madeWithin = 5 * time.Minute
 
-// MakingTime is how long it may take to make what an overlay asks for: its foreground
-// scripts have their timeouts, and each mount, swap and unit a minute for its programs.
+// MakingTime is how long it may take to make what an overlay asks for: each mount, swap and
+// unit has a minute for its programs. Foreground scripts have their own timeouts, and what
+// they take comes on top.
 func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
 	i := &o.Items
-	return cmp.Or(ef.Options.Made, madeWithin+i.ScriptTime()+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
+	return cmp.Or(ef.Options.Made, madeWithin+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
+}
+
+// watch returns what times the runs under a context. Scripts that they wait for count
+// neither there nor for the deadline of this boot.
+func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
+	w := new(stopwatch)
+	return item.HearScripts(ctx, func(limit time.Duration) func() {
+		moved := w.script(limit)
+		ended, err := deadline.Script(ef.Path(paths.RunDeadline), ef.Up, limit)
+		if err != nil {
+			ef.Say("%v", err) // it counts for the deadline, then
+			return moved
+		}
+		return func() {
+			moved()
+			if err := ended(); err != nil {
+				ef.Say("%v", err) // as above
+			}
+		}
+	}), w
 }
 
 // LookAt gives a look at what runs, and the corrections that it leads to, the time of a
@@ -41,12 +64,24 @@ func (ef *Effect) LookAt(ctx context.Context, found *track.Found, run func(conte
 	return ef.Bounded(ctx, "a look", found, ef.MakingTime(&found.Overlay), run)
 }
 
+// Look looks at what runs, and changes nothing.
+func (ef *Effect) Look(ctx context.Context, found *track.Found) items.Result {
+	return ef.LookAt(ctx, found, func(ctx context.Context) items.Result {
+		return items.Look(ctx, ef.Items(found), ef.Guard(found))
+	})
+}
+
 // Bounded gives something that is made of an overlay its time, and ends this process when
 // it is over: what heeds its context has deadlines of its own, and what takes longer is a
 // system call that hangs. The next agent begins where this one began.
 func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+	ctx, watch := ef.watch(ctx)
+	return ef.endAfter(ctx, watch, what, found, limit, run)
+}
+
+func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
 	doing := new(items.Doing)
-	hard := time.AfterFunc(limit, func() {
+	stop := watch.after(limit, func() {
 		lastWords()
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
@@ -55,7 +90,7 @@ func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, 
 		ef.Say("%v; this agent ends", why)
 		os.Exit(1)
 	})
-	defer hard.Stop()
+	defer stop()
 	return run(items.Tell(ctx, doing))
 }
 
@@ -69,34 +104,39 @@ func (ef *Effect) InTime(parent context.Context, before, next *track.Found, forg
 		ran = &before.Overlay
 	}
 	late, doing := fmt.Errorf("it was not made within %s", limit), new(items.Doing)
-	ctx, cancel := context.WithTimeoutCause(items.Tell(parent, doing), limit, late)
+	ctx, watch := ef.watch(items.Tell(parent, doing))
+	ctx, cancel := context.WithCancelCause(ctx)
 	var at struct{ step, item string } // when the time was over
-	seen := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	soft := watch.after(limit, func() {
 		at.step, at.item = doing.Step()
-		close(seen)
+		cancel(late)
 	})
-	hard := time.AfterFunc(limit+ef.MakingTime(ran), func() { ef.abandon(next, before, late, doing, forget) })
+	hard := watch.after(limit+ef.MakingTime(ran), func() { ef.abandon(next, before, late, doing, forget) })
 	return timed{ctx, parent}, func(r items.Result) items.Result {
-		hard.Stop()
-		if !stop() && r.Err != nil && errors.Is(context.Cause(ctx), late) {
-			<-seen
+		soft()
+		hard()
+		if r.Err != nil && errors.Is(context.Cause(ctx), late) {
 			r.Err = items.About(at.item, fmt.Errorf("%w: %s did not end: %w", late, at.step, r.Err))
 		}
-		cancel()
+		cancel(nil)
 		return r
 	}
 }
 
-// timed is a context with a deadline that asks the one above it first, which knows more
-// where it is not one of package context.
+// timed is a context with a deadline that moves. It asks the one above it first, which knows
+// more where it is not one of package context.
 type timed struct {
 	context.Context
 	parent context.Context
 }
 
 // Err implements context.Context.
-func (t timed) Err() error { return cmp.Or(t.parent.Err(), t.Context.Err()) }
+func (t timed) Err() error {
+	if err := t.parent.Err(); err != nil || t.Context.Err() == nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
 
 // lastWords ends this process in a while, whatever comes of what it still writes: what
 // hangs may be the disk that it writes to.

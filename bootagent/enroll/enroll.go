@@ -46,6 +46,9 @@ func Host(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool
 	if before != nil && before.Fleet != b.Fleet && !replace {
 		return nil, fmt.Errorf("this host is enrolled in fleet %q: run restore --all, then enroll with --replace", before.Fleet)
 	}
+	if b.Node == "" && before != nil && before.Fleet == b.Fleet {
+		b.Node = before.Node
+	}
 	if b.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {

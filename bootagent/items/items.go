@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/swaps"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
@@ -47,12 +48,16 @@ type Options struct {
 	Services []spec.Service // a section of its own in the overlay
 	Images   service.Images // those of services; may be nil where there are none
 
+	Secrets    []spec.Secret                     // a section as well
+	SecretDir  string                            // where they are opened; spec.SecretDir, which is a ramfs then
+	OpenSecret func(spec.Secret) ([]byte, error) // nil where this node has no key
+
 	Runner  process.Runner // what runs scripts; nil for process groups
 	Systemd units.Systemd  // nil where it does not run
 
 	// Signed returns the scripts of every overlay whose signature this node can
 	// verify; nil is none, and then no revert script is run.
-	Signed func() []spec.Exec
+	Signed func() []exec.Signed
 
 	// Past returns the last run of a script under another program; nil knows none.
 	Past exec.Past
@@ -65,7 +70,8 @@ type Options struct {
 // Table lists the items: what is listed first is applied first and restored last.
 // Modules come first because mounts, kernel parameters and devices may need one,
 // mounts next because everything else may live on one, as homes do, and accounts then,
-// who may own what follows; scripts come last because they may rely on all of it.
+// who may own what follows; scripts come last because they may rely on all of it. Secrets
+// stand before all that uses them.
 func Table(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
 	o.Sys = or(o.Sys, "/sys")
@@ -85,23 +91,26 @@ func Table(want spec.Items, o Options) []item.Item {
 		o.Runner = new(process.Group)
 	}
 	if o.Signed == nil {
-		o.Signed = func() []spec.Exec { return nil }
+		o.Signed = func() []exec.Signed { return nil }
 	}
+	at := secrets.Place{Dir: or(o.SecretDir, spec.SecretDir), Ram: o.SecretDir == ""}
+	sealed := secrets.New(o.Secrets, at, o.OpenSecret)
 	return []item.Item{
+		sealed, // what uses them follows
 		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving),
-		files.New(want.Files, o.Etc, o.Journal),
+		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, want.NICs, o.Sys, ethtool.NewKernel(), o.Journal),
 		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
-		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal),
+		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal).WithSecrets(units.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
 		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal),
-		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past),
+		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past).WithSecrets(exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}),
 	}
 }
 

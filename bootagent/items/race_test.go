@@ -81,6 +81,7 @@ var unraced = map[string]string{
 	"ethtool": "it asks the kernel by a socket",
 	"nics":    "it asks the kernel by a socket",
 	"exec":    "the state directory is root's alone",
+	"secrets": "/run/caisson is root's alone",
 }
 
 // moves are what the user does, again and again: in a directory of his he may put

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
+	execs "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
@@ -121,7 +122,7 @@ func (m *machine) start() {
 
 func (m *machine) items(want spec.Items) []item.Item {
 	return Table(want, Options{Journal: m.journal, Scopes: itemtest.Scopes, Etc: m.root + "/etc", Sys: m.root + "/sys", State: m.root + "/state",
-		Signed: func() []spec.Exec { return []spec.Exec{m.mark()} }})
+		Signed: func() []execs.Signed { return []execs.Signed{{Script: m.mark()}} }})
 }
 
 // choose is a random config; each part is there or not, with one of few values,

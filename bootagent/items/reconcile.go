@@ -140,6 +140,22 @@ func (r *Result) Beside(last spec.Status) {
 	r.Items = all
 }
 
+// Same reports whether a look at some kinds has found the drift that the status before says
+// of them.
+func (r *Result) Same(last spec.Status) bool {
+	left := 0
+	for _, d := range last.Drift {
+		if slices.ContainsFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == d.Item }) {
+			left++
+		}
+	}
+	return left == len(r.Drift) && !slices.ContainsFunc(r.Drift, func(d spec.Drift) bool {
+		return !slices.ContainsFunc(last.Drift, func(l spec.Drift) bool {
+			return l.Item == d.Item && l.Key == d.Key && l.From == d.From && l.To == d.To && l.Action == d.Action
+		})
+	})
+}
+
 // Look checks and writes nothing: the result is that of a run that did nothing.
 func Look(ctx context.Context, items []item.Item, g Guard) Result {
 	r := newRun(items, nil)
@@ -402,7 +418,9 @@ func (r *run) result(ctx context.Context) Result {
 		}
 		status := r.status(n)
 		result.Health = result.Health.And(status.State.Health())
-		result.Items = append(result.Items, status)
+		if u, ok := r.items[n].(interface{ Used() bool }); !ok || u.Used() {
+			result.Items = append(result.Items, status)
+		}
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}
 	still := map[wish]bool{}
@@ -431,7 +449,7 @@ func (r *run) status(n int) spec.ItemStatus {
 			wrong[d.Key] = true
 		}
 		switch {
-		case d.Action == spec.ActionReport:
+		case d.Action == spec.ActionReport, d.Action == spec.ActionCannot: // nothing that this node could do
 		case d.Action == spec.ActionQuarantine:
 			quarantined = true
 		case d.Action == spec.ActionDefer:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	execs "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/spec"
@@ -85,8 +86,13 @@ func (n *node) items(want spec.Items) []item.Item {
 	return Table(want, Options{
 		Journal: n.journal, Scopes: testScopes,
 		Proc: n.root + "/proc", Etc: n.root + "/etc", Dev: n.root + "/dev", State: n.root + "/state",
-		Signed: func() []spec.Exec { return n.signed },
-		Log:    func(f string, a ...any) { n.said = append(n.said, fmt.Sprintf(f, a...)) },
+		Signed: func() (all []execs.Signed) {
+			for _, w := range n.signed {
+				all = append(all, execs.Signed{Script: w})
+			}
+			return all
+		},
+		Log: func(f string, a ...any) { n.said = append(n.said, fmt.Sprintf(f, a...)) },
 	})
 }
 
@@ -474,7 +480,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("item %s has no folder of its name", it.Name())
 		}
 	}
-	if diff := cmp.Diff([]string{"modules", "mounts", "swaps", "accounts", "limits", "files", "sysctl", "sysfs", "ethtool", "nics", "perm", "units", "service", "exec"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"secrets", "modules", "mounts", "swaps", "accounts", "limits", "files", "sysctl", "sysfs", "ethtool", "nics", "perm", "units", "service", "exec"}, names); diff != "" {
 		t.Fatal(diff)
 	}
 	suites, err := filepath.Glob("*/*_test.go")

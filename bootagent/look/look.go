@@ -91,9 +91,7 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := l.effect.LookAt(ctx, found, func(ctx context.Context) items.Result {
-		return items.Look(ctx, l.effect.Items(found), l.effect.Guard(found))
-	})
+	result := l.effect.Look(ctx, found)
 	last := l.Last()
 	result.Age(last.Drift, time.Now(), l.Up())
 	if last.Overlay == found.Generation.Overlay {
@@ -101,6 +99,9 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 	}
 	v, err := l.viewed(found, result)
 	if err != nil {
+		return nil, err
+	}
+	if v.Rescue, err = l.rescue(true); err != nil {
 		return nil, err
 	}
 	return v.Status(), nil
@@ -149,7 +150,13 @@ func (l *Look) Keep(status *spec.Status) error {
 	if err := l.Remember(); err != nil {
 		return err
 	}
-	data, err := spec.Encode(status)
+	kept := *status
+	if kept.Rescue != nil {
+		shown := *kept.Rescue
+		shown.Code = "" // others than root may read it
+		kept.Rescue = &shown
+	}
+	data, err := spec.Encode(kept)
 	if err != nil {
 		return err
 	}

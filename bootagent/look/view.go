@@ -22,10 +22,15 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 		return nil, err
 	}
 	v := &say.View{
-		Now: time.Now(), Up: l.Up(), Agent: l.Options.Version, Image: l.Host().ImageVersion(), BootID: l.Scopes.Kernel, RootID: l.Scopes.Root, Boot: l.Boot, State: s,
+		Now: time.Now(), Up: l.Up(), Agent: l.Options.Version, Recipient: l.Recipient(), Image: l.Host().ImageVersion(), BootID: l.Scopes.Kernel, RootID: l.Scopes.Root, Boot: l.Boot, State: s,
 		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires, LayerVersion: l.root.Version(found.Generation.Layer),
 		Items: result.Items, Drift: result.Drift, Hints: l.hints(result.Items),
 		Damage: l.Damage(), Unsaved: l.Folder.Unsaved(), Operations: l.operate.View(found), Services: l.services.List(&found.Overlay), Profiles: l.profiles(),
+	}
+	if l.Tracker != nil {
+		if v.Keys = l.Tracker.Known(); v.Keys != nil {
+			v.Keys.Forgets = l.Scopes.Disk == ""
+		}
 	}
 	if s.Staged != nil {
 		v.Rejected, v.Fetched = l.destination.Rejected(*s.Staged), l.destination.BytesOf(s.Staged.Layer)
@@ -37,6 +42,9 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 		return nil, err
 	}
 	if v.Cannot, err = l.Cannot(&found.Overlay); err != nil {
+		return nil, err
+	}
+	if v.Rescue, err = l.rescue(false); err != nil {
 		return nil, err
 	}
 	wrote := append(items.Wrote(l.Journal), l.Boot.Wrote...)

@@ -105,6 +105,17 @@ var table = []Family{
 			put(float64(f.Counts.Corrections[i.Name]), i.Name)
 		}
 	}},
+	{"caisson_rescue_open", "gauge", nil, "1 while somebody is let in by a rescue statement.", func(f *Facts, put put) {
+		put(boolean(f.Status.Rescue != nil && f.Status.Rescue.Open))
+	}},
+	{"caisson_rescue_total", "counter", []string{"result"}, "Rescue statements since this machine started: obeyed, or for a code that it did not show.", func(f *Facts, put put) {
+		r := f.Status.Rescue
+		if r == nil {
+			r = new(spec.RescueStatus)
+		}
+		put(float64(r.Times), "obeyed")
+		put(float64(r.Wrong), "wrong-code")
+	}},
 	{"caisson_service_info", "gauge", []string{"service", "commit"}, "The commit of a service that the node keeps to. Always 1.", func(f *Facts, put put) {
 		for _, v := range f.Status.Services {
 			put(1, v.Name, v.Commit)

@@ -284,7 +284,7 @@ func TestAccountsAreLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.at("forth", st, 3, "third", "key-c")
-	h.told(func(n *Node) error { return n.cycle.Forward("") })
+	h.told(func(n *Node) error { return n.Forward("") })
 
 	// The layer that is stacked is one as any other.
 	h.publish(4, h.named["first"], "10")
@@ -341,7 +341,7 @@ func TestAccountsBack(t *testing.T) {
 	}
 
 	// A boot of another layer ends that: what is kept is that one and the one before.
-	h.told(func(n *Node) error { return n.cycle.Forward("") })
+	h.told(func(n *Node) error { return n.Forward("") })
 	other := h.layer("other", people(nil).user("ann", 1001, "key-5"), func(l *spec.Layer) { l.Kernel.Release = "6.13" })
 	h.publish(5, other, "10")
 	h.sync()

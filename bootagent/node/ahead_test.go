@@ -83,7 +83,7 @@ func TestAWaitingLayerHoldsNothingBack(t *testing.T) {
 	if st := m.sync(); st.Generation != 4 || st.Layer != a || m.swappiness("") != "30" {
 		t.Errorf("frozen: generation %d on %s, swappiness %s", st.Generation, st.Layer, m.swappiness(""))
 	}
-	m.told(func(n *Node) error { return n.cycle.Forward("") })
+	m.told(func(n *Node) error { return n.Forward("") })
 
 	// The reboot ends it.
 	m.boot()

@@ -47,7 +47,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	}
 
 	m.publishPaused(2, layerNamed("a"), "10", time.Time{})
-	if n := m.open(); n.cycle.Forward("") != nil || n.Close() != nil {
+	if n := m.open(); n.Forward("") != nil || n.Close() != nil {
 		t.Fatal("forward")
 	}
 	m.sync()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/cycle"
+	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -136,7 +136,7 @@ func TestRollback(t *testing.T) {
 			m.is("drifted", m.apply(), step.generation, spec.Held, step.swappiness)
 		}
 	}
-	var kept cycle.NotKept
+	var kept hold.NotKept
 	if _, err := m.rollback(); !errors.As(err, &kept) || !strings.Contains(kept.Hint(), "it keeps 3, 2, 1") {
 		t.Errorf("nothing is older: %v", err)
 	}
@@ -153,7 +153,7 @@ func TestRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.is("pinned again", st, 2, spec.Held, "20")
-	m.told(func(n *Node) error { return n.cycle.Forward("") })
+	m.told(func(n *Node) error { return n.Forward("") })
 	m.is("forward", m.apply(), 2, spec.Following, "20")
 	m.is("and asked", m.sync(), 3, spec.Following, "30")
 }
@@ -214,7 +214,7 @@ func TestRollbackToAnotherLayer(t *testing.T) {
 	if err != nil || s.Current.Generation != 1 || s.Previous == nil || s.Previous.Generation != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	m.told(func(n *Node) error { return n.cycle.Forward("") }) // somebody thinks better of it
+	m.told(func(n *Node) error { return n.Forward("") }) // somebody thinks better of it
 	m.is("forward", m.sync(), 2, spec.Following, "20")
 }
 

@@ -42,6 +42,31 @@ func Judge(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (w
 	return wait, st, errors.Join(err, n.Close())
 }
 
+// LookAfter looks once at the node for the operations that have disturbed it, and
+// returns how long to wait before the next look, 0 when nothing is to be looked at.
+// What follows from it is done by the next [Node.Operate].
+//
+// The looking holds no lock, as that of [Judge].
+func LookAfter(ctx context.Context, o session.Options) (wait time.Duration, err error) {
+	n, err := Read(ctx, o, nil)
+	if err != nil {
+		return 0, err
+	}
+	before, err := n.operate.Glances()
+	if err = errors.Join(err, n.Close()); err != nil || before.None() {
+		return 0, err
+	}
+	looked := before.Look(ctx, n.soak.Prober())
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if n, err = Open(ctx, o, nil); err != nil {
+		return 0, err
+	}
+	wait, err = n.operate.NoteGlances(before, looked)
+	return wait, errors.Join(err, n.Close())
+}
+
 // watch looks once at those checks that are due. It holds no lock, as [Judge]: the next
 // look at the node says what was found.
 func watch(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) error {

@@ -213,7 +213,7 @@ func TestASwapHeeds(t *testing.T) {
 	w.told(func(n *Node) error { return n.Resume() })
 	w.told(func(n *Node) error { return n.Freeze("it is looked at", 0) })
 	w.want(w.operate(0), "", "", "", 0)
-	w.told(func(n *Node) error { return n.cycle.Forward("") })
+	w.told(func(n *Node) error { return n.Forward("") })
 	w.reject("it hangs")
 	w.want(w.operate(0), "", "", "", 0)
 	w.offer(3, args("quiet", "splash"), true)
@@ -248,7 +248,7 @@ func TestAFailedSwapIsRemembered(t *testing.T) {
 			w.want(w.operate(6*time.Minute), "", "", "", 1)
 			w.sync()
 			w.want(w.operate(7*time.Minute), "", "", "", 1)
-			w.told(func(n *Node) error { return n.cycle.Forward("") })
+			w.told(func(n *Node) error { return n.Forward("") })
 			w.operate(8 * time.Minute)
 			w.sync()
 			w.want(w.operate(9*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
@@ -275,7 +275,7 @@ func TestWhatWasRejectedStaysSo(t *testing.T) {
 	if st, err := w.rollback(); err != nil || st.Generation != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	w.told(func(n *Node) error { return n.cycle.Forward("") })
+	w.told(func(n *Node) error { return n.Forward("") })
 	st := w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) })
 	if st.Rejected == nil || st.Rejected.Generation != 3 || st.Rejected.Reason != "it hangs" {
 		t.Errorf("rejected: %+v; %s: %s", st.Rejected, st.Sync, st.SyncDetail)

@@ -16,6 +16,7 @@
 //	soak         what has yet to prove itself
 //	post         what is sent to the fleet's services
 //	operate      operations and their turns
+//	hold         what an operator says of the node
 //	look         status and metrics
 //	cycle        facts, decision, act
 //
@@ -31,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/cycle"
 	"github.com/caisson-os/caisson/bootagent/destination"
 	"github.com/caisson-os/caisson/bootagent/effect"
+	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/look"
 	"github.com/caisson-os/caisson/bootagent/operate"
 	"github.com/caisson-os/caisson/bootagent/post"
@@ -53,6 +55,7 @@ type Node struct {
 	soak        *soak.Soak
 	post        *post.Post
 	operate     *operate.Operations
+	holds       *hold.Holds
 	look        *look.Look
 	cycle       *cycle.Cycle
 }
@@ -83,13 +86,13 @@ func Read(_ context.Context, o session.Options, bootstrap *spec.Bootstrap) (*Nod
 
 // assemble makes the parts of a node, each of those below it.
 func assemble(s *session.Session) *Node {
-	n := &Node{session: s, root: stacked.New(s), services: services.New(s), protect: protect.New(s), post: post.New(s)}
+	n := &Node{session: s, root: stacked.New(s), services: services.New(s), protect: protect.New(s), post: post.New(s), holds: hold.New(s)}
 	n.effect = effect.New(s, n.root, n.services)
 	n.destination = destination.New(n.effect, n.root, n.services, n.protect)
 	n.soak = soak.New(n.effect)
 	n.operate = operate.New(n.destination, n.effect, n.soak, n.post)
 	n.look = look.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.protect)
-	n.cycle = cycle.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.look, n.protect)
+	n.cycle = cycle.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.holds, n.look, n.protect)
 	return n
 }
 
@@ -130,11 +133,5 @@ func (n *Node) Protected() []string { return n.protect.Protected() }
 // NoteRefused writes down which writes the kernel has refused.
 func (n *Node) NoteRefused(list []spec.RefusedWrite) error { return n.protect.NoteRefused(list) }
 
-// Forward ends what Freeze, Rollback and Pin began.
-func (n *Node) Forward(why string) error { return n.cycle.Forward(why) }
-
 // Lift has the kernel refuse nothing any more, until the next run. Values stay.
 func (n *Node) Lift() error { return n.protect.Lift() }
-
-// ReportDir is where the numbers and the spool of reports are.
-func (n *Node) ReportDir() string { return n.post.ReportDir() }

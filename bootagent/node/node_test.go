@@ -269,7 +269,7 @@ func TestFrozenThenForward(t *testing.T) {
 		t.Errorf("frozen: generation %d, %s, floor %d", st.Generation, st.Sync, st.Floor.Generation)
 	}
 	n = m.open()
-	if err := errors.Join(n.cycle.Forward(""), n.Close()); err != nil {
+	if err := errors.Join(n.Forward(""), n.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if st := m.sync(); st.Generation != 2 || st.Sync != "current" {

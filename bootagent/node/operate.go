@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 
-	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -46,15 +45,7 @@ func (n *Node) Ask(name string, atOnce bool) error {
 	if err != nil {
 		return err
 	}
-	if err := n.operate.Engine(found).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
-		return err
-	}
-	what := "asked for again"
-	if atOnce {
-		what = "asked for now"
-	}
-	n.session.Record("operation", events.With("operation", name), events.With("what", what))
-	return nil
+	return n.operate.Ask(found, name, atOnce)
 }
 
 // Windows returns the windows of this node, by name.

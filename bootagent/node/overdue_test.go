@@ -14,20 +14,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/deadline"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// A script that hangs ends with the change, which is taken back, rejected, and in the
-// black box.
+// tireless runs programs that nothing ends at their limit.
+type tireless struct{ process.Runner }
+
+func (r tireless) Start(ctx context.Context, c process.Command) (string, error) {
+	c.Limit = 0
+	return r.Runner.Start(ctx, c)
+}
+
+// A script that hangs beyond its timeout ends with the change, which is taken back, rejected,
+// and in the black box. What the scripts before it could have taken is not waited for.
 func TestAScriptThatHangs(t *testing.T) {
 	t.Parallel() // it waits for most of its time, as those below do
 	m := runningMachine(t)
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
-		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}), m.bootstrap())
+		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\n", Blocking: "foreground", Timeout: 9000},
+			{Name: "b", Data: "#!/bin/sh\nexec sleep 1000\n", Blocking: "foreground", Timeout: 1, OnFailure: "rollback"}}})
+	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second, Runner: tireless{new(process.Group)}}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +57,35 @@ func TestAScriptThatHangs(t *testing.T) {
 	}
 	if st := m.sync(); st.Generation != 1 || m.swappiness("") != "10" {
 		t.Errorf("it is tried again: %+v", st)
+	}
+}
+
+// What a script takes is no part of the time of its change, nor of the deadline of a boot.
+func TestAScriptHasATimeoutOfItsOwn(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
+		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\ncp " + m.root + paths.RunDeadline + " " + m.root + "/during\nexec sleep 3\n", Blocking: "foreground", Timeout: 900}}})
+	m.boot()
+	if err := deadline.Begin(m.root+paths.RunDeadline, m.kernel.Up()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 2 * time.Second}), m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := n.cycle.Apply(t.Context())
+	if err := errors.Join(err, n.Close()); err != nil || st.Health != spec.HealthOK || m.swappiness("") != "20" {
+		t.Errorf("%+v, %v, swappiness %s", st, err, m.swappiness(""))
+	}
+	if over, err := deadline.Over(m.root+"/during", m.kernel.Up()+20*time.Minute, 15*time.Minute); over || err != nil {
+		t.Errorf("the machine is started over while its script runs: %v, %v", over, err)
+	}
+	if over, err := deadline.Over(m.root+"/during", m.kernel.Up()+40*time.Minute, 15*time.Minute); !over || err != nil {
+		t.Errorf("the machine is never started over: %v, %v", over, err)
+	}
+	if _, err := os.Stat(m.root + paths.RunDeadline); err == nil {
+		t.Error("the deadline of a boot that proved itself goes on")
 	}
 }
 

@@ -5,9 +5,7 @@ package node
 import (
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -19,15 +17,7 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	to, err := say.Reporting(&found.Overlay)
-	if to == nil || err != nil {
-		return nil, nil, err
-	}
-	r := say.Report(st, to, found.Overlay.Maintenance, time.Now())
-	if t, err := n.look.Trace(found); err == nil { // a report says more without its boot than none
-		r.SetBoot(t)
-	}
-	return r, to, nil
+	return n.look.ForFleet(found, st)
 }
 
 // Poll is how long this node's overlay wants from one question to the registry to the
@@ -47,25 +37,12 @@ func (n *Node) Last() (*spec.Status, bool) {
 	return &last, last.Kind != "" && last.RootID == n.session.Scopes.Root
 }
 
+// ReportDir is where the numbers and the spool of reports are.
+func (n *Node) ReportDir() string { return n.post.ReportDir() }
+
 // Reporter opens what signs and sends reports, and makes this node's key where it has
 // none. It stays usable when the node is closed.
-func (n *Node) Reporter() (*report.Reporter, error) {
-	if n.session.Tracker == nil {
-		return nil, n.session.Unbound
-	}
-	r, err := report.Open(n.post.ReportDir(), n.post.Grade(), n.post.Post, n.session.Say)
-	if err != nil {
-		return nil, err
-	}
-	return r, n.post.MayReport()
-}
+func (n *Node) Reporter() (*report.Reporter, error) { return n.post.Reporter() }
 
 // RecordReport notes in systemd's journal that the node tells news.
-func (n *Node) RecordReport(r *spec.Report) {
-	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State), events.With("sync", r.Axes.Sync.State),
-		events.With("health", r.Axes.Health.State), events.With("activity", r.Axes.Activity.State), events.With("drift", len(r.Drift))}
-	if why := r.Axes.Health.Detail; why != "" {
-		fields = append(fields, events.With("why", why))
-	}
-	n.session.Record("report", fields...)
-}
+func (n *Node) RecordReport(r *spec.Report) { n.post.RecordReport(r) }

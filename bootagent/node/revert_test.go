@@ -187,7 +187,7 @@ func TestUnverifiedOverlaysWouldRevert(t *testing.T) {
 		}
 		t.Run(row.Name, func(t *testing.T) {
 			r, n := newReverting(t, row.Revert)
-			believed := func() (scripts []spec.Exec) {
+			believed := func() (scripts []exec.Signed) {
 				for _, name := range r.kept() {
 					data, err := os.ReadFile(name)
 					r.must(err)
@@ -195,7 +195,9 @@ func TestUnverifiedOverlaysWouldRevert(t *testing.T) {
 					r.must(err)
 					var o spec.Overlay
 					r.must(spec.Decode(c.Document, &o))
-					scripts = append(scripts, o.Items.Exec...)
+					for _, w := range o.Items.Exec {
+						scripts = append(scripts, exec.Signed{Script: w})
+					}
 				}
 				return scripts
 			}

@@ -109,7 +109,11 @@ func (m *serving) hold(back bool) (spec.ServiceStatus, error) {
 	m.t.Helper()
 	n := m.open()
 	defer n.Close() // the test is over
-	st, err := n.HoldService(Hold{Service: "x", Back: back, Reason: "why not"})
+	hold := n.FreezeService
+	if back {
+		hold = n.RollbackService
+	}
+	st, err := hold("x", "why not")
 	if err == nil {
 		_, err = n.cycle.Apply(m.t.Context())
 	}

@@ -6,14 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"time"
 
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // NoteDeadline notes in the black box that the boot of a new generation is ended.
@@ -23,6 +27,20 @@ func NoteDeadline(ctx context.Context, root string) error {
 		return err
 	}
 	return events.Deadline(ctx, root, id)
+}
+
+// DeadlineOver is an error where a boot has not proved its generation within seconds, and
+// what its scripts took.
+func DeadlineOver(root, seconds string) error {
+	within, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return err
+	}
+	over, err := deadline.Over(filepath.Join(root, paths.RunDeadline), trace.Uptime(), within)
+	if over {
+		err = fmt.Errorf("this boot has not proved its generation within %s and the time of its scripts", within)
+	}
+	return err
 }
 
 // RestoreAll takes everything back that the journal knows, as if the config had
@@ -45,67 +63,16 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 		return items.Reconcile(ctx, n.effect.Items(new(track.Found)), n.session.Journal)
 	})
 	n.session.RecordChanges(result, 0, "restore --all")
+	if n.session.Tracker == nil && result.Err != nil {
+		result.Err = cli.WithHint(result.Err, "name the keys whose scripts may run here: caisson-agent restore --all --from registry.example:5000/metal-a --fleet metal-a --key operator.pub")
+	}
 	lifted := n.protect.Protect(nil)
 	n.session.Record("restored", events.With("changes", len(result.Changes)), events.With("why", "restore --all"))
 	return errors.Join(result.Err, lifted, n.session.Remember(), n.effect.Counted(n.effect.Corrections().Begin("")), n.effect.Retire(ctx, result), n.session.Damage())
 }
 
 // Plan asks the registry and says what Sync would change. It remembers nothing.
-// What Sync would leave to a reboot or to an operator is one deferred change.
-func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
-	if n.session.Tracker == nil {
-		return nil, n.session.Unbound
-	}
-	found, err := n.session.Tracker.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := n.effect.Running()
-	if err != nil && !errors.Is(err, track.ErrNothing) && refusal.Of(err) == "" {
-		return nil, err
-	}
-	if before != nil {
-		if err := n.destination.Here(ctx, before, found); err != nil {
-			return nil, err
-		}
-		why := ""
-		if live, reason := n.destination.Extent(before, found); !live && n.session.Boot.Mode != spec.ModeAttached {
-			why = "waits for a reboot: " + reason
-		}
-		if found.Held {
-			why = found.Why
-		}
-		if s, err := n.session.Folder.Load(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
-			g := *s.Staged
-			g.Layer, g.Waits = found.Generation.Layer, found.Generation.Waits
-			if reason := n.destination.Rejected(g); reason != "" {
-				why = "rejected on this node: " + reason
-			}
-		}
-		if why != "" {
-			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
-				Action: spec.ActionDefer, Reason: why}}, nil
-		}
-	}
-	if err := n.effect.TakeOver(); err != nil {
-		return nil, err
-	}
-	var previous []item.Item
-	var guard items.Guard
-	if before != nil {
-		previous, guard = n.effect.Items(before), n.effect.Guard(found)
-	}
-	changes, err := items.Preview(ctx, n.effect.Items(found), previous, guard)
-	if err != nil {
-		return changes, err
-	}
-	cannot, err := n.look.Cannot(&found.Overlay)
-	if changes = append(changes, cannot...); found.Generation.IsAhead() {
-		changes = append(changes, spec.Drift{Item: "overlay", Key: "layer", From: found.Generation.Layer, To: found.Generation.Waits,
-			Action: spec.ActionDefer, Reason: "waits for a reboot: " + spec.EffectOf(spec.PartLayer).Why})
-	}
-	return changes, err
-}
+func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) { return n.look.Plan(ctx) }
 
 // Settle waits until no script that this node started runs in the background any
 // more, and returns the status with what came of them.

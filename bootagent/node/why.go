@@ -4,11 +4,8 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
-	"github.com/caisson-os/caisson/bootagent/say"
-	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -18,12 +15,7 @@ func (n *Node) LastRun(name string) (*exec.Last, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, it := range n.effect.Items(found) {
-		if scripts, ok := it.(*exec.Item); ok {
-			return scripts.Last(name)
-		}
-	}
-	return nil, nil // the table has scripts
+	return n.effect.LastRun(found, name)
 }
 
 // Trace says how long the steps took that made this node as it is.
@@ -35,19 +27,5 @@ func (n *Node) Trace() (*spec.Trace, error) {
 	return n.look.Trace(found)
 }
 
-// Why says what is wrong with this node. A node that cannot say what it runs still has
-// its black box.
-func (n *Node) Why(ctx context.Context) (spec.Why, error) {
-	events, trouble := n.session.Box().Events()
-	if n.session.Unbound != nil {
-		return spec.Why{}, n.session.Unbound
-	}
-	st, err := n.look.Status(ctx)
-	if err != nil {
-		if errors.Is(err, track.ErrNothing) {
-			err = nil
-		}
-		st = say.Nothing(n.session.Boot, n.session.Tracker.Bootstrap.Fleet, err)
-	}
-	return say.Why(st, n.session.Boot, events, trouble), nil
-}
+// Why says what is wrong with this node.
+func (n *Node) Why(ctx context.Context) (spec.Why, error) { return n.look.Why(ctx) }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
-	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -43,24 +42,7 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 	case s.Trial.Pending(), judged.Of(n.session.Scopes.Root, running.Generation.Overlay):
 		return st, errors.New("nothing is wiped: this node may have to go back from the change that is on trial")
 	}
-	var gone int
-	forget := func(g *state.Generation) bool {
-		if g == nil || g.Overlay == running.Generation.Overlay || g.Overlay == n.session.Boot.Generation.Overlay {
-			return false
-		}
-		gone++
-		return true
-	}
-	if forget(s.Previous) {
-		s.Previous = nil
-	}
-	earlier := s.Earlier[:0:0]
-	for _, g := range s.Earlier {
-		if !forget(&g) {
-			earlier = append(earlier, g)
-		}
-	}
-	s.Earlier = earlier
+	gone := s.Forget(running.Generation, n.session.Boot.Generation)
 	if err := n.session.Folder.Save(s); err != nil {
 		return st, err
 	}

@@ -6,10 +6,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/destination"
+	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/run"
 	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -36,7 +41,7 @@ func (op *Operations) swap(running *track.Found) *operation.Swap {
 	if a != nil && a.Found.Overlay.Swap != nil {
 		by = a.Found
 		if s.Waits, s.Unknown = spec.RootID(&by.Overlay, by.Overlay.Layer); s.Unknown == nil {
-			s.Unknown = op.ready(s, a)
+			s.Unknown = op.ready(s, running, a)
 		}
 	}
 	if by.Overlay.Swap != nil {
@@ -46,43 +51,69 @@ func (op *Operations) swap(running *track.Found) *operation.Swap {
 }
 
 // ready says what keeps the machine from being rebooted at all, whatever its policy is.
-func (op *Operations) ready(s *operation.Swap, a *destination.Awaited) error {
+func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destination.Awaited) error {
 	st, err := op.Folder.Load()
 	if err != nil {
 		return err
 	}
-	judged, err := op.soak.Judging()
-	if err != nil {
+	f := &decide.Facts{Event: decide.Swap}
+	if f.Run, err = op.Phase(st, &running.Generation); err != nil {
 		return err
 	}
-	switch {
-	case op.Boot.ReadOnly:
-		s.Cannot = "the state disk takes no writes: nobody would know that it was tried"
-	case op.Boot.Disk == "" && (op.Boot.Live.Had == "" || op.Boot.Live.Had == s.Waits):
-		s.Cannot = "the registry had it when this machine started, which came up with something else: without a state disk nobody would know that it was tried"
-	case op.Waiting(st):
-		s.Busy, s.Why = spec.ForTurn, fmt.Sprintf("generation %d waits to be confirmed", st.Trial.Generation.Generation)
-	case judged != nil && op.Boot.Live.Stuck == "": // else what waits may be what mends it
-		s.Busy, s.Why = spec.ForGates, fmt.Sprintf("generation %d has to pass its gates", judged.Found.Generation.Generation)
-	case op.InMemory() && a.Found.Overlay.Layer != op.Boot.Generation.Layer:
-		switch next, class, _, err := op.destination.Destination(context.Background(), st, nil); { // it reads memory alone
-		case err != nil:
-			s.Busy, s.Why = spec.ForStaging, err.Error()
-		case class == spec.ClassSoftReboot && len(next.Missing) > 0:
-			s.Busy, s.Why = spec.ForStaging, "its images are not in memory yet"
-		}
-	case a.Found.Overlay.Layer != op.Boot.Generation.Layer:
-		store, err := op.Store()
-		if err != nil {
-			return err
-		}
-		to := stage.Stager{Store: store, Say: op.Say}
-		switch here, err := to.Here(context.Background(), a.Found.Overlay.Layer); { // it reads the disk alone
-		case err != nil:
-			return err
-		case !here:
-			s.Busy, s.Why = spec.ForStaging, "its layer is not on the state disk yet"
-		}
+	f.Awaits.Uncounted = op.Boot.ReadOnly
+	f.Awaits.Forgotten = op.Boot.Disk == "" && (op.Boot.Live.Had == "" || op.Boot.Live.Had == s.Waits)
+	if f.Awaits.Missing, err = op.missing(st, a); err != nil {
+		return err
+	}
+	switch step := decide.Next(f); step.Act {
+	case decide.Remain:
+		s.Cannot = step.Why
+	case decide.Delay:
+		s.Busy, s.Why = step.For, step.Why
+	case decide.SetOut: // in its turn, see package operation
 	}
 	return nil
+}
+
+// missing says what of the root that waits is not here yet, "" where nothing is.
+func (op *Operations) missing(st *state.State, a *destination.Awaited) (string, error) {
+	switch {
+	case a.Found.Overlay.Layer == op.Boot.Generation.Layer:
+		return "", nil
+	case op.InMemory():
+		next, class, _, err := op.destination.Destination(context.Background(), st, nil) // it reads memory alone
+		switch {
+		case err != nil:
+			return err.Error(), nil
+		case class == spec.ClassSoftReboot && len(next.Missing) > 0:
+			return "its images are not in memory yet", nil
+		}
+		return "", nil
+	}
+	store, err := op.Store()
+	if err != nil {
+		return "", err
+	}
+	to := stage.Stager{Store: store, Say: op.Say}
+	here, err := to.Here(context.Background(), a.Found.Overlay.Layer) // it reads the disk alone
+	if err == nil && !here {
+		return "its layer is not on the state disk yet", nil
+	}
+	return "", err
+}
+
+// Phase is what this node is at.
+func (op *Operations) Phase(s *state.State, runs *state.Generation) (run.Record, error) {
+	root := run.Root{Attached: op.Boot.Mode == spec.ModeAttached, Begun: op.Begun(), Boot: op.Scopes.Kernel, By: op.Boot.Generation, Runs: runs}
+	if runs != nil {
+		judged, err := gate.Load(op.Path(paths.RunGates))
+		if err != nil {
+			return run.Record{}, err
+		}
+		root.Judged = judged.Of(op.Scopes.Root, runs.Overlay)
+		if op.Tracker != nil && !root.Attached {
+			root.Takes = op.destination.Takes(s)
+		}
+	}
+	return run.Read(s, &op.Boot.Live, root), nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -26,22 +27,22 @@ func New(s *session.Session) *Post { return &Post{s} }
 // ReportDir is where the numbers and the spool of reports are.
 func (p *Post) ReportDir() string { return p.Folder.Path(paths.Reports) }
 
-// Grade is how long the node's key lives: as long as its state.
-func (p *Post) Grade() spec.KeyGrade {
+// grade is how long the node's key lives: as long as its state.
+func (p *Post) grade() spec.KeyGrade {
 	if p.Scopes.Disk != "" {
 		return spec.KeyPinned
 	}
 	return spec.KeyBoot
 }
 
-// MayReport refuses a key that commands nodes: it would lie on every disk that it
+// mayReport refuses a key that commands nodes: it would lie on every disk that it
 // commands.
-func (p *Post) MayReport() error {
+func (p *Post) mayReport() error {
 	id, err := report.KeyID(p.ReportDir())
 	if err != nil {
 		return err
 	}
-	commanders, err := sign.ParsePublics(slices.Concat(p.Tracker.Bootstrap.Keys, p.Tracker.Bootstrap.EpochKeys))
+	commanders, err := sign.ParsePublics(slices.Concat(p.Tracker.Trusted().Keys, p.Tracker.Trusted().EpochKeys))
 	if err != nil {
 		return err
 	}
@@ -49,6 +50,29 @@ func (p *Post) MayReport() error {
 		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of the site", p.Folder.Path("identity"))
 	}
 	return nil
+}
+
+// Reporter opens what signs and sends reports, and makes this node's key where it has
+// none. It stays usable when the node is closed.
+func (p *Post) Reporter() (*report.Reporter, error) {
+	if p.Tracker == nil {
+		return nil, p.Unbound
+	}
+	r, err := report.Open(p.ReportDir(), p.grade(), p.Post, p.Say)
+	if err != nil {
+		return nil, err
+	}
+	return r, p.mayReport()
+}
+
+// RecordReport notes in systemd's journal that the node tells news.
+func (p *Post) RecordReport(r *spec.Report) {
+	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State), events.With("sync", r.Axes.Sync.State),
+		events.With("health", r.Axes.Health.State), events.With("activity", r.Axes.Activity.State), events.With("drift", len(r.Drift))}
+	if why := r.Axes.Health.Detail; why != "" {
+		fields = append(fields, events.With("why", why))
+	}
+	p.Record("report", fields...)
 }
 
 var errNoPoster = errors.New("this program sends nothing to services")

@@ -23,7 +23,7 @@ func (p *Post) Slots(o *spec.Overlay) slot.Holder {
 	return slot.Holder{Node: o.Node, Ask: func(ctx context.Context, server, act, group string, body []byte) error {
 		l := report.Letter{URL: server + "/v1/" + act, Header: map[string]string{"Fleet-Lock-Protocol": "true"}, Body: body}
 		if o.Agent != nil && o.Agent.Report != nil && sameOrigin(o.Agent.Report.URL, server) {
-			if err := p.MayReport(); err != nil {
+			if err := p.mayReport(); err != nil {
 				return err
 			}
 			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act, BootID: p.Scopes.Kernel, Time: time.Now().UTC()})

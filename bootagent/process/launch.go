@@ -22,11 +22,13 @@ type launch struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
+
+	Secrets map[string]string `json:"secrets,omitempty"` // names of files
 }
 
 // save writes the file for Launch.
 func (c Command) save(file string) error {
-	data, err := json.Marshal(launch{c.Args, c.Env, c.Dir})
+	data, err := json.Marshal(launch{c.Args, c.Env, c.Dir, c.Secrets})
 	if err != nil {
 		return err
 	}
@@ -50,5 +52,9 @@ func Launch(file string) error {
 	if err := os.Chdir(l.Dir); err != nil {
 		return fmt.Errorf("launch: %w", err)
 	}
-	return fmt.Errorf("launch %s: %w", l.Args[0], syscall.Exec(l.Args[0], l.Args, l.Env))
+	env, err := withSecrets(l.Env, l.Secrets)
+	if err != nil {
+		return fmt.Errorf("launch %s: %w", l.Args[0], err)
+	}
+	return fmt.Errorf("launch %s: %w", l.Args[0], syscall.Exec(l.Args[0], l.Args, env))
 }

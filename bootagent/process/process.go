@@ -32,12 +32,13 @@ type Runner interface {
 
 // Command is a program to run.
 type Command struct {
-	Name  string        // of the service, without suffix; two of one name cannot run at once
-	Args  []string      // Args[0] is an absolute path
-	Env   []string      // all of it, NAME=value
-	Dir   string        // working directory
-	Log   string        // file that output is appended to; made when missing, mode 0600
-	Limit time.Duration // after which all of it is ended, 0 for never
+	Name    string            // of the service, without suffix; two of one name cannot run at once
+	Args    []string          // Args[0] is an absolute path
+	Env     []string          // all of it, NAME=value
+	Dir     string            // working directory
+	Log     string            // file that output is appended to; made when missing, mode 0600
+	Secrets map[string]string // variables whose values are read from files when it starts, by the files' names
+	Limit   time.Duration     // after which all of it is ended, 0 for never
 
 	// What it may take with all that it starts; 0 is what systemd has as default.
 	MemoryMax int64 // bytes; above, the kernel ends it

@@ -39,6 +39,7 @@ var conditions = []condition{
 	{item: "agent", when: "metrics could not be published", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("agent", "metrics", v.Boot.Live.MetricsTrouble) }},
 	{item: "agent", when: "parameters are not protected that should be", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("agent", "protect", v.Boot.Live.Protection.Trouble) }},
 	{item: "state", when: "the state disk has a fault, or is not used", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "disk", v.diskTrouble()...) }},
+	{item: "state", when: "the disk does not start the loader that it should", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "loader", v.Boot.Live.Loader) }},
 	{item: "image", when: "the kernel met a block that is not what was signed", health: spec.HealthDegraded, find: (*View).corrupt},
 	{item: "state", when: "a part of what the node remembers was lost", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "lost", v.State.Lost...) }},
 	{item: "check", when: "a watched health check does not hold", health: spec.HealthDegraded, find: (*View).unwell},

@@ -4,6 +4,9 @@ package say
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"strings"
 	"testing"
@@ -36,6 +39,38 @@ func TestThePageShowsTheTables(t *testing.T) {
 		t.Error(err)
 	}
 	if err := doctext.Printed(page, "activity", "bootagent/say", doing.String()+"\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The page has a row for each word that an operation waits with: the For constants of package
+// spec, with what stands beside them there.
+func TestThePageNamesEveryWait(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "../../spec/operation.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits strings.Builder
+	waits.WriteString("\n| WHAT | what is waited for |\n|---|---|\n")
+	rows := 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || len(v.Names) != 1 || len(v.Values) != 1 || !strings.HasPrefix(v.Names[0].Name, "For") {
+			return true
+		}
+		word, ok := v.Values[0].(*ast.BasicLit)
+		if !ok || v.Comment == nil {
+			t.Errorf("%s has no word, or says nothing", v.Names[0].Name)
+			return true
+		}
+		fmt.Fprintf(&waits, "| `%s` | %s |\n", strings.Trim(word.Value, `"`), strings.TrimSpace(v.Comment.Text()))
+		rows++
+		return true
+	})
+	if rows < 9 {
+		t.Errorf("%d words", rows)
+	}
+	if err := doctext.Printed(page, "waits", "bootagent/say", waits.String()+"\n"); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,6 +25,8 @@ type View struct {
 	Image  string        // IMAGE_VERSION of this root
 	Agent  string        // its version
 
+	Recipient string // of secrets, "" where there is none
+
 	Boot  *state.Boot  // of this root, and what was noted since
 	State *state.State // what is remembered over boots
 
@@ -34,6 +36,7 @@ type View struct {
 	Generation   state.Generation
 	Expires      time.Time // of the overlay's signature
 	LayerVersion string
+	Keys         *spec.KeysKnown // nil where there is no chain
 
 	// What the last look at the items has found.
 	Items []spec.ItemStatus
@@ -46,6 +49,7 @@ type View struct {
 	Pause      *spec.Hold        // nil where the node is not paused
 	Operations []spec.OperationStatus
 	Services   []spec.ServiceStatus
+	Rescue     *spec.RescueStatus // nil where no rescue key counts and nobody was let in
 
 	Profiles []spec.Drift // of AppArmor, that are not as the layer says
 	Cannot   []spec.Drift // what needs a layer, see [Host.Cannot]

@@ -7,7 +7,6 @@
 package services
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/session"
@@ -110,15 +109,4 @@ func (sv *Services) List(o *spec.Overlay) []spec.ServiceStatus {
 		out = append(out, st)
 	}
 	return out
-}
-
-// ImageBefore is the image that a service had before the one that it is at.
-func (sv *Services) ImageBefore(at spec.Service, images []string) (string, error) {
-	signed := sv.signedOverlays()
-	for _, d := range images[slices.Index(images, at.Image.Digest)+1:] {
-		if _, _, ok := signed.service(at.Name, d); ok {
-			return d, nil
-		}
-	}
-	return "", fmt.Errorf("service %s has been at nothing else that this node could go back to", at.Name)
 }

@@ -53,7 +53,7 @@ type Options struct {
 	Runner     Runner                          // what programs run in; nil is services of systemd, or else process groups
 	By         string                          // who acts, for the records: Service, or a person and the verb
 	Within     time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
-	Made       time.Duration                   // that a change has to be made, and to be taken back; 0 is madeWithin, and what its scripts may take
+	Made       time.Duration                   // that a change has to be made, and to be taken back, beside what its scripts take; 0 is five minutes, and one for each program
 	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
 	Hints      func(kind string) []string      // what tells of changes; nil is what the service has said
 	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
@@ -201,6 +201,7 @@ func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.
 	if n.Scopes, err = n.readScopes(); err != nil {
 		return err
 	}
+	n.ensureRecipient()
 	if err := n.originals(openJournal); err != nil {
 		return err
 	}

@@ -3,10 +3,7 @@
 package session
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -44,9 +41,4 @@ func (n *Session) EndTrial() error {
 }
 
 // EndDeadline ends the deadline of this boot: it came up.
-func (n *Session) EndDeadline() error {
-	if err := os.Remove(n.Path(paths.RunDeadline)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (n *Session) EndDeadline() error { return deadline.End(n.Path(paths.RunDeadline)) }

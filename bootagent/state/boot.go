@@ -32,6 +32,7 @@ type Boot struct {
 	Generation  Generation   `json:"generation"`
 	Layer       spec.Layer   `json:"layer"`
 	Lease       *Lease       `json:"lease,omitempty"`
+	Network     spec.Network `json:"network,omitzero"`    // the interface of the lease and what it is made of
 	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
 	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
 	Trace       []spec.Step  `json:"trace,omitempty"`     // of the loader
@@ -74,6 +75,7 @@ type Live struct {
 	Applied *Generation `json:"applied,omitempty"`
 	Stuck   string      `json:"stuck,omitempty"`
 
+	Loader  string   `json:"loader,omitempty"`  // what is wrong with what the disk starts
 	Corrupt []string `json:"corrupt,omitempty"` // images of which the kernel has met a block that is not what was signed
 	Sound   []string `json:"sound,omitempty"`   // images that the next boot was told it need not read
 }
@@ -125,10 +127,12 @@ type TakenBack struct {
 	Reason     string `json:"reason"`
 }
 
-// Lease is the network configuration that DHCP gave to the loader.
+// Lease is how the loader reached its registry: by what DHCP or a router gave it, or by
+// what was given.
 type Lease struct {
 	Interface string       `json:"interface"`
-	MAC       string       `json:"mac"`
+	MAC       string       `json:"mac"`              // of the card, the first one of a bond
+	Static    bool         `json:"static,omitempty"` // nobody was asked for the address
 	Address   netip.Prefix `json:"address"`
 	Gateway   netip.Addr   `json:"gateway,omitzero"`
 	DNS       []netip.Addr `json:"dns,omitempty"`

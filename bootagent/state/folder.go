@@ -42,7 +42,7 @@ func Open(dir string) (*Folder, error) {
 			return nil, fmt.Errorf("open state: %w", err)
 		}
 	}
-	for _, pattern := range []string{".*.json*.*", ".blackbox.*", "." + reserveFile + ".*", "overlays/.*.json.*"} {
+	for _, pattern := range []string{".*.json*.*", ".blackbox.*", "." + reserveFile + ".*", "overlays/.*.json.*", "identity/.secrets.key.*", keysDir + "/.*.json.*"} {
 		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
 		for _, name := range left {
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func (f *Folder) SetAside() (string, error) {
 	if err := ownfiles.Folder(to); err != nil {
 		return "", fmt.Errorf("set the state aside: %w", err)
 	}
-	for _, name := range append([]string{fleetFile, "overlays", "identity", paths.Reports}, copies...) {
+	for _, name := range append([]string{fleetFile, "overlays", keysDir, "identity", paths.Reports}, copies...) {
 		if err := os.Rename(f.Path(name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("set the state aside: %w", err)
 		}

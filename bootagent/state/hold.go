@@ -69,6 +69,20 @@ func pointers(list []Generation) []*Generation {
 	return out
 }
 
+// Forget forgets the generations that ran well before the current one, but for those that
+// stay, and returns how many.
+func (s *State) Forget(stay ...Generation) (gone int) {
+	forgets := func(g Generation) bool {
+		return !slices.ContainsFunc(stay, func(k Generation) bool { return k.Overlay == g.Overlay })
+	}
+	if s.Previous != nil && forgets(*s.Previous) {
+		s.Previous, gone = nil, 1
+	}
+	before := len(s.Earlier)
+	s.Earlier = slices.DeleteFunc(s.Earlier, forgets)
+	return gone + before - len(s.Earlier)
+}
+
 // Return makes one of the kept generations the current one. What was rejected stays known,
 // and nothing else waits.
 func (s *State) Return(to Generation, here ...string) {

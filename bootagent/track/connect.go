@@ -27,6 +27,7 @@ type Way struct {
 	Clock       trust.Clock   // for certificates
 	Silence     time.Duration // how long a server may say nothing; 0 is 30 s
 	Agent       string        // what is said to servers about the program that asks, see [UserAgent]
+	Dial        pull.Dial     `json:"-"` // connects; nil is the machine's own way, which is that of another process, too
 }
 
 // UserAgent says which program asks, and for which node or, as long as that is not
@@ -68,6 +69,6 @@ func Options(b spec.Bootstrap, way Way, auth string) pull.Options {
 	return pull.Options{
 		PlainHTTP: b.PlainHTTP, CAs: b.CAs, Mirrors: b.Mirrors, Proxy: b.Proxy,
 		AuthFile: there(auth), CertFile: there(clientCert), KeyFile: there(clientKey),
-		Timeout: way.Silence, UserAgent: way.Agent, Now: now, AtLeast: !sure,
+		Timeout: way.Silence, UserAgent: way.Agent, Dial: way.Dial, Now: now, AtLeast: !sure,
 	}
 }

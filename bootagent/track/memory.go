@@ -5,6 +5,8 @@ package track
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -38,6 +40,31 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState,
 	}, nil
 }
 
+// Loaders returns what the newest fleet:current that this node has accepted names, verified
+// again; nil where it has none.
+func (f *Tracker) Loaders() ([]spec.Loader, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	data, err := f.Folder.LoadFleet()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := trust.LoadFleet(data)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+	if err != nil {
+		return nil, fmt.Errorf("kept fleet:current: %w", err)
+	}
+	return kept.Loaders, nil
+}
+
 func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate, error) {
 	kept := f.sparing(func() (trust.Candidate, error) {
 		data, err := f.Folder.LoadFleet()
@@ -53,7 +80,7 @@ func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetStat
 	if c.NotModified {
 		c = kept
 	}
-	fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+	fresh, err := f.rules().AcceptFleet(c, f.Trusted(), s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
 	if err != nil {
 		return nil, nil, err
 	}

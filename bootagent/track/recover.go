@@ -63,7 +63,10 @@ func (f *Tracker) otherFleet(s *state.State) string {
 func (f *Tracker) rebuild(s *state.State) {
 	if data, err := f.Folder.LoadFleet(); err == nil {
 		if c, err := trust.LoadFleet(data); err == nil {
-			if fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s)); err == nil {
+			fresh, err := byAny(f.versions(), func(b spec.Bootstrap) (*trust.FleetState, error) {
+				return f.rules().AcceptFleet(c, b, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+			})
+			if err == nil {
 				f.rememberFleet(s, fresh)
 			}
 		}
@@ -112,7 +115,11 @@ func (f *Tracker) kept(s *state.State) []*trust.Accepted {
 		c, err := f.saved(&state.Generation{Overlay: digest})
 		if err == nil {
 			var a *trust.Accepted
-			if a, err = f.accept()(c, f.Bootstrap, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{}); err == nil && a.Digest == digest {
+			// It is here since this node has accepted it, by whichever version counted then.
+			a, err = byAny(f.versions(), func(b spec.Bootstrap) (*trust.Accepted, error) {
+				return f.accept()(c, b, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{})
+			})
+			if err == nil && a.Digest == digest {
 				kept = append(kept, a)
 				continue
 			}

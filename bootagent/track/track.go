@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Tracker asks for one node.
@@ -35,6 +36,8 @@ type Tracker struct {
 	RTC       func() time.Time // the hardware clock; nil is time.Now
 	Rules     *trust.Rules     // nil is all of them; a test leaves one out
 	Say       func(format string, args ...any)
+
+	keys *chain.Chain // nil until it is read, see Keys
 }
 
 // ErrNothing is returned where the node has never accepted anything.
@@ -50,6 +53,7 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 		return nil, err
 	}
 	before := s.Clone()
+	f.walk(ctx, f.keep)
 	l, err := f.look(ctx, s)
 	if err != nil || l.found.Held {
 		// What fleet:current says holds even when the overlay is refused: else it
@@ -91,6 +95,9 @@ func (f *Tracker) Look(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := f.keys
+	defer func() { f.keys = known }()
+	f.walk(ctx, func(chain.Link) error { return nil })
 	l, err := f.look(ctx, s)
 	return l.found, err
 }
@@ -123,7 +130,10 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		if l.overlay.NotModified {
 			l.overlay = kept
 		}
-		return f.accept()(l.overlay, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
+		if err := f.behind(fresh()); err != nil {
+			return nil, err
+		}
+		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
 	})
 	if err != nil {
 		return l, err
@@ -193,7 +203,9 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	// registry offers.
 	id := f.Identity
 	id.MACs = slices.Concat(id.MACs, s.Proof.Of(id.UUIDs))
-	a, err := f.accept()(c, f.Bootstrap, id, own, f.clock(s), trust.Known{Overlay: g.Overlay, On: g.Layer, Reject: reject})
+	a, err := f.proved(s, g, func(b spec.Bootstrap) (*trust.Accepted, error) {
+		return f.accept()(c, b, id, own, f.clock(s), trust.Known{Overlay: g.Overlay, On: g.Layer, Reject: reject})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}

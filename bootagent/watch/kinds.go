@@ -24,7 +24,7 @@ const (
 )
 
 // kinds is the one table of what tells of which kind; a kind that is not in it has no
-// hints, as scripts, which are looked at when they are due.
+// hints, as scripts, which are looked at when they are due, and secrets, which are root's alone.
 var kinds = []struct {
 	name    string
 	sources []string

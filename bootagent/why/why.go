@@ -10,6 +10,8 @@ package why
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -21,7 +23,7 @@ func Explain(st *spec.Status, events []spec.Event) spec.Why {
 	w := spec.Why{APIVersion: spec.APIVersion, Kind: spec.KindWhy, Node: st.Node, Fleet: st.Fleet, Health: st.Health, Sync: st.Sync,
 		Generation: st.Generation, Layer: st.Layer, LayerVersion: st.LayerVersion, Findings: []spec.Finding{}}
 	e := explainer{st, events}
-	for _, look := range []func() []spec.Finding{e.rejected, e.undone, e.broken, e.sync, e.items, e.rest} {
+	for _, look := range []func() []spec.Finding{e.rejected, e.undone, e.broken, e.rescue, e.sync, e.items, e.rest} {
 		w.Findings = append(w.Findings, look()...)
 	}
 	w.Well = len(w.Findings) == 0
@@ -117,6 +119,20 @@ func (e explainer) broken() []spec.Finding {
 	return []spec.Finding{f}
 }
 
+// rescue is somebody who is let in: what is wrong may be theirs.
+func (e explainer) rescue() []spec.Finding {
+	r := e.st.Rescue
+	if r == nil || !r.Open && r.Trouble == "" {
+		return nil
+	}
+	f := spec.Finding{What: "somebody is let in by a rescue statement: " + strings.Join(r.Opens, " and "), Reason: r.Reason, Since: r.Since,
+		Did: fmt.Sprintf("shuts it in %s", time.Duration(r.Left)*time.Second), Do: "journalctl -u caisson-agent; nothing, unless you do not know of it: then reboot, and revoke key " + strings.Join(r.Keys, ", ")}
+	if r.Trouble != "" {
+		f.Reason += "; " + r.Trouble
+	}
+	return []spec.Finding{f}
+}
+
 // sync is a registry that has nothing for this node. That something waits, or was
 // rejected, is not wrong in itself.
 func (e explainer) sync() []spec.Finding {
@@ -149,7 +165,7 @@ func (e explainer) items() []spec.Finding {
 		f := spec.Finding{What: i.Name + " is not as the overlay says", Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer, Item: i.Name, Reason: i.Error,
 			Did: "tries again every minute", Do: "journalctl -u caisson-agent; mend it there or in the site"}
 		for _, d := range e.st.Drift {
-			if d.Item != i.Name || d.Action == spec.ActionDefer || d.Action == spec.ActionReport {
+			if d.Item != i.Name || d.Action == spec.ActionDefer || d.Action == spec.ActionReport || d.Action == spec.ActionCannot {
 				continue
 			}
 			if f.Key == "" {

@@ -60,6 +60,7 @@ func verbs() []verb {
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
 		{"windows", "print the maintenance windows of this node", windows},
 		{"reboot", "reboot this node, by a soft-reboot where that is enough", reboot},
+		{"install", "make a disk one that this machine boots from", install},
 		{"restore", "restore all originals from the journal (--all)", restore},
 		{"version", "print the version", printVersion},
 	}
@@ -109,6 +110,15 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
 		return node.NoteDeadline(ctx, a.root)
+	}
+	if len(args) == 2 && args[0] == paths.DeadlineOver { // of caisson-deadline-early.service
+		return node.DeadlineOver(a.root, args[1])
+	}
+	if len(args) == 1 && args[0] == paths.RescueKeys { // of sshd, see package rescue/door
+		return a.rescueKeys()
+	}
+	if len(args) == 1 && args[0] == paths.RescueShell { // of a key that it printed
+		return a.rescueShell(ctx)
 	}
 	if len(args) == 1 && args[0] == paths.StackNext { // of caisson-swap.service
 		return node.StackNext(ctx, a.options("run"))

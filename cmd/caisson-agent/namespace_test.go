@@ -276,16 +276,16 @@ func TestADivingbellHostInNamespaces(t *testing.T) {
 }
 
 // onDivingbellHost runs a script that begins with divingbellLeft.
-func onDivingbellHost(t *testing.T, script string) (out string) {
+func onDivingbellHost(t *testing.T, script string, env ...string) (out string) {
 	t.Helper()
 	require.Tool(t, "ip", "findmnt", "ethtool")
 	example, err := filepath.Abs("../../examples/migration")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inNamespaces(t, script, "EXAMPLE="+example,
+	return inNamespaces(t, script, append(env, "EXAMPLE="+example,
 		"ONCE="+divingbellHash("data", "#!/bin/sh\necho once >>/srv/runs\n", "rerun_policy", "never"),
-		"DAILY="+divingbellHash("args", "[report]", "data", "#!/bin/sh\necho $NAME $1 >>/srv/runs\n", "env:NAME", "daily", "rerun_interval", "86400"))
+		"DAILY="+divingbellHash("args", "[report]", "data", "#!/bin/sh\necho $NAME $1 >>/srv/runs\n", "env:NAME", "daily", "rerun_interval", "86400"))...)
 }
 
 // divingbellHash is Divingbell's name for the runs of a script, made here apart from

@@ -11,6 +11,8 @@ import (
 
 func restore(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "restore")
+	var s source
+	s.register(f)
 	all := f.Bool("all", false, "yes, everything")
 	protection := f.Bool("protection", false, "only let others write the kernel parameters that are protected, until the next run")
 	if err := f.parse(a, args); err != nil {
@@ -22,7 +24,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	case !*all && !*protection:
 		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore undoes every setting: confirm with --all")
 	}
-	n, err := node.Open(ctx, a.options("restore"), nil)
+	n, err := s.open(ctx, a, "restore", node.Open)
 	if err != nil {
 		return err
 	}

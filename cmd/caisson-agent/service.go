@@ -39,10 +39,13 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 	}
 	defer n.Close() // what was noted is on disk already
 	var st spec.ServiceStatus
-	if what == "forward" {
+	switch what {
+	case "forward":
 		st, err = n.ForwardService(name)
-	} else {
-		st, err = n.HoldService(node.Hold{Service: name, Back: what == "rollback", Reason: *reason})
+	case "rollback":
+		st, err = n.RollbackService(name, *reason)
+	default:
+		st, err = n.FreezeService(name, *reason)
 	}
 	if err != nil {
 		return cli.WithHint(err, "see 'caisson-agent service list'")

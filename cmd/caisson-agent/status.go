@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -109,6 +110,12 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("images", "checked when the boot began, not when they are read: %s", st.ImageCheckDetail)
 	}
 	row("agent", "%s", st.Agent)
+	if st.Recipient != "" {
+		row("recipient", "%s", st.Recipient)
+	}
+	if k := st.Keys; k != nil {
+		row("keys", "version %d%s", k.Version, bootFiles(k))
+	}
 	for _, c := range st.Checks {
 		text := "holds"
 		if !c.Holds {
@@ -137,6 +144,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		}
 		row("  "+i.Name, "%s", text)
 	}
+	if r := st.Rescue; r != nil {
+		row("rescue", "%s", sayRescue(r))
+	}
 	if n := len(st.Protected); n > 0 {
 		row("protected", "%d of the kernel parameters", n)
 	}
@@ -155,6 +165,24 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("foreign", "%s", name)
 	}
 	return nil
+}
+
+// sayRescue is who is let in, and by which code the next one is.
+func sayRescue(r *spec.RescueStatus) string {
+	var words []string
+	if r.Open {
+		words = append(words, fmt.Sprintf("%s open for %s: %s, signed by %s", strings.Join(r.Opens, " and "), time.Duration(r.Left)*time.Second, r.Reason, strings.Join(r.Keys, ", ")))
+	}
+	if r.Trouble != "" {
+		words = append(words, r.Trouble)
+	}
+	if r.Wrong > 0 {
+		words = append(words, fmt.Sprintf("%d statements for another code", r.Wrong))
+	}
+	if r.Code != "" {
+		words = append(words, "code "+r.Code)
+	}
+	return cmp.Or(strings.Join(words, "; "), "nobody is let in")
 }
 
 // sayAxis is one axis as a line: its state, why, since and until when.
@@ -177,3 +205,11 @@ func sayAxis(x spec.Axis) string {
 }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// bootFiles says what the boot files of a node know of the keys, where that is not all.
+func bootFiles(k *spec.KeysKnown) string {
+	if k.BootFiles == k.Version {
+		return ""
+	}
+	return fmt.Sprintf("; its boot files were written with version %d", k.BootFiles)
+}

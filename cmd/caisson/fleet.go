@@ -112,7 +112,11 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 			for _, g := range s.Groups {
 				cli.Printf(a.out, "%s: %d of %d\n", g.Name, len(g.Held), g.Max)
 				for _, l := range g.Held {
-					cli.Printf(a.out, "  %s since %s\n", l.Node, l.Since.Format(time.RFC3339))
+					waits := ""
+					if l.Draining {
+						waits = ", being drained"
+					}
+					cli.Printf(a.out, "  %s since %s%s\n", l.Node, l.Since.Format(time.RFC3339), waits)
 				}
 			}
 			return nil
@@ -155,13 +159,13 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 		Short: "Create a token for the service, and print it once",
 		Long: "Make a token for the service, print it, and add the line that knows it to a file: role, name and SHA-256. To\n" +
 			"take a token away, take its line away. A reader sees everything, a reporter may report and ask for slots, an\n" +
-			"operator may also accept keys and release slots. A new file has the line 'reports open', by which nodes need no\n" +
+			"operator may also accept keys and release slots, and drain may read and say that a node is drained. A new file has the line 'reports open', by which nodes need no\n" +
 			"token; the first token of role reporter takes it away, and without both no node may report.",
 		Example: "  caisson fleet token grafana --role reader --tokens /etc/caisson/fleet.tokens",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if roles := []string{"reader", "reporter", "operator"}; !slices.Contains(roles, role) {
-				return cli.Usage("one of: reader, reporter, operator", "unknown role %q", role)
+			if roles := []string{"reader", "reporter", "operator", "drain"}; !slices.Contains(roles, role) {
+				return cli.Usage("one of: reader, reporter, operator, drain", "unknown role %q", role)
 			}
 			token, err := server.AddToken(file, args[0], server.Role(role))
 			if err != nil {
@@ -174,7 +178,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&role, "role", "reader", "what it allows: reader, reporter or operator")
+	c.Flags().StringVar(&role, "role", "reader", "what it allows: reader, reporter, operator or drain")
 	c.Flags().StringVar(&file, "tokens", "", "`FILE` of the service's tokens, mode 0600; it is made where it is missing")
 	cobra.CheckErr(c.MarkFlagRequired("tokens"))
 	return c

@@ -57,6 +57,9 @@ func (a *app) printNode(n query.Node) {
 			line("staged", "overlay %s, for the next boot", r.Staged)
 		}
 		line("agent", "%s, %s", cmp.Or(r.Agent, "unknown"), r.Mode)
+		if k := r.Keys; k != nil {
+			line("keys", "version %d, boot files of version %d", k.Version, k.BootFiles)
+		}
 		for _, x := range []struct {
 			name string
 			axis spec.Axis

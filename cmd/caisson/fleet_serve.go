@@ -34,6 +34,7 @@ type serving struct {
 	hosts                    []string
 	url                      string // by which a proxy before it is reached
 	slots                    map[string]int
+	drain                    []string // groups of slots
 	unproven                 bool
 	cache                    string // of repositories of git
 	look                     looking
@@ -65,6 +66,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
 	f.StringVar(&v.url, "url", "", "`URL` by which browsers and operators reach the service where a proxy is before it: the page's commands name it")
 	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
+	f.StringSliceVar(&v.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
 	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
 	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
 	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
@@ -82,12 +84,19 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err := v.http.Check(); err != nil {
 		return err
 	}
-	if err := v.look.trustsSomebody(); err != nil {
+	if err := v.look.trustsSomebody(v.from); err != nil {
 		return err
 	}
 	groups, err := parseSlots(v.slots)
 	if err != nil {
 		return err
+	}
+	drains := map[string]bool{}
+	for _, name := range v.drain {
+		if groups[name] == 0 {
+			return cli.Usage("as in --slot "+name+"=1 --drain "+name, "--drain %s: there is no such group of slots", name)
+		}
+		drains[name] = true
 	}
 	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Version: version, Say: a.say}
 	if v.tokens != "" {
@@ -134,7 +143,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Hears: true, Say: a.say}); err != nil {
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Drains: drains, Hears: true, Say: a.say}); err != nil {
 		return err
 	}
 	h, err := server.New(ctx, o)

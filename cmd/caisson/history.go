@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -101,7 +102,7 @@ func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet,
 
 // read is open for who says it otherwise.
 func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
-	if err := l.trustsSomebody(); err != nil {
+	if err := l.trustsSomebody(ref); err != nil {
 		return nil, err
 	}
 	r, err := l.reach.existing(ref)
@@ -116,9 +117,19 @@ func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet,
 	return p.Look(ctx)
 }
 
-func (l *looking) trustsSomebody() error {
+func (l *looking) trustsSomebody(ref string) error {
 	if len(l.whom.site)+len(l.whom.keys) == 0 {
-		return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+		return trustsNobody(ref)
 	}
 	return nil
+}
+
+// trustsNobody is the error of a verb that was given no key to verify ref with. A site is
+// not a place where a fleet is published, but it knows one.
+func trustsNobody(ref string) error {
+	hint := "nodes know it from their bootstrap"
+	if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
+		hint = "it takes where the fleet is published first, as in oci:./out --site " + ref
+	}
+	return cli.Usage(hint, "no public key to verify with: give --site or --trust")
 }

@@ -93,7 +93,7 @@ func (a *app) changing(ref string, who signers, reach access, whom trustFlags, k
 		return nil, err
 	}
 	if by == nil && len(whom.site)+len(whom.keys) == 0 {
-		return nil, cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+		return nil, trustsNobody(ref)
 	}
 	r, err := reach.existing(ref)
 	if err != nil {

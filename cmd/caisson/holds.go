@@ -57,17 +57,21 @@ func (a *app) pinCommand() *cobra.Command {
 
 func (a *app) rollbackCommand() *cobra.Command {
 	var to string
+	var oldSecrets bool
 	return a.holdCommand(holdVerb{
 		use:   "rollback" + nodesUse + " [--to GEN] --reason R --key KEY",
 		short: "Roll nodes back to their previous content, and hold them there",
 		long: "Each gets the overlay and the layer that it had before the present ones, or that of the generation --to, as a\n" +
-			"newer generation. It stays bound to the machine that it is bound to now. " + holdsHelp,
+			"newer generation. It stays bound to the machine that it is bound to now. Secrets that would become\n" +
+			"older ones are named, and take --old-secrets. " + holdsHelp,
 		example: "  caisson rollback registry.example.org:5000/metal-a --site site.yaml --all --to 41 --reason 'mounts fail' --key keys/operator.key",
 		begins:  true,
 		flags: func(f *pflag.FlagSet) {
+			f.BoolVar(&oldSecrets, "old-secrets", false, "also where secrets become older, or were sealed to a recipient that a node had before")
 			f.StringVar(&to, "to", "", "the generation `GEN`, as 'caisson history' lists them")
 		},
 		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
+			h.OldSecrets = oldSecrets
 			return p.Rollback(ctx, h, to)
 		},
 	})

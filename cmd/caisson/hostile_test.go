@@ -230,6 +230,11 @@ var verbsOfRegistries = map[string]struct {
 		return []string{h.site, "--out", h.path("boot.iso"), "--registry", "192.0.2.1:5000/test"}
 	},
 		map[string]string{"layer": refuses}},
+	// It names a digest beside a reject list: overlays are read when they are to expire.
+	"loader": {func(h *hostile) []string {
+		return []string{h.site, "--registry", "192.0.2.1:5000/test", "--key", h.path("keys/operator.key")}
+	},
+		map[string]string{"layer": refuses}},
 	"netboot --unsigned": {func(h *hostile) []string {
 		return []string{h.site, "--out", h.path("boot"), "--ipxe", "", "--registry", "192.0.2.1:5000/test", "--unsigned"}
 	}, map[string]string{"layer": "signature is not checked"}},
@@ -250,6 +255,19 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
 	"copy --unverified": {func(h *hostile) []string { return []string{h.ref, "oci:" + h.path("copy"), "--unverified"} },
 		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
+	"keys plan": {func(h *hostile) []string { return []string{"plan", h.chained()} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"keys pull": {func(h *hostile) []string { return []string{"pull", h.chained()} },
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": unread}},
+	"keys rehearse": {func(h *hostile) []string { return h.rotating("rehearse") },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"keys rotate": {func(h *hostile) []string { return h.rotating("rotate") },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"keys revoke": {func(h *hostile) []string { return h.rotating("revoke") },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	// Which agent a node has is only said: nobody is kept out of a locked node by a forged index.
+	"rescue": {func(h *hostile) []string { return h.rescuing() },
+		map[string]string{"index": "is not known", "current": "is not known", "overlay": unread, "layer": unread}},
 	"diff --key": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref, "--key", h.path("keys/release.pub")} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
 }
@@ -279,6 +297,51 @@ func (h *hostile) rolling() string {
 		h.t.Fatal(err)
 	}
 	return name
+}
+
+// chained returns a site that has root keys, and version 1 of the keys beside it.
+func (h *hostile) chained() string { return h.chainedWith("") }
+
+// chainedWith is chained with another role.
+func (h *hostile) chainedWith(role string) string {
+	h.t.Helper()
+	text, err := os.ReadFile(h.site)
+	name := h.path("chained.yaml")
+	write := func(operator string) {
+		trust := "trust: {keys: {root: keys/root.pub, operator: keys/" + operator + ".pub" + role + "}}\n"
+		err = errors.Join(err, os.WriteFile(name, append([]byte(trust), text...), 0o600))
+	}
+	write("operator")
+	for _, args := range [][]string{{"keys", "generate", h.path("keys/root")}, {"keys", "generate", h.path("keys/operator2")},
+		{"keys", "rotate", name, "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator.key")}} {
+		if said, failed := h.verb(args...); failed != nil {
+			err = errors.Join(err, failed, errors.New(said))
+		}
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return name
+}
+
+// rotating are the arguments of a verb that has another operator count.
+func (h *hostile) rotating(verb string) []string {
+	h.t.Helper()
+	name := h.chained()
+	text, err := os.ReadFile(name)
+	if err = errors.Join(err, os.WriteFile(name, bytes.Replace(text, []byte("keys/operator.pub"), []byte("keys/operator2.pub"), 1), 0o600)); err != nil {
+		h.t.Fatal(err)
+	}
+	return []string{verb, name, "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator2.key")}
+}
+
+// rescuing are the arguments of a verb that lets somebody into a node.
+func (h *hostile) rescuing() []string {
+	h.t.Helper()
+	if said, err := h.verb("keys", "generate", h.path("keys/rescue")); err != nil {
+		h.t.Fatal(said, err)
+	}
+	return []string{h.chainedWith(", rescue: keys/rescue.pub"), "alpha", "--code", "k7m2q-9xfab", "--console", "--reason", "why", "--key", h.path("keys/rescue.key")}
 }
 
 // seen are the arguments of a verb that looks at a fleet.

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"crypto"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,17 +15,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/scaffold"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
-// keyNames are the three purposes of design's trust section: who signs layers,
-// who signs overlays, and who attests how a layer was built.
-var keyNames = []string{"release", "operator", "attestation"}
+// keyNames are who signs layers, who signs overlays, who attests how a layer was built, and
+// who says which keys count.
+var keyNames = []string{site.Release, site.Operator, site.Attestation, site.Root}
 
 // initialised is what init -o json prints.
 type initialised struct {
@@ -69,6 +75,7 @@ func (a *app) initCommand() *cobra.Command {
 			}
 			a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is",
 				filepath.Join(dir, "keys"), filepath.Join(dir, "keys", "operator.key"))
+			a.say("take %s off this machine: it is needed to change keys, and for nothing else", filepath.Join(dir, "keys", "root.key"))
 			a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))
 			return nil
 		},
@@ -109,11 +116,13 @@ func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 		}
 		plan = append(plan, scaffoldFile{".schema/" + name + ".schema.json", schema, 0o644})
 	}
+	pairs := map[string]*ecdsa.PrivateKey{}
 	for _, name := range keyNames {
 		key, err := sign.Generate()
 		if err != nil {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
 		}
+		pairs[name] = key
 		private, err := keyfile.Marshal(key, nil)
 		if err != nil {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
@@ -122,6 +131,11 @@ func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 			scaffoldFile{"keys/" + name + ".key", private, 0o600},
 			scaffoldFile{"keys/" + name + ".pub", sign.VerifierOf(key).PEM(), 0o644})
 	}
+	versions, err := firstKeys(answers.Name, pairs)
+	if err != nil {
+		return nil, err
+	}
+	plan = append(plan, scaffoldFile{"caisson.keys", versions, 0o644})
 	for _, f := range plan {
 		if _, err := os.Lstat(filepath.Join(dir, f.name)); !errors.Is(err, fs.ErrNotExist) {
 			if err == nil {
@@ -153,6 +167,23 @@ func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 		made = append(made, f.name)
 	}
 	return made, nil
+}
+
+// firstKeys is version 1 of a new fleet's keys, as a file.
+func firstKeys(fleet string, pairs map[string]*ecdsa.PrivateKey) ([]byte, error) {
+	of := func(name string) spec.Role {
+		return spec.Role{Keys: []string{string(sign.VerifierOf(pairs[name]).PEM())}, Threshold: 1}
+	}
+	candidate, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet, Version: 1, At: now(), Reason: "a new site", Roles: spec.Roles{
+		Root: of(site.Root), Operator: of(site.Operator), Release: of(site.Release), Attestation: of(site.Attestation)}}, []crypto.Signer{pairs[site.Root]})
+	if err != nil {
+		return nil, err
+	}
+	c, err := chain.First(candidate)
+	if err != nil {
+		return nil, err
+	}
+	return c.Marshal(), nil
 }
 
 var notFleetName = regexp.MustCompile(`[^a-z0-9]+`)

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // keyInfo is what keys … -o json prints.
@@ -33,10 +34,12 @@ func (a *app) keysCommand() *cobra.Command {
 		Short: "Create and show signing keys",
 		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
 			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
-			"signs how a layer came about, epoch (kept offline) raises the security epoch. Never use one key\n" +
+			"signs how a layer came about, epoch (kept offline) raises the security epoch, root (kept offline)\n" +
+			"says which keys count, rescue lets somebody into a node. Never use one key\n" +
 			"for two roles: tools take any statement by a key for its approval.",
 	}
-	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand())
+	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
+		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand())
 	return c
 }
 
@@ -85,13 +88,16 @@ func (a *app) keysShowCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "show FILE",
 		Short:   "Print the id and the public half of a key",
-		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private key.",
-		Example: "  caisson keys show keys/operator.pub",
+		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private\nkey, or caisson.keys of a site: then its versions are printed.",
+		Example: "  caisson keys show keys/operator.pub\n  caisson keys show caisson.keys",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
 				return fmt.Errorf("read key: %w", err)
+			}
+			if c, err := chain.Parse(text); err == nil {
+				return a.printChain(c)
 			}
 			info := keyInfo{Public: args[0]}
 			var pub sign.Verifier

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
@@ -27,15 +28,32 @@ type netbooted struct {
 	Files []string `json:"files"`
 }
 
+// nodesAsk is which registry nodes ask, and how they reach it.
+type nodesAsk struct {
+	ask      string
+	askPlain bool
+	mirrors  []string
+	proxy    string
+}
+
+func (x *nodesAsk) flags(f *pflag.FlagSet) {
+	f.StringVar(&x.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
+	f.BoolVar(&x.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
+	f.StringArrayVar(&x.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
+	f.StringVar(&x.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
+}
+
+// anchor returns whom the nodes of a site trust; cas are of the registry that they ask.
+func (x *nodesAsk) anchor(s *site.Site, cas []string) (spec.Bootstrap, error) {
+	return netboot.Bootstrap(s, netboot.Registry{Ref: x.ask, PlainHTTP: x.askPlain, Mirrors: x.mirrors, Proxy: x.proxy, CAs: cas})
+}
+
 // loaderFlags say what a loader is made of, and whom its nodes ask.
 type loaderFlags struct {
 	registry access
 	from     string
 	layer    string
-	ask      string
-	askPlain bool
-	mirrors  []string
-	proxy    string
+	nodesAsk
 	args     []string
 	unsigned bool
 	disk     string
@@ -45,10 +63,7 @@ func (f *loaderFlags) flags(a *app, c *cobra.Command) {
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
 	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
-	c.Flags().StringVar(&f.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
-	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
-	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
-	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
+	f.nodesAsk.flags(c.Flags())
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
 	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
@@ -124,7 +139,7 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 	if err != nil {
 		return b, nil, l, err
 	}
-	if b, err = netboot.Bootstrap(s, netboot.Registry{Ref: f.ask, PlainHTTP: f.askPlain, Mirrors: f.mirrors, Proxy: f.proxy, CAs: o.CAs}); err != nil {
+	if b, err = f.anchor(s, o.CAs); err != nil {
 		return b, nil, l, err
 	}
 	if err = netboot.NameStateDisk(&b, f.disk); err != nil {

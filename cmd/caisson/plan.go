@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -22,6 +23,8 @@ func (a *app) planCommand() *cobra.Command {
 	var which chosen
 	var reach access
 	var known memoryFlags
+	var objects fromCluster
+	var secrets opening
 	c := &cobra.Command{
 		Use:   "plan FILE… --from REF",
 		Short: "Show what publishing a site would change on each node",
@@ -30,11 +33,12 @@ func (a *app) planCommand() *cobra.Command {
 			"node is disturbed and fetches. Nothing is written.\n\n" +
 			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +
 			"keys. --node, --label and --set plan some nodes, as they publish some. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
-			"to be built first.",
+			"to be built first, or a secret was not looked at: its value may have changed. --identity opens files, --run-commands runs\n" +
+			"the commands of secrets.\n\n" + fromClusterHelp,
 		Example: "  caisson plan site.yaml --from registry.example.org:5000/metal-a\n  caisson plan site.yaml --from oci:./out --node alpha -o json",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    objects.args,
 		RunE: func(c *cobra.Command, names []string) error {
-			s, err := a.loadSite(names...)
+			s, err := objects.load(c.Context(), a, names)
 			if err != nil {
 				return err
 			}
@@ -42,7 +46,7 @@ func (a *app) planCommand() *cobra.Command {
 				from = s.Registry()
 			}
 			if known.remember == "" {
-				known.remember = memoryName(names[0])
+				known.remember = memoryName(besideName(names))
 			}
 			w, err := a.preview(s, from, layer, reach, known)
 			if err != nil {
@@ -52,14 +56,31 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			sealer, err := secrets.open(c.Context(), s, only, false)
+			if err != nil {
+				return err
+			}
 			p, err := w.Plan(c.Context(), only)
 			if err != nil {
 				return err
+			}
+			if sealer != nil {
+				p.NotLooked = append(p.NotLooked, sealer.NotLooked()...)
+				for i, n := range p.Nodes {
+					if _, accepted := sealer.Accepted()[n.Name]; accepted { // publish seals to it
+						p.Nodes[i].NoKey = nil
+					}
+				}
 			}
 			if a.json() {
 				err = cli.JSON(a.out, p)
 			} else {
 				p.Write(a.out)
+			}
+			if sealer != nil {
+				if due := sealer.Due(); len(due) > 0 {
+					a.say("a publish seals secrets to these for the first time, which is not in this plan: %s", plain.Some(due, fewNodes))
+				}
 			}
 			if err == nil && p.Changed() {
 				err = cli.ErrDrift
@@ -71,6 +92,8 @@ func (a *app) planCommand() *cobra.Command {
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
 	which.some(f, "plan")
+	secrets.looking(f)
+	objects.flags(f)
 	known.looking(f)
 	reach.flags(a, f)
 	return c

@@ -19,7 +19,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune REF",
 		Short: "Remove old generations and unused layers",
-		Long: "Remove old generations, and layers and images of services that no node needs.\n\n" +
+		Long: "Remove old generations, layers and images of services that no node needs, and loaders that fleet:current does not name.\n\n" +
 			"The newest --generations that changed what any node has stay with all that they need, and those between, so\n" +
 			"that one can go back to them. Of layers stay the --keep versions released last, the current one, and what a\n" +
 			"node runs, ran before or is held at.\n" +

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -27,6 +28,8 @@ func (a *app) publishCommand() *cobra.Command {
 	var who signers
 	var reach access
 	var known memoryFlags
+	var objects fromCluster
+	var secrets opening
 	c := &cobra.Command{
 		Use:   "publish FILE…",
 		Short: "Compile, sign and push the overlays of nodes",
@@ -40,12 +43,16 @@ func (a *app) publishCommand() *cobra.Command {
 			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
 			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
 			"of the site signed them, and older ones than a node has only by digest. Services are published at the\n" +
-			"commits of services.lock, see 'caisson services'; images that the registry lacks are pushed.\n\n" + signerHelp,
+			"commits of services.lock, see 'caisson services'; images that the registry lacks are pushed.\n\n" +
+			"Secrets are sealed to the recipients that were accepted, see 'caisson secrets', and what was sealed is kept in\n" +
+			"secrets.lock. A secret whose file is the one that was sealed is not opened again; a command is run each time.\n\n" +
+			fromClusterHelp + "\nWhat is published from a cluster was written by whoever may write objects there: the plan is shown and asked\n" +
+			"about, or --plan has its digest, as the Site's status or 'publish --dry-run' says it.\n\n" + signerHelp,
 		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
 			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
-		Args: cobra.MinimumNArgs(1),
+		Args: objects.args,
 		RunE: func(c *cobra.Command, names []string) error {
-			s, err := a.loadSite(names...)
+			s, err := objects.load(c.Context(), a, names)
 			if err != nil {
 				return err
 			}
@@ -56,7 +63,7 @@ func (a *app) publishCommand() *cobra.Command {
 				return cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 			}
 			if known.remember == "" {
-				known.remember = memoryName(names[0])
+				known.remember = memoryName(besideName(names))
 			}
 			policy, err := policy.Site(s, expires)
 			if err != nil {
@@ -99,8 +106,18 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			o.First = func(ctx context.Context) error { return source.Push(ctx, r, s) }
+			some, err := which.of(s)
+			if err != nil {
+				return err
+			}
+			if err := secrets.seal(c.Context(), a, s, some, who.dry); err != nil {
+				return err
+			}
 			nodes, err := p.Compile(c.Context(), s, policy, layer)
 			if err != nil {
+				return err
+			}
+			if err := objects.agree(c.Context(), a, preview.Preview{Site: s, Publisher: p, Policy: policy, Layer: layer}, nodes); err != nil {
 				return err
 			}
 			result, err := p.Publish(c.Context(), policy, nodes, o)
@@ -128,5 +145,8 @@ func (a *app) publishCommand() *cobra.Command {
 	who.flags(f)
 	known.flags(f)
 	reach.flags(a, f)
+	secrets.flags(f)
+	objects.flags(f)
+	objects.planFlag(f)
 	return c
 }

@@ -120,6 +120,7 @@ func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (
 func (a *app) rolloutStartCommand() *cobra.Command {
 	var x rollingFlags
 	var layer string
+	var secrets opening
 	c := &cobra.Command{
 		Use:   "start NAME FILE…",
 		Short: "Sign the plan of a rollout",
@@ -135,6 +136,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			at := now()
 			r, err := x.open(a, at, args[1:])
 			if err != nil {
+				return err
+			}
+			if err := secrets.seal(c.Context(), a, r.site, nil, x.who.dry); err != nil {
 				return err
 			}
 			o, err := r.order(c.Context(), args[0], layer, at)
@@ -168,6 +172,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	secrets.flags(c.Flags())
 	x.flags(a, c)
 	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"
 	return c
@@ -294,7 +299,7 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 				return err
 			}
 			if p.Trust == nil {
-				return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+				return trustsNobody(args[0])
 			}
 			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], verb)
 			if err != nil {

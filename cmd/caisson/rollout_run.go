@@ -57,6 +57,9 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 						return nil, err
 					}
 					planned = s
+					if err := sealedOnly(s); err != nil {
+						return nil, err
+					}
 					return r.p.Compile(ctx, s, r.policy, plan.Reference)
 				},
 				First: func(ctx context.Context) error {

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		"bake":    bake, // stands for caisson build, see newuser_test.go
 		"ship":    ship, // pushes layers with all that belongs to them, see ship_test.go
 		"swallow": swallow,
+		"agefile": agefile, // stands for age(1), see secrets_test.go
 	})
 }
 

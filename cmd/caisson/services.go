@@ -72,6 +72,16 @@ func (a *app) openServices(f servicesFlags) (*servicesRun, error) {
 	return r, err
 }
 
+// openNamed is openServices, with the services of these names; all of the site without any.
+func (a *app) openNamed(f servicesFlags, names []string) (*servicesRun, []*service.Service, error) {
+	r, err := a.openServices(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := r.named(names)
+	return r, list, err
+}
+
 func (a *app) source(cache string) (*content.Source, error) {
 	cache, err := cacheDir(cache)
 	return &content.Source{Cache: cache, Now: now(), Say: a.say}, err
@@ -176,11 +186,7 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 			"and the exit code is 1.",
 		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",
 		RunE: func(c *cobra.Command, names []string) error {
-			r, err := a.openServices(f)
-			if err != nil {
-				return err
-			}
-			list, err := r.named(names)
+			r, list, err := a.openNamed(f, names)
 			if err != nil {
 				return err
 			}

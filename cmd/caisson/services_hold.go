@@ -33,11 +33,8 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.openServices(f)
+			r, _, err := a.openNamed(f, names)
 			if err != nil {
-				return err
-			}
-			if _, err := r.named(names); err != nil {
 				return err
 			}
 			change, err := content.Freeze(r.lock, names[0], because)
@@ -68,11 +65,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.openServices(f)
-			if err != nil {
-				return err
-			}
-			list, err := r.named(names)
+			r, list, err := a.openNamed(f, names)
 			if err != nil {
 				return err
 			}
@@ -103,11 +96,7 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 		Example: "  caisson services forward prometheus && caisson publish site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			r, err := a.openServices(f)
-			if err != nil {
-				return err
-			}
-			list, err := r.named(names)
+			r, list, err := a.openNamed(f, names)
 			if err != nil {
 				return err
 			}

@@ -32,11 +32,7 @@ func (a *app) servicesListCommand() *cobra.Command {
 		Use:   "list [NAME…]",
 		Short: "List the services of a site with their locked commits",
 		RunE: func(_ *cobra.Command, names []string) error {
-			r, err := a.openServices(f)
-			if err != nil {
-				return err
-			}
-			list, err := r.named(names)
+			r, list, err := a.openNamed(f, names)
 			if err != nil {
 				return err
 			}

@@ -30,10 +30,15 @@ prints the ASN.1 ECDSA signature in base64. CMD is split at blanks and run
 without a shell.`
 
 func (s *signers) flags(f *pflag.FlagSet) {
+	s.keyFlags(f)
+	dryFlag(f, &s.dry)
+}
+
+// keyFlags are those of a verb that signs in any case.
+func (s *signers) keyFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME or fd:N; several for a threshold")
 	passphraseFlag(f, &s.passphrase)
 	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS")
-	dryFlag(f, &s.dry)
 }
 
 // dryFlag adds a look at what a verb would do.

@@ -70,6 +70,11 @@ func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
 
 func (a *app) loadSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Site, error) {
 	s, found := parseSiteFrom(files, at, names...)
+	return a.good(s, found)
+}
+
+// good says what was found of a site, and returns it where that is no error.
+func (a *app) good(s *site.Site, found *report.Report) (*site.Site, error) {
 	if found.Err() != nil {
 		found.Write(a.err)
 		return nil, cli.ErrInvalid

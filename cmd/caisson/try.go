@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 type tried struct {
 	Node             string          `json:"node"`
 	Layer            string          `json:"layer"`
+	Road             string          `json:"road"`               // what the loader came from: kernel, cd, disk
 	Passed           bool            `json:"passed"`             // it came up, its health is ok, and its gates and checks hold
 	Reason           string          `json:"reason,omitempty"`   // the first thing that is wrong
 	Health           spec.Health     `json:"health,omitempty"`   // none where the node was not asked
@@ -43,9 +45,10 @@ type tryFlags struct {
 	node    string
 	ssh     bool
 	checks  []string
-	memory  int
+	memory  mebibytes
 	cards   int
 	disk    bool
+	iso     bool
 	timeout time.Duration
 }
 
@@ -74,9 +77,11 @@ func (a *app) tryCommand() *cobra.Command {
 	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")
 	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the node as root, which must end with 0; may be given again")
-	fs.IntVar(&f.memory, "memory", 0, "`MIB` of memory of the machine (1024 and the size of the layer when 0)")
+	fs.Var(&f.memory, "memory", "`MIB` of memory of the machine, or as 2G (1024 and the size of the layer when 0)")
 	fs.IntVar(&f.cards, "nics", 0, "at least `N` network cards, on one switch (those that the site names when 0)")
-	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs")
+	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs; else the disk of 'caisson image', "+
+		"from which firmware starts, where the layer has systemd-boot-efi")
+	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
 	fs.StringVar(&f.build.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
 	fs.StringVar(&f.build.cache, "cache", "", "directory kept between builds "+cacheDefault+"; what try makes is in its directory try meanwhile")
@@ -84,13 +89,36 @@ func (a *app) tryCommand() *cobra.Command {
 	fs.StringVar(&f.build.debs, "debs", "", "directory of kept package files: used first, and filled")
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
 	fs.BoolVar(&f.build.fresh, "no-lock", false, "take the newest packages even when there is a lock")
-	_ = c.MarkFlagRequired("node") // the flag stands above
 	return c
 }
 
+// mebibytes is a flag for an amount of memory: 2048, 2048M, 2G.
+type mebibytes int
+
+// Set implements pflag.Value.
+func (m *mebibytes) Set(text string) error {
+	number, unit := strings.TrimRight(text, "iB"), 1
+	if before, ok := strings.CutSuffix(number, "G"); ok {
+		number, unit = before, 1024
+	} else {
+		number = strings.TrimSuffix(number, "M")
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n > 1<<30/unit {
+		return errors.New("neither MiB, as 2048, nor as 2G")
+	}
+	*m = mebibytes(n * unit)
+	return nil
+}
+
+func (m *mebibytes) String() string { return strconv.Itoa(int(*m)) }
+
+// Type implements pflag.Value.
+func (m *mebibytes) Type() string { return "MIB" }
+
 func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	switch {
-	case f.memory < 0 || f.memory > 0 && f.memory < 256:
+	case f.memory > 0 && f.memory < 256:
 		return cli.Usage("MiB, as in --memory 2048", "--memory %d is too little for any node", f.memory)
 	case f.cards < 0 || f.cards > sandbox.MaxCards:
 		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
@@ -100,6 +128,13 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	s, err := a.loadSite(names...)
 	if err != nil {
 		return err
+	}
+	if f.node == "" {
+		var names []string
+		for _, n := range s.Nodes() {
+			names = append(names, n.Name)
+		}
+		return cli.Usage("the site has "+plain.Some(names, fewNodes), "--node says which node to boot")
 	}
 	begun := time.Now()
 	console := &consoleWriter{app: a}
@@ -116,10 +151,18 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return full(err, o.Dir, o.Build.Options.CacheDir)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	result := tried{Node: f.node, Layer: box.Layer(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
+	result := tried{Node: f.node, Layer: box.Layer(), Road: box.Road(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
 	if why := box.Emulated(); why != nil {
 		result.Emulated = why.Error()
 		a.say("the processor is emulated, several times slower than by KVM: %v", why)
+	}
+	switch result.Road {
+	case "kernel":
+		if f.disk && s.NewStateDisk() == nil {
+			a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
+		}
+	default:
+		a.say("firmware (UEFI) starts the loader from the machine's %s", result.Road)
 	}
 	if err := a.boot(ctx, box, f, console, &result); err != nil {
 		return full(err, o.Dir)
@@ -154,7 +197,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	return sandbox.Options{
 		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs}},
 		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
-		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: f.memory, Cards: f.cards, Disk: f.disk,
+		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk, ISO: f.iso,
 	}, err
 }
 
@@ -231,7 +274,7 @@ func (a *app) shell(ctx context.Context, box *sandbox.Box, console *consoleWrite
 func (a *app) saySteps(r tried, took time.Duration) {
 	var parts []string
 	for _, s := range r.Steps {
-		parts = append(parts, plain.Sprintf("%s %.0f s", s.Name, s.Seconds))
+		parts = append(parts, plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds))
 	}
 	a.say("took %.0f s: %s; the machine had %.0f s of a processor", took.Seconds(), strings.Join(parts, ", "), r.ProcessorSeconds)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,8 @@ type validation struct {
 }
 
 func (a *app) validateCommand() *cobra.Command {
-	var strict bool
+	var strict, forCluster bool
+	var from fromCluster
 	c := &cobra.Command{
 		Use:   "validate FILE…",
 		Short: "List all problems of a site, with positions",
@@ -30,15 +32,23 @@ func (a *app) validateCommand() *cobra.Command {
 			"FILE is a Site, Divingbell values, an Armada chart or an inventory; several are merged in\n" +
 			"this order, - is standard input. What later verbs refuse is refused here as far as the files at hand\n" +
 			"show it: keys, locks, the publisher's memory and files that the site names. Nothing is asked of a network.\n" +
-			"Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
-		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			s, found := parseSite(names...)
-			if s != nil {
-				ready.Check(s, ready.Beside{Lock: lockName(names[0]), Memory: memoryName(names[0])}, found)
-				found.Sort()
+			"Warnings do not fail unless --strict is given. Exit code 2: there are errors.\n\n" +
+			"--for-cluster says what of the named files could not stand in objects of Kubernetes: what kubectl would send\n" +
+			"as another value without quotes, and what reads files where the site is published.\n" + fromClusterHelp,
+		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json\n  caisson validate --from-cluster --namespace metal-a",
+		Args:    from.args,
+		RunE: func(c *cobra.Command, names []string) error {
+			s, found, err := from.parse(c.Context(), time.Now(), names)
+			if err != nil {
+				return err
 			}
+			if forCluster {
+				checkForCluster(names, found)
+			}
+			if s != nil {
+				ready.Check(s, ready.Beside{Lock: lockName(besideName(names)), Memory: memoryName(besideName(names))}, found)
+			}
+			found.Sort()
 			if strict {
 				found.Strict()
 			}
@@ -69,5 +79,7 @@ func (a *app) validateCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
+	c.Flags().BoolVar(&forCluster, "for-cluster", false, "say what could not stand in objects of Kubernetes, too")
+	from.flags(c.Flags())
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 const (
@@ -58,10 +59,22 @@ func Disk(disk io.ReaderAt, size int64) error {
 	return nil
 }
 
+// ErrUnreadable is returned for a disk that cannot be read: what is on it nobody knows.
+var ErrUnreadable = errors.New("it cannot be read")
+
+// What says in words what is on a disk or a partition.
+func What(disk io.ReaderAt, size int64) string {
+	err := Disk(disk, size)
+	if err == nil {
+		return "nothing"
+	}
+	return strings.TrimPrefix(err.Error(), "it is not empty: ")
+}
+
 func span(disk io.ReaderAt, at, n int64) ([]byte, error) {
 	data := make([]byte, max(n, 0))
 	if _, err := disk.ReadAt(data, at); err != nil && !(errors.Is(err, io.EOF) && n == 0) {
-		return nil, fmt.Errorf("it cannot be read: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return data, nil
 }

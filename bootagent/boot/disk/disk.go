@@ -11,7 +11,8 @@
 // A partition that cannot be used is set aside, with the reason and a remedy on the
 // console, and the node boots without it; one that can only be read is read. Where the
 // site asks for it and there is none, an empty disk becomes one, see [Finder.Make]. The
-// package does not know what the state means. Only bootagent/boot/initramfs imports it.
+// package does not know what the state means. bootagent/boot/initramfs imports it, and
+// bootagent/node, which makes a disk one that boots.
 package disk
 
 import (
@@ -61,12 +62,8 @@ type Finder struct {
 // Disk is a mounted state disk.
 type Disk struct {
 	Device   string
-	Before   int64 // bytes of the disk before the partition; 0 where there is no telling
 	ReadOnly error // why it cannot be written to; nil where it can
 }
-
-// Bootable reports whether there is room for a loader before the state partition.
-func (d *Disk) Bootable() bool { return d.Before >= gpt.BootRoom }
 
 // Open looks for the state disk until it is there or patience ends, and mounts it
 // at a directory. It returns nil where there is none that this node may use. What
@@ -91,7 +88,7 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 			f.aside(c, unusable(err))
 			continue
 		}
-		used = &Disk{Device: c.device, Before: c.before, ReadOnly: readOnly}
+		used = &Disk{Device: c.device, ReadOnly: readOnly}
 	}
 	return used
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,13 +96,25 @@ func (kernel) Grow(device, at string) error {
 	return errors.Join(e2fs.Grow(device, at, much), e2fs.Renew(device, at, paths.ImageState))
 }
 
-// Reread has the kernel read a partition table.
+// looks is how long udev may look at a disk that was written to: it opens disk and partitions
+// for each who closes it.
+const looks = 30 * time.Second
+
+// Reread has the kernel read a partition table, once nobody looks at the disk any more. As
+// long as the disk is locked, udev does not begin to, see systemd.io/BLOCK_DEVICE_LOCKING.
 func (kernel) Reread(device string) error {
 	d, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	err = unix.IoctlSetInt(int(d.Fd()), unix.BLKRRPART, 0)
+	for end := time.Now().Add(looks); ; time.Sleep(100 * time.Millisecond) {
+		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			err = unix.IoctlSetInt(int(d.Fd()), unix.BLKRRPART, 0)
+		}
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			break
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("have the kernel read the partition table of %s: %w", device, err)
 	}

@@ -84,16 +84,18 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 		return false, errors.New("layer.stateDisk.disks has other disks")
 	case w.removable != "" && !named:
 		return false, fmt.Errorf("it is %s; if it is meant, name it in layer.stateDisk.disks", w.removable)
-	case w.readOnly:
-		return false, errors.New("the disk is read-only")
-	case w.used:
-		return false, errors.New("other devices are made of it")
 	case w.size < max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest):
 		return false, fmt.Errorf("it has %d bytes, and %d are wanted at least", w.size, max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest))
 	}
-	d, err := f.open(w, os.O_RDONLY)
+	return f.vacant(w)
+}
+
+// vacant is the one rule of which disk may be made a state disk without a word: one that is
+// empty, or half says, one whose making was cut short.
+func (f *Finder) vacant(w whole) (half bool, err error) {
+	d, err := f.unused(w)
 	if err != nil {
-		return false, fmt.Errorf("it is in use: %w", err)
+		return false, err
 	}
 	defer d.Close() // only read
 	t, step, fleet, err := gpt.ReadNote(d, w.size, w.sector)
@@ -104,6 +106,21 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 		return true, t.Alone(d)
 	}
 	return false, blank.Disk(d, w.size)
+}
+
+// unused opens a disk that nobody uses, to read it.
+func (f *Finder) unused(w whole) (blockDevice, error) {
+	switch {
+	case w.readOnly:
+		return nil, errors.New("the disk is read-only")
+	case w.used:
+		return nil, errors.New("other devices are made of it")
+	}
+	d, err := f.open(w, os.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("it is in use: %w", err)
+	}
+	return d, nil
 }
 
 // smallest is less than any state disk has, without the room for a loader.
@@ -122,6 +139,11 @@ func (f *Finder) make(w whole) error {
 	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Making, f.Fleet) }); err != nil {
 		return err
 	}
+	return f.fill(w, t)
+}
+
+// fill makes the file system, and takes the note away.
+func (f *Finder) fill(w whole, t gpt.Layout) error {
 	if err := f.Programs.Make(w.device, paths.StateLabel, t.Start, t.Room()); err != nil {
 		return err
 	}

@@ -23,13 +23,35 @@ func (f *Finder) mount(device, at string) (readOnly, err error) {
 	if readOnly = f.Mounter.Mount(device, at, false); readOnly == nil {
 		return nil, nil
 	}
-	if err := f.Mounter.Mount(device, at, true); err != nil {
+	if err := f.toRead(device, at); errors.Is(err, errNotRead) {
 		return nil, readOnly // the same reason, and what was tried first
-	}
-	if err := shade(at); err != nil {
-		return nil, errors.Join(err, f.Mounter.Unmount(at))
+	} else if err != nil {
+		return nil, err
 	}
 	return readOnly, nil
+}
+
+var errNotRead = errors.New("the state disk cannot be read")
+
+// toRead mounts a disk to be read, with memory over it that takes what is written.
+func (f *Finder) toRead(device, at string) error {
+	if err := f.Mounter.Mount(device, at, true); err != nil {
+		return fmt.Errorf("%w: %w", errNotRead, err)
+	}
+	if err := shade(at); err != nil {
+		return errors.Join(err, f.Mounter.Unmount(at))
+	}
+	return nil
+}
+
+// Again mounts a disk that this boot uses anew, to be read only: kernels from 6.11 on let
+// nothing of an ext4 be read once a write to it has failed. What was written to memory above
+// a disk that could only be read anyway is lost, so one is mounted again once.
+func (f *Finder) Again(device, at string) error {
+	if err := f.Mounter.Unmount(at); err != nil {
+		return err
+	}
+	return f.toRead(device, at)
 }
 
 // shade stacks memory over a read-only directory.

@@ -121,6 +121,53 @@ func TestAReadOnlyDisk(t *testing.T) {
 	}
 }
 
+// A file system that its kernel shut down, as it does after a write that failed, is read again.
+func TestAgain(t *testing.T) {
+	dev, _ := device(t, false)
+	at := filepath.Join(t.TempDir(), "state")
+	f := &Finder{Mounter: kernel{}}
+	if readOnly, err := f.mount(dev, at); err != nil || readOnly != nil {
+		t.Fatalf("%v, %v", readOnly, err)
+	}
+	kept := filepath.Join(at, "kept")
+	if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unix.Sync()
+	shutDown(t, at)
+	if _, err := os.ReadFile(kept); err == nil {
+		t.Fatal("it can be read: this shows nothing")
+	}
+	if err := f.Again(dev, at); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(kept); err != nil || string(data) != "kept" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := os.WriteFile(filepath.Join(at, "new"), nil, 0o600); err != nil {
+		t.Errorf("a boot cannot write its state: %v", err)
+	}
+	for range 2 {
+		if err := f.Mounter.Unmount(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shutDown does to a mounted ext4 what a journal that cannot be written does.
+func shutDown(t *testing.T, at string) {
+	t.Helper()
+	const shutdown, withoutLog = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+	d, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() // nothing was written to it
+	if err := unix.IoctlSetPointerInt(int(d.Fd()), shutdown, withoutLog); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestADamagedSuperblock(t *testing.T) {
 	dev, _ := device(t, false)
 	d, err := os.OpenFile(dev, os.O_WRONLY, 0)

@@ -18,7 +18,6 @@ import (
 type partition struct {
 	device    string // below Dev
 	uuid      string // of the partition, lower case; "" when unknown
-	before    int64  // bytes of the disk before it; 0 when unknown
 	removable string // why it is not fixed to this machine, "" when it is
 
 	disk       whole  // that it is on, zero when unknown
@@ -47,7 +46,6 @@ func partitions(sys, dev, uuid string) []partition {
 			continue
 		}
 		p.removable = removable(sys, real)
-		p.before = startOf(real)
 		if name := uevent(filepath.Join(filepath.Dir(real), "uevent"))["DEVNAME"]; name != "" {
 			p.disk = wholeAt(sys, filepath.Dir(real), filepath.Join(dev, name))
 			p.unfinished = unfinished(p.disk)
@@ -70,20 +68,6 @@ func unfinished(w whole) string {
 		return ""
 	}
 	return step
-}
-
-// startOf returns the first byte of a partition by its sysfs directory, which counts in
-// sectors of 512 whatever those of the disk are.
-func startOf(dir string) int64 {
-	text, err := os.ReadFile(filepath.Join(dir, "start"))
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n * 512
 }
 
 func uevent(file string) map[string]string {

@@ -36,11 +36,12 @@ type Layout struct {
 }
 
 const (
-	Mebibyte = 1 << 20
-	BootRoom = 1 << 30             // for the partition of a loader
-	Start    = Mebibyte + BootRoom // of the partition of a new disk: nothing is ever shrunk
-	entries  = 128                 // in a table
-	entry    = 128                 // bytes of one
+	Mebibyte   = 1 << 20
+	BootRoom   = 1 << 30             // for the partition of a loader
+	Start      = Mebibyte + BootRoom // of the partition of a new disk: nothing is ever shrunk
+	BootNumber = 2                   // of that partition
+	entries    = 128                 // in a table
+	entry      = 128                 // bytes of one
 )
 
 // linuxData is the type of the partition: a file system of Linux.
@@ -232,18 +233,17 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 	return t, step, words[5], nil
 }
 
-// Wider returns the table that a disk would have if it were made now, and whether it is
-// another one of the same disk, whose partition has at least much bytes more. Of a disk that
-// was copied it is always another one, with identifiers of its own.
-func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err error) {
+// Own reads the table of a disk that caisson made, or 'caisson image'. own says that it is one:
+// no boot code, and no other partition. end is the byte after the state partition.
+func Own(r io.ReaderAt, size, sector int64) (t Layout, end int64, own bool, err error) {
 	data := make([]byte, 2*sector+entries*entry)
 	if _, err := r.ReadAt(data, 0); err != nil {
-		return t, false, err
+		return t, 0, false, err
 	}
 	header, list := data[sector:2*sector], data[2*sector:]
 	le := binary.LittleEndian
 	if !empty(data[:bootCode]) || !bytes.HasPrefix(header, []byte("EFI PART")) || le.Uint64(header[72:]) != 2 {
-		return t, false, nil
+		return t, 0, false, nil
 	}
 	t = Layout{Size: size, Sector: sector}
 	copy(t.Disk[:], header[56:72])
@@ -251,10 +251,17 @@ func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err er
 	t.Start = int64(le.Uint64(list[32:40])) * sector
 	t.Boot = bytes.Equal(list[entry:entry+16], system[:])
 	want := t.entries()
-	end := (int64(le.Uint64(list[40:])) + 1) * sector
 	copy(want[40:48], list[40:48]) // all but the end is the same
-	if !bytes.Equal(list, want) {
-		return t, false, nil
+	return t, (int64(le.Uint64(list[40:])) + 1) * sector, bytes.Equal(list, want), nil
+}
+
+// Wider returns the table that a disk would have if it were made now, and whether it is
+// another one of the same disk, whose partition has at least much bytes more. Of a disk that
+// was copied it is always another one, with identifiers of its own.
+func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err error) {
+	t, end, own, err := Own(r, size, sector)
+	if err != nil || !own {
+		return t, false, err
 	}
 	if t.Copied() {
 		own := New(size, sector, t.Start)

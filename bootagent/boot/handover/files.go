@@ -3,14 +3,18 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/bootagent/recipient"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -18,16 +22,26 @@ import (
 // code that keeps them later, so that services find them when they start. A file
 // that cannot be written does not stop the boot: the service tries again and shows
 // why. The service's journal gets the originals.
+//
+// Secrets are opened before, in memory that goes on over switch_root: a unit may name one, and
+// starts before the agent. A soft-reboot loses that memory: there the agent opens them, and
+// units that name one wait for it, see [Node.order].
 func (n *Node) files() error {
 	var j originals
 	etc, want := n.path("/etc"), n.Overlay.Items
 	ctx := context.Background()
-	for _, it := range []item.Item{
-		files.New(want.Files, etc, &j),
+	sealed, at := n.secrets()
+	kinds := []item.Item{
+		sealed,
+		files.New(want.Files, etc, &j).WithSecrets(files.Secrets{Dir: at, Lacks: sealed.Lacks, Later: n.SecretsLater}),
 		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),
-		units.New(want.Units, n.Root, nil, &j),
+		units.New(want.Units, n.Root, nil, &j).WithSecrets(units.Secrets{Dir: at, Lacks: sealed.Lacks}),
 		files.Named(service.Name, service.Files(n.Overlay.Services, n.Root), etc, &j),
-	} {
+	}
+	if n.SecretsLater {
+		kinds = kinds[1:]
+	}
+	for _, it := range kinds {
 		drift, err := it.Check(ctx)
 		if err == nil {
 			err = it.Apply(ctx, drift)
@@ -36,8 +50,8 @@ func (n *Node) files() error {
 			n.Say("%v", err)
 		}
 		for _, d := range drift {
-			if d.Action == spec.ActionRefuse {
-				n.Say("file %s is not written: %s", d.Key, d.Reason)
+			if d.Action == spec.ActionRefuse || d.Action == spec.ActionCannot {
+				n.Say("%s %s is not written: %s", strings.TrimSuffix(d.Item, "s"), d.Key, d.Reason)
 			}
 		}
 	}
@@ -46,6 +60,22 @@ func (n *Node) files() error {
 		n.wrote = append(n.wrote, e.Key)
 	}
 	return nil
+}
+
+// secrets are those of the overlay, and where they are opened.
+func (n *Node) secrets() (*secrets.Item, string) {
+	var open func(spec.Secret) ([]byte, error)
+	if n.Disk && len(n.Overlay.Secrets) > 0 {
+		key, err := recipient.Read(n.State.Path())
+		if err != nil {
+			n.Say("%v", err)
+		}
+		if key != nil {
+			open = key.Open
+		}
+	}
+	at := cmp.Or(n.SecretDir, spec.SecretDir)
+	return secrets.New(n.Overlay.Secrets, secrets.Place{Dir: at, Ram: n.SecretDir == ""}, open), at
 }
 
 // originals is a journal in memory: a root that is cut here never ran.

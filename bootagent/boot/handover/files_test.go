@@ -3,15 +3,21 @@
 package handover
 
 import (
+	"bytes"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"filippo.io/age"
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/bootagent/recipient"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -81,5 +87,58 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 	}
 	if _, err := os.Stat(n.path("/etc/chrony")); !os.IsNotExist(err) {
 		t.Errorf("the directory that was made is left: %v", err)
+	}
+}
+
+// TestSecretsAreThereBeforePID1: the loader opens them, and a soft-reboot leaves that to the
+// agent, for which the units wait that name one.
+func TestSecretsAreThereBeforePID1(t *testing.T) {
+	require.Root(t)
+	for _, later := range []bool{false, true} {
+		n := newNode(t, t.TempDir(), true)
+		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
+		key, err := recipient.Ensure(n.State.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := age.ParseX25519Recipient(key.Recipient())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sealed bytes.Buffer
+		w, err := age.Encrypt(&sealed, to)
+		if err == nil {
+			_, err = w.Write([]byte("hunter2"))
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Overlay.Secrets = []spec.Secret{{Name: "db", To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(sealed.Bytes())}}
+		n.Overlay.Items.Files = []spec.File{{Path: "/etc/app/db", Secret: "db", Mode: "0440"}, {Path: "/etc/app/none", Secret: "none"}}
+		n.Overlay.Items.Units = []spec.Unit{{Name: "app.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Service]\nLoadCredential=db:/run/caisson/secret/db\n"}}}}
+		if _, err := n.Do(); err != nil {
+			t.Fatal(err)
+		}
+		link, err := os.Readlink(n.path("/etc/app/db"))
+		if err != nil || !strings.HasPrefix(link, spec.SecretDir+"/.files/") {
+			t.Errorf("later %t: %q, %v", later, link, err)
+		}
+		if _, err := os.Lstat(n.path("/etc/app/none")); !os.IsNotExist(err) {
+			t.Errorf("later %t: a file without its secret is there: %v", later, err)
+		}
+		copied, err := os.ReadFile(n.SecretDir + strings.TrimPrefix(link, spec.SecretDir))
+		if opened := string(copied) == "hunter2"; opened == later {
+			t.Errorf("later %t: the copy has %q, %v", later, copied, err)
+		}
+		if _, err := os.Lstat(filepath.Join(n.SecretDir, "db")); (err == nil) == later {
+			t.Errorf("later %t: %v", later, err)
+		}
+		order, _ := os.ReadFile(n.path("/etc/systemd/system/app.service.d/60-caisson-mounts.conf"))
+		if waits := strings.Contains(string(order), "After=caisson-agent.service"); waits != later {
+			t.Errorf("later %t: the unit waits: %t", later, waits)
+		}
 	}
 }

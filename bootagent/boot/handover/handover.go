@@ -41,7 +41,11 @@ type Node struct {
 	Unproven bool          // no boot has proved the generation yet, and this attempt is counted
 	UUID     string        // SMBIOS, "" where the firmware gives none
 	Lease    *state.Lease  // nil when the node booted without network
+	Network  spec.Network  // what the loader made for it, the interface of the lease last; empty from loaders of 0.9
 	Say      func(format string, args ...any)
+
+	SecretDir    string // where secrets are opened; "" is the real place
+	SecretsLater bool   // they are opened by the agent: no memory below /run goes on
 
 	Originals []item.Entry // what stood where files of the overlay are now; Do fills it in
 

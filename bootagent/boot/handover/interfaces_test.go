@@ -25,9 +25,9 @@ func TestBondAndVLAN(t *testing.T) {
 		{Name: "tenant", VLAN: &spec.VLAN{ID: 7, On: "out"}, DHCP: spec.DHCPBoth},
 	}
 	read := do(t, n)
-	shared := resolverLines(n.Overlay.Network)
+	const shared = "NTP=ntp.example.org\n"
 	want := map[string]string{
-		"00.netdev":          "[NetDev]\nName=bond0\nKind=bond\n\n[Bond]\nMode=802.3ad\nMIIMonitorSec=100ms\nLACPTransmitRate=fast\nMinLinks=1\n",
+		"00.netdev":          "[NetDev]\nName=bond0\nKind=bond\nMACAddress=52:54:00:00:00:01\n\n[Bond]\nMode=802.3ad\nMIIMonitorSec=100ms\nLACPTransmitRate=fast\nMinLinks=1\n",
 		"00.network":         "[Match]\nName=bond0\n\n[Link]\nMTUBytes=9000\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=storage\n" + shared,
 		"00-member0.network": "[Match]\nPermanentMACAddress=" + n.Lease.MAC + "\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
 		"00-member1.network": "[Match]\nPermanentMACAddress=52:54:00:00:00:02\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
@@ -36,7 +36,7 @@ func TestBondAndVLAN(t *testing.T) {
 			"\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.254\n\n[Route]\nDestination=203.0.113.0/24\n",
 		"02.network": "[Match]\nMACAddress=52:54:00:00:00:03\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=tenant\n" + shared,
 		"03.netdev":  "[NetDev]\nName=tenant\nKind=vlan\n\n[VLAN]\nId=7\n",
-		"03.network": "[Match]\nName=tenant\n\n[Network]\nDHCP=yes\n" + shared + "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n",
+		"03.network": "[Match]\nName=tenant\n\n[Network]\nDHCP=yes\n" + shared + "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n\n[DHCPv6]\nDUIDType=link-layer\nIAID=3\n",
 	}
 	var names []string
 	for name, text := range want {

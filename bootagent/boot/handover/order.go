@@ -15,7 +15,8 @@ import (
 // orderFile is the drop-in in which the order of mounts stands.
 const orderFile = paths.Prefix + "mounts.conf"
 
-// order makes units wait for the mounts that come before them, and the agent,
+// order makes units wait for the mounts that come before them, and for secrets that the agent
+// opens, and the agent,
 // which mounts, wait for the units that come before a mount. An order that would
 // be a circle is left out and said: systemd would break it anywhere, and the
 // agent could be what it leaves out.
@@ -29,12 +30,17 @@ func (n *Node) order() error {
 			after[u] = true
 		}
 	}
+	for _, u := range n.Overlay.Items.Units {
+		if n.SecretsLater && len(u.SecretNames()) > 0 {
+			before[u.Name] = true
+		}
+	}
 	for _, unit := range slices.Sorted(maps.Keys(before)) {
 		if slices.Contains(rules.WaitingUnits, unit) {
 			continue // the agent's own unit says so
 		}
 		if service.Early(n.Root, unit) {
-			n.Say("no mount comes before %s: it starts before the agent, which mounts", unit)
+			n.Say("no mount and no secret comes before %s: it starts before the agent, which makes them", unit)
 			continue
 		}
 		if err := n.dropIn(unit, "After="+paths.AgentService); err != nil {

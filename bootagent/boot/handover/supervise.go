@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // proveWithin is how long a new generation has, from the start of the new root's
-// init, until the agent has applied it; its scripts' own timeouts come on top.
+// init, until the agent has applied it; what its scripts take comes on top, each within its
+// timeout.
 const proveWithin = 15 * time.Minute
 
 // noSoftReboot keeps somebody from a soft-reboot by hand: it ends every mount of this
@@ -43,19 +45,7 @@ func (n *Node) supervise() error {
 	if err := n.write("/etc/systemd/system/"+paths.SoftReboot, []byte(softReboot), 0o644); err != nil {
 		return err
 	}
-	within := n.deadline()
-	if within == 0 {
-		return nil
-	}
-	for name, text := range map[string]string{
-		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation, while /run/caisson/deadline exists\nDefaultDependencies=no\n" +
-			"Conflicts=shutdown.target\nBefore=shutdown.target\nConditionPathExists=" + paths.RunDeadline + "\n\n[Timer]\nAccuracySec=1s\n" +
-			fmt.Sprintf("OnActiveSec=%d\n", int(within.Seconds())), // systemd has started long ago after a soft-reboot
-		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\nDefaultDependencies=no\n" +
-			"ConditionPathExists=" + paths.RunDeadline + "\nSuccessAction=reboot-force\nFailureAction=reboot-force\n\n" +
-			"[Service]\nType=oneshot\nTimeoutStartSec=20\nExecStart=-" + paths.Agent + " " + paths.NoteDeadline + "\n",
-		"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",
-	} {
+	for name, text := range n.deadlineUnits() {
 		if err := n.write("/etc/systemd/system/"+name, []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -63,12 +53,46 @@ func (n *Node) supervise() error {
 	return nil
 }
 
-// deadline returns how long this boot has to prove its generation, 0 for ever. Only
-// a new generation has one, see the loader's begin.
-func (n *Node) deadline() time.Duration {
-	within := identity.Seconds(n.Overlay.KernelArgs, "caisson.deadline", proveWithin)
-	if !n.Unproven || within == 0 {
-		return 0
+// deadlineUnits are the units that start the machine over, by name; none where a boot may
+// take for ever.
+//
+// No boot takes longer than it has beside all that its scripts may take: that asks nobody.
+// What of that they did not take is asked of the agent, from when the boot has had its own
+// time on. Where the agent does not run, it is over; one of 0.9.0 does not know the question.
+func (n *Node) deadlineUnits() map[string]string {
+	within, scripts := n.deadline()
+	if within == 0 {
+		return nil
 	}
-	return within + n.Overlay.Items.ScriptTime()
+	const (
+		head    = "DefaultDependencies=no\nConditionPathExists=" + paths.RunDeadline + "\n"
+		timer   = head + "Conflicts=shutdown.target\nBefore=shutdown.target\n\n[Timer]\nAccuracySec=1s\n" // systemd has started long ago after a soft-reboot
+		service = "\n[Service]\nType=oneshot\nTimeoutStartSec=20\n"
+	)
+	units := map[string]string{
+		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation, while /run/caisson/deadline exists\n" + timer +
+			fmt.Sprintf("OnActiveSec=%d\n", int((within+scripts).Seconds())),
+		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\n" + head +
+			"SuccessAction=reboot-force\nFailureAction=reboot-force\n" + service + "ExecStart=-" + paths.Agent + " " + paths.NoteDeadline + "\n",
+		"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",
+	}
+	if scripts == 0 {
+		return units
+	}
+	units["caisson-deadline-early.timer"] = "[Unit]\nDescription=Deadline of a new generation, where its scripts have ended\n" + timer +
+		fmt.Sprintf("OnActiveSec=%d\nOnUnitInactiveSec=10\n", int(within.Seconds()))
+	units["caisson-deadline-early.service"] = "[Unit]\nDescription=Ask whether this boot waits for a script\n" + head +
+		"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n", cli.ExitUsage, paths.Agent, paths.DeadlineOver, int(within.Seconds()))
+	units["target.d/"+paths.Prefix+"deadline.conf"] += "Wants=caisson-deadline-early.timer\n"
+	return units
+}
+
+// deadline returns how long this boot has to prove its generation, 0 for ever, and how long
+// its scripts may take on top. Only a new generation has one, see the loader's begin.
+func (n *Node) deadline() (within, scripts time.Duration) {
+	within = identity.Seconds(n.Overlay.KernelArgs, "caisson.deadline", proveWithin)
+	if !n.Unproven || within == 0 {
+		return 0, 0
+	}
+	return within, n.Overlay.Items.ScriptTime()
 }

@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -30,9 +32,16 @@ func TestSupervise(t *testing.T) {
 	if got := read("etc/systemd/system/target.d/60-caisson-deadline.conf"); !strings.Contains(got, "Wants=caisson-deadline.timer") {
 		t.Errorf("what pulls it in: %s", got)
 	}
+	if got := read("etc/systemd/system/caisson-deadline-early.timer"); !strings.Contains(got, "\nOnActiveSec=900\n") {
+		t.Errorf("the early timer: %s", got)
+	}
 	require.Tool(t, "systemd-analyze")
-	for _, unit := range []string{"caisson-deadline.timer", "caisson-deadline.service"} {
-		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", n.path("etc/systemd/system/"+unit)).CombinedOutput(); err != nil {
+	for _, unit := range []string{"caisson-deadline.timer", "caisson-deadline.service", "caisson-deadline-early.timer", "caisson-deadline-early.service"} {
+		at := n.path("etc/systemd/system/" + unit)
+		if err := os.WriteFile(at, []byte(strings.ReplaceAll(read("etc/systemd/system/"+unit), paths.Agent, "/bin/true")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", at).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
 	}
@@ -88,6 +97,56 @@ func TestEveryTargetHasTheDeadline(t *testing.T) {
 	}
 }
 
+// A boot is started over when it has had its own time and no script runs, not when all
+// scripts could have taken theirs.
+func TestTheDeadlineAsksForScripts(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	const asked, over = itemtest.Shared + "/asked", itemtest.Shared + "/over"
+	units := (&Node{Unproven: true, Overlay: &spec.Overlay{Core: spec.Core{KernelArgs: []string{"caisson.deadline=1"}}, Items: spec.Items{Exec: []spec.Exec{{Name: "a"}}}}}).deadlineUnits()
+	stub := itemtest.Shared + "/agent"
+	agent := "#!/bin/sh\nread begun < " + paths.RunDeadline + "\necho $* $begun >> " + asked + "\n[ $1 = " + paths.NoteDeadline + " ] && touch " + over + "\n[ \"$begun\" = script ]\n"
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for range 6000 {
+			if is() {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		text, err := os.ReadFile(asked)
+		t.Fatalf("%s: never; asked %q, %v", what, text, err)
+	}
+	write(stub, agent)
+	for name, text := range units {
+		text = strings.NewReplacer(paths.Agent, stub, "OnUnitInactiveSec=10", "OnUnitInactiveSec=1", "SuccessAction=reboot-force\nFailureAction=reboot-force\n", "").Replace(text)
+		write("/run/units/"+name, text)
+	}
+	write(paths.RunDeadline, "script\n")
+	if out, err := systemctl("daemon-reload"); err != nil {
+		t.Fatal(out, err)
+	}
+	if out, err := systemctl("start", "caisson-deadline.timer", "caisson-deadline-early.timer"); err != nil {
+		t.Fatal(out, err)
+	}
+	until("it is asked again while a script runs", func() bool {
+		text, err := os.ReadFile(asked)
+		return err == nil && strings.Count(string(text), paths.DeadlineOver+" 1 script\n") > 1
+	})
+	if _, err := os.Stat(over); err == nil {
+		t.Error("the machine is started over while a script runs")
+	}
+	write(paths.RunDeadline, "none\n")
+	until("the machine is started over", func() bool { _, err := os.Stat(over); return err == nil })
+}
+
 // A generation that is good, or whose boot is not counted, is not ended by a timer;
 // nor is one whose site says so.
 func TestNoDeadline(t *testing.T) {
@@ -103,8 +162,8 @@ func TestNoDeadline(t *testing.T) {
 		{true, []string{"caisson.deadline=soon"}, proveWithin},
 	} {
 		n := &Node{Unproven: c.unproven, Overlay: &spec.Overlay{Core: spec.Core{KernelArgs: c.args}}}
-		if got := n.deadline(); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+		if got, scripts := n.deadline(); got != c.want || scripts != 0 {
+			t.Errorf("%+v: %s and %s", c, got, scripts)
 		}
 	}
 	n := newNode(t, t.TempDir(), true)

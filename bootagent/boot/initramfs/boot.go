@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/stage"
@@ -41,30 +42,36 @@ type boot struct {
 	version   string
 	devkmsg   setting
 	oops      setting
+	arp       []*setting                        // of the network
 	watchdog  atomic.Pointer[watchdog.Hardware] // nil without one
 	progress  *watchdog.Progress
 	unproven  bool     // this boot must prove its generation, and is counted
 	words     []string // kernel command line
 	proc      string   // /proc
+	resolv    string   // /etc/resolv.conf
 	bootstrap spec.Bootstrap
 	id        trust.Identity
 	modules   *kmod.Index
 	finder    *disk.Finder
 	disk      string // device of the state partition, "" without one
 	readOnly  error  // why the state disk cannot be written to
+	failed    bool   // it could be at first
 	folder    *state.Folder
 	store     *layers.Store
 	canCheck  func() error           // why the kernel cannot check images while they are read; nil is layers.CanCheck
 	trees     *stage.Trees           // taken from the store once a boot
 	whenRead  map[string]verity.Hash // roots of the images that the kernel checks while they are read
-	lease     *state.Lease
+	net       *network.Network       // nil until it is made
+	lease     *state.Lease           // the way to source
 	source    oci.Source
 	record    state.Boot
 	noted     []spec.Event // of this boot, in the black box or on their way there
 	trace     trace.Recorder
+	letting   letting
 	tell      Hint      // nil: nobody is told
 	told      time.Time // when it was last
 	limits    limits
+	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
 }
 
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:
@@ -73,7 +80,7 @@ func Boot(build time.Time, version string, tell Hint) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual, proc: "/proc", tell: tell}
+	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual, proc: "/proc", resolv: "/etc/resolv.conf", tell: tell}
 	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: func() error { return b.watchdog.Load().Feed() }, End: b.hangs}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)
@@ -160,6 +167,7 @@ func (b *boot) run(ctx context.Context) error {
 		{"bootstrap", b.readBootstrap},
 		{"modules", b.loadModules},
 		{"watchdog", b.guard},
+		{"trial", b.onTrial},
 		{"identity", b.identify},
 		{"state", b.openState},
 	} {
@@ -172,6 +180,7 @@ func (b *boot) run(ctx context.Context) error {
 		}
 	}
 	overlay, layer, err := b.choose(ctx)
+	b.letting.shut()
 	if err != nil {
 		return err
 	}
@@ -193,9 +202,6 @@ func (b *boot) readBootstrap(context.Context) error {
 	b.words = identity.CommandLine(string(line))
 	b.limits = b.limits.from(b.words)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
-	if n := len(b.bootstrap.Network); n > 0 {
-		b.say("bootNetwork: cannot: this loader does not act on its %d rows and asks for an IPv4 address by DHCP on each card", n)
-	}
 	return nil
 }
 

@@ -47,3 +47,18 @@ func TestTakeBootstrap(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 }
+
+// TestForRoot: the service reads what concerns it, and an agent of 0.9.0 refuses no site.cpio
+// for what only a loader must know.
+func TestForRoot(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"fleet":"a","network":[{}],"nodes":[{}],"needs":["boot-network"]}`:        `{"fleet":"a"}`,
+		`{"fleet":"a","nodes":[{}],"later":1,"needs":["boot-network","key-chain"]}`: `{"fleet":"a","later":1,"needs":["key-chain"]}`,
+		`{"fleet":"a"}`: `{"fleet":"a"}`,
+		`no JSON`:       `no JSON`,
+	} {
+		if got := string(forRoot([]byte(text))); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
-	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
-	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -48,12 +46,14 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
 		var older notBegun
-		if errors.As(err, &older) || errors.Is(err, errSlow) {
+		var little *memory.TooLittle
+		if errors.As(err, &older) || errors.As(err, &little) || errors.Is(err, errSlow) {
 			b.record.Sync = spec.SyncBehind
 		}
 		b.say("%s: %v", b.record.Sync, err)
 		if b.disk != "" && track.OfDisk(err) {
 			b.trouble("state disk %s: %v", b.disk, err)
+			b.again(err)
 		}
 		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
 		if !reached(err) {
@@ -78,11 +78,17 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		case !errors.Is(err, track.ErrNothing):
 			b.say("no way back: %v", err)
-			failed.NoWay = err
+			if b.hasGood() { // else it is the one that was just asked for
+				failed.NoWay = err
+			}
 		}
 		if b.afterKexec() && time.Since(cutOff) > b.limits.only {
 			return nil, nil, fmt.Errorf("%w: nothing was reached for %s under the arguments of a kexec, which may be why", errStartOver, b.limits.only)
 		}
+		if over := b.overdue(failed.Err); over != nil {
+			return nil, nil, over
+		}
+		failed.Rescue = b.letIn(ctx)
 		b.show(failed)
 		if tries >= hintTries {
 			b.hint(ctx, why)
@@ -218,6 +224,9 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 		return nil, err
 	}
 	defer b.stager(b.source).Waiting("the registry's answer")()
+	if err := b.pickWay(ctx); err != nil {
+		return nil, err
+	}
 	return b.answer(ctx)
 }
 
@@ -255,62 +264,24 @@ func (b *boot) answer(ctx context.Context) (*track.Found, error) {
 // not be held against an overlay that the hardware has found.
 func (b *boot) sync(ctx context.Context) (*track.Found, error) {
 	f := b.follower()
-	found, err := f.Sync(ctx)
-	name := ""
-	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && b.lease != nil && b.lease.HostName != "" {
-		name = strings.ToLower(b.lease.HostName)
-		f.Identity.Node = name
-		found, err = f.Sync(ctx)
-	}
+	found, name, err := b.claim(ctx, f, b.lease, f.Sync)
 	if err != nil {
 		return nil, err
 	}
 	return found, b.folder.SetDHCPName(name)
 }
 
+// claim asks so by one way. name is that of DHCP where the answer is to it.
+func (b *boot) claim(ctx context.Context, f *track.Tracker, way *state.Lease, ask func(context.Context) (*track.Found, error)) (found *track.Found, name string, err error) {
+	found, err = ask(ctx)
+	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && way != nil && way.HostName != "" {
+		name = strings.ToLower(way.HostName)
+		f.Identity.Node = name
+		found, err = ask(ctx)
+	}
+	return found, name, err
+}
+
 func (b *boot) follower() *track.Tracker {
 	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say, CoreOnly: true}
-}
-
-// network gets a lease once. With something to fall back on, it is not waited
-// for as long.
-func (b *boot) network(ctx context.Context) error {
-	if b.source != nil {
-		return nil
-	}
-	patience := 2 * time.Minute
-	if b.hasGood() || carries() {
-		patience = 20 * time.Second
-	}
-	defer b.stager(nil).Waiting("an address")()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := network.Loopback(); err != nil {
-		b.say("%v", err)
-	}
-	bootMAC := ""
-	if identity.Option(b.words, "BOOTIF") != "" && len(b.id.MACs) > 0 {
-		bootMAC = b.id.MACs[0]
-	}
-	lease, err := network.Up(ctx, bootMAC)
-	if err != nil {
-		return fmt.Errorf("network: %w", err)
-	}
-	b.say("address %s on %s (%s)", lease.Address, lease.Interface, lease.MAC)
-	if err := network.Resolver(lease); err != nil {
-		return err
-	}
-	b.lease = lease
-	b.lateState()
-	b.source, err = b.open()
-	return err
-}
-
-func (b *boot) open() (oci.Source, error) {
-	s, err := b.folder.Load()
-	if err != nil {
-		return nil, err
-	}
-	return track.Open(b.bootstrap, track.Way{Credentials: b.folder.Path(paths.Credentials), Clock: track.Clock(s, b.build), Silence: 10 * time.Second,
-		Agent: track.UserAgent(b.version, b.id)})
 }

@@ -205,7 +205,7 @@ func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
-	p.Overlay(spec.Overlay{Core: spec.Core{Layer: p.layer("good").Overlay.Layer, KernelArgs: []string{"ip=none"}}}, sign.Predicate{Generation: 2})
+	p.Overlay(spec.Overlay{Core: spec.Core{Layer: p.layer("good").Overlay.Layer, KernelArgs: []string{"virtio_net.napi_tx=0"}}}, sign.Predicate{Generation: 2})
 	for n := range state.MaxAttempts {
 		line.pulled, p.words, p.unproven = false, nil, false
 		found, err := p.ask(t.Context())
@@ -214,7 +214,7 @@ func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 		}
 		p.record.Generation = found.Generation
 		p.begin() // and enters the kernel of generation 2
-		line.pulled, p.words, p.unproven = true, []string{kexec.Marker, p.counted(), "ip=none"}, false
+		line.pulled, p.words, p.unproven = true, []string{kexec.Marker, p.counted(), "virtio_net.napi_tx=0"}, false
 		if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
 			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.record.Generation.Generation, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,9 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
 		return nil
 	}
+	if b.net != nil && !b.net.Table.Plain() && !slices.Contains(layer.Features, spec.BootNetworkFeature) {
+		return fmt.Errorf("layer %s: its loader, behind a kexec, would ask by DHCP on each card: %s says otherwise", found.Generation.Layer, b.net.Table.Source)
+	}
 	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
 	if err := b.stager(from).Verified(ctx, stage.Kernel(*layer)...); err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
@@ -61,7 +65,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		return err
 	}
 	defer k.Close() // only read
-	initrd, err := b.nextInitrd(layer.Initrd.Digest)
+	initrd, err := b.nextInitrd(layer)
 	if err != nil {
 		return err
 	}
@@ -86,13 +90,13 @@ func (b *boot) afterKexec() bool { return kexec.Ran(b.words, b.proc) }
 var errStartOver = errors.New("the kernel could not be entered")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
-func (b *boot) nextInitrd(digest string) (*os.File, error) {
-	generic, err := os.Open(b.store.Path(digest))
+func (b *boot) nextInitrd(layer *spec.Layer) (*os.File, error) {
+	generic, err := os.Open(b.store.Path(layer.Initrd.Digest))
 	if err != nil {
 		return nil, err
 	}
 	defer generic.Close() // only read
-	bootstrap, err := os.ReadFile(paths.Bootstrap)
+	bootstrap, err := b.handDown(layer)
 	if err != nil {
 		return nil, err
 	}

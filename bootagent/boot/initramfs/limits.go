@@ -15,17 +15,19 @@ type limits struct {
 	only  time.Duration // for the only layer there is, before everything is asked again
 	pause time.Duration // before the second try; it grows
 	hang  time.Duration // without any progress, before the machine starts over; more than all of the above
+	trial time.Duration // for a loader on trial to find what to boot, before the machine starts over
 	talk  time.Duration // between two lines about the same wait
 	hint  time.Duration // between two hints to the fleet's service
 }
 
 // usual is what a machine boots with. In a minute an ordinary line brings an
 // ordinary layer; a slower one is the service's business, not the boot's.
-var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
+var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, trial: 10 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
 
 // from returns the limits with what the command line says of them. No wait may be
 // longer than the silence that starts the machine over.
 func (l limits) from(words []string) limits {
 	l.soon = min(identity.Seconds(words, "caisson.patience", l.soon), l.only)
+	l.trial = identity.Seconds(words, "caisson.trial", l.trial)
 	return l
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/boot/root"
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -66,6 +67,9 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 		return nil, err
 	}
 	b.record.Generation, b.record.Layer = found.Generation, layer
+	if err := b.fitsMemory(layer); err != nil {
+		return nil, err
+	}
 	if _, another := b.commandLine(found, &layer); another && b.lasting() {
 		if err := staged.Missing(ctx, stage.Images(layer)...); err != nil { // the rest is verified below
 			return nil, err
@@ -85,6 +89,26 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 		}
 	}
 	return &layer, nil
+}
+
+// fitsMemory asks, before any of it is fetched, whether images that no disk takes fit into
+// memory: a machine that runs out of it dies without a word.
+func (b *boot) fitsMemory(layer spec.Layer) error {
+	if b.lasting() {
+		return nil
+	}
+	has, err := memory.Read(b.proc + "/meminfo")
+	if err != nil {
+		b.say("whether the images fit into memory is not known: %v", err)
+		return nil
+	}
+	var missing []spec.Blob
+	for _, part := range stage.Images(layer) {
+		if !b.store.Has(part.Digest, part.Size) {
+			missing = append(missing, part.Blob)
+		}
+	}
+	return has.Boots(missing)
 }
 
 func (b *boot) stager(from oci.Source) stage.Stager {

@@ -112,9 +112,6 @@ func (b *boot) useDisk(patience time.Duration) bool {
 	}
 	b.disk, b.readOnly = d.Device, d.ReadOnly
 	b.say("state disk %s", d.Device)
-	if b.bootstrap.BootFromDisk {
-		b.trouble("%s", cannotBoot(d))
-	}
 	b.lookBack(blackbox.PStore)
 	if d.ReadOnly != nil {
 		b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.Device, d.ReadOnly)
@@ -124,12 +121,29 @@ func (b *boot) useDisk(patience time.Duration) bool {
 	return true
 }
 
-// cannotBoot says why no loader is put on a state disk.
-func cannotBoot(d *disk.Disk) string {
-	if !d.Bootable() {
-		return "boot from " + d.Device + ": cannot: no room: less than a gigabyte before its partition, and nothing is shrunk"
+// again goes on with what the state disk has after it failed in the middle of a boot: to be
+// read only, or, where not even that goes, without it. It does so once: a second failure is
+// one that it cannot help.
+func (b *boot) again(why error) {
+	if !b.lasting() || b.failed {
+		return
 	}
-	return "boot from " + d.Device + ": cannot: this loader installs none"
+	b.failed = true
+	const at = paths.RunDisk
+	b.trees = nil // they are of the mount that is gone
+	err := b.finder.Again(b.disk, at)
+	if err == nil {
+		if err = b.useFolder(at, at+"/store"); err == nil {
+			b.readOnly = why
+			b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", b.disk, why)
+			return
+		}
+	}
+	b.trouble("state disk %s is not used any more: %v", b.disk, err)
+	b.disk = ""
+	if err := b.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
+		b.say("%v", err)
+	}
 }
 
 // settle leaves the state disk as a shutdown does: a file system that can only be read

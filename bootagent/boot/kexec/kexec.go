@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/network/dracut"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -39,9 +40,9 @@ func CountedFor(running []string) (overlay string, ok bool) {
 }
 
 // passed are the parameters that firmware and boot loaders legitimately add: which
-// card and which node this is, and where its consoles are. Any other word on the
-// running line that the overlay does not name was signed by nobody.
-var passed = []string{"BOOTIF", "caisson.node", "console", "earlycon", "earlyprintk"}
+// card and which node this is, where its consoles are, and how it reaches its network. Any
+// other word on the running line that the overlay does not name was signed by nobody.
+var passed = append([]string{"BOOTIF", "caisson.node", "console", "earlycon", "earlyprintk"}, dracut.Names...)
 
 // Line is a command line beside the one that runs.
 type Line struct {

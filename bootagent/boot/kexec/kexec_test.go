@@ -21,6 +21,7 @@ func TestArguments(t *testing.T) {
 		{"after kexec", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "", false},
 		{"what a loader told the next one", "quiet panic=30 " + Marker + " " + Counted + "sha256:1", "quiet", "quiet", "quiet panic=30 " + Marker, "", false},
 		{"consoles of the machine stay", "console=ttyS0 earlycon quiet", "quiet", "quiet", "console=ttyS0 earlycon quiet panic=30 " + Marker, "", false},
+		{"the way to the network stays", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 ipv6.disable=1", "", "quiet", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 quiet panic=30 " + Marker, "ipv6.disable=1", true},
 		{"a console that the site has taken away", "console=ttyS0", "console=ttyS0", "", "panic=30 " + Marker, "console=ttyS0", true},
 		{"order of the author", "b a", "", "b a", "b a panic=30 " + Marker, "", false},
 		{"words that nobody signed", "apparmor=0 systemd.debug_shell mitigations=off quiet -- 1", "quiet", "quiet", "quiet panic=30 " + Marker, "apparmor=0 systemd.debug_shell mitigations=off -- 1", true},

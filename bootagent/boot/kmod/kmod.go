@@ -89,9 +89,13 @@ func (x *Index) Load(name string) error {
 }
 
 // parameters are those that the kernel's command line has for a module. The kernel itself
-// gives them to what is built in, and leaves the rest to whoever loads modules.
+// gives them to what is built in, and leaves the rest to whoever loads modules. A bond is
+// made when it is wanted, not with the module: systemd's modprobe.d says so, too.
 func (x *Index) parameters(module string) string {
 	var list []string
+	if module == "bonding" {
+		list = []string{"max_bonds=0"}
+	}
 	for _, word := range x.words {
 		if name, parameter, ok := strings.Cut(word, "."); ok && canonical(name) == module {
 			list = append(list, parameter)

@@ -42,6 +42,7 @@ const dep = `kernel/net/virtio-net.ko: kernel/net/failover.ko kernel/virtio/virt
 kernel/net/failover.ko: kernel/virtio/virtio.ko
 kernel/virtio/virtio.ko:
 kernel/bad.ko:
+kernel/net/bonding.ko:
 `
 
 func TestLoadTakesNeedsFirst(t *testing.T) {
@@ -56,6 +57,17 @@ func TestLoadTakesNeedsFirst(t *testing.T) {
 	}
 	if err := x.Load("built_in"); err != nil {
 		t.Errorf("a module that is built in: %v", err)
+	}
+}
+
+// TestLoadOfBonds: bonding would make a bond of its own, by which nothing is reached.
+func TestLoadOfBonds(t *testing.T) {
+	x, loaded := index(t, dep, "")
+	if err := x.Load("bonding"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"bonding.ko max_bonds=0"}, *loaded); diff != "" {
+		t.Error(diff)
 	}
 }
 

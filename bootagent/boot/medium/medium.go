@@ -5,7 +5,8 @@
 //
 // It looks at the first sector of file systems and mounts one read-only. It trusts nothing
 // that is there and decides nothing: what is read of the layout is verified as an answer of
-// the registry is. Only bootagent/boot/initramfs imports it.
+// the registry is. bootagent/boot/initramfs imports it, and bootagent/node, which takes from it
+// what a disk starts.
 package medium
 
 import (

@@ -8,28 +8,33 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/state"
 )
 
-func linkUp(index int) error {
-	conn, err := rtnetlink.Dial(nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() // each request has had its answer
-	return conn.Link.Set(&rtnetlink.LinkMessage{
-		Family: unix.AF_UNSPEC,
-		Index:  uint32(index),
-		Flags:  unix.IFF_UP,
-		Change: unix.IFF_UP,
+// configure gives an interface its address, and a default route that is told from those of
+// other interfaces by its metric. The route names the address: so systemd-networkd knows the
+// address for one of DHCP when it takes over, see KeepConfiguration=.
+func configure(l *state.Lease, by uint8, metric uint32) error {
+	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
+		if err := addAddress(conn, index, l.Address); err != nil {
+			return fmt.Errorf("address %s on %s: %w", l.Address, l.Interface, err)
+		}
+		if !l.Gateway.IsValid() || l.Gateway.IsUnspecified() {
+			return nil
+		}
+		if err := addRoute(conn, index, route{via: l.Gateway, src: l.Address.Addr(), by: by, metric: metric}); err != nil {
+			return fmt.Errorf("default route by %s on %s: %w", l.Gateway, l.Interface, err)
+		}
+		return nil
 	})
 }
 
-// configure gives the interface its address and the default route.
-func configure(l *state.Lease) error {
-	card, err := net.InterfaceByName(l.Interface)
+// with opens the kernel for what is done to an interface.
+func with(name string, do func(conn *rtnetlink.Conn, index uint32) error) error {
+	card, err := net.InterfaceByName(name)
 	if err != nil {
 		return err
 	}
@@ -38,38 +43,71 @@ func configure(l *state.Lease) error {
 		return err
 	}
 	defer conn.Close() // each request has had its answer
-	err = conn.Address.New(&rtnetlink.AddressMessage{
-		Family:       unix.AF_INET,
-		PrefixLength: uint8(l.Address.Bits()),
-		Scope:        unix.RT_SCOPE_UNIVERSE,
-		Index:        uint32(card.Index),
-		Attributes: &rtnetlink.AddressAttributes{
-			Address:   l.Address.Addr().AsSlice(),
-			Local:     l.Address.Addr().AsSlice(),
-			Broadcast: broadcast(l.Address),
-		},
-	})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("address %s on %s: %w", l.Address, l.Interface, err)
-	}
-	if !l.Gateway.IsValid() || l.Gateway.IsUnspecified() {
+	return do(conn, uint32(card.Index))
+}
+
+func addAddress(conn *rtnetlink.Conn, index uint32, p netip.Prefix) error {
+	err := conn.Address.New(address(index, p))
+	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
-	err = conn.Route.Replace(&rtnetlink.RouteMessage{
-		Family:   unix.AF_INET,
-		Table:    unix.RT_TABLE_MAIN,
-		Protocol: unix.RTPROT_DHCP,
-		Scope:    unix.RT_SCOPE_UNIVERSE,
-		Type:     unix.RTN_UNICAST,
-		Attributes: rtnetlink.RouteAttributes{
-			Gateway:  l.Gateway.AsSlice(),
-			OutIface: uint32(card.Index),
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("default route by %s on %s: %w", l.Gateway, l.Interface, err)
+	return err
+}
+
+func address(index uint32, p netip.Prefix) *rtnetlink.AddressMessage {
+	m := &rtnetlink.AddressMessage{Family: unix.AF_INET6, PrefixLength: uint8(p.Bits()), Scope: unix.RT_SCOPE_UNIVERSE, Index: index,
+		Attributes: &rtnetlink.AddressAttributes{Address: p.Addr().AsSlice(), Local: p.Addr().AsSlice()}}
+	if p.Addr().Is4() {
+		m.Family, m.Attributes.Broadcast = unix.AF_INET, broadcast(p)
+	}
+	return m
+}
+
+// route is one of an interface. The zero value of to is the default route.
+type route struct {
+	to     netip.Prefix
+	via    netip.Addr // invalid: on the link
+	src    netip.Addr // invalid: the kernel's choice
+	by     uint8      // RTPROT_…
+	metric uint32
+}
+
+func addRoute(conn *rtnetlink.Conn, index uint32, r route) error {
+	m := &rtnetlink.RouteMessage{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: r.by, Scope: unix.RT_SCOPE_UNIVERSE, Type: unix.RTN_UNICAST,
+		Attributes: rtnetlink.RouteAttributes{OutIface: index, Priority: r.metric}}
+	if !r.via.Is4() && r.via.IsValid() || r.to.Addr().Is6() {
+		m.Family = unix.AF_INET6
+	}
+	if r.via.IsValid() {
+		m.Attributes.Gateway = r.via.AsSlice()
+	} else if m.Family == unix.AF_INET {
+		m.Scope = unix.RT_SCOPE_LINK
+	}
+	if r.to.IsValid() && r.to.Bits() > 0 {
+		m.Attributes.Dst, m.DstLength = r.to.Masked().Addr().AsSlice(), uint8(r.to.Bits())
+	}
+	if r.src.IsValid() {
+		m.Attributes.Src = r.src.AsSlice()
+	}
+	if !r.via.IsValid() || m.Family == unix.AF_INET {
+		return conn.Route.Replace(m)
+	}
+	// Among those by IPv6 of one metric the kernel would add it as one more hop.
+	if err := conn.Route.Add(m); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
 	}
 	return nil
+}
+
+// drop takes the address of a way from its interface, and with it the routes that name it.
+func drop(l *state.Lease) error {
+	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
+		err := conn.Address.Delete(address(index, l.Address))
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("take %s from %s: %w", l.Address, l.Interface, err)
+		}
+		return nil
+	})
 }
 
 func broadcast(p netip.Prefix) net.IP {

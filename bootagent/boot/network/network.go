@@ -1,170 +1,238 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network gives the loader an IPv4 address by DHCP and tells what it
-// got, so that the new root can carry the same lease on.
-//
-// Every interface with hardware behind it is tried at once, the one the machine
-// booted from is preferred, and nobody gives up before the deadline: a bonded
-// switch port may take more than a minute to pass packets. The client identifier
-// is the hardware address, as systemd-networkd's ClientIdentifier=mac sends it.
-// It follows RFC 2131 and RFC 4361, and configures through rtnetlink(7).
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
+	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/network/router"
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
 )
 
-// ErrNoInterface is returned where no interface has hardware behind it.
+// ErrNoInterface is returned where there is no interface to reach anything by.
 var ErrNoInterface = errors.New("no network interface")
 
-// Up brings the machine's interfaces up and returns the first lease that any of
-// them gets, configured. bootMAC names the interface to prefer, "" for none.
-func Up(ctx context.Context, bootMAC string) (*state.Lease, error) {
-	cards, err := hardware()
-	if err != nil {
-		return nil, err
+// Network is what is made of a table, while it is.
+type Network struct {
+	Table table.Table // its interfaces have the names and addresses of this kernel
+
+	say     func(format string, args ...any)
+	load    func(module string) error
+	within  time.Duration // how long a server may take for an answer
+	lacp    time.Duration // how long a partner may take after the carrier
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	ways    []*state.Lease   // as they came
+	silent  map[string]error // interfaces that are no way yet, and why
+	changed chan struct{}    // closed when one of both has changed
+}
+
+// Options are what a network needs beside its table.
+type Options struct {
+	Cards []table.Card
+	Load  func(module string) error // of the kernel
+	Say   func(format string, args ...any)
+}
+
+// Start makes the interfaces and begins to look for ways, until Leave.
+func Start(t table.Table, o Options) (*Network, error) {
+	n := &Network{Table: t, say: o.Say, load: o.Load, within: 2 * time.Second, lacp: 20 * time.Second, silent: map[string]error{}, changed: make(chan struct{})}
+	if n.Table.Any != "" {
+		n.Table.Interfaces = slices.Clone(t.Interfaces)
+		for _, c := range o.Cards {
+			if !used(t.Interfaces, c) {
+				n.Table.Interfaces = append(n.Table.Interfaces, spec.Interface{Name: c.Name, MAC: c.MAC, DHCP: t.Any})
+			}
+		}
 	}
-	if len(cards) == 0 {
+	if len(n.Table.Interfaces) == 0 {
 		return nil, ErrNoInterface
 	}
-	type answer struct {
-		lease *state.Lease
-		err   error
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers := make(chan answer, len(cards))
-	for _, card := range cards {
-		go func() {
-			if bootMAC != "" && card.HardwareAddr.String() != bootMAC {
-				// The others are only asked where the preferred one stays silent.
-				select {
-				case <-time.After(5 * time.Second):
-				case <-ctx.Done():
-				}
-			}
-			lease, err := ask(ctx, card, answerTime)
-			answers <- answer{lease, err}
-		}()
-	}
-	var errs []error
-	for range cards {
-		a := <-answers
-		if a.err != nil {
-			errs = append(errs, a.err)
-			continue
-		}
-		cancel()
-		return a.lease, configure(a.lease)
-	}
-	return nil, errors.Join(errs...)
-}
-
-// hardware lists the interfaces that a device stands behind.
-func hardware() ([]net.Interface, error) {
-	all, err := net.Interfaces()
+	conn, err := rtnetlink.Dial(nil)
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+		return nil, err
 	}
-	var cards []net.Interface
-	for _, card := range all {
-		if _, err := os.Stat("/sys/class/net/" + card.Name + "/device"); err == nil {
-			cards = append(cards, card)
+	defer conn.Close() // each request has had its answer
+	hear := router.Hear()
+	if err := n.makeLinks(conn, o.Cards); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.running.Go(func() { hear.Until(ctx) })
+	for _, i := range n.Table.Interfaces {
+		if len(i.Addresses) > 0 {
+			n.begin(ctx, i.Name, func(s seek) error { return s.given(ctx, i) })
+		}
+		if i.DHCP == spec.DHCPv4 || i.DHCP == spec.DHCPBoth {
+			n.begin(ctx, i.Name+" by DHCP", func(s seek) error { return s.lease(ctx, i) })
+		}
+		if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
+			n.begin(ctx, i.Name+" by IPv6", func(s seek) error { return s.advertised(ctx, i, hear) })
 		}
 	}
-	return cards, nil
+	return n, nil
 }
 
-// answerTime is how long a server may take for an answer, before it is asked once more.
-const answerTime = 2 * time.Second
+// used reports whether the interfaces of a table are made of a card.
+func used(all []spec.Interface, c table.Card) bool {
+	return slices.ContainsFunc(all, func(i spec.Interface) bool {
+		return i.MAC == c.MAC || i.Bond != nil && slices.Contains(i.Bond.Members, c.MAC)
+	})
+}
 
-// ask repeats the DHCP exchange until it gets a lease or ctx ends.
-func ask(ctx context.Context, card net.Interface, within time.Duration) (*state.Lease, error) {
-	if err := linkUp(card.Index); err != nil {
-		return nil, fmt.Errorf("interface %s up: %w", card.Name, err)
+// seek looks for one way.
+type seek struct {
+	*Network
+	name string // of the interface, and how it gets its address
+}
+
+// begin looks for a way, and says why there is none when it ends.
+func (n *Network) begin(ctx context.Context, name string, look func(seek) error) {
+	n.change(func() { n.silent[name] = errors.New("no carrier") })
+	n.running.Go(func() {
+		s := seek{n, name}
+		if err := look(s); err != nil && ctx.Err() == nil {
+			s.waits(err)
+		}
+	})
+}
+
+// waits notes why there is no way yet.
+func (s seek) waits(why error) {
+	s.change(func() {
+		if s.silent[s.name] != nil {
+			s.silent[s.name] = why
+		}
+	})
+}
+
+// found adds the way, in the place of what it was before.
+func (s seek) found(l *state.Lease) {
+	s.change(func() {
+		delete(s.silent, s.name)
+		is := func(w *state.Lease) bool {
+			return w.Interface == l.Interface && w.Address.Addr().Is4() == l.Address.Addr().Is4()
+		}
+		if i := slices.IndexFunc(s.ways, is); i >= 0 {
+			s.ways[i] = l
+		} else {
+			s.ways = append(s.ways, l)
+		}
+	})
+}
+
+func (n *Network) change(do func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	do()
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// Ways are those that there are, the one of the card with the address boot first; pending
+// is how many more there may soon be, and changed is closed when one comes or gives up.
+// A way whose interface has no carrier is not pending: nobody can answer there.
+func (n *Network) Ways(boot string) (ways []*state.Lease, pending int, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ways = slices.Clone(n.ways)
+	slices.SortStableFunc(ways, func(a, b *state.Lease) int { // false before true
+		return cmp.Compare(order(a.MAC == boot), order(b.MAC == boot))
+	})
+	for name := range n.silent {
+		name, _, _ = strings.Cut(name, " ")
+		if up, err := hasCarrier(name); err == nil && up {
+			pending++
+		}
 	}
-	id := append([]byte{1}, card.HardwareAddr...)
+	return ways, pending, n.changed
+}
+
+func order(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+// Wait waits for a first way until ctx ends, and says then why there is none.
+func (n *Network) Wait(ctx context.Context) error {
 	for {
-		ack, err := exchange(ctx, card, id, within)
-		if err == nil {
-			return parse(card, ack)
+		ways, _, changed := n.Ways("")
+		if len(ways) > 0 {
+			return nil
 		}
 		select {
+		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("interface %s: no answer to DHCP: %w", card.Name, err)
-		case <-time.After(within / 4):
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			var errs []error
+			for name, why := range n.silent {
+				errs = append(errs, fmt.Errorf("interface %s: %w", name, why))
+			}
+			slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+			return errors.Join(errs...)
 		}
 	}
 }
 
-func exchange(ctx context.Context, card net.Interface, id []byte, within time.Duration) (*dhcpv4.DHCPv4, error) {
-	client, err := nclient4.New(card.Name, nclient4.WithTimeout(within), nclient4.WithRetry(2))
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close() // each request has had its answer
-	lease, err := client.Request(ctx,
-		dhcpv4.WithOption(dhcpv4.OptClientIdentifier(id)),
-		dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
-			dhcpv4.OptionDomainName, dhcpv4.OptionHostName))
-	if err != nil {
-		return nil, err
-	}
-	return lease.ACK, nil
-}
-
-// parse takes what the node needs from an answer, and trusts none of it
-// beyond its form.
-func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
-	ip, ok := netip.AddrFromSlice(ack.YourIPAddr.To4())
-	ones, bits := ack.SubnetMask().Size()
-	if !ok || bits != 32 || ones == 0 || ip.IsUnspecified() || ip.IsMulticast() {
-		return nil, fmt.Errorf("interface %s: DHCP offers no usable address", card.Name)
-	}
-	l := &state.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
-	if routers := ack.Router(); len(routers) > 0 {
-		l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
-	}
-	for _, server := range ack.DNS() {
-		if addr, ok := netip.AddrFromSlice(server.To4()); ok {
-			l.DNS = append(l.DNS, addr)
+// Under are the interface of a way and what that is made of, the way's own last. The new root
+// makes them again.
+func (n *Network) Under(l *state.Lease) spec.Network {
+	own := spec.Network{DNS: n.Table.DNS}
+	for name := l.Interface; name != ""; {
+		i := slices.IndexFunc(n.Table.Interfaces, func(i spec.Interface) bool { return i.Name == name })
+		if i < 0 {
+			break
+		}
+		one := n.Table.Interfaces[i]
+		own.Interfaces = append([]spec.Interface{one}, own.Interfaces...)
+		if name = ""; one.VLAN != nil {
+			name = one.VLAN.On
 		}
 	}
-	if name := ack.DomainName(); plainName(name) {
-		l.Domain = name
-	}
-	if name := ack.HostName(); plainName(name) {
-		l.HostName = name
-	}
-	return l, nil
+	return own
 }
 
-// plainName keeps what DHCP says out of files where a newline would begin a
-// line of its own.
-func plainName(name string) bool {
-	return len(name) > 0 && len(name) <= 253 &&
-		strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
+// Leave ends the search for ways and keeps one: the interfaces of the others lose the
+// addresses that they got here. The new root asks by itself where it wants them.
+func (n *Network) Leave(keep *state.Lease) error {
+	n.stop()
+	n.running.Wait()
+	var errs []error
+	for _, w := range n.ways {
+		if w.Interface != keep.Interface {
+			errs = append(errs, drop(w))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Resolver writes /etc/resolv.conf for the loader itself.
-func Resolver(l *state.Lease) error {
+// Resolver writes what the loader's own /etc/resolv.conf says.
+func Resolver(file string, l *state.Lease) error {
 	var text strings.Builder
 	for _, server := range l.DNS {
 		fmt.Fprintf(&text, "nameserver %s\n", server)
 	}
-	return os.WriteFile("/etc/resolv.conf", []byte(text.String()), 0o644)
+	return os.WriteFile(file, []byte(text.String()), 0o644)
 }
 
 // Loopback brings lo up.
@@ -173,7 +241,12 @@ func Loopback() error {
 	if err != nil {
 		return err
 	}
-	if err := linkUp(lo.Index); err != nil && !errors.Is(err, unix.EEXIST) {
+	conn, err := rtnetlink.Dial(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // each request has had its answer
+	if err := linkUp(conn, lo.Index); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("interface lo up: %w", err)
 	}
 	return nil

@@ -69,7 +69,7 @@ func (r *Root) Make(record *state.Boot) error {
 	var id [16]byte
 	rand.Read(id[:])
 	record.RootID, record.Node, record.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
-	record.Lease, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.ReadOnly, int64(r.Node.Watchdog.Seconds())
+	record.Lease, record.Network, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly, int64(r.Node.Watchdog.Seconds())
 	record.Wrote, record.Originals = wrote, r.Node.Originals
 	return nil
 }

@@ -4,7 +4,7 @@
 // the machine: what was tried, why it failed, what to do, and what happens next.
 //
 // It only words: what is tried, and when again, is the business of package initramfs, its
-// only caller, which prints the lines on every console. Nobody logs in there.
+// only caller, which prints the lines on every console. Nobody logs in there but by a statement, see package rescue.
 package screen
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
@@ -31,6 +32,7 @@ type Failure struct {
 	Next     time.Duration // until the next try; 0 where the machine starts over
 	Over     time.Duration // until then
 	Now      time.Time
+	Rescue   string // how somebody is let in, or that somebody is; "" where no rescue key counts
 }
 
 // rule sets the screen apart from the lines of the kernel.
@@ -51,6 +53,9 @@ func (f Failure) Lines() []string {
 		row("back", "%s", f.back())
 	}
 	row("do", "%s", do)
+	if f.Rescue != "" {
+		row("rescue", "%s", f.Rescue)
+	}
 	if f.Next > 0 {
 		row("next", "it tries again in %s, at %s UTC by its clock; nothing needs to be done here for that", f.Next, f.Now.Add(f.Next).UTC().Format(time.TimeOnly))
 	} else {
@@ -62,12 +67,15 @@ func (f Failure) Lines() []string {
 // words say what is wrong, and what a person can do about it.
 func (f Failure) words() (what, do string) {
 	code := refusal.Of(f.Err)
+	var little *memory.TooLittle
 	switch {
 	case f.Tries == 0:
 		return "its loader ends", "read what it said above; write the boot files anew with 'caisson netboot' where they may be at fault"
 	case code != "":
 		do = (&refusal.Refusal{Code: code}).Hint()
 		return fmt.Sprintf("what the registry has for it is refused (%s)", code), do
+	case errors.As(f.Err, &little):
+		return "it has too little memory", fmt.Sprintf("give it %d MiB more, or a state disk (layer.stateDisk), which takes the images; or leave something out of its layer", little.More())
 	case f.Address == "":
 		return "it has no address", "look at the cable, at DHCP, and whether the loader has the module of this network card (layer.kernel.modules)"
 	case errors.Is(f.Err, oci.ErrNotFound):

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
@@ -35,6 +36,11 @@ func TestLines(t *testing.T) {
 			f.NoWay = errors.New("the disk rotted")
 		},
 			[]string{"is refused (wrong-node)", (&refusal.Refusal{Code: refusal.WrongNode}).Hint(), "what ran well before cannot run: the disk rotted"}},
+		"too little memory": {func(f *Failure) {
+			f.Err, f.Address = &memory.TooLittle{Images: 400e6, Has: 500 << 20, Needs: 600<<20 + 1}, "10.0.2.15/24"
+		},
+			[]string{"it has too little memory", "400.0 MB of images", "needs 601 MiB, and it has 500", "give it 101 MiB more", "state disk"}},
+		"with a code": {func(f *Failure) { f.Err, f.Rescue = errors.New("network: no lease"), "code k7m2q-9xfab" }, []string{"  rescue  code k7m2q-9xfab\n"}},
 		"it ends": {func(f *Failure) {
 			f.Tries, f.Next, f.Over, f.Err = 0, 0, 30*time.Second, errors.New("bootstrap: no site.cpio")
 		},
@@ -48,7 +54,7 @@ func TestLines(t *testing.T) {
 				t.Errorf("%s: %q is missing in\n%s", name, want, text)
 			}
 		}
-		if n := strings.Count(text, "\n"); n > 8 {
+		if n := strings.Count(text, "\n"); n > 9 {
 			t.Errorf("%s: %d lines", name, n)
 		}
 	}

@@ -87,13 +87,7 @@ type applied struct {
 
 func (a applied) settled() bool { return len(a.Wants) == 1 }
 
-func (i *Item) entries() map[string]item.Entry {
-	all := map[string]item.Entry{}
-	for _, e := range i.journal.Entries(Name) {
-		all[e.Key] = e
-	}
-	return all
-}
+func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
 
 func decode(e item.Entry) (prior Value, a applied) {
 	_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum covers it

@@ -31,16 +31,16 @@ func meet(t *testing.T, row attack.StateDisk, checks check.List[*undoing]) (undi
 	theirs := effect + ".theirs"
 	w := spec.Exec{Name: "a", Data: "true\n", Revert: "touch " + effect + "/undid\n"}
 	j := itemtest.Journal(t, t.TempDir())
-	it := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []spec.Exec { return []spec.Exec{w} }, t.Logf)
+	it := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []Signed { return []Signed{{Script: w}} }, t.Logf)
 	it.reverts = checks
 	back := spec.Exec{Name: "a", Data: w.Revert}
-	u := undo{identity(w), back}
+	u := undo{identity(w, nil), back}
 	bad := spec.Exec{Name: "a", Data: "touch " + effect + "/evil\n"}
 	switch row.Revert {
 	case "text in the journal":
 		u.Script = bad
 	case "script in the journal":
-		u = undo{identity(bad), bad}
+		u = undo{identity(bad, nil), bad}
 	case "a link to a directory":
 		if err := os.Mkdir(theirs, 0o700); err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func meet(t *testing.T, row attack.StateDisk, checks check.List[*undoing]) (undi
 	default:
 		t.Fatalf("%q is nothing that can be done", row.Revert)
 	}
-	if err := j.Record(item.Entry{Item: Name, Key: Key(w), Prior: item.Raw(nil), Applied: item.Raw(u), Scope: item.Root}); err != nil {
+	if err := j.Record(item.Entry{Item: Name, Key: Key(w, nil), Prior: item.Raw(nil), Applied: item.Raw(u), Scope: item.Root}); err != nil {
 		t.Fatal(err)
 	}
 	err = it.Restore(t.Context(), j.Entries(Name))

@@ -2,8 +2,8 @@
 
 // Package exec runs the site's scripts when they are due.
 //
-// A script's identity is its name, text, arguments and environment; its policy
-// is not part of it, so a changed interval fires nothing. What ran, when and how
+// A script's identity is its name, text, arguments and environment, and what its secrets
+// are sealed as; its policy is not part of it, so a changed interval fires nothing. What ran, when and how
 // it ended is kept beside the script in the state directory. The start is
 // recorded before the run, so a run that was cut counts as never finished. The
 // package is not a scheduler: the agent asks at every pass. How a program is run
@@ -40,7 +40,8 @@ type Item struct {
 	scopes  item.Scopes
 	journal item.Journal
 	log     func(format string, args ...any)
-	signed  func() []spec.Exec
+	signed  func() []Signed
+	secrets Secrets
 	reverts check.List[*undoing]
 	past    Past
 	claims  check.List[claim]
@@ -55,7 +56,7 @@ type Item struct {
 // state directory. signed returns the scripts of every overlay whose signature this
 // node can verify: a revert script is run only when it is one of theirs, for the
 // journal lies on a disk that may have been in other hands.
-func New(want []spec.Exec, dir string, runner process.Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
+func New(want []spec.Exec, dir string, runner process.Runner, scopes item.Scopes, j item.Journal, signed func() []Signed, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, claims: claimChecks, log: log, now: time.Now}
@@ -93,7 +94,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if names[w.Name] {
 			d.Action, d.Reason = spec.ActionRefuse, "the name is used twice"
 		} else {
-			wanted[Key(w)] = true
+			wanted[Key(w, i.secrets.All)] = true
 		}
 		names[w.Name] = true
 		switch {
@@ -129,6 +130,10 @@ func (i *Item) stand(w spec.Exec) spec.Drift {
 	}
 	if err != nil {
 		d.Action, d.Reason = spec.ActionRefuse, err.Error()
+		return d
+	}
+	if why := i.lacks(w); why != "" {
+		d.Action, d.Reason = spec.ActionCannot, why
 		return d
 	}
 	d.From = i.current(w, r).String()
@@ -302,14 +307,17 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	return errors.Join(errs...)
 }
 
-// Key names a script in the journal.
-func Key(w spec.Exec) string { return script{want: w, hash: identity(w)}.key() }
+// Key names a script in the journal, with the secrets of its overlay.
+func Key(w spec.Exec, secrets []spec.Secret) string {
+	return script{want: w, hash: identity(w, secrets)}.key()
+}
 
 func (i *Item) revert(ctx context.Context, u undo) error {
 	s := i.script(u.Script)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
+	defer item.BeginScript(ctx, s.limit())()
 	id, err := i.start(ctx, s)
 	if err != nil {
 		return err

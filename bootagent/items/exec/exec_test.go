@@ -29,13 +29,16 @@ func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
 var overlays sync.Map
 
 // signs adds scripts to the signed overlays of a directory.
-func signs(dir string, want []spec.Exec) func() []spec.Exec {
+func signs(dir string, want []spec.Exec) func() []Signed {
 	before, _ := overlays.Load(dir)
-	known, _ := before.([]spec.Exec)
-	overlays.Store(dir, slices.Concat(known, want))
-	return func() []spec.Exec {
+	known, _ := before.([]Signed)
+	for _, w := range want {
+		known = append(slices.Clip(known), Signed{Script: w})
+	}
+	overlays.Store(dir, known)
+	return func() []Signed {
 		all, _ := overlays.Load(dir)
-		return all.([]spec.Exec)
+		return all.([]Signed)
 	}
 }
 
@@ -48,12 +51,12 @@ func TestARevertThatNobodySignedIsNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range j.Entries(Name) {
-		e.Applied = item.Raw(undo{identity(w), spec.Exec{Name: "a", Data: "touch " + effect + "/evil\n"}})
+		e.Applied = item.Raw(undo{identity(w, nil), spec.Exec{Name: "a", Data: "touch " + effect + "/evil\n"}})
 		if err := j.Record(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	nobody := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []spec.Exec { return nil }, func(string, ...any) {})
+	nobody := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []Signed { return nil }, func(string, ...any) {})
 	if err := nobody.Restore(t.Context(), j.Entries(Name)); err == nil || !strings.Contains(err.Error(), "no signed overlay") || len(j.Entries(Name)) != 1 {
 		t.Errorf("nobody signed it: %v, %d entries", err, len(j.Entries(Name)))
 	}
@@ -170,7 +173,7 @@ echo to the log; echo and errors >&2
 // Divingbell's hash joined arguments with blanks and left the name out.
 func TestIdentity(t *testing.T) {
 	base := spec.Exec{Name: "a", Data: "x", Args: []string{"1", "2"}, Env: map[string]string{"A": "b"}}
-	seen := map[string]string{identity(base): "base"}
+	seen := map[string]string{identity(base, nil): "base"}
 	for name, change := range map[string]func(*spec.Exec){
 		"name":             func(w *spec.Exec) { w.Name = "b" },
 		"text":             func(w *spec.Exec) { w.Data = "y" },
@@ -181,7 +184,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		w := base
 		change(&w)
-		hash := identity(w)
+		hash := identity(w, nil)
 		if other, taken := seen[hash]; taken {
 			t.Errorf("%s and %s have one identity", name, other)
 		}
@@ -189,7 +192,7 @@ func TestIdentity(t *testing.T) {
 	}
 	policy := base
 	policy.Rerun, policy.RerunInterval, policy.Timeout, policy.Revert, policy.Blocking = "never", 60, 5, "z", "background"
-	if identity(policy) != identity(base) {
+	if identity(policy, nil) != identity(base, nil) {
 		t.Error("a changed policy makes another script of it: a never script would run again")
 	}
 }

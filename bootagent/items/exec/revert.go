@@ -24,8 +24,8 @@ var revertChecks = check.List[*undoing]{
 
 // isSigned puts the revert script of a signed overlay in the place of the journal's.
 func isSigned(u *undoing) error {
-	for _, w := range u.item.signed() {
-		if w.Revert != "" && identity(w) == u.Hash {
+	for _, s := range u.item.signed() {
+		if w := s.Script; w.Revert != "" && identity(w, s.Secrets) == u.Hash {
 			w.Data, w.Revert = w.Revert, ""
 			u.Script = w
 			return nil

@@ -13,13 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/spec"
 )
-
-const defaultTimeout = spec.ExecTimeout * time.Second
 
 // run starts the script and, unless it goes to the background, waits for it.
 func (i *Item) run(ctx context.Context, s script, last record) error {
@@ -41,6 +39,9 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.want.Blocking != "background" {
+		defer item.BeginScript(ctx, s.limit())()
 	}
 	id, err := i.start(ctx, s)
 	if err != nil {
@@ -83,13 +84,9 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 	if err := os.Rename(log, log+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	limit := defaultTimeout
-	if s.want.Timeout > 0 {
-		limit = time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years do not overflow
-	}
 	return i.runner.Start(ctx, process.Command{
-		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: limit, MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
-		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
+		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: s.limit(), MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
+		Secrets: i.files(s.want), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
 	})
 }
 
@@ -126,6 +123,9 @@ const (
 
 // sayEnd says how a script's output ends, where logs are gathered.
 func (i *Item) sayEnd(s script) {
+	if len(s.want.SecretNames()) > 0 {
+		return // it may have printed them: its log is root's alone
+	}
 	f, err := ownfiles.Open(filepath.Join(s.dir, logFile))
 	if err != nil {
 		return // it has none

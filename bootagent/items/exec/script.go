@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -24,7 +25,7 @@ type script struct {
 }
 
 func (i *Item) script(w spec.Exec) script {
-	hash := identity(w)
+	hash := identity(w, i.secrets.All)
 	return script{want: w, hash: hash, dir: i.place(hash)}
 }
 
@@ -33,9 +34,18 @@ func (i *Item) place(hash string) string { return filepath.Join(i.dir, hash[:32]
 // key names the script in the journal: a changed script is another one.
 func (s script) key() string { return s.want.Name + "@" + s.hash[:16] }
 
+// limit is how long it may take.
+func (s script) limit() time.Duration {
+	if s.want.Timeout <= 0 {
+		return spec.ExecTimeout * time.Second
+	}
+	return time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years do not overflow
+}
+
 // identity is the SHA-256 of name, text, arguments and environment, each with
-// its length before it, so that no two different scripts spell the same.
-func identity(w spec.Exec) string {
+// its length before it, so that no two different scripts spell the same. Where it needs
+// secrets, what these are sealed as follows.
+func identity(w spec.Exec, secrets []spec.Secret) string {
 	h := sha256.New()
 	put := func(s string) {
 		var n [8]byte
@@ -53,6 +63,9 @@ func identity(w spec.Exec) string {
 	put(w.Data)
 	list(w.Args)
 	list(environ(w.Env))
+	if sealed := identityOf(w, secrets); len(sealed) > 0 {
+		list(sealed)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 

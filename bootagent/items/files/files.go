@@ -41,6 +41,7 @@ type Item struct {
 	want    []Want
 	etc     string
 	journal item.Journal
+	secrets Secrets
 }
 
 // New returns the item for want; etc is /etc of the root that it acts on.
@@ -74,6 +75,12 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if why := i.lacks(f); why != "" { // what an earlier overlay set leaves, as it is not wanted
+			if _, err := i.read(f.Path); len(i.of(f.Path)) == 0 && err == nil {
+				drift = append(drift, spec.Drift{Item: i.name, Key: f.Path, To: "secret " + f.Secret, Action: spec.ActionCannot, Reason: why})
+			}
+			continue
+		}
 		d, differs := i.compare(f, wanted[f.Path])
 		wanted[f.Path] = true
 		if differs {
@@ -93,6 +100,11 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
+// of are the journal's entries of a path.
+func (i *Item) of(path string) []item.Entry {
+	return slices.DeleteFunc(i.journal.Entries(i.name), func(e item.Entry) bool { return e.Key != path })
+}
+
 // compare reports what is to be done about one file; twice is a path that the
 // list has had already.
 func (i *Item) compare(f Want, twice bool) (d spec.Drift, differs bool) {
@@ -103,14 +115,17 @@ func (i *Item) compare(f Want, twice bool) (d spec.Drift, differs bool) {
 	}
 	var now state
 	if err == nil {
-		d.To = want.String()
+		d.To = want.said(f)
 		now, err = i.read(f.Path)
 	}
 	switch {
 	case err != nil:
 		d.Action, d.Reason = spec.ActionRefuse, err.Error()
 		return d, true
-	case now.is(want):
+	case f.Secret != "" && now.is(linked(f.Path)):
+		d.Action, d.From = spec.ActionChange, "another value, owner or mode"
+		return d, !i.copied(f, want)
+	case f.Secret == "" && now.is(want):
 		return d, false
 	case now.Kind != absent:
 		d.Action, d.From = spec.ActionChange, now.String()
@@ -150,6 +165,12 @@ func (i *Item) putAll(ctx context.Context, files []Want, made map[string]bool) e
 	wants := map[string]state{}
 	for _, f := range files {
 		want, was, err := i.both(f)
+		if err == nil && f.Secret != "" {
+			if err = ctx.Err(); err == nil && !i.secrets.Later {
+				err = i.copy(f, want)
+			}
+			want = linked(f.Path)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("write file %q: %w", f.Path, err))
 			continue
@@ -221,7 +242,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, b.Sync())
 		}
-		if err := i.giveBack(&b, e.Key, decode(e)); err != nil {
+		if err := errors.Join(i.giveBack(&b, e.Key, decode(e)), i.dropCopy(e.Key)); err != nil {
 			errs = append(errs, fmt.Errorf("restore file %q: %w", e.Key, err))
 			continue
 		}

@@ -44,6 +44,14 @@ func (s state) String() string {
 	return fmt.Sprintf("%04o %d:%d %s", s.Mode, s.UID, s.GID, digest.Short([]byte(s.Content)))
 }
 
+// said is String for what a file of the overlay asks for.
+func (s state) said(f Want) string {
+	if f.Secret == "" {
+		return s.String()
+	}
+	return fmt.Sprintf("%04o %d:%d secret %s", s.Mode, s.UID, s.GID, f.Secret)
+}
+
 // is reports whether two states are the same but for the directories above.
 func (s state) is(o state) bool {
 	return s.Kind == o.Kind && s.Content == o.Content && s.Target == o.Target && s.Mode == o.Mode && s.UID == o.UID && s.GID == o.GID

@@ -79,3 +79,12 @@ func Raw(v any) json.RawMessage {
 	}
 	return raw
 }
+
+// ByKey returns entries of one item by their keys.
+func ByKey(entries []Entry) map[string]Entry {
+	all := map[string]Entry{}
+	for _, e := range entries {
+		all[e.Key] = e
+	}
+	return all
+}

@@ -4,6 +4,7 @@ package mounts
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +33,16 @@ func TestParseTable(t *testing.T) {
 	}
 	if on, _ := all.holding("/mnt twofold"); on.fstype != "overlay" {
 		t.Fatalf("/mnt twofold lies on %+v", on)
+	}
+}
+
+// An overlay of hundreds of layers, as a container engine can make one, has a long line: it
+// hides no other mount.
+func TestALongLine(t *testing.T) {
+	layers := strings.Repeat(":/var/lib/containers/storage/overlay/"+strings.Repeat("x", 200), 500)
+	all, err := parseTable([]byte(sample + "38 22 0:31 / /run/c rw - overlay overlay ro,lowerdir=" + layers + "\n" + sample))
+	if err != nil || len(all) != 7 {
+		t.Fatalf("%d mounts, %v", len(all), err)
 	}
 }
 

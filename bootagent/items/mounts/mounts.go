@@ -148,13 +148,7 @@ func describe(w spec.Mount) string {
 }
 
 // entries are the journal's, by target.
-func (i *Item) entries() map[string]item.Entry {
-	found := map[string]item.Entry{}
-	for _, e := range i.journal.Entries(Name) {
-		found[e.Key] = e
-	}
-	return found
-}
+func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
 
 // plan says how w stands; its error is why it cannot be done.
 func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan, error) {

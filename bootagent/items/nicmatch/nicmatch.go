@@ -2,8 +2,9 @@
 
 // Package nicmatch finds the interfaces that a site means: by name, address, driver
 // or place on the PCI bus. Two kinds set something of interfaces, and both mean the
-// same ones; it is asked at each look, so one that comes later is found then. Only
-// bootagent/items/ethtool and bootagent/items/nics import it.
+// same ones; it is asked at each look, so one that comes later is found then. The loader
+// asks by the same rules. Only bootagent/items/ethtool, bootagent/items/nics and
+// bootagent/boot/network import it.
 package nicmatch
 
 import (
@@ -26,24 +27,17 @@ func Find(sys string, m spec.NICMatch) []string {
 	if err != nil {
 		return nil // an interface that cannot be found is deferred
 	}
-	base := func(name, link string) string {
-		to, err := os.Readlink(filepath.Join(dir, name, link))
-		if err != nil {
-			return ""
-		}
-		return filepath.Base(to)
-	}
 	var cards, others []string
 	for _, e := range entries {
 		name := e.Name()
-		device := base(name, "device")
+		driver, place, isDevice := Device(sys, name)
 		address, _ := os.ReadFile(filepath.Join(dir, name, "address")) // one that went has none
 		switch {
-		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC) && device == "":
+		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC) && !isDevice:
 			others = append(others, name)
 		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC),
-			m.Driver != "" && base(name, "device/driver") == m.Driver,
-			m.PCI != "" && pci(dir, name) == m.PCI:
+			m.Driver != "" && driver == m.Driver,
+			m.PCI != "" && place == m.PCI:
 			cards = append(cards, name)
 		}
 	}
@@ -51,6 +45,19 @@ func Find(sys string, m spec.NICMatch) []string {
 		return others
 	}
 	return cards
+}
+
+// Device returns the driver and the place on the PCI bus of the device behind an interface,
+// "" where it has none; sys is /sys. A bond or a VLAN has no device.
+func Device(sys, name string) (driver, place string, isDevice bool) {
+	dir := filepath.Join(sys, "class/net")
+	if _, err := os.Readlink(filepath.Join(dir, name, "device")); err != nil {
+		return "", "", false
+	}
+	if to, err := os.Readlink(filepath.Join(dir, name, "device/driver")); err == nil {
+		driver = filepath.Base(to)
+	}
+	return driver, pci(dir, name), true
 }
 
 // pci is the place of the card on the bus: the nearest directory above the

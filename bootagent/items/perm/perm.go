@@ -206,13 +206,7 @@ func (i *Item) once(e item.Entry, w *wish) bool {
 	return did.Attr.Ino != 0 && did.Rule == w.text
 }
 
-func (i *Item) entries() map[string]item.Entry {
-	found := map[string]item.Entry{}
-	for _, e := range i.journal.Entries(Name) {
-		found[e.Key] = e
-	}
-	return found
-}
+func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
 
 func decode(e item.Entry) (was attr, did applied) {
 	_ = json.Unmarshal(e.Prior, &was)   // the journal's checksum covers it

@@ -113,13 +113,7 @@ func describe(w spec.Swap) string {
 	return text
 }
 
-func (i *Item) entries() map[string]item.Entry {
-	found := map[string]item.Entry{}
-	for _, e := range i.journal.Entries(Name) {
-		found[e.Key] = e
-	}
-	return found
-}
+func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {

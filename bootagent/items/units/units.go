@@ -59,6 +59,8 @@ type Item struct {
 	root    root
 	systemd Systemd
 	journal item.Journal
+	secrets Secrets
+	lacking []spec.Drift // units that cannot have their secrets
 }
 
 // New returns the item for want in the system at dir; s is nil where systemd does
@@ -124,6 +126,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			drift = append(drift, d)
 		}
 	}
+	drift = append(drift, i.lacking...)
 	for _, e := range i.journal.Entries(Name) {
 		switch {
 		case e.Key == reload && len(i.want) > 0:
@@ -170,7 +173,7 @@ func (i *Item) due(ctx context.Context, u spec.Unit) (d spec.Drift, job string, 
 		return d, "", err
 	}
 	d.From = state
-	newest := i.root.newest(u)
+	newest := i.newest(u)
 	switch {
 	case u.Run == spec.RunStarted && state == Once:
 		d.Action, d.Reason = spec.ActionRefuse, "it runs and ends, so it cannot be kept running; enable it, or give it RemainAfterExit=yes"

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nextroot
+// Package memory says whether images fit into a machine that has no disk for them.
+//
+// It counts bytes and reads proc_meminfo(5). What is done about images that do not fit is
+// the business of who brings them.
+package memory
 
 import (
 	"fmt"
@@ -39,8 +43,8 @@ func (m Memory) Refuses(missing []spec.Blob) string {
 // maxMeminfo is more than any kernel writes, in bytes.
 const maxMeminfo = 64 << 10
 
-// ReadMemory reads a file as proc_meminfo(5) has it.
-func ReadMemory(name string) (m Memory, err error) {
+// Read reads a file as proc_meminfo(5) has it.
+func Read(name string) (m Memory, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return m, err

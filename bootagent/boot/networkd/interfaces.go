@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package handover
+package networkd
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -16,8 +18,9 @@ func deviceFile(i spec.Interface) string {
 	var b strings.Builder
 	switch {
 	case i.Bond != nil:
-		// Without a look at the members' links nothing but LACP would notice a dead one.
-		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=bond\n\n[Bond]\nMode=%s\nMIIMonitorSec=100ms\n", i.Name, i.Bond.Mode)
+		// Without a look at the members' links nothing but LACP would notice a dead one. The
+		// address is the loader's, which DHCP knows.
+		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=bond\nMACAddress=%s\n\n[Bond]\nMode=%s\nMIIMonitorSec=100ms\n", i.Name, i.Bond.Members[0], i.Bond.Mode)
 		if i.Bond.LACPRate != "" {
 			fmt.Fprintf(&b, "LACPTransmitRate=%s\n", i.Bond.LACPRate)
 		}
@@ -78,6 +81,12 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 	if i.DHCP != "" {
 		b.WriteString("\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n")
 	}
+	if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
+		b.WriteString("\n[DHCPv6]\nDUIDType=link-layer\n")
+		if mac, err := net.ParseMAC(macOf(i, all)); err == nil && len(mac) == 6 {
+			fmt.Fprintf(&b, "IAID=%d\n", binary.BigEndian.Uint32(mac[2:]))
+		}
+	}
 	for _, r := range i.Routes {
 		fmt.Fprintf(&b, "\n[Route]\nDestination=%s\n", r.To)
 		if r.Via != "" {
@@ -85,6 +94,19 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 		}
 	}
 	return b.String()
+}
+
+// macOf is the address of an interface, "" where only its name is known.
+func macOf(i spec.Interface, all []spec.Interface) string {
+	switch {
+	case i.Bond != nil:
+		return i.Bond.Members[0]
+	case i.VLAN != nil:
+		if on := named(all, i.VLAN.On); on.VLAN == nil {
+			return macOf(on, all)
+		}
+	}
+	return i.MAC
 }
 
 // dhcpWord is what systemd-networkd calls a word of [spec.Interface.DHCP]. One that is

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nextroot
+package memory
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/spec"
@@ -35,7 +38,7 @@ func TestMemoryRefuses(t *testing.T) {
 	}
 }
 
-func TestReadMemory(t *testing.T) {
+func TestRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "meminfo")
 	for text, want := range map[string]Memory{
 		"MemTotal:        2000 kB\nMemFree:         10 kB\nMemAvailable:    1000 kB\nBuffers: 1 kB\n": {2000 << 10, 1000 << 10},
@@ -45,11 +48,39 @@ func TestReadMemory(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := ReadMemory(name); (err == nil) != (want != Memory{}) || err == nil && m != want {
+		if m, err := Read(name); (err == nil) != (want != Memory{}) || err == nil && m != want {
 			t.Errorf("%q: %+v, %v", text, m, err)
 		}
 	}
-	if m, err := ReadMemory("/proc/meminfo"); err != nil || m.Available <= 0 || m.Available > m.Total {
+	if m, err := Read("/proc/meminfo"); err != nil || m.Available <= 0 || m.Available > m.Total {
 		t.Errorf("this machine: %+v, %v", m, err)
+	}
+}
+
+func TestMemoryBoots(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		available int64
+		missing   []int64
+		needs     int64 // 0: it boots
+	}{
+		"what fits exactly":    {ForStart + 300*mib, []int64{100 * mib, 200 * mib}, 0},
+		"one byte more":        {ForStart + 300*mib, []int64{100 * mib, 200*mib + 1}, 701},
+		"much more":            {ForStart + 300*mib, []int64{1100 * mib}, 1600},
+		"nothing is missing":   {0, nil, 0},
+		"nothing is available": {0, []int64{4 * mib}, 700 + 100 + 100/8 + 1},
+	} {
+		m := Memory{Total: 700 * mib, Available: c.available}
+		var missing []spec.Blob
+		for _, size := range c.missing {
+			missing = append(missing, spec.Blob{Size: size})
+		}
+		err := m.Boots(missing)
+		var little *TooLittle
+		if errors.As(err, &little) != (c.needs != 0) {
+			t.Errorf("%s: %v", name, err)
+		} else if little != nil && (little.More() != c.needs-700 || !strings.Contains(err.Error(), fmt.Sprintf("needs %d MiB, and it has 700", c.needs))) {
+			t.Errorf("%s: %v, want %d MiB", name, err, c.needs)
+		}
 	}
 }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/boot/blank"
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// Target is a disk that somebody has named to install on.
+type Target struct {
+	Device string // of the disk
+
+	disk   whole
+	finder *Finder
+	half   bool // its making was cut short
+}
+
+// Target returns the disk with a path, serial number or WWN, whatever is on it.
+func (f *Finder) Target(name string) (*Target, error) {
+	if f.Mounter == nil {
+		f.Mounter = kernel{}
+	}
+	path, err := filepath.EvalSymlinks(name) // as those below /dev/disk
+	if err != nil {
+		path = name
+	}
+	var found []*Target
+	var all []string
+	for _, w := range disks(f.Sys, f.Dev) {
+		all = append(all, w.device)
+		if w.device == path || w.isOneOf([]string{name}) {
+			found = append(found, &Target{Device: w.device, disk: w, finder: f})
+		}
+	}
+	switch {
+	case len(found) > 1:
+		return nil, fmt.Errorf("%s and %s are both called %q: name one by its path", found[0].Device, found[1].Device, name)
+	case found == nil && all == nil:
+		return nil, fmt.Errorf("there is no disk %q: this machine has none", name)
+	case found == nil:
+		return nil, fmt.Errorf("there is no disk %q: this machine has %s", name, strings.Join(all, ", "))
+	}
+	return found[0], nil
+}
+
+// Holds reports whether a partition, given by its device, is on the disk.
+func (t *Target) Holds(partition string) bool {
+	_, err := os.Stat(filepath.Join(t.disk.dir, filepath.Base(partition)))
+	return partition != "" && err == nil
+}
+
+// Describe says what is on the disk, a line for it and one a partition.
+func (t *Target) Describe() (lines []string) {
+	about := []string{t.Device + " " + plain.Bytes(t.disk.size)}
+	if model := read(filepath.Join(t.disk.dir, "device/model")); model != "" { // a virtual disk has none
+		about = append(about, "model "+model)
+	}
+	about = append(about, slices.Compact(slices.Sorted(slices.Values(t.disk.names)))...)
+	lines = []string{strings.Join(about, ", ") + ": " + what(t.Device, t.disk.size)}
+	files, _ := filepath.Glob(filepath.Join(t.disk.dir, "*", "partition")) // the pattern is valid
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		e := uevent(filepath.Join(dir, "uevent"))
+		device := filepath.Join(filepath.Dir(t.Device), e["DEVNAME"])
+		size := wholeAt(t.finder.Sys, dir, device).size
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %s %s %s", device, plain.Bytes(size), e["PARTNAME"]), " ")+": "+what(device, size))
+	}
+	return lines
+}
+
+func what(device string, size int64) string {
+	d, err := os.Open(device)
+	if err != nil {
+		return err.Error()
+	}
+	defer d.Close() // only read
+	return blank.What(d, size)
+}
+
+// ErrNotEmpty is returned where a disk holds what nobody has said may go.
+var ErrNotEmpty = errors.New("the disk is not empty")
+
+// Check returns nil for a disk that may be installed on: one that is empty by the rule of
+// layer.stateDisk.create, or whose making was cut short; with wipe any that nobody uses
+// and that can be read.
+func (t *Target) Check(wipe bool) (err error) {
+	f, w := t.finder, t.disk
+	switch {
+	case w.size < f.start()-gpt.Mebibyte+smallest:
+		return fmt.Errorf("%s has %d bytes, and %d are wanted at least", w.device, w.size, f.start()-gpt.Mebibyte+smallest)
+	case w.sector != firmwareSector:
+		return fmt.Errorf("the sectors of %s have %d bytes, and those of a loader's file system %d", w.device, w.sector, firmwareSector)
+	case f.Programs == nil:
+		return errors.New("this node has no mke2fs: add e2fsprogs to conf.apt.packages")
+	}
+	d, err := f.unused(w)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.device, err)
+	}
+	if err := d.Close(); err != nil {
+		return err
+	}
+	t.half, err = f.vacant(w)
+	switch {
+	case err == nil, wipe && !errors.Is(err, blank.ErrUnreadable):
+		return nil
+	case errors.Is(err, blank.ErrUnreadable):
+		return fmt.Errorf("%s: %w", w.device, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrNotEmpty, w.device, err)
+}
+
+// Install makes a disk that was checked one that boots: a table, the partition that firmware
+// starts from, with the file system that fill writes, and a state partition. What a power cut
+// leaves is a disk that says of itself that it is being made.
+func (t *Target) Install(fill func(io.WriterAt) error) error {
+	f, w := t.finder, t.disk
+	made := gpt.New(w.size, w.sector, f.start())
+	made.Boot = true
+	if err := f.change(w, func(d blockDevice) error {
+		if _, err := d.WriteAt(made.First(made.Note(gpt.Making, f.Fleet)), 0); err != nil {
+			return err
+		}
+		if err := d.Sync(); err != nil {
+			return err
+		}
+		if err := erase(d, w, made); err != nil {
+			return err
+		}
+		if err := begin(made, d, gpt.Making, f.Fleet); err != nil {
+			return err
+		}
+		return errors.Join(fill(io.NewOffsetWriter(d, gpt.Mebibyte)), made.Serial(d))
+	}); err != nil {
+		return fmt.Errorf("install on %s: %w", w.device, err)
+	}
+	if err := f.fill(w, made); err != nil {
+		return fmt.Errorf("install on %s: %w", w.device, err)
+	}
+	return nil
+}
+
+// erase takes away what others know a disk by: its ends, and those of the partitions to be.
+func erase(d io.WriterAt, w whole, made gpt.Layout) error {
+	const edge = 4 * gpt.Mebibyte
+	zeros := make([]byte, gpt.Mebibyte)
+	for _, span := range [][2]int64{{w.sector, edge}, {made.Start - edge, made.Start + edge}, {w.size - 2*edge, w.size}} {
+		for at := max(span[0], w.sector); at < span[1]; at += int64(len(zeros)) {
+			if _, err := d.WriteAt(zeros[:min(int64(len(zeros)), span[1]-at)], at); err != nil {
+				return fmt.Errorf("erase what was on it: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	decision "github.com/caisson-os/caisson/trust/rescue"
+)
+
+// letting is how somebody is let into a loader that boots nothing. The zero value is this
+// machine's.
+type letting struct {
+	root  string // prefix of every path, for tests
+	boot  string // id of this boot; "" is the kernel's
+	media rescue.Media
+	shell func(context.Context) error // has the console; nil is [shell]
+	end   context.CancelFunc          // of the shell; nil before there was one
+
+	running sync.Mutex // held while somebody is in
+}
+
+// letIn looks for a statement that lets somebody in, and gives a shell where one was obeyed, for
+// the failure screen to say; "" where no rescue key counts. The code is that of the running node,
+// too: a boot that succeeds at last takes what is open along.
+func (b *boot) letIn(ctx context.Context) string {
+	f := b.follower()
+	by := decision.Node{Fleet: b.bootstrap.Fleet, Names: b.id.Tags(), Keys: f.RescueKeys()}
+	if len(by.Keys.Keys) == 0 {
+		return ""
+	}
+	if s, err := b.folder.Load(); err == nil && s.DHCPName != "" { // else the hardware alone says who this is
+		by.Names = append(by.Names, s.DHCPName)
+	}
+	l := &b.letting
+	id, err := l.bootID()
+	if err != nil {
+		return err.Error()
+	}
+	book, err := rescue.Begin(l.root, id)
+	if err != nil {
+		return err.Error()
+	}
+	book.Able = func(r spec.Rescue) bool { return r.Console && l.hasShell() }
+	l.media.Sys, l.media.Dev = l.root+"/sys", l.root+"/dev"
+	for _, c := range l.media.News() {
+		b.offer(book, c, by)
+	}
+	for _, c := range b.published(ctx, by.Names) {
+		b.offer(book, c, by)
+	}
+	left := book.Open.Left(trace.Uptime())
+	if left > 0 && book.Open.Console && l.hasShell() {
+		b.giveShell(ctx, left)
+		return fmt.Sprintf("a shell is on the console for %s: %s", left.Round(time.Second), book.Open.Reason)
+	}
+	where := ""
+	if !l.hasShell() {
+		where = ", which counts once the node runs: this loader has no shell"
+	}
+	return fmt.Sprintf("code %s, for 'caisson rescue'%s", book.Code, where)
+}
+
+func (l *letting) bootID() (string, error) {
+	if l.boot != "" {
+		return l.boot, nil
+	}
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(slices.DeleteFunc(id, func(c byte) bool { return c == '\n' })), err
+}
+
+func (l *letting) hasShell() bool {
+	_, err := os.Stat(l.root + paths.Busybox)
+	return err == nil
+}
+
+// offer says what came of a statement.
+func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) {
+	o, err := book.Offer(c, by, trace.Uptime())
+	switch {
+	case err == nil:
+		b.say("somebody is let in for %s, by key %s: %s", o.Until-o.From, o.Signed, o.Reason)
+	case !errors.Is(err, rescue.ErrKnown):
+		b.say("nobody is let in: %v", err)
+	}
+}
+
+// published are the statements that the registry has, where there is a way to it.
+func (b *boot) published(ctx context.Context, names []string) (found []trust.Candidate) {
+	if b.source == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, hintTime)
+	defer cancel()
+	for _, name := range names {
+		c, err := trust.Rescue(ctx, b.source, name, "")
+		switch {
+		case err == nil:
+			found = append(found, c)
+		case refusal.Of(err) != "":
+			b.say("rescue:%s: %v", name, err)
+		case !errors.Is(err, oci.ErrNotFound):
+			return found // it does not answer, which is said already
+		}
+	}
+	return found
+}
+
+// giveShell has a shell on the console, beside the tries, until the time is over.
+func (b *boot) giveShell(ctx context.Context, left time.Duration) {
+	l := &b.letting
+	if !l.running.TryLock() {
+		return // somebody is in
+	}
+	run := l.shell
+	if run == nil {
+		run = shell
+	}
+	ctx, l.end = context.WithTimeout(ctx, left)
+	go func() {
+		defer l.running.Unlock()
+		if err := run(ctx); err != nil {
+			b.say("a shell on the console: %v", err)
+		}
+	}()
+}
+
+// shut ends the shell before another root or kernel is entered, and whatever somebody left
+// behind in it. What is open there goes on in the new root.
+func (l *letting) shut() {
+	if l.end == nil {
+		return
+	}
+	l.end()
+	l.running.Lock()
+	if os.Getpid() == 1 {
+		_ = unix.Kill(-1, unix.SIGKILL) // there may be nobody left
+	}
+}
+
+// shell runs until who is in ends it, or the context does: then with its group.
+func shell(ctx context.Context) error {
+	name, err := rescue.Terminal("")
+	if err != nil {
+		return err
+	}
+	tty, err := os.OpenFile("/dev/"+name, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer tty.Close() // nothing is written to it here
+	c := exec.CommandContext(ctx, paths.Busybox, "sh")
+	c.Stdin, c.Stdout, c.Stderr = tty, tty, tty
+	c.Env = []string{"HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", "TERM=vt220"}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	c.Cancel = func() error { return unix.Kill(-c.Process.Pid, unix.SIGKILL) }
+	var exit *exec.ExitError
+	if err := c.Run(); !errors.As(err, &exit) { // how the shell ended says nothing
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// locked is a loader that boots nothing, with a rescue key that counts.
+type locked struct {
+	*published
+	key   *ecdsa.PrivateKey
+	shown chan context.Context // of each shell
+}
+
+func newLocked(t *testing.T, shell bool) *locked {
+	t.Helper()
+	l := &locked{published: publish(t), key: fixture.NewKey(t), shown: make(chan context.Context, 8)}
+	keys := l.FirstKeys(fixture.NewKey(t))
+	keys.Roles.Rescue = fixture.RoleOf(l.key)
+	l.bootstrap.Chain = l.Anchor(keys)
+	l.id = trust.Identity{Node: fixture.Node}
+	l.letting.root, l.letting.boot = t.TempDir(), "boot 1"
+	l.letting.shell = func(ctx context.Context) error {
+		l.shown <- ctx
+		<-ctx.Done()
+		return nil
+	}
+	files := []string{paths.Run + "/x", "/sys/block/sda/size", "/dev/x"}
+	if shell {
+		files = append(files, paths.Busybox)
+	}
+	for _, name := range files {
+		l.file(name, "0")
+	}
+	return l
+}
+
+func (l *locked) file(name, text string) {
+	l.t.Helper()
+	name = filepath.Join(l.letting.root, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *locked) book() *rescue.Book {
+	l.t.Helper()
+	b, err := rescue.Read(l.letting.root, l.letting.boot)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return b
+}
+
+// TestAFailingLoaderLetsIn: the screen has the code, a statement for it gives the console a shell
+// once, and the shell ends before a root is entered.
+func TestAFailingLoaderLetsIn(t *testing.T) {
+	l := newLocked(t, true)
+	said := l.letIn(t.Context())
+	code := l.book().Code
+	if code == "" || !strings.Contains(said, "code "+code) || len(l.shown) != 0 {
+		t.Fatalf("%q, code %q", said, code)
+	}
+	l.Rescue(spec.Rescue{Code: code, Console: true, Reason: "no network"}, l.key)
+	for range 2 { // each try looks
+		if said = l.letIn(t.Context()); !strings.Contains(said, "a shell is on the console for 1h0m0s: no network") {
+			t.Errorf("%q", said)
+		}
+	}
+	ctx := <-l.shown
+	l.letting.shut()
+	if ctx.Err() == nil || len(l.shown) != 0 {
+		t.Error("the shell goes on, or there are two")
+	}
+	if b := l.book(); b.Times != 1 || b.Open == nil { // which the node's agent goes on with
+		t.Errorf("%+v", b)
+	}
+	l.letting.boot = "boot 2"
+	l.letting.running.Unlock() // as after a start
+	if said = l.letIn(t.Context()); !strings.Contains(said, "code ") || strings.Contains(said, code) || len(l.shown) != 0 {
+		t.Errorf("after a reboot: %q", said)
+	}
+}
+
+// TestAFailingLoaderStaysClosed: whatever else is offered.
+func TestAFailingLoaderStaysClosed(t *testing.T) {
+	l := newLocked(t, true)
+	l.letIn(t.Context())
+	code := l.book().Code
+	for name, offer := range map[string]func(){
+		"an operator's key": func() { l.Rescue(spec.Rescue{Code: code, Console: true}, l.Operator) },
+		"another code":      func() { l.Rescue(spec.Rescue{Code: "22222-22222", Console: true}, l.key) },
+		"another node":      func() { l.Rescue(spec.Rescue{Code: code, Console: true, Node: "other"}, l.key) },
+		"ssh alone, which counts once the node runs": func() {
+			l.Rescue(spec.Rescue{Code: code, SSHKeys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"}}, l.key)
+		},
+	} {
+		offer()
+		if said := l.letIn(t.Context()); !strings.Contains(said, "code "+code) || len(l.shown) != 0 || l.book().Open != nil {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+	l.bootstrap.Chain = nil
+	if said := l.letIn(t.Context()); said != "" {
+		t.Errorf("where no rescue key counts: %q", said)
+	}
+}
+
+// TestAMediumBeforeALoaderWithoutNetwork: and one without a shell leaves it for the node.
+func TestAMediumBeforeALoaderWithoutNetwork(t *testing.T) {
+	for _, shell := range []bool{true, false} {
+		l := newLocked(t, shell)
+		l.source = nil
+		said := l.letIn(t.Context())
+		if strings.Contains(said, "has no shell") == shell {
+			t.Errorf("%q", said)
+		}
+		c := l.Rescue(spec.Rescue{Code: l.book().Code, Console: true}, l.key)
+		l.file("/sys/block/sr0/size", "100")
+		f, err := os.Create(filepath.Join(l.letting.root, "/dev/sr0"))
+		if err == nil {
+			err = media.WriteRescue(f, c.SaveRescue(), fixture.Now())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close() // only read from now on
+		said = l.letIn(t.Context())
+		if open := l.book().Open != nil; open != shell || strings.Contains(said, "a shell is on the console") != shell {
+			t.Errorf("shell %t: %q", shell, said)
+		}
+		if shell {
+			<-l.shown
+			l.letting.shut()
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/memory"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// tally is a registry that counts how often each blob is asked for.
+type tally struct {
+	oci.Source
+	blobs map[string]int
+}
+
+func (s *tally) Blob(ctx context.Context, repo string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	s.blobs[d.Digest]++
+	return s.Source.Blob(ctx, repo, d, offset)
+}
+
+// counts has the node ask a registry that counts.
+func (p *published) counts() *tally {
+	s := &tally{p.source, map[string]int{}}
+	p.source = s
+	return s
+}
+
+// hasMemory is what the machine's kernel says, in bytes.
+func (p *published) hasMemory(total, available int64) {
+	p.t.Helper()
+	if p.proc == "" {
+		p.proc = p.t.TempDir()
+	}
+	text := fmt.Sprintf("MemTotal: %d kB\nMemFree: 1 kB\nMemAvailable: %d kB\n", total>>10, available>>10)
+	if err := os.WriteFile(filepath.Join(p.proc, "meminfo"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// A diskless node into whose memory the images do not go fetches none of them. It says how
+// much it needs, on its console and to the fleet's service, and boots when the layer fits.
+func TestTooLittleMemory(t *testing.T) {
+	p := publish(t)
+	var said bytes.Buffer
+	p.console = console{&said}
+	p.limits.pause, p.limits.hint = time.Millisecond, time.Hour
+	p.bootstrap.Hints, p.lease = "https://fleet.example", &state.Lease{}
+	p.hasMemory(500<<20, memory.ForStart-1<<20)
+	p.overlay(1, p.layer("image").Overlay.Layer)
+	image := oci.Digest([]byte("image"))
+	asked := p.counts()
+	var hint spec.Hint
+	p.tell = func(_ context.Context, _ spec.Bootstrap, _ track.Way, body []byte) (err error) {
+		if asked.blobs[image] != 0 {
+			t.Error("the image was asked for")
+		}
+		hint, err = spec.DecodeHint(body)
+		p.hasMemory(500<<20, memory.ForStart+1<<20)
+		return err
+	}
+	if _, _, err := p.choose(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const needs = "this machine needs 502 MiB, and it has 500"
+	if !strings.Contains(hint.Why, needs) || asked.blobs[image] != 1 {
+		t.Errorf("hint %q, the image was asked for %d times", hint.Why, asked.blobs[image])
+	}
+	for _, want := range []string{"behind: too little memory", "THIS NODE DOES NOT COME UP: it has too little memory", needs, "give it 2 MiB more", "no state disk, so nothing that ran before is known"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, said.String())
+		}
+	}
+}
+
+// What a disk takes, or what is in memory, needs no room there.
+func TestEnoughMemory(t *testing.T) {
+	p := publish(t)
+	p.hasMemory(500<<20, memory.ForStart+1<<20)
+	found := p.layer("image")
+	p.prepared(found)
+	p.hasMemory(500<<20, 0)
+	p.prepared(found)
+	p.disk = "/dev/vda1"
+	p.prepared(p.layer("another image"))
+	p.disk, p.readOnly = "/dev/vda1", fmt.Errorf("read-only: %w", os.ErrPermission)
+	if _, err := p.prepare(t.Context(), p.source, p.layer("a third image")); err == nil {
+		t.Error("a disk that takes no writes took an image")
+	}
+}
+
+// The kernel and the initrd that run are not fetched, and those of a kexec once: not behind
+// it, and not where a disk has kept them.
+func TestHowOftenAKernelIsFetched(t *testing.T) {
+	for _, disk := range []string{"", "/dev/vda1"} {
+		p := publish(t)
+		p.disk, p.id = disk, trust.Identity{}
+		found := p.layer("image")
+		asked := p.counts()
+		kernel := oci.Digest([]byte("kernel of image"))
+		fetched := func(when string, want int) {
+			t.Helper()
+			if got := asked.blobs[kernel]; got != want {
+				t.Errorf("disk %q: %s the kernel was asked for %d times, want %d", disk, when, got, want)
+			}
+		}
+		p.prepared(found)
+		if disk == "" {
+			fetched("for a boot without a kexec", 0)
+		} else {
+			fetched("to be kept", 1) // once: kernel and initrd are one blob here
+		}
+		found.Overlay.KernelArgs = []string{"quiet"}
+		for range 2 { // the bootstrap that it would be given is not there
+			if _, err := p.prepare(t.Context(), p.source, found); err == nil {
+				t.Fatal("no kexec")
+			}
+		}
+		fetched("for a kexec", 1)
+		p.words = []string{"quiet", "caisson.kexec=1"}
+		if disk == "" { // memory forgets
+			p.store = publish(t).store
+		}
+		p.prepared(found)
+		fetched("behind the kexec", 1)
+	}
+}

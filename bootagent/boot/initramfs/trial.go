@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/loader"
+)
+
+// onTrial finds out whether this loader is one that has to prove itself: systemd-boot counts
+// its starts. Behind a kexec another one has started, and has decided.
+func (b *boot) onTrial(context.Context) error {
+	if b.afterKexec() {
+		return nil
+	}
+	file, err := b.booted(loader.Variables)
+	if err != nil {
+		b.say("whether this loader is on trial is not known: %v", err)
+	}
+	if file != "" {
+		b.trial = time.Now().Add(b.limits.trial)
+		b.say("this loader is on trial: %s; within %s it finds what to boot, or the machine starts over", file, b.limits.trial)
+	}
+	return nil
+}
+
+// booted reads the firmware's variable, and shows those before where they are not shown yet.
+func (b *boot) booted(variables string) (string, error) {
+	if _, err := os.Stat(filepath.Dir(variables)); err != nil {
+		return "", nil // not started by UEFI
+	}
+	if err := b.modules.Load("efivarfs"); err != nil {
+		return "", err
+	}
+	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		return "", fmt.Errorf("mount %s: %w", variables, err)
+	}
+	return loader.Booted(variables)
+}
+
+// overdue is why a loader on trial gives up: it has found nothing to boot for too long. The
+// one before it is started once its starts are spent.
+func (b *boot) overdue(err error) error {
+	if b.trial.IsZero() || time.Now().Before(b.trial) {
+		return nil
+	}
+	return fmt.Errorf("this loader is on trial and has found nothing to boot within %s: %w", b.limits.trial, err)
+}

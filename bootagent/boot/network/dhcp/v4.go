@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dhcp asks the servers of a link for an address, by IPv4 (RFC 2131, 4361) and by
+// IPv6 (RFC 8415), and trusts nothing of their answers beyond its form. The client is known
+// by the hardware address of its interface alone, so that the new root is the same one; it
+// configures nothing. Only bootagent/boot/network imports it.
+package dhcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// Ask repeats the DHCP exchange until it gets a lease or ctx ends. half is when to ask
+// again.
+func Ask(ctx context.Context, card net.Interface, within time.Duration) (l *state.Lease, half time.Duration, err error) {
+	id := append([]byte{1}, card.HardwareAddr...)
+	for {
+		ack, err := exchange(ctx, card, id, within)
+		if err == nil {
+			l, err := parse(card, ack)
+			return l, max(ack.IPAddressLeaseTime(time.Hour)/2, time.Second), err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, 0, fmt.Errorf("interface %s: no answer to DHCP: %w", card.Name, err)
+		case <-time.After(within / 4):
+		}
+	}
+}
+
+func exchange(ctx context.Context, card net.Interface, id []byte, within time.Duration) (*dhcpv4.DHCPv4, error) {
+	client, err := nclient4.New(card.Name, nclient4.WithTimeout(within), nclient4.WithRetry(2))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close() // each request has had its answer
+	lease, err := client.Request(ctx,
+		dhcpv4.WithOption(dhcpv4.OptClientIdentifier(id)),
+		dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
+			dhcpv4.OptionDomainName, dhcpv4.OptionHostName))
+	if err != nil {
+		return nil, err
+	}
+	return lease.ACK, nil
+}
+
+// parse takes what the node needs from an answer, and trusts none of it
+// beyond its form.
+func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
+	ip, ok := netip.AddrFromSlice(ack.YourIPAddr.To4())
+	ones, bits := ack.SubnetMask().Size()
+	if !ok || bits != 32 || ones == 0 || ip.IsUnspecified() || ip.IsMulticast() {
+		return nil, fmt.Errorf("interface %s: DHCP offers no usable address", card.Name)
+	}
+	l := &state.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
+	if routers := ack.Router(); len(routers) > 0 {
+		l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
+	}
+	for _, server := range ack.DNS() {
+		if addr, ok := netip.AddrFromSlice(server.To4()); ok {
+			l.DNS = append(l.DNS, addr)
+		}
+	}
+	if name := ack.DomainName(); plainName(name) {
+		l.Domain = name
+	}
+	if name := ack.HostName(); plainName(name) {
+		l.HostName = name
+	}
+	return l, nil
+}
+
+// plainName keeps what DHCP says out of files where a newline would begin a
+// line of its own.
+func plainName(name string) bool {
+	return len(name) > 0 && len(name) <= 253 &&
+		strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv6"
+	"github.com/insomniacslk/dhcp/dhcpv6/nclient6"
+	"github.com/insomniacslk/dhcp/iana"
+)
+
+// Address6 asks once for an address, and returns when to ask again, and what resolvers there
+// are.
+func Address6(ctx context.Context, card net.Interface, within time.Duration) (p netip.Prefix, half time.Duration, dns []netip.Addr, err error) {
+	m, err := exchange6(ctx, card, within, dhcpv6.MessageTypeSolicit)
+	if err != nil {
+		return p, 0, nil, err
+	}
+	p, half, err = parse6(m)
+	return p, half, addresses(m.Options.DNS()), err
+}
+
+// Resolvers6 asks once for resolvers alone.
+func Resolvers6(ctx context.Context, card net.Interface, within time.Duration) ([]netip.Addr, error) {
+	m, err := exchange6(ctx, card, within, dhcpv6.MessageTypeInformationRequest)
+	if err != nil {
+		return nil, err
+	}
+	return addresses(m.Options.DNS()), nil
+}
+
+// exchange6 asks once.
+func exchange6(ctx context.Context, card net.Interface, within time.Duration, kind dhcpv6.MessageType) (*dhcpv6.Message, error) {
+	client, err := nclient6.New(card.Name, nclient6.WithTimeout(within), nclient6.WithRetry(2))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close() // each request has had its answer
+	id := dhcpv6.WithClientID(&dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: card.HardwareAddr})
+	if kind == dhcpv6.MessageTypeSolicit {
+		return client.RapidSolicit(ctx, id)
+	}
+	m, err := dhcpv6.NewMessage(id, dhcpv6.WithRequestedOptions(dhcpv6.OptionDNSRecursiveNameServer))
+	if err != nil {
+		return nil, err
+	}
+	m.MessageType = kind
+	m.AddOption(dhcpv6.OptElapsedTime(0))
+	return client.SendAndRead(ctx, client.RemoteAddr(), m, nclient6.IsMessageType(dhcpv6.MessageTypeReply))
+}
+
+// parse6 takes the address of a reply, and trusts none of it beyond its form.
+func parse6(m *dhcpv6.Message) (p netip.Prefix, half time.Duration, err error) {
+	ia := m.Options.OneIANA()
+	if ia == nil || ia.Options.OneAddress() == nil {
+		return p, 0, errors.New("DHCPv6 offers no address")
+	}
+	a := ia.Options.OneAddress()
+	ip, ok := netip.AddrFromSlice(a.IPv6Addr)
+	if !ok || !ip.Is6() || ip.Is4In6() || !ip.IsGlobalUnicast() {
+		return p, 0, errors.New("DHCPv6 offers no usable address")
+	}
+	return netip.PrefixFrom(ip, 128), max(a.PreferredLifetime/2, time.Second), nil
+}
+
+func addresses(ips []net.IP) (out []netip.Addr) {
+	for _, ip := range ips {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// lease makes a way of an interface by DHCPv4, and asks again after half of the lease, with
+// the same identifier: a loader that waits for its registry keeps its address.
+func (s seek) lease(ctx context.Context, i spec.Interface) error {
+	if err := s.carrier(ctx, i); err != nil {
+		return err
+	}
+	s.waits(errors.New("no answer to DHCP"))
+	metric := 1024 + uint32(slices.IndexFunc(s.Table.Interfaces, func(o spec.Interface) bool { return o.Name == i.Name }))
+	var had *state.Lease
+	for {
+		card, err := net.InterfaceByName(i.Name)
+		if err != nil {
+			return err
+		}
+		l, half, err := dhcp.Ask(ctx, *card, s.within)
+		if err != nil {
+			return err
+		}
+		l.MAC, l.DNS = s.mac(i), append(s.dns(), l.DNS...)
+		if had != nil && had.Address != l.Address {
+			s.say("interface %s: DHCP gave %s in place of %s", i.Name, l.Address, had.Address)
+			if err := drop(had); err != nil {
+				s.say("%v", err)
+			}
+		}
+		if err := configure(l, unix.RTPROT_DHCP, metric); err != nil {
+			return err
+		}
+		s.found(l)
+		had = l
+		select {
+		case <-time.After(half):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package networkd
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestNames: what the loader has made gets the site's names, and what the site has in
+// another way is taken away; where it says nothing of the cards all stays.
+func TestNames(t *testing.T) {
+	const one, two = "52:54:00:00:00:01", "52:54:00:00:00:02"
+	bond := func(name string) spec.Interface {
+		return spec.Interface{Name: name, Bond: &spec.Bond{Members: []string{one, two}, Mode: spec.Bond8023AD}}
+	}
+	vlan := func(name, on string, id int64) spec.Interface {
+		return spec.Interface{Name: name, VLAN: &spec.VLAN{ID: id, On: on}, Addresses: []string{"192.0.2.7/24"}}
+	}
+	boot := Boot{Lease: &state.Lease{Interface: "bond0.100"}, Made: spec.Network{Interfaces: []spec.Interface{bond("bond0"), vlan("bond0.100", "bond0", 100)}}}
+	for name, c := range map[string]struct {
+		site []spec.Interface
+		want map[string]string
+	}{
+		"nothing":          {nil, map[string]string{}},
+		"other cards":      {[]spec.Interface{{MAC: "52:54:00:00:00:03", DHCP: spec.DHCPv4}}, map[string]string{}},
+		"the same":         {[]spec.Interface{vlan("bond0.100", "bond0", 100), bond("bond0")}, map[string]string{}},
+		"other names":      {[]spec.Interface{bond("uplink"), vlan("storage", "uplink", 100)}, map[string]string{"bond0": "uplink", "bond0.100": "storage"}},
+		"another VLAN":     {[]spec.Interface{bond("bond0"), vlan("bond0.101", "bond0", 101)}, map[string]string{"bond0.100": ""}},
+		"one of the cards": {[]spec.Interface{{MAC: two, DHCP: spec.DHCPv4}}, map[string]string{"bond0": "", "bond0.100": ""}},
+		"a VLAN on a card": {[]spec.Interface{{MAC: one, Name: "a"}, vlan("storage", "a", 100)}, map[string]string{"bond0": "", "bond0.100": ""}},
+	} {
+		if diff := cmp.Diff(c.want, boot.Names(spec.Network{Interfaces: c.site})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

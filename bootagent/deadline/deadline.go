@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deadline keeps the file for which systemd starts a machine over: it is there for
+// as long as a new generation has not proved itself, see bootagent/boot/handover. In it is
+// how long scripts have run in this boot, and which one runs: they have timeouts of their
+// own, so the deadline counts none of that time, and none of scripts that have ended or were
+// never begun.
+//
+//	Begin   the loader, or a soft-reboot
+//	Script  an item that waits for a script
+//	Over    systemd's timer asks
+//	End     the node, when the generation is applied and judged, or proved itself
+//
+// All times are what the kernel ran, as a clock that is set meanwhile says nothing.
+package deadline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+)
+
+// noted is what the file holds, in nanoseconds. An empty file knows of no script.
+type noted struct {
+	Began   time.Duration `json:"began"`
+	Scripts time.Duration `json:"scripts,omitempty"` // that have ended
+	Since   time.Duration `json:"since,omitempty"`   // when the one that runs was started
+	Limit   time.Duration `json:"limit,omitempty"`   // the timeout of that one, 0 where none runs
+}
+
+// maxSize is more than a file takes.
+const maxSize = 1 << 10
+
+// Begin has the deadline of a boot count, from now on.
+func Begin(path string, up time.Duration) error {
+	data, err := json.Marshal(noted{Began: up})
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(path, data, 0o600)
+}
+
+// End ends it. That there is none is no error.
+func End(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Script notes that a script begins, where a deadline counts, and by ended that it is over.
+func Script(path string, up func() time.Duration, limit time.Duration) (ended func() error, err error) {
+	n, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.end(up()) // whoever waited for one before is gone
+	n.Since, n.Limit = up(), limit
+	if err := n.write(path); err != nil {
+		return nil, err
+	}
+	return func() error {
+		n, err := read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n.end(up())
+		return n.write(path)
+	}, nil
+}
+
+// Over reports whether the time is over in which a boot has to prove its generation, beside
+// what its scripts took.
+func Over(path string, up, within time.Duration) (bool, error) {
+	n, err := read(path)
+	if err != nil {
+		return false, err
+	}
+	n.end(up)
+	return up-n.Began-n.Scripts >= within, nil
+}
+
+// end counts the script that runs, up to its timeout.
+func (n *noted) end(up time.Duration) {
+	n.Scripts += max(0, min(up-n.Since, n.Limit))
+	n.Since, n.Limit = 0, 0
+}
+
+func read(path string) (n noted, err error) {
+	data, err := ownfiles.ReadFile(path, maxSize)
+	if err != nil || len(data) == 0 {
+		return n, err
+	}
+	if err := json.Unmarshal(data, &n); err != nil {
+		return n, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// write writes the file where it still is: who removed it meanwhile keeps the machine from
+// being started over. What is cut reads as a deadline that is over.
+func (n noted) write(path string) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deadline
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// What scripts take does not count, for as long as they may take; what they could take does
+// not either.
+func TestScriptsThatHaveEndedDoNotCount(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "deadline"), time.Minute
+	up := func() time.Duration { return now }
+	const within = 15 * time.Minute
+	over := func(what string, want bool) {
+		t.Helper()
+		if got, err := Over(path, now, within); err != nil || got != want {
+			t.Errorf("%s, at %s: over %v, %v", what, now, got, err)
+		}
+	}
+	script := func(limit time.Duration) func() {
+		t.Helper()
+		ended, err := Script(path, up, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			t.Helper()
+			if err := ended(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := Begin(path, now); err != nil {
+		t.Fatal(err)
+	}
+	over("begun", false)
+	ended := script(30 * time.Minute)
+	now += 20 * time.Minute
+	over("a script runs", false)
+	ended()
+	over("it took 20 minutes", false)
+	now += within
+	over("nothing ran since", true)
+	ended = script(time.Minute)
+	over("another one changes nothing about that", true)
+	ended()
+
+	if err := Begin(path, now); err != nil {
+		t.Fatal(err)
+	}
+	script(time.Minute) // of an agent that is killed
+	now += within
+	over("its minute does not count", false)
+	ended = script(time.Minute)
+	now += 2 * time.Minute
+	over("a script that hangs counts from its timeout on", true)
+	ended()
+	over("and when it was killed", true)
+}
+
+// Somebody who examines the machine removes the file; it does not come back.
+func TestSomebodyRemovesIt(t *testing.T) {
+	path, up := filepath.Join(t.TempDir(), "deadline"), func() time.Duration { return time.Hour }
+	if err := Begin(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := Script(path, up, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := End(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := ended(); err != nil {
+		t.Error(err)
+	}
+	if _, err := Script(path, up, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it came back")
+	}
+	if err := End(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be read does not keep a machine up.
+func TestADamagedDeadline(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deadline")
+	for text, want := range map[string]bool{"": true, "{": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if over, err := Over(path, time.Hour, time.Minute); over != want || (err == nil) != want {
+			t.Errorf("%q: %v, %v", text, over, err)
+		}
+	}
+}

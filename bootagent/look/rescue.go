@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package look
+
+import (
+	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// rescue is who is let in, with the code where root is shown it; nil where no rescue key counts
+// and nobody was let in.
+func (l *Look) rescue(code bool) (*spec.RescueStatus, error) {
+	b, err := rescue.Read(l.Options.Root, l.Scopes.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	counts := l.Tracker != nil && len(l.Tracker.RescueKeys().Keys) > 0
+	if !counts && b.Open == nil && b.Times == 0 {
+		return nil, nil
+	}
+	s := b.Status(l.Up())
+	if code && counts {
+		s.Code = b.Code
+	}
+	return s, nil
+}

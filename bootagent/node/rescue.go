@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/bootagent/rescue/door"
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	decision "github.com/caisson-os/caisson/trust/rescue"
+)
+
+// Rescue sees to who is let into the node, from one look to the next. The zero value is that of
+// a service that has just started.
+type Rescue struct {
+	asked time.Time
+	media rescue.Media
+}
+
+// Look looks for a statement that lets somebody in, opens what it names, and shuts what is over.
+// The registry is asked once in every, media when they change. It returns for how long something is open yet. Where
+// nobody is let in, and it is not time to ask, the node is not opened.
+func (r *Rescue) Look(ctx context.Context, o session.Options, every time.Duration) (time.Duration, error) {
+	boot, err := session.KernelID()
+	if err != nil {
+		return 0, err
+	}
+	r.media.Sys, r.media.Dev = filepath.Join(o.Root, "/sys"), filepath.Join(o.Root, "/dev")
+	carried := r.media.News()
+	if b, err := rescue.Read(o.Root, boot); err == nil && b.Open == nil && !r.due(every) && len(carried) == 0 {
+		return 0, nil
+	}
+	n, err := Open(ctx, o, nil)
+	if err != nil {
+		r.media.Again()
+		return 0, err
+	}
+	left, err := r.look(ctx, n.session, every, carried)
+	return left, errors.Join(err, n.Close())
+}
+
+// due reports whether the registry is to be asked.
+func (r *Rescue) due(every time.Duration) bool {
+	return r.asked.IsZero() || time.Since(r.asked) >= every
+}
+
+func (r *Rescue) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
+	by := decision.Node{}
+	if s.Tracker != nil { // else nobody is trusted yet
+		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags(), Keys: s.Tracker.RescueKeys()}
+	}
+	open := rescue.Read
+	if len(by.Keys.Keys) > 0 {
+		open = rescue.Begin
+	}
+	b, err := open(s.Options.Root, s.Scopes.Kernel)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range carried {
+		if b.Code == "" {
+			break // no rescue key counts
+		}
+		if _, wrong := offer(s, b, c, by); unexpected(wrong) != nil {
+			err = errors.Join(err, fmt.Errorf("a medium: %w", wrong))
+		}
+	}
+	if b.Code != "" && r.due(every) {
+		err = errors.Join(err, ask(ctx, s, b, by))
+	}
+	if r.due(every) {
+		r.asked = time.Now()
+	}
+	b.Withdraw(by.Keys, s.Up())
+	return b.Open.Left(s.Up()), errors.Join(err, follow(ctx, s, b))
+}
+
+// ask takes what the registry has under one of the machine's names. That it has nothing, or what
+// was looked at before, is the rule.
+func ask(ctx context.Context, s *session.Session, b *rescue.Book, by decision.Node) error {
+	_, err := oci.InOrder(ctx, s.Tracker.Source, func(place oci.Source) (*rescue.Open, error) {
+		var errs []error
+		for _, name := range by.Names {
+			c, err := trust.Rescue(ctx, place, name, "")
+			if err == nil {
+				var o *rescue.Open
+				if o, err = offer(s, b, c, by); err == nil {
+					return o, nil
+				}
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	})
+	return unexpected(err)
+}
+
+// offer lets the book decide about a statement, and writes down what came of it.
+func offer(s *session.Session, b *rescue.Book, c trust.Candidate, by decision.Node) (*rescue.Open, error) {
+	wrong := len(b.Wrong)
+	o, err := b.Offer(c, by, s.Up())
+	switch {
+	case err == nil:
+		s.Record("let-in", events.With("opens", strings.Join(o.Opens(), ",")), events.With("for", (o.Until-o.From).String()),
+			events.With("why", o.Reason), events.With("keys", strings.Join(o.Signed, ",")), events.With("times", b.Times))
+	case len(b.Wrong) > wrong:
+		s.Record("not-let-in", events.With("why", err), events.With("times", len(b.Wrong)))
+	}
+	return o, err
+}
+
+// unexpected is an error without those that say that there is nothing new.
+func unexpected(err error) error {
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		var rest []error
+		for _, one := range many.Unwrap() {
+			rest = append(rest, unexpected(one))
+		}
+		return errors.Join(rest...)
+	}
+	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, rescue.ErrKnown) || refusal.Of(err) == refusal.WrongCode {
+		return nil // the last is written down, once
+	}
+	return err
+}
+
+// follow opens and shuts what the book says, and keeps what that came to.
+func follow(ctx context.Context, s *session.Session, b *rescue.Book) error {
+	was := b.Open
+	left, trouble := was.Left(s.Up()), ""
+	if was != nil {
+		trouble = was.Trouble + was.Getty
+	}
+	err := doors(s).Follow(ctx, was, s.Up())
+	if was == nil {
+		return err
+	}
+	if was.Trouble = ""; err != nil {
+		was.Trouble = err.Error()
+	}
+	if left == 0 && err == nil {
+		s.Record("let-in-over", events.With("why", was.Reason))
+		b.Open = nil
+		return b.Save()
+	}
+	if was.Trouble+was.Getty != trouble {
+		err = errors.Join(err, b.Save())
+	}
+	return err
+}
+
+// doors are those of this machine.
+func doors(s *session.Session) door.Doors {
+	self, _ := os.Executable() // else where layers have it
+	d := door.Doors{Root: s.Options.Root, Program: cmp.Or(self, paths.Agent)}
+	if m, runs := s.Systemd().(door.Systemd); runs {
+		d.Systemd = m
+	}
+	return d
+}
+
+// LetIn is who is let in now, nil where that is nobody, and how long this kernel runs: for who
+// asks without opening the node.
+func LetIn(root string) (*rescue.Open, time.Duration, error) {
+	boot, err := session.KernelID()
+	if err != nil {
+		return nil, 0, err
+	}
+	b, err := rescue.Read(root, boot)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b.Open, trace.Uptime(), nil
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
+)
+
+// sealTo seals a value as a publisher does.
+func sealTo(t *testing.T, name, to, value string) spec.Secret {
+	t.Helper()
+	r, err := age.ParseX25519Recipient(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w, err := age.Encrypt(&out, r)
+	if err == nil {
+		_, err = w.Write([]byte(value))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Secret{Name: name, To: to, Sealed: base64.StdEncoding.EncodeToString(out.Bytes())}
+}
+
+// recipient returns what the machine's status says, which makes its key.
+func (m *machine) recipient() string {
+	m.t.Helper()
+	n := m.open()
+	defer n.Close() // the test is over
+	return n.session.Recipient()
+}
+
+// wants are a file and a script of a secret, and a file that names one.
+func wants(out string) spec.Items {
+	return spec.Items{
+		Files: []spec.File{{Path: "/etc/app/conf", Content: "password-file=/run/caisson/secret/db\n"}, {Path: "/etc/app/db", Secret: "db", Mode: "0440"}},
+		Exec: []spec.Exec{{Name: "join", Rerun: "once_successfully", SecretEnv: map[string]string{"TOKEN": "db"},
+			Data: "#!/bin/sh\nprintf %s \"$TOKEN\" >>" + out + "; echo \"$TOKEN\"\n"}},
+	}
+}
+
+func (m *machine) publishSecrets(generation uint64, items spec.Items, secrets ...spec.Secret) {
+	m.t.Helper()
+	o := spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Items: items, Secrets: secrets}
+	o.SetNeeds()
+	m.Overlay(o, sign.Predicate{Generation: generation})
+	m.confirm(fixture.Now())
+}
+
+func (m *machine) opened(name string) string {
+	data, err := os.ReadFile(m.root + spec.SecretDir + "/" + name)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// A secret is opened for a file and a script, changes with its value, and leaves with it.
+func TestSecrets(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	out := filepath.Join(t.TempDir(), "out")
+	m.publishSecrets(1, wants(out))
+	m.boot()
+	st := m.apply()
+	if st.Health != spec.HealthOK || st.Recipient == "" || st.Recipient != m.recipient() {
+		t.Fatalf("without a key: health %s (%s), recipient %q", st.Health, st.HealthDetail, st.Recipient)
+	}
+	cannot := map[string]string{}
+	for _, d := range st.Drift {
+		if d.Action == spec.ActionCannot {
+			cannot[d.Item+" "+d.Key] = d.Reason
+		}
+	}
+	for _, key := range []string{"files /etc/app/conf", "files /etc/app/db", "exec join"} {
+		if cannot[key] != "no key" {
+			t.Errorf("%s: %q, want no key: %+v", key, cannot[key], st.Drift)
+		}
+	}
+	if left, err := os.ReadDir(m.root + "/etc/app"); err == nil {
+		t.Errorf("there is %v", left)
+	}
+
+	to := st.Recipient
+	m.publishSecrets(2, wants(out), sealTo(t, "db", to, "hunter2\n"))
+	if st = m.sync(); st.Generation != 2 || st.Health != spec.HealthOK || len(st.Drift) > 0 {
+		t.Fatalf("with one: %+v", st)
+	}
+	link, err := os.Readlink(m.root + "/etc/app/db")
+	if err != nil || !strings.HasPrefix(link, spec.SecretDir+"/.files/") {
+		t.Fatalf("%q, %v", link, err)
+	}
+	info, err := os.Stat(m.root + link)
+	if err != nil || info.Mode().Perm() != 0o440 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if data, err := os.ReadFile(m.root + link); string(data) != "hunter2\n" || m.opened("db") != "hunter2\n" {
+		t.Errorf("it is %q, %v", data, err)
+	}
+	if data, err := os.ReadFile(out); string(data) != "hunter2" {
+		t.Errorf("the script had %q, %v", data, err)
+	}
+
+	// Somebody changes the copy: it is drift like any other.
+	if err := os.WriteFile(m.root+link, []byte("other"), 0o440); err != nil {
+		t.Fatal(err)
+	}
+	if m.apply(); m.opened(strings.TrimPrefix(link, spec.SecretDir+"/")) != "hunter2\n" {
+		t.Error("the copy stays changed")
+	}
+
+	// Another value is another script; the same one sealed anew is one, too, of which the docs speak.
+	m.publishSecrets(3, wants(out), sealTo(t, "db", to, "hunter3"))
+	if st = m.sync(); st.Generation != 3 || len(st.Drift) > 0 || m.opened("db") != "hunter3" || m.opened(strings.TrimPrefix(link, spec.SecretDir+"/")) != "hunter3" {
+		t.Errorf("rotated: %q, %+v", m.opened("db"), st)
+	}
+	if data, _ := os.ReadFile(out); string(data) != "hunter2hunter3" {
+		t.Errorf("the script had %q", data)
+	}
+
+	// A change that fails is taken back with the secrets of before.
+	bad := wants(out)
+	bad.Exec = append(bad.Exec, spec.Exec{Name: "later", Data: "#!/bin/sh\nexit 1\n", OnFailure: "rollback"})
+	m.publishSecrets(4, bad, sealTo(t, "db", to, "hunter4"))
+	n := m.open()
+	_, err = n.cycle.Sync(t.Context())
+	if closed := n.Close(); err == nil || closed != nil {
+		t.Fatal("a script that fails changes the node")
+	}
+	if m.opened("db") != "hunter3" || m.opened(strings.TrimPrefix(link, spec.SecretDir+"/")) != "hunter3" {
+		t.Errorf("taken back, it is %q", m.opened("db"))
+	}
+
+	// Sealed to another machine: this node can do nothing about it.
+	other, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.publishSecrets(5, wants(out), sealTo(t, "db", other.Recipient().String(), "hunter5"))
+	st = m.sync()
+	if st.Generation != 5 || st.Health != spec.HealthOK || m.opened("db") != "" {
+		t.Errorf("sealed to another: generation %d, %s %s, opened %q", st.Generation, st.Health, st.HealthDetail, m.opened("db"))
+	}
+	if _, err := os.Lstat(m.root + "/etc/app/db"); !os.IsNotExist(err) {
+		t.Errorf("its file stays: %v", err)
+	}
+
+	// Nothing that the node keeps has a value.
+	for _, value := range []string{"hunter2", "hunter3", "hunter4", "hunter5"} {
+		for _, where := range []string{m.root + paths.State, m.root + paths.Run} {
+			err := filepath.WalkDir(where, func(name string, d os.DirEntry, err error) error {
+				if err != nil || !d.Type().IsRegular() || strings.HasPrefix(name, m.root+spec.SecretDir) || filepath.Base(name) == "log" {
+					return err
+				}
+				data, err := os.ReadFile(name)
+				if bytes.Contains(data, []byte(value)) {
+					t.Errorf("%s has %s", name, value)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A node whose state is in memory makes no key: nobody could open what is sealed to it.
+func TestNoRecipientWithoutADisk(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	n := m.open()
+	n.session.Boot.Disk = ""
+	if err := n.session.Remember(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(m.root + paths.State + "/identity"); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.apply(); st.Recipient != "" {
+		t.Errorf("recipient %q", st.Recipient)
+	}
+	if left, _ := filepath.Glob(m.root + paths.State + "/identity/secrets*"); left != nil {
+		t.Errorf("it made %q", left)
+	}
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate
+
+import (
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/track"
+)
+
+// Ask notes that an operator wants an operation of what runs to run: now, or else again, in
+// its windows.
+func (op *Operations) Ask(found *track.Found, name string, atOnce bool) error {
+	if err := op.Engine(found).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
+		return err
+	}
+	what := "asked for again"
+	if atOnce {
+		what = "asked for now"
+	}
+	op.Record("operation", events.With("operation", name), events.With("what", what))
+	return nil
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rescue keeps who is let into a node, and by which code the next one is: the loader
+// and the running node share the book, which is in memory and ends with the boot.
+//
+// A code is new at each boot and after each use, so a statement is obeyed once, and never
+// after a restart of the machine. What it opens lasts by the kernel's own count from when it
+// was accepted: neither a clock that is set back nor a restart of the agent prolongs it. Which
+// statement counts is decided by package trust/rescue; doors are opened by package rescue/door.
+package rescue
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/rescue"
+)
+
+// MaxWrong is how many statements for other codes a node looks at in one boot. Each was signed
+// by a rescue key, so somebody who has one, and does not see the node, guesses.
+const MaxWrong = 16
+
+// Book is what a node remembers of this boot. It is written before anything is opened.
+type Book struct {
+	Boot  string   `json:"boot"` // id of this boot of the kernel
+	Code  string   `json:"code"` // that the node shows
+	Wrong []string `json:"wrong,omitempty"`
+	Last  string   `json:"last,omitempty"` // digest of the statement that was obeyed last
+	Times int      `json:"times,omitempty"`
+	Open  *Open    `json:"open,omitempty"`
+
+	// Able says whether what a statement names can be opened here; nil: all of it can. One that
+	// cannot waits for who can.
+	Able func(spec.Rescue) bool `json:"-"`
+
+	file string
+}
+
+// Open is a statement that was obeyed. Moments are counted by the kernel from its start.
+type Open struct {
+	Reason  string        `json:"reason"`
+	Signed  []string      `json:"signed"` // ids of the keys
+	SSHKeys []string      `json:"sshKeys,omitempty"`
+	Console bool          `json:"console,omitempty"`
+	At      time.Time     `json:"at"` // by the wall clock, for people alone
+	From    time.Duration `json:"from"`
+	Until   time.Duration `json:"until"`
+	Getty   string        `json:"getty,omitempty"`   // unit that had the console before
+	Trouble string        `json:"trouble,omitempty"` // why not all of it is open
+}
+
+// Opens are the words for what it opens.
+func (o *Open) Opens() (words []string) {
+	if len(o.SSHKeys) > 0 {
+		words = append(words, "ssh")
+	}
+	if o.Console {
+		words = append(words, "console")
+	}
+	return words
+}
+
+// Left is for how long it is open yet, 0 where it is over.
+func (o *Open) Left(up time.Duration) time.Duration {
+	if o == nil || up < o.From { // a count that goes back is not of this boot
+		return 0
+	}
+	return max(0, o.Until-up)
+}
+
+// Read reads the book of a boot; root is the prefix of a test. Of another boot, and where there
+// is none, it is empty and shows no code.
+func Read(root, boot string) (*Book, error) {
+	b := &Book{file: filepath.Join(root, paths.RunRescue)}
+	data, err := os.ReadFile(b.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, b); err != nil {
+		return nil, fmt.Errorf("read %s: %w", b.file, err)
+	}
+	if b.Boot != boot {
+		return &Book{file: b.file}, nil
+	}
+	return b, nil
+}
+
+// Begin reads the book of a boot, and makes one with a code where there is none. One that
+// cannot be read is none: what it had open is over.
+func Begin(root, boot string) (*Book, error) {
+	b, err := Read(root, boot)
+	if err != nil {
+		b = &Book{file: filepath.Join(root, paths.RunRescue)}
+	}
+	if b.Code != "" {
+		return b, nil
+	}
+	b.Boot, b.Code = boot, spec.NewCode()
+	return b, b.Save()
+}
+
+// Save writes the book, for root alone.
+func (b *Book) Save() error {
+	data, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(b.file, data, 0o600)
+}
+
+// ErrKnown is for a statement that was looked at before.
+var ErrKnown = errors.New("this statement was looked at before")
+
+// ErrNotHere is for a statement that names nothing that can be opened here.
+var ErrNotHere = errors.New("nothing that it names can be opened here")
+
+// Offer decides about a statement, and notes that it is obeyed, and its code used, before the
+// caller opens anything. One for another code is counted, once, up to [MaxWrong].
+func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open, error) {
+	digest := oci.Digest(c.Document)
+	if digest == b.Last || slices.Contains(b.Wrong, digest) {
+		return nil, ErrKnown
+	}
+	if len(b.Wrong) >= MaxWrong {
+		return nil, refusal.New(refusal.WrongCode, "%d statements for other codes were found since this machine started: no more are looked at", len(b.Wrong))
+	}
+	n.Code = b.Code
+	a, err := n.Accept(c)
+	if refusal.Of(err) == refusal.WrongCode {
+		b.Wrong = append(b.Wrong, digest)
+		return nil, errors.Join(err, b.Save())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.Able != nil && !b.Able(a.Rescue) {
+		return nil, ErrNotHere
+	}
+	next := *b
+	next.Code, next.Last, next.Times = spec.NewCode(), digest, b.Times+1
+	next.Open = &Open{Reason: a.Reason, Signed: a.Signed, SSHKeys: a.SSHKeys, Console: a.Console, At: time.Now().UTC().Truncate(time.Second), From: up, Until: up + time.Duration(a.Lasts)*time.Second}
+	if b.Open != nil {
+		next.Open.Getty = b.Open.Getty // what had the console before all that
+	}
+	if err := next.Save(); err != nil {
+		return nil, fmt.Errorf("nothing is opened, for it cannot be kept: %w", err)
+	}
+	*b = next
+	return b.Open, nil
+}
+
+// Withdraw ends what is open where a key that signed it counts no more: it was revoked.
+func (b *Book) Withdraw(keys spec.Role, up time.Duration) {
+	if b.Open == nil {
+		return
+	}
+	var ids []string
+	if known, err := sign.ParsePublics(keys.Keys); err == nil { // else none counts
+		for _, k := range known {
+			ids = append(ids, k.ID())
+		}
+	}
+	if slices.ContainsFunc(b.Open.Signed, func(id string) bool { return !slices.Contains(ids, id) }) {
+		b.Open.Until = min(b.Open.Until, up)
+	}
+}
+
+// Status is what the node says of it, without the code.
+func (b *Book) Status(up time.Duration) *spec.RescueStatus {
+	s := &spec.RescueStatus{Wrong: len(b.Wrong), Times: b.Times}
+	o := b.Open
+	if o == nil {
+		return s
+	}
+	left := o.Left(up)
+	s.Open, s.Opens, s.Reason, s.Keys, s.Since, s.Trouble = left > 0, o.Opens(), o.Reason, o.Signed, o.At, o.Trouble
+	s.Left = int64((left + time.Second - 1) / time.Second)
+	return s
+}

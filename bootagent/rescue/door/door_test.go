@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package door
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/rescue"
+)
+
+const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
+
+// systemd is the one of a test: it notes what is asked of it.
+type systemd struct {
+	active []string
+	asked  []string
+	shell  process.Terminal
+	fails  error
+}
+
+func (s *systemd) State(_ context.Context, unit string) (string, time.Time, error) {
+	if slices.Contains(s.active, unit) {
+		return "active", time.Time{}, s.fails
+	}
+	return "inactive", time.Time{}, s.fails
+}
+
+func (s *systemd) Do(_ context.Context, job, unit string) error {
+	s.asked = append(s.asked, job+" "+unit)
+	return s.fails
+}
+
+func (s *systemd) Console(_ context.Context, t process.Terminal) error {
+	s.shell = t
+	s.active = append(slices.DeleteFunc(s.active, func(u string) bool { return u == t.InPlaceOf }), t.Name+".service")
+	return s.fails
+}
+
+func newDoors(t *testing.T, consoles string) (Doors, *systemd) {
+	s := &systemd{active: []string{sshd, "serial-getty@ttyS0.service"}}
+	d := Doors{Root: t.TempDir(), Program: "/usr/lib/caisson/caisson-agent", Systemd: s}
+	for name, text := range map[string]string{sshDir + "/00-caisson.conf": "", "/sys/class/tty/console/active": consoles, "/bin/bash": ""} {
+		if err := os.MkdirAll(filepath.Dir(d.Root+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.Root+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d, s
+}
+
+func (d Doors) dropIn(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(d.Root + sshDir + "/" + dropIn)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestSSH(t *testing.T) {
+	d, s := newDoors(t, "ttyS0\n")
+	o := &rescue.Open{SSHKeys: []string{key}, From: time.Minute, Until: 2 * time.Minute}
+	for _, up := range []time.Duration{time.Minute, 90 * time.Second} { // the second has nothing to do
+		if err := d.Follow(t.Context(), o, up); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := d.dropIn(t); !strings.Contains(text, "AuthorizedKeysCommand /usr/lib/caisson/caisson-agent rescue-keys\n") || strings.Contains(text, "AAAA") {
+		t.Errorf("sshd is told %q", text)
+	}
+	if want := []string{"reload ssh.service"}; !slices.Equal(s.asked, want) {
+		t.Errorf("asked for %q", s.asked)
+	}
+	for _, end := range []*rescue.Open{o, nil} {
+		if err := d.Follow(t.Context(), end, 2*time.Minute); err != nil || d.dropIn(t) != "" {
+			t.Errorf("%q, %v", d.dropIn(t), err)
+		}
+	}
+	if len(s.asked) != 2 {
+		t.Errorf("asked for %q", s.asked)
+	}
+}
+
+// TestKeysEndByThemselves: where the agent's service is gone, sshd is told of none all the same.
+func TestKeysEndByThemselves(t *testing.T) {
+	o := &rescue.Open{SSHKeys: []string{key}, From: time.Minute, Until: 2 * time.Minute}
+	want := `command="/a rescue-shell" ` + key + "\n"
+	for up, want := range map[time.Duration]string{time.Minute: want, 2*time.Minute - 1: want, 2 * time.Minute: "", time.Hour: "", 0: ""} {
+		if got := Keys(o, up, "/a"); got != want {
+			t.Errorf("at %s sshd is told %q", up, got)
+		}
+	}
+	if Keys(nil, 0, "/a") != "" {
+		t.Error("nobody is let in")
+	}
+}
+
+// TestALinkIsNotFollowed: what somebody has put where the settings are to be is replaced.
+func TestALinkIsNotFollowed(t *testing.T) {
+	d, _ := newDoors(t, "ttyS0\n")
+	victim := filepath.Join(d.Root, "victim")
+	if err := os.Symlink(victim, d.Root+sshDir+"/"+dropIn); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Follow(t.Context(), &rescue.Open{SSHKeys: []string{key}, Until: time.Minute}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(victim); err == nil || d.dropIn(t) == "" {
+		t.Errorf("it was followed: %v, %q", err, d.dropIn(t))
+	}
+}
+
+func TestConsole(t *testing.T) {
+	for consoles, want := range map[string]struct{ tty, getty string }{
+		"tty0 ttyS0\n": {"/dev/ttyS0", "serial-getty@ttyS0.service"}, "ttyS0 tty0\n": {"/dev/tty1", "getty@tty1.service"}, "hvc0": {"/dev/hvc0", "serial-getty@hvc0.service"},
+	} {
+		d, s := newDoors(t, consoles)
+		s.active = []string{want.getty}
+		o := &rescue.Open{Console: true, Until: time.Minute}
+		for range 2 {
+			if err := d.Follow(t.Context(), o, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.shell.TTY != want.tty || s.shell.InPlaceOf != want.getty || o.Getty != want.getty || s.shell.Limit != 50*time.Second || s.shell.Args[0] != "/bin/bash" {
+			t.Errorf("%q: %+v in place of %q", consoles, s.shell, o.Getty)
+		}
+		if d.dropIn(t) != "" {
+			t.Error("sshd is told of a console")
+		}
+		if err := d.Follow(t.Context(), o, time.Minute); err != nil || !slices.Equal(s.asked, []string{"stop caisson-rescue.service", "start " + want.getty}) {
+			t.Errorf("%q, %v", s.asked, err)
+		}
+	}
+}
+
+// TestConsoleStaysShut: without a statement that names it, nothing has the console.
+func TestConsoleStaysShut(t *testing.T) {
+	d, s := newDoors(t, "ttyS0\n")
+	for _, o := range []*rescue.Open{nil, {SSHKeys: []string{key}, Until: time.Minute}} {
+		if err := d.Follow(t.Context(), o, 0); err != nil || s.shell.TTY != "" {
+			t.Errorf("%+v, %v", s.shell, err)
+		}
+	}
+}
+
+// TestTroubleIsSaid: what cannot be opened is said, and tried again.
+func TestTroubleIsSaid(t *testing.T) {
+	d, s := newDoors(t, "")
+	o := &rescue.Open{SSHKeys: []string{key}, Console: true, Until: time.Minute}
+	if err := d.Follow(t.Context(), o, 0); err == nil || !strings.Contains(err.Error(), "the kernel has no console") || d.dropIn(t) == "" {
+		t.Errorf("%v", err)
+	}
+	s.fails = errors.New("systemd is busy")
+	if err := d.Follow(t.Context(), o, time.Minute); err == nil {
+		t.Error("nothing is said")
+	}
+	s.fails = nil
+	if err := d.Follow(t.Context(), o, time.Minute); err != nil || d.dropIn(t) != "" {
+		t.Errorf("%q, %v", d.dropIn(t), err)
+	}
+	if err := os.RemoveAll(d.Root + sshDir); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Follow(t.Context(), o, 0); err == nil || !strings.Contains(err.Error(), "ssh: ") {
+		t.Errorf("without sshd: %v", err)
+	}
+}
+
+// TestSession: it ends with what was asked for, or when the time is over.
+func TestSession(t *testing.T) {
+	t.Setenv("SHELL", "/bin/sh")
+	t.Setenv("SSH_ORIGINAL_COMMAND", "exit 3")
+	if code, err := Session(t.Context(), time.Minute); code != 3 || err != nil {
+		t.Errorf("%d, %v", code, err)
+	}
+	if _, err := Session(t.Context(), 0); !errors.Is(err, ErrOver) {
+		t.Errorf("%v", err)
+	}
+	t.Setenv("SSH_ORIGINAL_COMMAND", "exec sleep 600")
+	if code, err := Session(t.Context(), 50*time.Millisecond); code == 0 || err == nil {
+		t.Errorf("%d, %v", code, err)
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+// Keys returns the chain of keys that this node follows, nil where its bootstrap begins
+// none: then the bootstrap's own keys count. It is read once: the version of the
+// bootstrap, those that are kept from it on, and those kept from before it.
+func (f *Tracker) Keys() *chain.Chain {
+	if f.keys != nil || f.Bootstrap.Chain == nil {
+		return f.keys
+	}
+	c, err := chain.Begin(f.Bootstrap.Chain)
+	if err != nil {
+		f.Say("the keys of site.cpio are not used: %v", err)
+		return nil
+	}
+	for v := c.Version() - 1; v > 0; v-- {
+		if earlier, err := f.savedKeys(v); err != nil || c.Precede(earlier) != nil {
+			break // what was signed by an earlier version cannot be verified; nothing else is lost
+		}
+	}
+	for v := c.Version() + 1; v <= f.keysFloor(); v++ {
+		next, err := f.savedKeys(v)
+		if err == nil {
+			_, err = c.Add(next)
+		}
+		if err != nil {
+			f.Say("version %d of the keys, which is kept here, is not used: %v", v, err)
+			break // it is asked for again
+		}
+	}
+	f.keys = c
+	return c
+}
+
+// Known returns which versions this node knows, nil where its bootstrap begins no chain.
+func (f *Tracker) Known() *spec.KeysKnown {
+	c := f.Keys()
+	if c == nil {
+		return nil
+	}
+	first, err := chain.Begin(f.Bootstrap.Chain)
+	if err != nil {
+		return nil // Keys has said so
+	}
+	return &spec.KeysKnown{Version: c.Version(), BootFiles: first.Version()}
+}
+
+// Trusted returns the bootstrap with the keys that count now.
+func (f *Tracker) Trusted() spec.Bootstrap {
+	c := f.Keys()
+	if c == nil {
+		return f.Bootstrap
+	}
+	return c.Bootstrap(f.Bootstrap)
+}
+
+// walk asks for newer versions. That it fails is said and does not end anything: what is
+// known goes on counting, and fleet:current says whether that is the newest.
+func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
+	c := f.Keys()
+	if c == nil {
+		return
+	}
+	from := c.Version()
+	c = c.Fork()
+	err := c.Walk(ctx, f.Source, keep)
+	if err != nil {
+		f.Say("newer keys than version %d are not known: %v", c.Version(), err)
+	}
+	f.keys = c
+	for _, l := range c.Links() {
+		if l.Keys.Version <= from {
+			continue
+		}
+		f.Say("the keys of version %d count: %s", l.Keys.Version, l.Keys.Reason)
+		if l.LeftOut != nil {
+			f.Say("fleet:keys: %s", spec.LeftOut(l.LeftOut))
+		}
+	}
+}
+
+// keep writes a version before it counts, and the ones that it follows from where they are
+// not on disk yet: site.cpio may be rewritten.
+func (f *Tracker) keep(l chain.Link) error {
+	have, err := f.Folder.KeysVersions()
+	if err != nil {
+		return err
+	}
+	for _, before := range f.keys.Links() {
+		if v := before.Keys.Version; !slices.Contains(have, v) {
+			if err := f.Folder.SaveKeys(v, before.Candidate.SaveKeys()); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Folder.SaveKeys(l.Keys.Version, l.Candidate.SaveKeys())
+}
+
+// behind refuses where versions are missing that this node has seen, or that fleet:current
+// names.
+func (f *Tracker) behind(fresh *trust.FleetState) error {
+	c := f.Keys()
+	if c == nil {
+		return nil
+	}
+	named := f.keysFloor()
+	if fresh != nil {
+		named = max(named, fresh.Keys)
+	}
+	return c.Behind(named)
+}
+
+// keysFloor is the newest version that this node has accepted, whatever became of it.
+func (f *Tracker) keysFloor() uint64 {
+	have, err := f.Folder.KeysVersions()
+	if err != nil {
+		f.Say("%v", err)
+	}
+	if len(have) == 0 {
+		return 0
+	}
+	return have[len(have)-1]
+}
+
+func (f *Tracker) savedKeys(version uint64) (trust.Candidate, error) {
+	data, err := f.Folder.LoadKeys(version)
+	if err != nil {
+		return trust.Candidate{}, err
+	}
+	return trust.LoadKeys(data)
+}
+
+// versions are the bootstrap with the keys of each known version, newest first.
+func (f *Tracker) versions() []spec.Bootstrap {
+	c := f.Keys()
+	if c == nil {
+		return []spec.Bootstrap{f.Bootstrap}
+	}
+	var all []spec.Bootstrap
+	for _, l := range c.Links() {
+		all = append(all, chain.With(f.Bootstrap, l.Keys))
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// proved judges a kept generation. One that proved itself here before its key was revoked
+// stays what the node can boot, by the keys that counted then; that its content must not
+// run is what the reject list is for. One that was only accepted is judged by the keys of
+// now.
+func (f *Tracker) proved(s *state.State, g *state.Generation, judge func(spec.Bootstrap) (*trust.Accepted, error)) (*trust.Accepted, error) {
+	all := f.versions()
+	if s.Staged != nil && s.Staged.Same(*g) && !slices.ContainsFunc(s.Kept(), g.Same) {
+		all = all[:1]
+	}
+	return byAny(all, judge)
+}
+
+// byAny judges by each version in turn, as long as it is the keys that are not right. The
+// first error is the one of the keys that count.
+func byAny[T any](versions []spec.Bootstrap, judge func(spec.Bootstrap) (T, error)) (T, error) {
+	v, err := judge(versions[0])
+	for _, b := range versions[1:] {
+		if !ofKeys(err) {
+			break
+		}
+		earlier, last := judge(b)
+		if !ofKeys(last) {
+			return earlier, last
+		}
+	}
+	return v, err
+}
+
+// ofKeys reports whether a refusal is about who signed.
+func ofKeys(err error) bool {
+	var r *refusal.Refusal
+	return errors.As(err, &r) && (r.Code == refusal.UnknownKey || r.Code == refusal.Threshold)
+}
+
+// RescueKeys are the keys that may let somebody into this node: none without a chain.
+func (f *Tracker) RescueKeys() spec.Role {
+	if c := f.Keys(); c != nil {
+		return c.Newest().Keys.Roles.Rescue
+	}
+	return spec.Role{}
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fixture"
+)
+
+// rotating is a fleet with a key chain, whose operator's key is stolen and replaced.
+type rotating struct {
+	*fleet
+	root, stolen, fresh *ecdsa.PrivateKey
+	one, two            spec.Keys // two revokes the stolen key
+}
+
+func newRotating(t *testing.T) *rotating {
+	t.Helper()
+	r := &rotating{fleet: newFleet(t), root: fixture.NewKey(t), fresh: fixture.NewKey(t)}
+	r.stolen, r.one = r.published.Operator, r.published.FirstKeys(r.root)
+	r.two = r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Operator, k.Reason = fixture.RoleOf(r.fresh), "a laptop was stolen" })
+	r.Bootstrap.Chain = r.published.Anchor(r.one)
+	return r
+}
+
+// again is the node after its next start, with what its disk has.
+func (r *rotating) again() {
+	r.Tracker = &track.Tracker{Source: r.Source, Folder: r.Folder, Identity: r.Identity, Say: r.t.Logf, Bootstrap: r.Bootstrap}
+}
+
+func (r *rotating) refuses(code refusal.Code) {
+	r.t.Helper()
+	if _, err := r.Sync(r.t.Context()); refusal.Of(err) != code {
+		r.t.Errorf("Sync = %v, want %s", err, code)
+	}
+}
+
+// TestAStolenKeyEndsWithoutAReboot: what the thief signs counts until the node sees the
+// version that revokes his key, and never again; what the node proved before still boots.
+func TestAStolenKeyEndsWithoutAReboot(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.published.Keys(r.two, r.root)
+	r.publish(8, "evil")
+	r.refuses(refusal.UnknownKey)
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("what ran well, with the key that is revoked: %+v, %v", good, err)
+	}
+	r.again()
+	r.refuses(refusal.UnknownKey)
+	if good, err := r.Good(); err != nil || len(good) != 1 {
+		t.Errorf("after a start: %+v, %v", good, err)
+	}
+	r.published.Operator = r.fresh
+	r.publish(8, "20")
+	if found := r.sync(); found.Generation.Generation != 8 {
+		t.Errorf("%+v", found)
+	}
+	if k := r.Known(); k == nil || *k != (spec.KeysKnown{Version: 2, BootFiles: 1}) {
+		t.Errorf("the node knows %+v", k)
+	}
+	if k := new(track.Tracker).Known(); k != nil {
+		t.Errorf("without a chain it knows %+v", k)
+	}
+}
+
+// TestWhatWasOnlyAcceptedEndsWithItsKey: it never ran well here, so nothing is lost.
+func TestWhatWasOnlyAcceptedEndsWithItsKey(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.publish(8, "evil")
+	r.sync() // accepted: nobody knows of the theft yet
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey)
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("%+v, %v", good, err)
+	}
+}
+
+// TestAWithheldVersion: fleet:current names a version that the registry does not have.
+func TestAWithheldVersion(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.publish(8, "20")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+	r.refuses(refusal.KeysBehind)
+	if sync, _ := track.Describe(lastError(r)); sync != spec.SyncRefused(string(refusal.KeysBehind)) {
+		t.Errorf("described as %q", sync)
+	}
+	if good, err := r.Good(); err != nil || len(good) != 1 {
+		t.Errorf("%+v, %v", good, err)
+	}
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey) // the operator's key of version 1 signed both
+	r.published.Operator = r.fresh
+	r.publish(8, "20")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+	r.sync()
+}
+
+func lastError(r *rotating) error {
+	_, err := r.Sync(r.t.Context())
+	return err
+}
+
+// TestAVersionIsAFloor: a registry that forgets, a damaged file and older boot files do
+// not take the node back to keys that are revoked.
+func TestAVersionIsAFloor(t *testing.T) {
+	r := newRotating(t)
+	r.published.Keys(r.two, r.root)
+	r.published.Operator = r.fresh
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.published.Operator = r.stolen
+	r.publish(8, "evil")
+	r.Source = without{r.Source, "keys-2"}
+	r.again()
+	r.refuses(refusal.UnknownKey)
+	if err := os.WriteFile(filepath.Join(r.dir, "keys", "2.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.again()
+	r.refuses(refusal.KeysBehind)
+	if good, err := r.Good(); err == nil {
+		t.Errorf("what the fresh key signed is verified without it: %+v", good)
+	}
+	r.Source = r.published.Registry.Source()
+	r.again()
+	r.refuses(refusal.UnknownKey)
+	if good, err := r.Good(); err != nil || len(good) != 1 {
+		t.Errorf("the file is mended from the registry: %+v, %v", good, err)
+	}
+}
+
+// TestNewerBootFiles: site.cpio is rewritten with the newest version. What the node proved
+// by an earlier one is still verified, by the versions that its disk has.
+func TestNewerBootFiles(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey)
+	r.Bootstrap.Chain = r.published.Anchor(r.two)
+	r.again()
+	if good, err := r.Good(); err != nil || len(good) != 1 {
+		t.Errorf("%+v, %v", good, err)
+	}
+	r.refuses(refusal.UnknownKey)
+	if got := r.Keys().Version(); got != 2 {
+		t.Errorf("version %d", got)
+	}
+}
+
+// TestAChainThatBeginsAnew: enough root keys are stolen, and the thief has put a version of
+// his own behind the last. A node that boots by new boot files takes the new chain, and still
+// boots what it proved; one that has the old ones goes on with what it runs.
+func TestAChainThatBeginsAnew(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	thief := fixture.NewKey(t)
+	forged := r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(thief) })
+	r.published.Keys(forged, r.root)
+	r.refuses(refusal.UnknownKey) // the overlay is signed by the operator, whom the thief has put out
+
+	safe := fixture.NewKey(t)
+	anew := r.published.NextKeys(r.one, func(k *spec.Keys) {
+		k.Version, k.Roles.Root = 3, fixture.RoleOf(safe)
+	})
+	r.published.Keys(anew, safe)
+	r.publish(8, "20")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 3}, fixture.Now())
+	r.refuses(refusal.UnknownKey) // by the old boot files: the thief's version is the newest that it can follow
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("what it proved before: %+v, %v", good, err)
+	}
+
+	r.Bootstrap.Chain = r.published.Anchor(anew)
+	r.again()
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("with new boot files: %+v, %v", good, err)
+	}
+	if found := r.sync(); found.Generation.Generation != 8 || r.Keys().Version() != 3 {
+		t.Errorf("%+v, version %d", found, r.Keys().Version())
+	}
+	r.published.Operator = thief
+	r.publish(9, "evil")
+	r.refuses(refusal.UnknownKey)
+}
+
+// TestAForgedVersionIsNotFollowed: the thief of an operator's key has no root key.
+func TestAForgedVersionIsNotFollowed(t *testing.T) {
+	r := newRotating(t)
+	thief := r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Root = fixture.RoleOf(r.fresh) })
+	r.published.Keys(thief, r.stolen, r.fresh)
+	r.publish(7, "10")
+	r.sync() // goes on with the version that it knows
+	if got := r.Keys().Version(); got != 1 {
+		t.Errorf("version %d", got)
+	}
+}
+
+// TestWithoutARootNothingIsObeyed: such a fleet changes its keys by site.cpio.
+func TestWithoutARootNothingIsObeyed(t *testing.T) {
+	r := newRotating(t)
+	r.Bootstrap.Chain = nil
+	r.published.Keys(r.two, r.root)
+	r.publish(7, "10")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 9}, fixture.Now())
+	r.sync()
+	if r.Keys() != nil {
+		t.Error("there is a chain")
+	}
+}
+
+// TestALookRemembersNoKeys: what it finds must not act.
+func TestALookRemembersNoKeys(t *testing.T) {
+	r := newRotating(t)
+	r.published.Keys(r.two, r.root)
+	r.published.Operator = r.fresh
+	r.publish(7, "10")
+	if found, err := r.Look(t.Context()); err != nil || found.Generation.Generation != 7 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if kept, err := r.Folder.KeysVersions(); err != nil || len(kept) > 0 || r.Keys().Version() != 1 {
+		t.Errorf("%v, %v, version %d", kept, err, r.Keys().Version())
+	}
+}
+
+// TestKeysOutliveAStateThatIsLost: what is kept is verified by the version of its time.
+func TestKeysOutliveAStateThatIsLost(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey)
+	for _, name := range []string{"state.json", "state.copy.json"} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder, err := state.Open(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Folder = folder
+	r.again()
+	if err := r.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("%+v, %v", good, err)
+	}
+}
+
+// without is a registry that hides a tag.
+type without struct {
+	oci.Source
+	tag string
+}
+
+func (w without) Manifest(ctx context.Context, repo, tag, etag string) (oci.Response, error) {
+	if tag == w.tag {
+		return oci.Response{}, oci.ErrNotFound
+	}
+	return w.Source.Manifest(ctx, repo, tag, etag)
+}
+
+// A disk that takes no more has the node stay with the keys that it could keep.
+func TestKeysThatCannotBeKept(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.published.Keys(r.two, r.root)
+	if err := os.WriteFile(filepath.Join(r.dir, "keys"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var heard []string
+	r.again()
+	r.Say = func(format string, args ...any) { heard = append(heard, fmt.Sprintf(format, args...)) }
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Errorf("what is known goes on counting: %v", err)
+	}
+	if r.Keys().Version() != 1 || !strings.Contains(strings.Join(heard, "\n"), "newer keys") {
+		t.Errorf("version %d, said %q", r.Keys().Version(), heard)
+	}
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/bootdisk"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// installed is what install -o json prints.
+type installed struct {
+	Disk   string   `json:"disk"`
+	Was    []string `json:"was"`    // what was on it, a line a partition
+	Loader int64    `json:"loader"` // its number
+}
+
+func install(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "install")
+	name := f.String("disk", "", "`disk` to boot from: path, serial number or WWN")
+	yes := f.Bool("yes", false, "do not ask")
+	wipe := f.Bool("wipe", false, "erase what is on the disk")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	if *name == "" {
+		return cli.Usage("'lsblk -o NAME,SIZE,SERIAL,WWN' shows them", "install needs --disk")
+	}
+	i, err := bootdisk.Install(ctx, a.options("install"), *name)
+	if err != nil {
+		return err
+	}
+	was := i.Target.Describe()
+	for _, line := range was {
+		a.say("%s", line)
+	}
+	if err := i.Check(*wipe); err != nil {
+		return err
+	}
+	if !*yes {
+		if err := a.confirms(i); err != nil {
+			return err
+		}
+	}
+	if err := i.Run(); err != nil {
+		return err
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, installed{i.Target.Device, was, i.Loader.Number})
+	}
+	cli.Printf(a.out, "%s starts loader %d; have the firmware's boot order begin with it\n", i.Target.Device, i.Loader.Number)
+	return nil
+}
+
+// confirms asks whoever sits there.
+func (a *app) confirms(i *bootdisk.Installation) error {
+	what := "Erase all of it and install loader"
+	if i.Own() {
+		what = "Leave the state and add loader"
+	}
+	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err != nil { // no terminal
+		return cli.Usage("--yes does it without asking", "nobody is asked whether %s may be written to", i.Target.Device)
+	}
+	cli.Printf(a.err, "%s %d to %s? [y/N]: ", what, i.Loader.Number, i.Target.Device)
+	if lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.EqualFold(strings.TrimSpace(lines.Text()), "y") {
+		return nil
+	}
+	return errors.New("nothing was written")
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+func (a *app) keysPlanCommand() *cobra.Command {
+	r := rotating{looks: true}
+	var service asking
+	c := &cobra.Command{
+		Use:   "plan SITE…",
+		Short: "Say how the site's keys differ from those that count",
+		Long: "Say how the site's keys differ from those that count, and which nodes do not follow the chain by\n" +
+			"themselves: the agent of their layer is older, so they take new keys at a boot by a loader that does.\n" +
+			"With --at, the fleet's service is asked, too: which nodes know an earlier version, and which keep\n" +
+			"nothing over a boot and have boot files of an earlier version. Write those anew after a revocation.\n" +
+			"It takes no private key. Exit code 3: a rotation is due, or a node is behind.",
+		Example: "  caisson keys plan site.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, now, err := r.follow(c.Context(), a, args, "'caisson keys rotate' makes the first one")
+			if err != nil {
+				return err
+			}
+			out, _, err := r.next(now)
+			if err != nil {
+				return err
+			}
+			return a.printKeysPlan(c, p, now, out, &service)
+		},
+	}
+	f := c.Flags()
+	service.flags(f)
+	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
+	r.known.looking(f)
+	r.reach.flags(a, f)
+	return c
+}
+
+// follow opens the site and returns the policy with the keys that count now; hint is for a
+// site that has no version of them.
+func (r *rotating) follow(ctx context.Context, a *app, names []string, hint string) (*publish.Publisher, publish.Policy, error) {
+	p, err := r.open(a, names)
+	if err != nil {
+		return nil, publish.Policy{}, err
+	}
+	if r.policy.Chain == nil {
+		return nil, publish.Policy{}, cli.Usage(hint, "the site has no version of the keys yet")
+	}
+	now, err := p.Follow(ctx, r.policy, false)
+	return p, now, err
+}
+
+// keysPlan is what keys plan -o json prints.
+type keysPlan struct {
+	Fleet   string               `json:"fleet"`
+	Version uint64               `json:"version"` // that counts
+	Changes []publish.RoleChange `json:"changes"`
+	Older   []string             `json:"older"` // nodes whose layer's agent does not follow the chain
+
+	Behind []nodeKeys `json:"behind"`           // as the fleet's service was told
+	Silent int        `json:"silent,omitempty"` // nodes that have told it nothing of keys
+}
+
+// nodeKeys is what a node has reported of the keys that it knows.
+type nodeKeys struct {
+	Node string `json:"node"`
+	spec.KeysKnown
+}
+
+func (n nodeKeys) String() string {
+	if n.Forgets {
+		return fmt.Sprintf("its boot files are of version %d, and it keeps nothing else: write them anew", n.BootFiles)
+	}
+	return fmt.Sprintf("it knows version %d", n.Version)
+}
+
+// ask adds what nodes have reported.
+func (k *keysPlan) ask(ctx context.Context, service *asking) error {
+	list, err := service.nodes(ctx, url.Values{})
+	if err != nil {
+		return err
+	}
+	for _, l := range list.Nodes {
+		switch {
+		case l.Keys == nil && !slices.Contains(k.Older, l.Name):
+			k.Silent++
+		case l.Keys != nil && l.Keys.Behind(k.Version):
+			k.Behind = append(k.Behind, nodeKeys{l.Name, *l.Keys})
+		}
+	}
+	return nil
+}
+
+func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.Policy, next keysChanged, service *asking) error {
+	out := keysPlan{Fleet: next.Fleet, Version: now.Chain.Version(), Changes: next.Changes, Older: []string{}, Behind: []nodeKeys{}}
+	if out.Changes == nil {
+		out.Changes = []publish.RoleChange{}
+	}
+	now.Site = false
+	found, err := p.Find(c.Context(), now)
+	if err != nil {
+		return err
+	}
+	if out.Older, err = found.WithoutFeature(c.Context(), spec.KeyChainFeature); err != nil {
+		return err
+	}
+	if service.named() {
+		if err := out.ask(c.Context(), service); err != nil {
+			return err
+		}
+	}
+	if a.json() {
+		if err := cli.JSON(a.out, out); err != nil {
+			return err
+		}
+	} else {
+		for _, change := range out.Changes {
+			cli.Printf(a.out, "%s\n", change)
+		}
+		for _, name := range out.Older {
+			cli.Printf(a.out, "%s\tits layer's agent does not follow the chain: it takes new keys at its next boot\n", name)
+		}
+		for _, n := range out.Behind {
+			cli.Printf(a.out, "%s\t%s\n", n.Node, n)
+		}
+		a.say("fleet %s is at version %d of the keys", out.Fleet, out.Version)
+		if out.Silent > 0 {
+			a.say("%s told the fleet's service nothing of keys", plain.Count(out.Silent, "node"))
+		}
+	}
+	if len(out.Changes)+len(out.Behind) > 0 {
+		return cli.ErrDrift
+	}
+	return nil
+}
+
+func (a *app) keysRehearseCommand() *cobra.Command {
+	var r rotating
+	c := &cobra.Command{
+		Use:   "rehearse SITE…",
+		Short: "Make a rotation in memory, and ask each node's own decision about it",
+		Long: "Make a rotation in memory, with the keys that would sign it, and ask each node's own decision about what\n" +
+			"it would find: as one that knows the version before, and as one that knows the new one. Nothing is\n" +
+			"written. It says OK where no node is lost.",
+		Example: "  caisson keys rehearse site.yaml --root-key keys/root.key --key keys/operator2.key",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			r.dry = true
+			return r.run(c.Context(), a, args)
+		},
+	}
+	r.flags(a, c)
+	return c
+}
+
+func (a *app) keysPullCommand() *cobra.Command {
+	r := rotating{looks: true}
+	c := &cobra.Command{
+		Use:     "pull SITE…",
+		Short:   "Bring versions of the keys that others published into caisson.keys",
+		Long:    "Bring versions of the keys that others published into caisson.keys beside the site. Each is verified by\nthe root keys of the one before. trust.keys of the site stays as it is: 'keys plan' says what differs.",
+		Example: "  caisson keys pull site.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			_, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
+			if err != nil {
+				return err
+			}
+			if err := r.write(now.Chain); err != nil {
+				return err
+			}
+			return a.printChain(now.Chain)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
+	r.known.looking(f)
+	r.reach.flags(a, f)
+	return c
+}
+
+// chainVersion is a version in what keys show and pull -o json print.
+type chainVersion struct {
+	Version uint64              `json:"version"`
+	At      time.Time           `json:"at"`
+	Reason  string              `json:"reason,omitempty"`
+	Digest  string              `json:"digest"`
+	Roles   map[string][]string `json:"roles"`   // ids of keys
+	Revoked []string            `json:"revoked"` // ids, of this version and those before it
+}
+
+func (a *app) printChain(c *chain.Chain) error {
+	var all []chainVersion
+	for _, l := range c.Links() {
+		v := chainVersion{Version: l.Keys.Version, At: l.Keys.At, Reason: l.Keys.Reason, Digest: l.Digest, Roles: map[string][]string{}, Revoked: append([]string{}, l.Keys.Revoked...)}
+		for _, r := range l.Keys.Roles.All() {
+			keys, err := sign.ParsePublics(r.Role.Keys)
+			if err != nil {
+				return err
+			}
+			for _, k := range keys {
+				v.Roles[r.Name] = append(v.Roles[r.Name], k.ID())
+			}
+		}
+		all = append(all, v)
+	}
+	if a.json() {
+		return cli.JSON(a.out, all)
+	}
+	for i, v := range all {
+		cli.Printf(a.out, "version %d\t%s\t%s\n", v.Version, v.At.Format(time.RFC3339), v.Reason)
+		for _, r := range c.Links()[i].Keys.Roles.All() {
+			for _, id := range v.Roles[r.Name] {
+				cli.Printf(a.out, "  %-12s%s\n", r.Name, id)
+			}
+		}
+		for _, id := range v.Revoked {
+			if i == 0 || !slices.Contains(all[i-1].Revoked, id) {
+				cli.Printf(a.out, "  %-12s%s\n", "revoked", id)
+			}
+		}
+	}
+	return nil
+}

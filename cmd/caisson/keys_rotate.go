@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+// keysChanged is what keys rotate, revoke and plan -o json print.
+type keysChanged struct {
+	Fleet   string               `json:"fleet"`
+	Version uint64               `json:"version"` // that counts, or would
+	Changes []publish.RoleChange `json:"changes"`
+	Revoked []string             `json:"revoked"` // ids that this version revokes
+	Signed  int                  `json:"signed"`  // nodes whose overlays were signed anew
+	DryRun  bool                 `json:"dryRun,omitempty"`
+}
+
+// rotating is a change of a site's keys: the flags, and what was read.
+type rotating struct {
+	to, release, epoch, reason string
+	root                       []string
+	revoke, dry, looks         bool // looks: it signs nothing
+	anew                       bool // the chain is given up for another one
+	who                        signers
+	reach                      access
+	known                      memoryFlags
+
+	site   *site.Site
+	policy publish.Policy
+}
+
+const rotateHelp = "The site says which keys are to count: edit trust.keys first. Everything that nodes hold or may be\n" +
+	"given again is signed by the new keys beside the old signatures, then the version is published, so a node\n" +
+	"that boots meanwhile finds what it can verify, whichever version it knows. A run that was cut is repeated.\n" +
+	"The private operator key of the version before is not needed: it may be lost.\n\n" +
+	"caisson.keys beside the site has all versions; keep it under version control. Boot files written with\n" +
+	"'caisson netboot' and 'caisson image' carry the newest one: write them anew after a revocation, since a node\n" +
+	"without a disk remembers nothing else."
+
+func (a *app) keysRotateCommand() *cobra.Command {
+	var r rotating
+	c := &cobra.Command{
+		Use:   "rotate SITE…",
+		Short: "Publish a version of fleet:keys with the site's keys",
+		Long: "Publish a version of fleet:keys with the site's keys. The first run makes version 1; nodes follow the\n" +
+			"chain once their boot files were written after it.\n\n" + rotateHelp + "\n\n" + signerHelp,
+		Example: "  caisson keys rotate site.yaml --root-key keys/root.key --key keys/operator2.key --reason 'yearly'",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) },
+	}
+	r.flags(a, c)
+	r.dryFlag(c)
+	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written anew")
+	return c
+}
+
+func (a *app) keysRevokeCommand() *cobra.Command {
+	r := rotating{revoke: true}
+	c := &cobra.Command{
+		Use:   "revoke SITE…",
+		Short: "Rotate, and never accept again the keys that leave",
+		Long: "Rotate, and never accept again the keys that leave: for keys that were stolen. Nodes refuse what those\n" +
+			"sign from then on; what a node accepted and proved before stays what it can boot, unless 'caisson\n" +
+			"refresh --reject' names its digest.\n\n" + rotateHelp + "\n\n" + signerHelp,
+		Example: "  caisson keys revoke site.yaml --root-key keys/root.key --key keys/operator2.key --reason 'laptop stolen'",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) },
+	}
+	r.flags(a, c)
+	r.dryFlag(c)
+	return c
+}
+
+func (r *rotating) dryFlag(c *cobra.Command) {
+	c.Flags().BoolVarP(&r.dry, "dry-run", "n", false, "do as 'keys rehearse' does: make it in memory, with all keys, and write nothing")
+}
+
+func (r *rotating) flags(a *app, c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
+	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE`; those of both versions, as many as their thresholds")
+	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE`, where release keys change")
+	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE`, where epoch keys change")
+	f.StringVar(&r.reason, "reason", "", "why, for people")
+	r.who.keyFlags(f)
+	r.known.flags(f)
+	r.reach.flags(a, f)
+}
+
+// open reads the site and connects to where it is published.
+func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
+	var err error
+	if r.site, err = a.loadNamed(names...); err != nil {
+		return nil, err
+	}
+	if r.policy, err = policy.Site(r.site, ""); err != nil {
+		return nil, err
+	}
+	if len(r.policy.Root) == 0 {
+		return nil, cli.Usage("'caisson keys generate keys/root' makes one; trust.keys.root of the site names its public half", "the site names no root key")
+	}
+	if r.to == "" {
+		r.to = r.site.Registry()
+	}
+	if r.to == "" {
+		return nil, cli.Usage("give --to, or registry: in the site", "the site has no registry")
+	}
+	var by []crypto.Signer
+	if !r.looks {
+		if by, err = r.who.load(a, r.site.Trust().Operator); err != nil {
+			return nil, err
+		}
+	}
+	reg, err := r.reach.open(r.to)
+	if err != nil {
+		return nil, err
+	}
+	if r.known.remember == "" {
+		r.known.remember = memoryName(names[0])
+	}
+	p, err := a.publisher(reg, by, &trustFlags{}, r.known)
+	if err == nil {
+		p.Dry = r.dry
+	}
+	return p, err
+}
+
+func (r *rotating) run(ctx context.Context, a *app, names []string) error {
+	p, err := r.open(a, names)
+	if err != nil {
+		return err
+	}
+	root, err := openAll(r.root, &r.who.passphrase)
+	if err != nil {
+		return err
+	}
+	if len(root) == 0 {
+		if root, err = openAll(keys.Beside(r.site.Trust().Root), &r.who.passphrase); err != nil {
+			return err
+		}
+	}
+	if len(root) == 0 {
+		return cli.Usage("give --root-key", "no root key to sign with")
+	}
+	if r.policy.Chain == nil || r.anew {
+		return r.first(ctx, a, p, root)
+	}
+	now, err := p.Follow(ctx, r.policy, false)
+	if err != nil {
+		return err
+	}
+	cut := now.Chain.Version() > r.policy.Chain.Version() // perhaps by a run of this that was cut
+	if err := r.write(now.Chain); err != nil {
+		return err
+	}
+	out, next, err := r.next(now)
+	if err != nil {
+		return err
+	}
+	if len(out.Changes) == 0 {
+		if out.Version--; !cut {
+			a.say("version %d has the site's keys: nothing to do", out.Version)
+			return nil
+		}
+	}
+	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root}
+	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {
+		return err
+	}
+	if rotation.Epoch, err = openOne(r.epoch, &r.who.passphrase); err != nil {
+		return err
+	}
+	c, result, err := p.Rotate(ctx, r.policy, rotation)
+	if err != nil {
+		return err
+	}
+	out.Signed, out.DryRun = len(result.Resigned)+len(result.Published), p.Dry
+	if !p.Dry {
+		if err := r.write(c); err != nil {
+			return err
+		}
+	}
+	return a.printRotation(out)
+}
+
+// next is the version that the site asks for, and what it changes.
+func (r *rotating) next(from publish.Policy) (keysChanged, spec.Keys, error) {
+	newest := from.Chain.Newest().Keys
+	next := spec.Keys{Roles: r.policy.Roles(), Revoked: slices.Clone(newest.Revoked), Reason: r.reason, At: now()}
+	changes, err := publish.CompareRoles(newest.Roles, next.Roles)
+	out := keysChanged{Fleet: newest.Fleet, Version: newest.Version + 1, Changes: changes, Revoked: []string{}}
+	if err != nil || !r.revoke {
+		return out, next, err
+	}
+	for _, c := range changes {
+		out.Revoked = append(out.Revoked, c.Removed...)
+	}
+	if len(out.Revoked) == 0 && len(changes) > 0 {
+		return out, next, cli.Usage("take it out of trust.keys of the site, and put another in its place", "no key leaves the site, so none is revoked")
+	}
+	next.Revoked = append(next.Revoked, out.Revoked...)
+	slices.Sort(next.Revoked)
+	return out, next, nil
+}
+
+// first makes the version that boot files begin the chain with: version 1, or where another
+// chain is given up, the one after its newest. Nodes that follow that one see a version that
+// they cannot accept, and keep to what they run.
+func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root []crypto.Signer) error {
+	there, previous, err := p.NewestKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if there > 0 && !r.anew {
+		return cli.Usage("take "+filepath.Base(r.site.Trust().Chain)+" from where the site was last published; where the root keys are lost or stolen, see --begin-anew",
+			"%s has version %d of the keys, and there is no file of them beside the site", p.Registry.Ref(), there)
+	}
+	if r.policy.Chain != nil { // what a thief has put behind it is not followed
+		there, previous = max(there, r.policy.Chain.Version()), r.policy.Chain.Newest().Digest
+	}
+	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.site.Name(), Version: there + 1, Previous: previous, Roles: r.policy.Roles(), Reason: r.reason, At: now()}
+	candidate, err := publish.SignKeys(doc, root)
+	if err != nil {
+		return err
+	}
+	c, err := chain.First(candidate)
+	if err != nil {
+		return err
+	}
+	out := keysChanged{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, DryRun: r.dry}
+	if out.Changes, err = publish.CompareRoles(spec.Roles{}, doc.Roles); err != nil {
+		return err
+	}
+	if !r.dry {
+		if err := r.setAside(a); err != nil {
+			return err
+		}
+		if err := r.write(c); err != nil {
+			return err
+		}
+		a.say("%s: 'caisson publish' and 'caisson refresh' make it known; nodes follow it once their boot files are written anew", r.site.Trust().Chain)
+	}
+	return a.printRotation(out)
+}
+
+// setAside keeps the file of a chain that is given up: it says who signed what nodes run.
+func (r *rotating) setAside(a *app) error {
+	if r.policy.Chain == nil {
+		return nil
+	}
+	old := r.site.Trust().Chain + ".old"
+	if err := durable.WriteFile(old, r.policy.Chain.Marshal(), 0o644); err != nil {
+		return fmt.Errorf("keep the keys of before: %w", err)
+	}
+	a.say("%s has the chain that is given up", old)
+	r.policy.Chain = nil
+	return nil
+}
+
+// write keeps the chain beside the site.
+func (r *rotating) write(c *chain.Chain) error {
+	if r.dry || r.policy.Chain != nil && c.Version() == r.policy.Chain.Version() {
+		return nil
+	}
+	if err := durable.WriteFile(r.site.Trust().Chain, c.Marshal(), 0o644); err != nil {
+		return fmt.Errorf("keep the keys: %w", err)
+	}
+	r.policy.Chain = c
+	return nil
+}
+
+func (a *app) printRotation(out keysChanged) error {
+	if a.json() {
+		return cli.JSON(a.out, out)
+	}
+	for _, c := range out.Changes {
+		cli.Printf(a.out, "%s\n", c)
+	}
+	for _, id := range out.Revoked {
+		cli.Printf(a.out, "revoked: %s\n", id)
+	}
+	would := ""
+	if out.DryRun {
+		would = "would be: "
+	}
+	a.say("%sfleet %s has version %d of the keys; %s signed anew", would, out.Fleet, out.Version, plain.Count(out.Signed, "overlay"))
+	if len(out.Revoked) > 0 && !out.DryRun {
+		a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
+	}
+	return nil
+}
+
+func openOne(name string, pass *keys.Passphrase) (crypto.Signer, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return keys.Open(name, pass)
+}
+
+func openAll(names []string, pass *keys.Passphrase) (out []crypto.Signer, err error) {
+	for _, name := range names {
+		key, err := keys.Open(name, pass)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, key)
+	}
+	return out, nil
+}

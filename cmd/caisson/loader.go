@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// publishedLoader is what loader -o json prints.
+type publishedLoader struct {
+	spec.Loader
+	Layer       string   `json:"layer"`            // whose kernel loads
+	Unchanged   bool     `json:"unchanged"`        // fleet:current named it already
+	Credentials []string `json:"credentials"`      // what looks like one; whoever reads the registry can read it
+	DryRun      bool     `json:"dryRun,omitempty"` // nothing was published
+}
+
+// loaderVerb are the flags of loader.
+type loaderVerb struct {
+	loaderFlags
+	who   signers
+	known memoryFlags
+	yes   bool
+}
+
+func (a *app) loaderCommand() *cobra.Command {
+	var f loaderVerb
+	c := &cobra.Command{
+		Use:   "loader FILE… --key KEY",
+		Short: "Publish what disks of nodes start",
+		Long: "Publish what disks of nodes start: a loader is made of the layer's kernel and initrd and of site.cpio,\n" +
+			"pushed beside the layers, and named in fleet:current. Nodes with layer.stateDisk.boot put it on their\n" +
+			"disk, 'caisson-agent install' does, and disks that boot go on to it: on trial, beside the one before.\n\n" +
+			"Run it when whom nodes trust or ask has changed, and for a kernel that machines need to start. A newer\n" +
+			"layer needs no newer loader: its kernel is entered by kexec. What disks would not see as different\n" +
+			"is not published again. Numbers of loaders only rise: one more than the layer's date, which media\n" +
+			"have, or than the one before.\n\n" + signerHelp,
+		Example: "  caisson loader site.yaml --key keys/operator.key",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(c *cobra.Command, names []string) error { return a.publishLoader(c.Context(), f, names) },
+	}
+	f.loaderFlags.flags(a, c)
+	f.who.flags(c.Flags())
+	f.known.flags(c.Flags())
+	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
+	return c
+}
+
+func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) error {
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	b, reg, layer, err := a.loader(ctx, s, &f.loaderFlags, names[0])
+	if err != nil {
+		return err
+	}
+	result := publishedLoader{Layer: layer.Digest, Credentials: append([]string{}, media.Credentials(b, f.args)...), DryRun: f.who.dry}
+	if err := a.allows(result.Credentials, f.yes); err != nil {
+		return err
+	}
+	f.known.remember = cmp.Or(f.known.remember, memoryName(names[0]))
+	p, err := a.changing(f.from, f.who, f.registry, trustFlags{site: names}, f.known)
+	if err != nil {
+		return err
+	}
+	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args})
+	if err != nil {
+		return err
+	}
+	before, err := follow(ctx, p, l)
+	if err != nil {
+		return err
+	}
+	if result.Unchanged = before != nil; result.Unchanged {
+		result.Loader = *before
+	} else if result.Loader, err = a.pushLoader(ctx, p, l, f.who.dry); err != nil {
+		return err
+	}
+	if a.json() {
+		return cli.JSON(a.out, result)
+	}
+	cli.Printf(a.out, "loader %d\t%s\t%s\n", result.Number, result.Arch, result.Image.Digest)
+	if result.Unchanged {
+		a.say("fleet:current names it already")
+	}
+	return nil
+}
+
+// follow gives a loader the number that comes after the published one of its architecture, and
+// after that of media of its layer, which may have another site.cpio. It returns the published
+// one where both are the same.
+func follow(ctx context.Context, p *publish.Publisher, l *media.Loader) (*spec.Loader, error) {
+	list, err := p.Loaders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := l.Number + 1
+	if at := slices.IndexFunc(list, func(o spec.Loader) bool { return o.Arch == l.Arch }); at >= 0 {
+		before := list[at]
+		if err := l.SetNumber(before.Number); err != nil {
+			return nil, err
+		}
+		if digest.Of(l.Image) == before.Image.Digest {
+			return &before, nil
+		}
+		next = max(next, before.Number+1)
+	}
+	return nil, l.SetNumber(next)
+}
+
+func (a *app) pushLoader(ctx context.Context, p *publish.Publisher, l *media.Loader, dry bool) (spec.Loader, error) {
+	if dry {
+		return spec.Loader{Arch: l.Arch, Number: l.Number, Image: spec.Blob{Digest: digest.Of(l.Image), Size: int64(len(l.Image))}}, nil
+	}
+	a.say("pushing loader %d,%s", l.Number, size(int64(len(l.Image))))
+	pushed, err := l.Push(ctx, p.Registry)
+	if err != nil {
+		return pushed, err
+	}
+	_, err = p.Refresh(ctx, publish.Lists{Loader: &pushed})
+	return pushed, err
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// rescued is what rescue -o json prints.
+type rescued struct {
+	Fleet   string   `json:"fleet"`
+	Node    string   `json:"node"`
+	Opens   []string `json:"opens"` // ssh, console
+	Seconds int64    `json:"seconds"`
+	Place   string   `json:"place"` // where it was published, or the file
+}
+
+// rescuing is a statement in the making.
+type rescuing struct {
+	code, to, file, reason string
+	lasts                  time.Duration
+	sshKeys                []string
+	console                bool
+	who                    signers
+	reach                  access
+	known                  memoryFlags
+
+	site   *site.Site
+	policy publish.Policy
+}
+
+func (a *app) rescueCommand() *cobra.Command {
+	var r rescuing
+	c := &cobra.Command{
+		Use:   "rescue SITE… NODE",
+		Short: "Let somebody into a node for a while",
+		Long: "Let somebody into a node for a while: root by an SSH key, a shell of root on the console, or both. The\n" +
+			"node obeys this once, while it shows the code that --code names: it is new at each boot and after each\n" +
+			"use, on the console of a node that does not come up, and for root in 'caisson-agent status'. The time\n" +
+			"runs from when the node takes the statement; a reboot ends it.\n\n" +
+			"NODE is the node's name, or mac-525400000001 or uuid-… where the machine does not know its name.\n" +
+			"It is published as rescue:NODE; --out FILE.iso makes a CD instead, which is written to a\n" +
+			"stick as it is, or put in as virtual media; another name is the file RESCUE of a CD labelled\n" +
+			"CAISSON-RESCUE that you make yourself. Neither asks a registry.\n\n" + signerHelp,
+		Example: "  caisson rescue site.yaml node1 --code k7m2q-9xfab --for 2h --ssh-key id.pub --reason 'disk full' --key keys/rescue.key",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return r.run(c.Context(), a, args[:len(args)-1], args[len(args)-1])
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&r.code, "code", "", "the `CODE` that the node shows")
+	f.DurationVar(&r.lasts, "for", time.Hour, "let in for so long, at most 24h")
+	f.StringArrayVar(&r.sshKeys, "ssh-key", nil, "let root in by the public SSH keys in `FILE`")
+	f.BoolVar(&r.console, "console", false, "give the console a shell of root")
+	f.StringVar(&r.reason, "reason", "", "why, for those who find it in the node's journal")
+	f.StringVar(&r.file, "out", "", "write it to `FILE` to carry it to the node, instead of publishing it; a CD where the name ends in .iso")
+	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
+	r.who.keyFlags(f)
+	r.known.looking(f)
+	r.reach.flags(a, f)
+	return c
+}
+
+func (r *rescuing) run(ctx context.Context, a *app, names []string, node string) error {
+	doc, err := r.document(a, names, node)
+	if err != nil {
+		return err
+	}
+	by, err := r.who.load(a, r.site.Trust().Rescue)
+	if err != nil {
+		return err
+	}
+	out := rescued{Fleet: doc.Fleet, Node: node, Seconds: doc.Lasts, Place: r.file}
+	if len(doc.SSHKeys) > 0 {
+		out.Opens = append(out.Opens, "ssh")
+	}
+	if doc.Console {
+		out.Opens = append(out.Opens, "console")
+	}
+	if r.file != "" {
+		c, err := publish.SignRescue(r.policy, doc, by)
+		if err != nil {
+			return err
+		}
+		if err := r.write(c); err != nil {
+			return err
+		}
+	} else if out.Place, err = r.publish(ctx, a, names[0], doc, func(p publish.Policy) (trust.Candidate, error) { return publish.SignRescue(p, doc, by) }); err != nil {
+		return err
+	}
+	if a.json() {
+		return cli.JSON(a.out, out)
+	}
+	a.say("%s: node %s opens %s for %s once it finds it, if it shows the code %s then", out.Place, node, strings.Join(out.Opens, " and "), r.lasts, doc.Code)
+	return nil
+}
+
+// write writes the statement, or a medium that holds nothing else.
+func (r *rescuing) write(c trust.Candidate) error {
+	if !strings.HasSuffix(r.file, ".iso") {
+		return durable.WriteFile(r.file, c.SaveRescue(), 0o644)
+	}
+	return durable.Fill(r.file, 0o644, func(f *os.File) error {
+		return media.WriteRescue(f, c.SaveRescue(), now())
+	})
+}
+
+// document is what the flags and the site say.
+func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescue, err error) {
+	if r.reason == "" {
+		return doc, cli.Usage("--reason is what others read when they wonder", "no reason to let somebody in")
+	}
+	if len(r.sshKeys) == 0 && !r.console {
+		return doc, cli.Usage("give --ssh-key FILE, --console, or both", "nothing is to be opened")
+	}
+	doc = spec.Rescue{APIVersion: spec.APIVersion, Kind: spec.KindRescue, Node: node, Lasts: int64(r.lasts / time.Second), Console: r.console, Reason: r.reason, At: now()}
+	if doc.Code, err = spec.ParseCode(r.code); err != nil {
+		return doc, cli.Usage("it is on the console of a node that does not come up, and in 'caisson-agent status' for root", "%w", err)
+	}
+	for _, name := range r.sshKeys {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return doc, fmt.Errorf("ssh key: %w", err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				doc.SSHKeys = append(doc.SSHKeys, line)
+			}
+		}
+	}
+	if r.site, err = a.loadNamed(names...); err != nil {
+		return doc, err
+	}
+	doc.Fleet = r.site.Name()
+	if r.policy, err = policy.Site(r.site, ""); err != nil {
+		return doc, err
+	}
+	if r.policy.Chain == nil || len(r.policy.Rescue) == 0 {
+		return doc, cli.Usage("docs/rescue.md: name one in trust.keys.rescue, and run 'caisson keys rotate'", "the site has no rescue key that nodes know of")
+	}
+	byHardware := strings.HasPrefix(node, "mac-") || strings.HasPrefix(node, "uuid-")
+	if !byHardware && !r.site.Has(node) || !oci.ValidTag(node) {
+		return doc, cli.Usage("a node of the site, or mac-… or uuid-… of a machine that does not know its name", "the site has no node %q", node)
+	}
+	return doc, nil
+}
+
+// publish signs by the keys that count now and returns where the statement is.
+func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Rescue, sign func(publish.Policy) (trust.Candidate, error)) (string, error) {
+	if r.to == "" {
+		r.to = r.site.Registry()
+	}
+	reg, err := r.reach.open(r.to)
+	if err != nil {
+		return "", err
+	}
+	if r.known.remember == "" {
+		r.known.remember = memoryName(site)
+	}
+	p, err := a.publisher(reg, nil, &trustFlags{}, r.known)
+	if err != nil {
+		return "", err
+	}
+	current, err := p.Follow(ctx, r.policy, false)
+	if err != nil {
+		return "", err
+	}
+	c, err := sign(current)
+	if err != nil {
+		return "", err
+	}
+	r.sayOlder(ctx, a, p, current, doc.Node)
+	return r.to + "/" + oci.RepoRescue + ":" + doc.Node, p.PutRescue(ctx, doc.Node, c)
+}
+
+// sayOlder says where the node's layer has an agent that passes over the statement. Whether that
+// is known does not keep anybody from trying.
+func (r *rescuing) sayOlder(ctx context.Context, a *app, p *publish.Publisher, current publish.Policy, node string) {
+	current.Site = false
+	found, err := p.Find(ctx, current)
+	if err != nil {
+		a.say("whether the agent of %s obeys this is not known: %v", node, err)
+		return
+	}
+	older, err := found.WithoutFeature(ctx, spec.RescueFeature)
+	switch {
+	case err != nil:
+		a.say("whether the agent of %s obeys this is not known: %v", node, err)
+	case slices.Contains(older, node):
+		a.say("the agent of %s is older and passes over this: its next layer has one that obeys; a loader of now does at the next boot", node)
+	}
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/seal"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+)
+
+// opening are the flags that say what opens a site's secrets.
+type opening struct {
+	identities []string
+	commands   bool
+	within     time.Duration
+}
+
+// flags are those of a verb that seals.
+func (x *opening) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.identities, "identity", nil, "open secrets with the age key in `FILE`, env:NAME or fd:N; several are possible ($CAISSON_IDENTITY)")
+	f.DurationVar(&x.within, "secret-timeout", time.Minute, "how long the command of a secret may take")
+}
+
+// looking are those of a verb that only looks: it runs nothing of a site unless it is told to.
+func (x *opening) looking(f *pflag.FlagSet) {
+	x.flags(f)
+	f.BoolVar(&x.commands, "run-commands", false, "run the commands of secrets, to see whether their values have changed")
+}
+
+// open seals what is to be sealed to nodes of a site, all of them when nil; nil where the site
+// has no secrets. What must is an error otherwise is left as it was sealed.
+func (x *opening) open(ctx context.Context, s *site.Site, nodes []string, must bool) (*seal.Sealer, error) {
+	if len(s.Secrets()) == 0 {
+		return nil, nil
+	}
+	sealer, err := seal.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	sealer.Must, sealer.Commands, sealer.Timeout = must, must || x.commands, x.within
+	sources := x.identities
+	if name := os.Getenv("CAISSON_IDENTITY"); name != "" && len(sources) == 0 {
+		sources = []string{name}
+	}
+	for _, source := range sources {
+		text, err := keys.Read(source)
+		if err != nil {
+			return nil, fmt.Errorf("identity: %w", err)
+		}
+		if sealer.Identities == nil {
+			sealer.Identities = &seal.Identities{}
+		}
+		if err := sealer.Identities.Add(source, text); err != nil {
+			return nil, err
+		}
+	}
+	if nodes == nil {
+		for _, n := range s.Nodes() {
+			nodes = append(nodes, n.Name)
+		}
+	}
+	return sealer, sealer.Seal(ctx, nodes)
+}
+
+// seal is open for a verb that publishes: what is sealed is written down before.
+func (x *opening) seal(ctx context.Context, a *app, s *site.Site, nodes []string, dry bool) error {
+	sealer, err := x.open(ctx, s, nodes, !dry)
+	if err != nil || sealer == nil {
+		return err
+	}
+	for _, name := range sealer.NotLooked() {
+		a.say("secret %s: not looked at", name)
+	}
+	if without := sealer.Without(); len(without) > 0 {
+		a.say("published without their secrets, as no recipient is accepted: %s", plain.Some(without, 5))
+	}
+	if dry {
+		return nil
+	}
+	return sealer.Write()
+}
+
+// sealedOnly has a site's overlays hold what is sealed already.
+func sealedOnly(s *site.Site) error {
+	if len(s.Secrets()) == 0 {
+		return nil
+	}
+	_, err := seal.Open(s)
+	return err
+}
+
+func (a *app) secretsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "secrets",
+		Short: "Say to whom a site's secrets are sealed",
+		Long: "Say to whom a site's secrets are sealed.\n\n" +
+			"Each node with a state disk makes a key of its own; 'caisson-agent status' on the node prints its public half,\n" +
+			"the recipient. Secrets are sealed to the recipients in recipients.lock, beside the site, and to no other: what a\n" +
+			"report says proves nothing about who wrote it. 'caisson publish' seals, and keeps what it sealed in secrets.lock.\n" +
+			"Keep both under version control.",
+	}
+	c.AddCommand(a.secretsAcceptCommand(), a.secretsListCommand(), a.secretsForgetCommand())
+	return c
+}
+
+// secretsNode is one node in what the verbs of secrets -o json print.
+type secretsNode struct {
+	Node      string     `json:"node"`
+	Recipient string     `json:"recipient,omitempty"` // none is accepted when absent
+	Since     *time.Time `json:"since,omitempty"`
+	By        string     `json:"by,omitempty"`
+	Needs     []string   `json:"needs,omitempty"`  // secrets that its items need
+	Sealed    []string   `json:"sealed,omitempty"` // of which these are sealed to it
+}
+
+// secretsList is what secrets list -o json prints.
+type secretsList struct {
+	Nodes []secretsNode `json:"nodes"`
+}
+
+func (a *app) secretsAcceptCommand() *cobra.Command {
+	var recipient, by string
+	var replace bool
+	var service asking
+	c := &cobra.Command{
+		Use:   "accept SITE NODE --recipient RECIPIENT",
+		Short: "Have secrets sealed to a node's recipient",
+		Long: "Have secrets sealed to a node's recipient, from the next publish on.\n\n" +
+			"The recipient is what 'caisson-agent status' prints on the node's own console, typed or copied from there. With\n" +
+			"--at, or $CAISSON_FLEET, the node's report is looked at, too, and has to say the same; it never counts alone:\n" +
+			"whoever writes the first report of a node would be sent its secrets. Another recipient than the one that was\n" +
+			"accepted takes --replace.",
+		Example: "  caisson secrets accept site.yaml node1 --recipient age1…",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			if recipient == "" {
+				return cli.Usage("'caisson-agent status' on the node prints it", "--recipient is missing: what a report says alone is not accepted")
+			}
+			if err := seal.CheckRecipient(recipient); err != nil {
+				return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
+			}
+			s, r, err := a.recipientsOf(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			node := args[1]
+			if service.named() {
+				n, err := service.node(c.Context(), node)
+				if err != nil {
+					return err
+				}
+				if n.Report == nil || n.Report.Recipient != recipient {
+					said := "nothing"
+					if n.Report != nil && n.Report.Recipient != "" {
+						said = n.Report.Recipient
+					}
+					return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said, recipient), "look again on the node's console; reports may be forged")
+				}
+			}
+			was, known := r.Nodes[node]
+			switch {
+			case known && was.Recipient == recipient:
+				a.say("node %s has that recipient already", node)
+				return a.printSecrets(s, []string{node})
+			case known && !replace:
+				return cli.WithHint(fmt.Errorf("node %s has the recipient %s since %s", node, was.Recipient, was.Since.Format(time.DateOnly)),
+					"--replace, where the machine or its state disk was replaced")
+			}
+			for other, one := range r.Nodes {
+				if other != node && one.Recipient == recipient {
+					return cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other), "'caisson secrets forget' ends it")
+				}
+			}
+			r.Nodes[node] = seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: orSelf(by)}
+			if err := r.Write(); err != nil {
+				return err
+			}
+			return a.printSecrets(s, []string{node})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&recipient, "recipient", "", "the `RECIPIENT` that the node shows: age1…")
+	f.StringVar(&by, "author", "", "who accepts it (the user and this machine when empty)")
+	f.BoolVar(&replace, "replace", false, "the node had another one")
+	service.flags(f)
+	return c
+}
+
+func orSelf(by string) string {
+	if by == "" {
+		return self()
+	}
+	return by
+}
+
+func (a *app) secretsListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list SITE",
+		Short:   "List nodes, their recipients and what is sealed to them",
+		Long:    "List nodes, their recipients and what is sealed to them. No value is opened.",
+		Example: "  caisson secrets list site.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := a.loadNamed(args...)
+			if err != nil {
+				return err
+			}
+			var nodes []string
+			for _, n := range s.Nodes() {
+				nodes = append(nodes, n.Name)
+			}
+			r, err := seal.ReadRecipients(s.Dir())
+			if err != nil {
+				return err
+			}
+			for _, name := range slices.Sorted(maps.Keys(r.Nodes)) { // they left the site, and count again if they come back
+				if !s.Has(name) {
+					nodes = append(nodes, name)
+				}
+			}
+			return a.printSecrets(s, nodes)
+		},
+	}
+}
+
+func (a *app) secretsForgetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "forget SITE NODE",
+		Short: "Have nothing sealed to a node any more",
+		Long: "Have nothing sealed to a node any more: the next publish leaves its secrets out, and it removes what it had opened.\n\n" +
+			"What was published before can still be opened by whoever has the node's disk and the registry: change the\n" +
+			"values of its secrets where they came from.",
+		Example: "  caisson secrets forget site.yaml node1",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := a.loadNamed(args[0])
+			if err != nil {
+				return err
+			}
+			r, err := seal.ReadRecipients(s.Dir())
+			if err != nil {
+				return err
+			}
+			if _, known := r.Nodes[args[1]]; !known {
+				return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", args[1])
+			}
+			delete(r.Nodes, args[1])
+			if err := r.Write(); err != nil { // first: rows count only for the recipient that is accepted
+				return err
+			}
+			if err := seal.Forget(s.Dir(), args[1]); err != nil {
+				return err
+			}
+			a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", args[1])
+			if !s.Has(args[1]) {
+				return a.printSecrets(s, nil)
+			}
+			return a.printSecrets(s, []string{args[1]})
+		},
+	}
+}
+
+// recipientsOf reads a site and the recipients beside it, for a node of the site.
+func (a *app) recipientsOf(name, node string) (*site.Site, *seal.Recipients, error) {
+	s, err := a.loadNamed(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !s.Has(node) {
+		return nil, nil, cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
+	}
+	r, err := seal.ReadRecipients(s.Dir())
+	return s, r, err
+}
+
+func (a *app) printSecrets(s *site.Site, nodes []string) error {
+	sealer, err := seal.Open(s)
+	if err != nil {
+		return err
+	}
+	out := secretsList{Nodes: []secretsNode{}}
+	for _, node := range nodes {
+		one := secretsNode{Node: node, Sealed: sealer.Sealed(node)}
+		if s.Has(node) {
+			if one.Needs, err = s.SecretsOf(node); err != nil {
+				return err
+			}
+		}
+		one.Sealed = slices.DeleteFunc(one.Sealed, func(name string) bool { return !slices.Contains(one.Needs, name) })
+		if r, ok := sealer.Accepted()[node]; ok {
+			one.Recipient, one.Since, one.By = r.Recipient, &r.Since, r.By
+		}
+		out.Nodes = append(out.Nodes, one)
+	}
+	if a.json() {
+		return cli.JSON(a.out, out)
+	}
+	t := &columns{}
+	for _, n := range out.Nodes {
+		recipient, has := n.Recipient, strings.Join(n.Needs, " ")
+		if recipient == "" {
+			recipient = "no recipient"
+		}
+		if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
+			has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
+		}
+		t.add(n.Node, recipient, has)
+	}
+	t.print(a.out, "")
+	return nil
+}

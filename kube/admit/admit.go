@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admit answers an API server that asks, before it stores an object, whether the
+// object is valid: by the function that says so in the object's status afterwards.
+//
+// It is a courtesy to whoever types kubectl apply, and no guard: the reconciler judges what
+// is stored, whether this was asked or not. So it refuses only what no other object could
+// mend, never what is being deleted, and never a change that leaves the content alone.
+package admit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/caisson-os/caisson/kube/sites"
+)
+
+// Path is where an API server asks.
+const Path = "/validate"
+
+// Judge says of objects what a look at their namespace would.
+type Judge interface {
+	Judge(ctx context.Context, u *unstructured.Unstructured) (sites.Judgement, error)
+}
+
+// Handler answers what an API server asks.
+type Handler struct {
+	Judge      Judge
+	Namespaces []string // that are looked after; all of them when empty
+	Seen       func(verdict string, took time.Duration)
+
+	turns chan struct{} // of questions that are looked at
+}
+
+// atOnce is how many questions are looked at at a time: each reads a whole namespace, and
+// what they take together must stay within what the process may have.
+const atOnce = 2
+
+// New returns a handler for namespaces, all of them when there are none.
+func New(judge Judge, namespaces []string, seen func(verdict string, took time.Duration)) *Handler {
+	return &Handler{judge, namespaces, seen, make(chan struct{}, atOnce)}
+}
+
+// Words of [Handler.Seen].
+const (
+	Allowed = "allowed"
+	Refused = "refused"
+	Failed  = "failed"
+)
+
+// Handle answers one question.
+func (h *Handler) Handle(ctx context.Context, req admission.Request) admission.Response {
+	began := time.Now()
+	resp := h.answer(ctx, req)
+	verdict := Allowed
+	switch {
+	case resp.Allowed:
+	case resp.Result != nil && resp.Result.Code == http.StatusForbidden:
+		verdict = Refused
+	default:
+		verdict = Failed
+	}
+	if h.Seen != nil {
+		h.Seen(verdict, time.Since(began))
+	}
+	return resp
+}
+
+func (h *Handler) answer(ctx context.Context, req admission.Request) admission.Response {
+	if len(h.Namespaces) > 0 && !slices.Contains(h.Namespaces, req.Namespace) {
+		return admission.Allowed("")
+	}
+	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
+		return admission.Allowed("")
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(req.Object.Raw); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the object: %w", err))
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return admission.Allowed("")
+	}
+	u.SetNamespace(req.Namespace) // where it goes, whatever it says
+	select {
+	case h.turns <- struct{}{}:
+		defer func() { <-h.turns }()
+	case <-ctx.Done():
+		return admission.Errored(http.StatusServiceUnavailable, fmt.Errorf("wait for a turn: %w", ctx.Err()))
+	}
+	j, err := h.Judge.Judge(ctx, u)
+	switch {
+	case err != nil: // the operator chose what follows, by failurePolicy
+		return admission.Errored(http.StatusInternalServerError, err)
+	case len(j.Wrong) > 0 && !sameContent(req.OldObject.Raw, u):
+		return admission.Denied(strings.Join(j.Wrong, "\n")).WithWarnings(j.Warnings...)
+	}
+	return admission.Allowed("").WithWarnings(append(j.Wrong, j.Warnings...)...)
+}
+
+// sameContent reports whether an object says what it said before, but for metadata and
+// status.
+func sameContent(before []byte, u *unstructured.Unstructured) bool {
+	var old map[string]any
+	if len(before) == 0 || json.Unmarshal(before, &old) != nil {
+		return false
+	}
+	text, err := json.Marshal(u.Object)
+	if err != nil {
+		return false
+	}
+	var now map[string]any
+	if json.Unmarshal(text, &now) != nil {
+		return false
+	}
+	for _, name := range []string{"metadata", "status", "apiVersion"} {
+		delete(old, name)
+		delete(now, name)
+	}
+	return reflect.DeepEqual(old, now)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/caisson-os/caisson/kube/sites"
+)
+
+type judge func(u *unstructured.Unstructured) (sites.Judgement, error)
+
+func (j judge) Judge(_ context.Context, u *unstructured.Unstructured) (sites.Judgement, error) {
+	return j(u)
+}
+
+func question(namespace, was, is string) admission.Request {
+	r := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Namespace: namespace, Object: runtime.RawExtension{Raw: []byte(is)}}}
+	if was != "" {
+		r.Operation, r.OldObject.Raw = admissionv1.Update, []byte(was)
+	}
+	return r
+}
+
+// TestAnswers: what is refused, and what never is, however wrong.
+func TestAnswers(t *testing.T) {
+	const (
+		head    = `{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"`
+		object  = head + `}, "spec": {"a": 1}}`
+		labels  = head + `, "labels": {"a": "b"}}, "spec": {"a": 1}, "status": {}}`
+		other   = head + `}, "spec": {"a": 2}}`
+		deleted = head + `, "deletionTimestamp": "2026-11-23T00:00:00Z"}, "spec": {"a": 2}}`
+	)
+	wrong := func(*unstructured.Unstructured) (sites.Judgement, error) {
+		return sites.Judgement{Wrong: []string{"it is wrong"}, Warnings: []string{"so is another"}}, nil
+	}
+	for _, test := range []struct {
+		name      string
+		judge     judge
+		q         admission.Request
+		verdict   string
+		code      int32
+		warnings  int
+		forbidden string
+	}{
+		{"a new object", wrong, question("metal-a", "", object), Refused, http.StatusForbidden, 1, "it is wrong"},
+		{"another content", wrong, question("metal-a", object, other), Refused, http.StatusForbidden, 1, "it is wrong"},
+		{"other labels", wrong, question("metal-a", object, labels), Allowed, http.StatusOK, 2, ""},
+		{"it is being deleted", wrong, question("metal-a", object, deleted), Allowed, http.StatusOK, 0, ""},
+		{"a namespace of nobody", wrong, question("other", "", object), Allowed, http.StatusOK, 0, ""},
+		{"no object", wrong, question("metal-a", "", "x"), Failed, http.StatusBadRequest, 0, ""},
+		{"nobody knows", func(*unstructured.Unstructured) (sites.Judgement, error) {
+			return sites.Judgement{}, errors.New("no memory")
+		}, question("metal-a", "", object), Failed, http.StatusInternalServerError, 0, ""},
+	} {
+		seen := ""
+		h := New(test.judge, []string{"metal-a"}, func(verdict string, _ time.Duration) { seen = verdict })
+		resp := h.Handle(t.Context(), test.q)
+		if seen != test.verdict || resp.Result.Code != test.code || len(resp.Warnings) != test.warnings || resp.Allowed != (test.verdict == Allowed) {
+			t.Errorf("%s: %s %+v", test.name, seen, resp)
+		}
+		if test.forbidden != "" && resp.Result.Message != test.forbidden {
+			t.Errorf("%s: %q", test.name, resp.Result.Message)
+		}
+	}
+}
+
+// TestTurns: many questions at once are looked at two at a time, and one whose time is over
+// does not wait.
+func TestTurns(t *testing.T) {
+	var at, most atomic.Int64
+	release := make(chan struct{})
+	h := New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+		n := at.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-release
+		at.Add(-1)
+		return sites.Judgement{}, nil
+	}), nil, nil)
+	q := question("metal-a", "", `{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}}`)
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if resp := h.Handle(t.Context(), q); !resp.Allowed {
+				t.Errorf("%+v", resp)
+			}
+		})
+	}
+	for at.Load() < atOnce {
+		time.Sleep(time.Millisecond)
+	}
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	if resp := h.Handle(over, q); resp.Allowed {
+		t.Errorf("%+v", resp)
+	}
+	close(release)
+	wg.Wait()
+	if most.Load() != atOnce {
+		t.Errorf("%d were looked at at once", most.Load())
+	}
+}

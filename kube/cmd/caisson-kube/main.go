@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command caisson-kube is the front of caisson in a Kubernetes cluster: it reads a namespace
+// as a fleet's site, says in the objects what is wrong and what publishing would change,
+// shows the fleet's nodes as objects, and drains Nodes before they start over.
+//
+// It commands no machine: nodes obey signatures. It signs only where it is given a key, or
+// a program that has one.
+package main
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/kube/drain"
+	"github.com/caisson-os/caisson/kube/metrics"
+	"github.com/caisson-os/caisson/kube/nodes"
+	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/oci/keychain"
+	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/pull"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+var version = "development"
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set adds a value.
+func (l *list) Set(text string) error {
+	*l = append(*l, text)
+	return nil
+}
+
+// options are what the command line says.
+type options struct {
+	namespaces, keys, commands, cas list
+	dir, state, auth                string
+	metrics, health, webhook        string
+	plainHTTP, noApproval, newFleet bool
+	elect                           bool
+	electIn                         string
+	again                           time.Duration
+	fleets                          list
+	pace                            float64
+	drains                          bool
+	drain                           drain.Policy
+}
+
+func main() {
+	var o options
+	flag.Var(&o.namespaces, "namespace", "look after this namespace; several may be given; all of them when absent")
+	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, other public keys, and services.lock")
+	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
+	flag.Var(&o.keys, "key", "sign with the private key in this file; several for a threshold")
+	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
+	flag.BoolVar(&o.noApproval, "without-approval", false, "publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
+	flag.BoolVar(&o.newFleet, "new-fleet", false, "make a first fleet in a registry that has none")
+	flag.StringVar(&o.auth, "auth-file", "", "registry credentials in the form of docker's config.json, mode 0600")
+	flag.Var(&o.cas, "ca", "trust only the PEM certificate authorities in this file for the registry")
+	flag.BoolVar(&o.plainHTTP, "plain-http", false, "talk HTTP to the registry; what is signed stays signed")
+	flag.BoolVar(&o.elect, "leader-elect", true, "work only while no other instance in the cluster does")
+	flag.StringVar(&o.electIn, "leader-elect-namespace", "", "where instances agree on who works; that of the pod when absent")
+	flag.StringVar(&o.metrics, "metrics", "0", "address of metrics; 0 is none")
+	flag.StringVar(&o.health, "health", ":8081", "address of /healthz and /readyz")
+	flag.StringVar(&o.webhook, "webhook", "", "address at which API servers ask before they store an object, such as :9443; none when empty")
+	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
+	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
+	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most")
+	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
+	flag.DurationVar(&o.drain.Timeout, "drain-timeout", 15*time.Minute, "give a Node back that is not drained after this long")
+	flag.IntVar(&o.drain.Grace, "drain-grace", -1, "seconds that each pod gets; what the pod says below 0")
+	flag.BoolVar(&o.drain.DeleteEmptyDir, "drain-delete-emptydir", false, "evict pods with emptyDir volumes, too: what is in these is gone")
+	flag.BoolVar(&o.drain.Force, "drain-force", false, "delete pods, too, that no controller makes again")
+	show := flag.Bool("version", false, "print the version")
+	flag.Parse()
+	if *show {
+		fmt.Println("caisson-kube " + version)
+		return
+	}
+	log.SetLogger(klog.Background())
+	config, err := ctrl.GetConfig()
+	if flag.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", flag.Arg(0))
+	}
+	if err == nil {
+		err = run(ctrl.SetupSignalHandler(), config, o)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "caisson-kube: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, config *rest.Config, o options) error {
+	signers, err := o.signers()
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "caisson-kube/" + version
+	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: conditionsOnly}}}
+	if len(o.namespaces) > 0 {
+		caching.DefaultNamespaces = map[string]cache.Config{}
+		for _, name := range o.namespaces {
+			caching.DefaultNamespaces[name] = cache.Config{}
+		}
+	}
+	hook, err := o.hook()
+	if err != nil {
+		return err
+	}
+	one := true // there is one controller: a process that runs twice in a test is no mistake
+	mgr, err := ctrl.NewManager(config, ctrl.Options{WebhookServer: hook.server(), Cache: caching, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect, LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true, Controller: ctrlconfig.Controller{SkipNameValidation: &one},
+		Metrics: server.Options{BindAddress: o.metrics}, HealthProbeBindAddress: o.health})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return err
+	}
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open,
+		Signers: signers, Approval: !o.noApproval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
+	seen, err := counting()
+	if err != nil {
+		return err
+	}
+	r.Seen = seen
+	services, err := o.follow(mgr, seen)
+	if err != nil {
+		return err
+	}
+	if len(services) > 0 {
+		r.Reports = func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error) {
+			s := services[namespace]
+			if s == nil {
+				return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
+			}
+			return s.Reports(ctx, asked)
+		}
+	}
+	if err := r.Watch(mgr); err != nil {
+		return err
+	}
+	if err := hook.add(ctx, mgr, r, &o, seen); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// counting are the metrics of this process, which it has once.
+var counting = sync.OnceValues(func() (*metrics.Metrics, error) { return metrics.New(ctrlmetrics.Registry) })
+
+// conditionsOnly keeps of a Node in memory what is compared: images and labels of thousands
+// of them are not.
+func conditionsOnly(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		kept := &corev1.Node{}
+		kept.Name, kept.UID, kept.ResourceVersion = n.Name, n.UID, n.ResourceVersion
+		kept.Status.Conditions = n.Status.Conditions
+		return kept, nil
+	}
+	return o, nil
+}
+
+// follow adds what is done for each fleet whose service is known, and returns these by their
+// namespaces.
+func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*service.Client, error) {
+	services := map[string]*service.Client{}
+	for _, one := range o.fleets {
+		namespace, address, ok := strings.Cut(one, "=")
+		if !ok {
+			return nil, fmt.Errorf("--fleet %s: write NAMESPACE=URL", one)
+		}
+		s, err := o.service(namespace, address)
+		if err != nil {
+			return nil, err
+		}
+		services[namespace] = s
+		events := mgr.GetEventRecorder("caisson-kube")
+		m := &nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Source: s, Namespace: namespace, Pace: rate.NewLimiter(rate.Limit(o.pace), 1), Settle: 5 * time.Second, Every: time.Minute, Now: time.Now, Wrote: seen.Wrote}
+		if err := mgr.Add(m); err != nil {
+			return nil, err
+		}
+		if !o.drains {
+			continue
+		}
+		set, err := kubernetes.NewForConfig(mgr.GetConfig())
+		if err != nil {
+			return nil, err
+		}
+		if err := mgr.Add(&drain.Drainer{Client: set, Events: events, Slots: s, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
+			return nil, err
+		}
+	}
+	return services, nil
+}
+
+// service is the client of a fleet's service.
+func (o *options) service(namespace, address string) (*service.Client, error) {
+	token, ca := filepath.Join(o.dir, namespace, "token"), filepath.Join(o.dir, namespace, "service-ca.pem")
+	if _, err := os.Stat(token); errors.Is(err, fs.ErrNotExist) {
+		token = "" // a service on a loopback takes none
+	}
+	cas, err := os.ReadFile(ca)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return service.New(address, token, cas)
+}
+
+// signers opens the keys; none is none.
+func (o *options) signers() ([]crypto.Signer, error) {
+	var out []crypto.Signer
+	for _, name := range o.keys {
+		key, err := keys.Open(name, &keys.Passphrase{})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, key)
+	}
+	for _, command := range o.commands {
+		signer, err := keys.Program(command)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, signer)
+	}
+	return out, nil
+}
+
+// open opens the registry that a Site names.
+func (o *options) open(ref string) (*registry.Registry, error) {
+	logins := &keychain.Chain{Say: func(format string, args ...any) { klog.Infof(format, args...) }}
+	p := pull.Options{PlainHTTP: o.plainHTTP, AuthFile: o.auth, Logins: logins.Find, UserAgent: "caisson-kube/" + version}
+	for _, name := range o.cas {
+		pem, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority: %w", err)
+		}
+		p.CAs = append(p.CAs, string(pem))
+	}
+	return registry.Open(ref, p)
+}

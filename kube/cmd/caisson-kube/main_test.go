@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goyaml "go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/test/registrytest"
+)
+
+// recorded notes what is asked of an API server, as a rule of RBAC names it.
+type recorded struct {
+	mu  sync.Mutex
+	did map[string]bool
+}
+
+func (r *recorded) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if what := ruleOf(req); what != "" {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.did[what] = true
+			if err == nil && resp.StatusCode == http.StatusForbidden {
+				r.did["FORBIDDEN "+what] = true
+			}
+		}
+		return resp, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// ruleOf returns "VERB GROUP RESOURCE" of a request, "" of one for no resource.
+func ruleOf(req *http.Request) string {
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	group := ""
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		group, parts = parts[1], parts[3:]
+	default:
+		return ""
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	resource := parts[0]
+	if len(parts) > 2 {
+		resource += "/" + parts[2]
+	}
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
+	if verb == "get" && len(parts) == 1 {
+		verb = "list"
+		if req.URL.Query().Get("watch") != "" {
+			verb = "watch"
+		}
+	}
+	return verb + " " + group + " " + resource
+}
+
+// granted are the verbs that the roles of a file give to caisson-kube.
+func granted(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for d := goyaml.NewDecoder(strings.NewReader(string(text))); ; {
+		var doc any
+		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		data, err := yaml.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var role rbacv1.ClusterRole // a Role has the same rules
+		if err := yaml.Unmarshal(data, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range role.Rules {
+			for _, g := range r.APIGroups {
+				for _, resource := range r.Resources {
+					for _, verb := range r.Verbs {
+						out[verb+" "+g+" "+resource] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+// fleetService is a fleet's: three nodes, the first of which asks to be drained.
+type fleetService struct {
+	mu      sync.Mutex
+	nodes   []view.Line
+	drained bool
+	freed   bool
+}
+
+func (s *fleetService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var answer any
+	switch {
+	case req.URL.Path == "/v1/nodes":
+		answer = map[string]any{"nodes": s.nodes, "all": len(s.nodes)}
+	case req.URL.Path == "/v1/slots" && !s.freed:
+		answer = map[string]any{"groups": []any{map[string]any{"name": "default", "held": []any{map[string]any{"group": "default", "node": "n1", "draining": !s.drained}}}}}
+	case req.URL.Path == "/v1/slots":
+		answer = map[string]any{"groups": []any{}}
+	case req.URL.Path == "/v1/slots/default/n1/drained":
+		s.drained = true
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the client says what is wrong
+}
+
+func (s *fleetService) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *fleetService) isDrained() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drained
+}
+
+// TestDeployed: what kube/deploy says is enough for all that caisson-kube does, and has
+// no verb that it does not use.
+func TestDeployed(t *testing.T) {
+	c := kubetest.Start(t)
+	if out, err := c.Kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", filepath.Join("..", "..", "deploy", "example")); err != nil {
+		t.Fatalf("kubectl apply -k: %v\n%s", err, out)
+	}
+	if out, err := c.Kubectl(t, "", "get", "deployment", "caisson-kube", "--namespace", "caisson-system", "-o", "yaml"); err != nil || !strings.Contains(out, "path: metal-a/keys/operator.pub") || !strings.Contains(out, "name: state") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// The pods of the deployment are such as its namespace takes.
+	if out, err := c.Kubectl(t, podOf(t, c), "create", "--dry-run=server", "-f", "-"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	port := freePort(t)
+	askAt(t, c, "https://127.0.0.1:"+port+"/validate")
+	c.Namespace(t, "metal-a")
+	seen := &recorded{did: map[string]bool{}}
+	config := rest.CopyConfig(c.Env.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:caisson-system:caisson-kube", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	config.Wrap(seen.wrap)
+	fleet := &fleetService{nodes: []view.Line{{Name: "n1", Condition: view.Fine}, {Name: "n2", Condition: view.Behind, Why: "it runs generation 1"}, {Name: "n3", Condition: view.Fine}}}
+	server := httptest.NewServer(fleet)
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "metal-a", "keys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "metal-a", "keys", "operator.pub"), publicKey(t), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := c.Kubectl(t, pods, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, config, options{dir: dir, state: t.TempDir(), metrics: "0", health: "0", plainHTTP: true, elect: true, electIn: "caisson-system", again: time.Hour, webhook: "127.0.0.1:" + port,
+			fleets: list{"metal-a=" + server.URL}, pace: 1000, drains: true, drain: drainPolicy(time.Minute)})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(200 * time.Millisecond) {
+			if time.Now().After(end) {
+				seen.mu.Lock()
+				defer seen.mu.Unlock()
+				t.Fatalf("%s: not within three minutes; it asked for %v", what, seen.did)
+			}
+		}
+	}
+	kubectl := func(want string, args ...string) func() bool {
+		return func() bool {
+			out, err := c.Kubectl(t, "", args...)
+			return err == nil && strings.Contains(out, want)
+		}
+	}
+	if out, err := c.Kubectl(t, strings.ReplaceAll(everyKind, "REGISTRY", registrytest.WithReferrers(t)+"/fleet"), "apply", "--server-side", "--namespace", "metal-a", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, kind := range []string{"site/metal-a", "nodeset/all", "maintenancewindow/night", "nodemaintenance/trim", "operationtemplate/trim", "rollout/racks", "nodeservice/dns"} {
+		until(kind, kubectl("observedGeneration", "get", kind, "--namespace", "metal-a", "-o", "jsonpath={.status}"))
+	}
+	until("the nodes are there", kubectl("behind", "get", "fleetnodes", "--namespace", "metal-a"))
+	until("n1 is drained", fleet.isDrained)
+	fleet.set(func() { fleet.freed, fleet.nodes = true, fleet.nodes[:2]; fleet.nodes[1].Condition = view.Fine })
+	until("n1 is let go", func() bool {
+		out, err := c.Kubectl(t, "", "get", "node", "n1", "-o", "jsonpath={.spec.unschedulable}")
+		return err == nil && out == ""
+	})
+	until("n3 is gone", func() bool {
+		out, err := c.Kubectl(t, "", "get", "fleetnodes", "--namespace", "metal-a", "-o", "name")
+		return err == nil && !strings.Contains(out, "n3")
+	})
+	until("n2 is fine", func() bool {
+		out, err := c.Kubectl(t, "", "get", "fleetnode", "n2", "--namespace", "metal-a", "-o", "jsonpath={.status.condition}")
+		return err == nil && out == "fine"
+	})
+	may := granted(t, filepath.Join("..", "..", "deploy", "base", "rbac.yaml"))
+	maps.Copy(may, granted(t, filepath.Join("..", "..", "deploy", "base", "webhook.yaml")))
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	var wrong []string
+	for what := range seen.did {
+		if !may[what] {
+			wrong = append(wrong, "not granted: "+what)
+		}
+	}
+	for what := range may {
+		listed := strings.HasPrefix(what, "list ") && seen.did["watch "+strings.TrimPrefix(what, "list ")] // by an API server that streams no lists
+		if !seen.did[what] && !listed && rare[what] == "" {
+			wrong = append(wrong, "granted, and not used: "+what)
+		}
+	}
+	slices.Sort(wrong)
+	for _, line := range wrong {
+		t.Error(line)
+	}
+}
+
+// podOf is the pod that the deployment would have.
+func podOf(t *testing.T, c *kubetest.Cluster) string {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := c.Admin.Get(t.Context(), client.ObjectKey{Namespace: "caisson-system", Name: "caisson-kube"}, &d); err != nil {
+		t.Fatal(err)
+	}
+	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "caisson-kube", Namespace: "caisson-system"}, Spec: d.Spec.Template.Spec}
+	data, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// rare are verbs that this test does not see used.
+var rare = map[string]string{
+	"patch events.k8s.io events": "an Event that is said again within minutes is counted",
+	"patch  events":              "the same, of who leads",
+	"get  nodes":                 "a Node that could not be drained is read again before it is given back",
+}
+
+// TestManyChangesLong: ten thousand changes in about a minute take memory within the limit of the
+// deployment, and then it is quiet.
+func TestManyChangesLong(t *testing.T) {
+	require.Long(t)
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	program := filepath.Join(t.TempDir(), "caisson-kube")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, c.Env.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "--namespace", "metal-a", "--dir", t.TempDir(), "--state", t.TempDir(), "--health", "127.0.0.1:0", "--leader-elect-namespace", "metal-a")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it keeps nothing
+		_ = cmd.Wait()         // it was killed
+	})
+	if out, err := c.Kubectl(t, strings.ReplaceAll(everyKind, "REGISTRY", "127.0.0.1:1/none"), "apply", "--server-side", "--namespace", "metal-a", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	fast := rest.CopyConfig(c.Env.Config)
+	fast.QPS = -1
+	admin := kubetest.Client(t, fast)
+	began := time.Now()
+	const sets, changes = 1000, 9
+	var wg sync.WaitGroup
+	for worker := range 10 {
+		wg.Go(func() {
+			for i := worker; i < sets; i += 10 {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(sites.GVK("NodeSet"))
+				u.SetNamespace("metal-a")
+				u.SetName(fmt.Sprintf("s%d", i))
+				u.Object["spec"] = map[string]any{}
+				if err := admin.Create(t.Context(), u); err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range changes {
+					patch := fmt.Sprintf(`{"spec": {"match": {"labels": {"role": "r%d"}}}}`, n)
+					if err := admin.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(began)
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
+		out, err := c.Kubectl(t, "", "get", "nodeset", "s999", "--namespace", "metal-a", "-o", "jsonpath={.status.observedGeneration}")
+		if err == nil && out == strconv.Itoa(changes+1) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not looked at: %v %s", err, out)
+		}
+	}
+	kib := peak(t, cmd.Process.Pid)
+	if kib > 300<<10 {
+		t.Errorf("it took %d KiB", kib)
+	}
+	t.Logf("%d changes in %s; it took %d MiB at most", sets*(changes+1), took.Round(time.Second), kib>>10)
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deploy holds what deploys caisson-kube: definitions, a kustomize base, an example,
+// and a Helm chart, which its tests render and compare.
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	goyaml "go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+
+	"github.com/caisson-os/caisson/kube/kubetest"
+)
+
+// documents adds the objects of a YAML text, by kind and name.
+func documents(t *testing.T, text string, into map[string]map[string]any) {
+	t.Helper()
+	for d := goyaml.NewDecoder(strings.NewReader(text)); ; {
+		var doc map[string]any
+		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if doc == nil {
+			continue
+		}
+		name, _ := doc["metadata"].(map[string]any)["name"].(string)
+		into[doc["kind"].(string)+" "+name] = doc
+	}
+}
+
+// render returns what the chart makes of values, by kind and name, and as one text.
+func render(t *testing.T, values map[string]any) (map[string]map[string]any, string) {
+	t.Helper()
+	c, err := loader.Load("chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.CRDObjects()); n != 9 {
+		t.Errorf("the chart has %d definitions", n)
+	}
+	v, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "caisson", Namespace: "caisson-system"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, all := map[string]map[string]any{}, bytes.Buffer{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		documents(t, files[name], objects)
+		all.WriteString("---\n" + files[name] + "\n")
+	}
+	return objects, all.String()
+}
+
+// TestChartIsTheBase: without values the chart is what the kustomize base is.
+func TestChartIsTheBase(t *testing.T) {
+	want := map[string]map[string]any{}
+	for _, name := range []string{"rbac.yaml", "people.yaml", "deployment.yaml", "networkpolicy.yaml", "webhook.yaml"} {
+		text, err := os.ReadFile(filepath.Join("base", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents(t, string(text), want)
+	}
+	got, _ := render(t, nil)
+	for name := range want {
+		if !reflect.DeepEqual(got[name], want[name]) {
+			t.Errorf("%s:\n%v\nthe base has\n%v", name, got[name], want[name])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the chart has %d objects, the base %d", len(got), len(want))
+	}
+	without, _ := render(t, map[string]any{"drain": map[string]any{"enabled": false}})
+	if len(without) != len(got)-2 || without["ClusterRole caisson-kube-drain"] != nil {
+		t.Errorf("without drain it has %d objects", len(without))
+	}
+	without, text := render(t, map[string]any{"webhook": map[string]any{"enabled": false}})
+	if len(without) != len(got)-7 || strings.Contains(text, "9443") {
+		t.Errorf("without a webhook it has %d objects:\n%s", len(without), text)
+	}
+}
+
+// TestChartApplies: what the chart makes of a fleet's values an API server takes, and it is
+// what the example has.
+func TestChartApplies(t *testing.T) {
+	objects, text := render(t, map[string]any{"stateClaim": "state", "fleets": map[string]any{"metal-a": map[string]any{
+		"service": "https://fleet.example.org:8443", "secret": "metal-a", "files": map[string]any{"operator.pub": "keys/operator.pub", "token": "token"}}}})
+	d, err := goyaml.Marshal(objects["Deployment caisson-kube"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--fleet=metal-a=https://fleet.example.org:8443", "path: metal-a/keys/operator.pub", "claimName: state"} {
+		if !strings.Contains(string(d), want) {
+			t.Errorf("the deployment has no %q:\n%s", want, d)
+		}
+	}
+	if _, text := render(t, map[string]any{"webhook": map[string]any{"failurePolicy": "Fail"}}); !strings.Contains(text, "failurePolicy: Fail") {
+		t.Errorf("objects are taken while nobody answers:\n%s", text)
+	}
+	c := kubetest.Start(t)
+	c.Namespace(t, "caisson-system")
+	if out, err := c.Kubectl(t, text, "apply", "--server-side", "-f", "-"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

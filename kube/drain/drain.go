@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain takes the work off a Node before it starts over, and lets it come back.
+//
+// A node of the fleet that asks its service for a slot of a group whose nodes are drained
+// waits for us: we cordon its Node, evict its pods by the eviction API as 'kubectl drain'
+// does, and tell the service. When the slot is given back we uncordon what we cordoned,
+// once the Node is ready. What we did to a Node is written on it, so that another instance
+// goes on where one was killed; a cordon of somebody else is left alone.
+package drain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubectl "k8s.io/kubectl/pkg/drain"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/caisson-os/caisson/kube/service"
+)
+
+// Annotation is on a Node that is drained: the group of slots, and whether it was we who
+// cordoned it.
+const Annotation = "caisson.dev/drain"
+
+// mark is the annotation's value.
+type mark struct {
+	Group    string `json:"group"`
+	Cordoned bool   `json:"cordoned"` // by us
+}
+
+// Slots is where nodes ask for leave.
+type Slots interface {
+	Slots(ctx context.Context) ([]service.Slot, error)
+	Drained(ctx context.Context, s service.Slot, what string) error
+	Changes(ctx context.Context, again time.Duration) <-chan struct{}
+}
+
+// Events tells people what happened to an object.
+type Events interface {
+	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
+}
+
+// Policy is how pods are treated, as the options of 'kubectl drain' have it.
+type Policy struct {
+	Timeout        time.Duration // for all pods of a Node; then it is given up, and tried again later
+	Grace          int           // seconds that each pod gets; below 0 what the pod says
+	DeleteEmptyDir bool          // pods with emptyDir volumes go, and what is in these
+	Force          bool          // pods that no controller makes again go, too
+}
+
+// Drainer drains the Nodes of one fleet.
+type Drainer struct {
+	Client kubernetes.Interface
+	Events Events
+	Slots  Slots
+	Policy Policy
+	Every  time.Duration // looks after this long, whatever changes
+	Again  time.Duration // tries a Node again after this long that could not be drained
+	Seen   func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
+
+	mu      sync.Mutex
+	at      map[string]*drainage // Nodes that are being drained, by name
+	waiting map[string]time.Time // Nodes that could not be, and when they are tried again
+	wg      sync.WaitGroup
+}
+
+// drainage is one Node being drained.
+type drainage struct {
+	slot service.Slot
+	stop context.CancelFunc
+}
+
+// NeedLeaderElection says that one instance drains.
+func (*Drainer) NeedLeaderElection() bool { return true }
+
+// Start works until ctx ends. A drain that it interrupts is gone on with by the next instance.
+func (d *Drainer) Start(ctx context.Context) error {
+	changed := d.Slots.Changes(ctx, d.Every)
+	defer d.wg.Wait()
+	for {
+		if err := d.Look(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "drain")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-time.After(d.Every):
+		}
+	}
+}
+
+// Look begins what is asked for, and ends what is over.
+func (d *Drainer) Look(ctx context.Context) error {
+	slots, err := d.Slots.Slots(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := d.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	nodes := map[string]*corev1.Node{}
+	for i := range list.Items {
+		nodes[list.Items[i].Name] = &list.Items[i]
+	}
+	held := map[string]service.Slot{} // by node and group
+	for _, s := range slots {
+		held[s.Node+" "+s.Group] = s
+	}
+	d.endOthers(held)
+	var failed []error
+	busy := map[string]string{} // groups, and the Node that has them
+	for _, n := range nodes {
+		m, ours := markOf(n)
+		if !ours {
+			continue
+		}
+		if _, has := held[n.Name+" "+m.Group]; has {
+			busy[m.Group] = n.Name
+			continue
+		}
+		if !ready(n) { // the next one is not begun while this one is not well
+			busy[m.Group] = n.Name
+			continue
+		}
+		if err := d.release(ctx, n, m, "its slot was given back"); err != nil {
+			busy[m.Group] = n.Name
+			failed = append(failed, err)
+		}
+	}
+	for _, s := range slots {
+		if !s.Draining {
+			continue
+		}
+		n := nodes[s.Node]
+		if n == nil {
+			failed = append(failed, d.Slots.Drained(ctx, s, "it is no Node of this cluster"))
+			continue
+		}
+		if other := busy[s.Group]; other != "" && other != n.Name && !alsoHeld(held, other, s.Group) {
+			continue
+		}
+		d.begin(ctx, n, s)
+	}
+	return errors.Join(failed...)
+}
+
+// alsoHeld reports whether a Node has a slot of a group: then the service lets both act.
+func alsoHeld(held map[string]service.Slot, node, group string) bool {
+	_, has := held[node+" "+group]
+	return has
+}
+
+// endOthers stops the drains whose slots are gone: a window closed, or somebody released it.
+func (d *Drainer) endOthers(held map[string]service.Slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, one := range d.at {
+		if _, has := held[name+" "+one.slot.Group]; !has {
+			one.stop()
+		}
+	}
+}
+
+// begin drains a Node unless that is being done, or was tried a moment ago.
+func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil {
+		d.at, d.waiting = map[string]*drainage{}, map[string]time.Time{}
+	}
+	if d.at[n.Name] != nil || time.Now().Before(d.waiting[n.Name]) {
+		return
+	}
+	own, stop := context.WithTimeout(ctx, d.Policy.Timeout+time.Minute)
+	d.at[n.Name] = &drainage{s, stop}
+	d.wg.Go(func() {
+		defer stop()
+		err := d.drain(own, n, s)
+		if err != nil && ctx.Err() == nil { // a process that ends leaves the Node to the next one
+			err = errors.Join(err, d.giveBack(context.WithoutCancel(own), n, err))
+		}
+		if d.Seen != nil && ctx.Err() == nil {
+			d.Seen(err)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.at, n.Name)
+		delete(d.waiting, n.Name)
+		if err != nil {
+			d.waiting[n.Name] = time.Now().Add(d.Again)
+			log.FromContext(ctx).Error(err, "drain", "node", n.Name)
+		}
+	})
+}
+
+// drain takes the work off a Node.
+func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) error {
+	if _, ours := markOf(n); !ours {
+		if err := d.mark(ctx, n, mark{s.Group, !n.Spec.Unschedulable}); err != nil {
+			return err
+		}
+		d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Draining", "Drain", "it asked for a slot of %s", s.Group)
+	}
+	var said bytes.Buffer
+	var evicted atomic.Int64
+	h := &kubectl.Helper{Ctx: ctx, Client: d.Client, Force: d.Policy.Force, GracePeriodSeconds: d.Policy.Grace, IgnoreAllDaemonSets: true, DeleteEmptyDirData: d.Policy.DeleteEmptyDir,
+		Timeout: d.Policy.Timeout, Out: &said, ErrOut: &said, OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
+			if err == nil {
+				evicted.Add(1)
+			}
+		}}
+	pods, errs := h.GetPodsForDeletion(n.Name)
+	err := errors.Join(errs...)
+	if err == nil {
+		err = h.DeleteOrEvictPods(pods.Pods())
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.Slots.Drained(ctx, s, fmt.Sprintf("%d pods were evicted", evicted.Load())); err != nil {
+		return err
+	}
+	d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Drained", "Drain", "%d pods were evicted for a slot of %s", evicted.Load(), s.Group)
+	return nil
+}
+
+// giveBack undoes what was done to a Node that could not be drained.
+func (d *Drainer) giveBack(ctx context.Context, n *corev1.Node, failed error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", short(failed.Error()))
+	n, err := d.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("give the Node back: %w", err)
+	}
+	if m, ours := markOf(n); ours {
+		return d.release(ctx, n, m, "it could not be drained")
+	}
+	return nil
+}
+
+// release uncordons a Node that we cordoned, and takes the mark off.
+func (d *Drainer) release(ctx context.Context, n *corev1.Node, m mark, why string) error {
+	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: nil}, "resourceVersion": n.ResourceVersion}}
+	if m.Cordoned {
+		patch["spec"] = map[string]any{"unschedulable": false}
+	}
+	if err := d.patch(ctx, n.Name, patch); err != nil {
+		return fmt.Errorf("uncordon Node %s: %w", n.Name, err)
+	}
+	d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Released", "Drain", "%s", why)
+	return nil
+}
+
+// mark writes down what is done before it is done, in one request.
+func (d *Drainer) mark(ctx context.Context, n *corev1.Node, m mark) error {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	err = d.patch(ctx, n.Name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: string(value)}, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}})
+	if err != nil {
+		return fmt.Errorf("cordon Node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (d *Drainer) patch(ctx context.Context, name string, change any) error {
+	data, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	_, err = d.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	return err
+}
+
+func markOf(n *corev1.Node) (m mark, ours bool) {
+	text := n.Annotations[Annotation]
+	if text == "" || json.Unmarshal([]byte(text), &m) != nil || m.Group == "" {
+		return mark{}, false
+	}
+	return m, true
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// short is a text of a length that an Event takes.
+func short(text string) string {
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	if len(text) > 900 {
+		text = strings.ToValidUTF8(text[:900], "") + " …"
+	}
+	return text
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/service"
+)
+
+// slots are a service's.
+type slots struct {
+	mu   sync.Mutex
+	held map[string]service.Slot // by node
+	said []string
+}
+
+func (s *slots) ask(node string) { s.put(service.Slot{Group: "default", Node: node, Draining: true}) }
+
+func (s *slots) put(one service.Slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = map[string]service.Slot{}
+	}
+	s.held[one.Node] = one
+}
+
+func (s *slots) free(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, node)
+}
+
+func (s *slots) Slots(context.Context) (out []service.Slot, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.held {
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func (s *slots) Drained(_ context.Context, one service.Slot, what string) error {
+	s.mu.Lock()
+	s.said = append(s.said, one.Node+": "+what)
+	s.mu.Unlock()
+	one.Draining = false
+	s.put(one)
+	return nil
+}
+
+func (*slots) Changes(context.Context, time.Duration) <-chan struct{} { return nil }
+
+func (s *slots) drained(node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, has := s.held[node]
+	return has && !one.Draining
+}
+
+type told struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (t *told) Eventf(o, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, o.(*corev1.Node).Name+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+func (t *told) has(words string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Contains(strings.Join(t.lines, "\n"), words)
+}
+
+// bench is a cluster with Nodes whose kubelets remove what is deleted.
+type bench struct {
+	*testing.T
+	c      kubernetes.Interface
+	slots  *slots
+	events *told
+}
+
+func newBench(t *testing.T) *bench {
+	c := kubetest.Start(t)
+	c.Controllers(t, "disruption-controller")
+	set, err := kubernetes.NewForConfig(c.Env.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, c: set, slots: &slots{}, events: &told{}}
+	done := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			b.kubelets(ctx)
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return b
+}
+
+// kubelets ends the pods that are to end.
+func (b *bench) kubelets(ctx context.Context) {
+	pods, err := b.c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	now := int64(0)
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp != nil && len(p.Finalizers) == 0 {
+			_ = b.c.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		}
+	}
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) until(what string, ok func() bool) {
+	b.Helper()
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("%s: not within two minutes; %q", what, b.events.lines)
+		}
+	}
+}
+
+func (b *bench) node(name string, unschedulable bool) {
+	b.Helper()
+	n, err := b.c.CoreV1().Nodes().Create(b.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Unschedulable: unschedulable}}, metav1.CreateOptions{})
+	b.must(err)
+	b.well(n.Name, true)
+}
+
+// well sets whether a Node is ready.
+func (b *bench) well(name string, ready bool) {
+	b.Helper()
+	n, err := b.c.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{})
+	b.must(err)
+	status := corev1.ConditionTrue
+	if !ready {
+		status = corev1.ConditionUnknown
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Reason: "Test"}}
+	_, err = b.c.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
+	b.must(err)
+}
+
+func (b *bench) get(name string) *corev1.Node {
+	b.Helper()
+	n, err := b.c.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{})
+	b.must(err)
+	return n
+}
+
+// pod puts a running pod of a kind of owner onto a Node.
+func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
+	b.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
+	if change != nil {
+		change(p)
+	}
+	p, err := b.c.CoreV1().Pods("default").Create(b.Context(), p, metav1.CreateOptions{})
+	b.must(err)
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	_, err = b.c.CoreV1().Pods("default").UpdateStatus(b.Context(), p, metav1.UpdateOptions{})
+	b.must(err)
+}
+
+func (b *bench) drainer(timeout time.Duration) *Drainer {
+	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour}
+}
+
+// run has a drainer work until what it returns is called, as a process that is killed.
+func (b *bench) run(d *Drainer) (kill func()) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context()))
+	done := make(chan error, 1)
+	go func() { done <- d.Start(ctx) }()
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			stop()
+			<-done // it ended
+		}
+	}
+	b.Cleanup(kill)
+	return kill
+}
+
+// replicas makes a ReplicaSet that the disruption controller counts by, and returns what
+// makes a pod its own.
+func (b *bench) replicas(n int32) func(*corev1.Pod) {
+	b.Helper()
+	labels := map[string]string{"app": "web"}
+	rs, err := b.c.AppsV1().ReplicaSets("default").Create(b.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}}}, metav1.CreateOptions{})
+	b.must(err)
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	}
+}
+
+// budget lets so many pods be away, once the disruption controller has seen the pods.
+func (b *bench) budget(away int) {
+	b.Helper()
+	max := intstr.FromInt32(int32(away))
+	_, err := b.c.PolicyV1().PodDisruptionBudgets("default").Create(b.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &max, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}, metav1.CreateOptions{})
+	b.must(err)
+	b.until("the budget is counted", func() bool {
+		p, err := b.c.PolicyV1().PodDisruptionBudgets("default").Get(b.Context(), "web", metav1.GetOptions{})
+		return err == nil && p.Status.ObservedGeneration == p.Generation && p.Status.ExpectedPods > 0 && int(p.Status.DisruptionsAllowed) == away
+	})
+}
+
+func (b *bench) pods(node string) int {
+	b.Helper()
+	l, err := b.c.CoreV1().Pods("").List(b.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	b.must(err)
+	return len(l.Items)
+}
+
+// TestDrain: a node asks, its pods go by the eviction API, it is told so, and it is
+// uncordoned when it gave its slot back and is ready. Meanwhile nobody else of the group is
+// begun, and a killed instance is gone on from.
+func TestDrain(t *testing.T) {
+	b := newBench(t)
+	of := b.replicas(2)
+	b.node("n1", false)
+	b.node("n2", false)
+	b.pod("web-1", "n1", of)
+	b.pod("web-2", "n2", of)
+	b.pod("mirror", "n1", func(p *corev1.Pod) {
+		p.Labels, p.Annotations = nil, map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	})
+	b.budget(1)
+	kill := b.run(b.drainer(time.Minute))
+	b.slots.ask("n1")
+	b.until("n1 is drained", func() bool { return b.slots.drained("n1") })
+	if n := b.get("n1"); !n.Spec.Unschedulable || b.pods("n1") != 1 || b.slots.said[0] != "n1: 1 pods were evicted" {
+		t.Errorf("unschedulable %v, %d pods, %q", n.Spec.Unschedulable, b.pods("n1"), b.slots.said)
+	}
+	kill() // in the middle of it all
+
+	// It comes back, gives its slot back, and is not ready yet: n2 waits.
+	b.well("n1", false)
+	b.slots.free("n1")
+	b.slots.ask("n2")
+	d := b.drainer(time.Minute)
+	b.must(d.Look(t.Context()))
+	b.must(d.Look(t.Context()))
+	if n := b.get("n2"); n.Spec.Unschedulable || !b.get("n1").Spec.Unschedulable {
+		t.Error("the next one was begun while the last was not ready")
+	}
+	b.well("n1", true)
+	b.run(d)
+	b.until("n1 is uncordoned", func() bool { n := b.get("n1"); return !n.Spec.Unschedulable && n.Annotations[Annotation] == "" })
+	b.until("n2 is begun", func() bool { return b.get("n2").Spec.Unschedulable })
+}
+
+// TestBudgetThatNeverAllows: it times out, says so, and the Node is given back; a window that
+// closes ends the drain at once.
+func TestBudgetThatNeverAllows(t *testing.T) {
+	b := newBench(t)
+	of := b.replicas(1)
+	b.node("n1", false)
+	b.pod("web-1", "n1", of)
+	b.budget(0)
+	kill := b.run(b.drainer(3 * time.Second))
+	b.slots.ask("n1")
+	b.until("it is given up", func() bool {
+		return b.events.has("n1 DrainFailed") && b.events.has("n1 Released it could not be drained")
+	})
+	if n := b.get("n1"); n.Spec.Unschedulable || n.Annotations[Annotation] != "" || b.pods("n1") != 1 || b.slots.drained("n1") {
+		t.Errorf("%v %v, %d pods", n.Spec, n.Annotations, b.pods("n1"))
+	}
+	if !b.events.has("global timeout reached") {
+		t.Errorf("events: %q", b.events.lines)
+	}
+	kill()
+
+	b.run(b.drainer(time.Hour)) // another instance, with more patience
+	b.until("it is begun again", func() bool { return b.get("n1").Spec.Unschedulable })
+	b.slots.free("n1") // its window closed
+	b.until("it is uncordoned", func() bool { return !b.get("n1").Spec.Unschedulable })
+}
+
+// TestWhatIsLeftAlone: a cordon of somebody else stays, pods of DaemonSets stay, what nobody
+// would make again is not deleted, and a machine that is no Node waits for nobody.
+func TestWhatIsLeftAlone(t *testing.T) {
+	b := newBench(t)
+	b.node("n1", true)
+	b.pod("agent", "n1", func(p *corev1.Pod) {
+		ds, err := b.c.AppsV1().DaemonSets("default").Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+			Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}}}, metav1.CreateOptions{})
+		b.must(err)
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(ds, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
+	})
+	b.run(b.drainer(10 * time.Second))
+	b.slots.ask("n1")
+	b.until("n1 is drained", func() bool { return b.slots.drained("n1") })
+	b.slots.free("n1")
+	b.until("it is let go", func() bool { return b.get("n1").Annotations[Annotation] == "" })
+	if n := b.get("n1"); !n.Spec.Unschedulable || b.pods("n1") != 1 {
+		t.Errorf("unschedulable %v, %d pods", n.Spec.Unschedulable, b.pods("n1"))
+	}
+
+	b.node("n2", false)
+	b.pod("bare", "n2", nil)
+	b.slots.ask("n2")
+	b.until("it is given up", func() bool { return b.events.has("n2 DrainFailed") })
+	if !b.events.has("declare no controller") || b.pods("n2") != 1 {
+		t.Errorf("events: %q", b.events.lines)
+	}
+	b.slots.free("n2")
+
+	b.slots.ask("elsewhere")
+	b.until("a machine that is no Node", func() bool { return b.slots.drained("elsewhere") })
+}

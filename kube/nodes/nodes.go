@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodes shows a fleet's nodes as objects: a FleetNode for each, in the cluster or
+// not, and on a Node of the same name the condition caisson.dev/Configured.
+//
+// It copies what the fleet's service says, so many objects a second, and only what is not
+// there yet. Nothing reads these objects to decide anything.
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+)
+
+// Configured is the condition of a Node that is a node of the fleet.
+const Configured corev1.NodeConditionType = "caisson.dev/Configured"
+
+// Source says how the nodes of a fleet are.
+type Source interface {
+	Nodes(ctx context.Context) ([]view.Line, error)
+	Changes(ctx context.Context, again time.Duration) <-chan struct{}
+	Operations(ctx context.Context, node string) ([]spec.OperationStatus, error)
+}
+
+// Events tells people what happened to an object.
+type Events interface {
+	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
+}
+
+// Mirror keeps the objects of one fleet.
+type Mirror struct {
+	Client    client.Client // reads Nodes from memory
+	Reader    client.Reader // reads FleetNodes once: they need not be kept
+	Events    Events
+	Source    Source
+	Namespace string
+	Pace      *rate.Limiter // of requests that write
+	Settle    time.Duration // between two looks
+	Every     time.Duration // looks after this long, whatever changes
+	Now       func() time.Time
+	Wrote     func(namespace, kind string) // counts what was written; nil: it is not counted
+
+	seen  map[string]status // FleetNodes as they are, by name; nil before the first look
+	nodes map[string]string // what Nodes were told, by name
+}
+
+// status is that of a FleetNode.
+type status struct {
+	Condition  string `json:"condition"`
+	Trouble    bool   `json:"trouble"`
+	Message    string `json:"message"`
+	Since      string `json:"since"`
+	Generation int64  `json:"generation"`
+	Published  int64  `json:"published"`
+	Layer      string `json:"layer"`
+	Agent      string `json:"agent"`
+	Tracking   string `json:"tracking"`
+	Sync       string `json:"sync"`
+	Health     string `json:"health"`
+	Activity   string `json:"activity"`
+	Operation  string `json:"operation"`
+	Ended      string `json:"ended"`
+}
+
+func statusOf(l view.Line) status {
+	return status{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble, Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
+		Layer: l.Version, Agent: l.Agent, Tracking: l.Tracking, Sync: l.Sync, Health: l.Health, Activity: l.Activity}
+}
+
+// NeedLeaderElection says that one instance writes.
+func (*Mirror) NeedLeaderElection() bool { return true }
+
+// Start copies until ctx ends.
+func (m *Mirror) Start(ctx context.Context) error {
+	changed := m.Source.Changes(ctx, m.Settle)
+	for {
+		if err := m.Copy(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "copy the fleet's nodes", "namespace", m.Namespace)
+		}
+		settled := time.After(m.Settle)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-time.After(m.Every):
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-settled:
+		}
+	}
+}
+
+// Copy brings the objects to what the service says now.
+func (m *Mirror) Copy(ctx context.Context) error {
+	lines, err := m.Source.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if m.seen == nil {
+		if err := m.look(ctx); err != nil {
+			return err
+		}
+	}
+	members, err := m.members(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	gone := map[string]bool{}
+	for name := range m.seen {
+		gone[name] = true
+	}
+	for _, l := range lines {
+		if len(validation.IsDNS1123Subdomain(l.Name)) > 0 {
+			continue // no object can be called so
+		}
+		delete(gone, l.Name)
+		if err := errors.Join(m.fleetNode(ctx, l), m.node(ctx, members[l.Name], l)); err != nil {
+			failed = append(failed, err)
+			if ctx.Err() != nil || len(failed) > 10 {
+				return errors.Join(failed...)
+			}
+		}
+	}
+	for name := range gone {
+		if err := m.remove(ctx, name); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// look reads the objects that are there already, once.
+func (m *Mirror) look(ctx context.Context) error {
+	var l unstructured.UnstructuredList
+	l.SetGroupVersionKind(sites.GVK(cluster.FleetNode + "List"))
+	if err := m.Reader.List(ctx, &l, client.InNamespace(m.Namespace)); err != nil {
+		return fmt.Errorf("list FleetNodes: %w", err)
+	}
+	m.seen, m.nodes = map[string]status{}, map[string]string{}
+	for _, u := range l.Items {
+		var s status
+		was, _, _ := unstructured.NestedMap(u.Object, "status") // nil where somebody wrote nonsense
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(was, &s) != nil {
+			s = status{} // it is written anew
+		}
+		m.seen[u.GetName()] = s
+	}
+	return nil
+}
+
+// fleetNode writes one FleetNode where it is not as it should be.
+func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
+	next := statusOf(l)
+	was, there := m.seen[l.Name]
+	if next.Since = was.Since; was.Condition != next.Condition || next.Since == "" {
+		next.Since = m.Now().UTC().Format(time.RFC3339)
+	}
+	ended, failed := m.ended(ctx, l, was, there, &next)
+	if there && was == next {
+		return failed
+	}
+	if err := m.Pace.Wait(ctx); err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(sites.GVK(cluster.FleetNode))
+	u.SetNamespace(m.Namespace)
+	u.SetName(l.Name)
+	data, err := json.Marshal(map[string]any{"status": next})
+	if err != nil {
+		return err
+	}
+	if there {
+		err = m.Client.Patch(ctx, u, client.RawPatch(types.MergePatchType, data))
+		if apierrors.IsNotFound(err) { // somebody deleted it
+			there = false
+		}
+	}
+	if !there {
+		if u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&next); err != nil {
+			return err
+		}
+		u.SetResourceVersion("")
+		err = m.Client.Create(ctx, u)
+	}
+	if err != nil {
+		return fmt.Errorf("write FleetNode %s: %w", l.Name, err)
+	}
+	m.seen[l.Name] = next
+	m.wrote(cluster.FleetNode)
+	return errors.Join(failed, m.tell(ctx, u, ended))
+}
+
+func (m *Mirror) wrote(kind string) {
+	if m.Wrote != nil {
+		m.Wrote(m.Namespace, kind)
+	}
+}
+
+func (m *Mirror) remove(ctx context.Context, name string) error {
+	if err := m.Pace.Wait(ctx); err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(sites.GVK(cluster.FleetNode))
+	u.SetNamespace(m.Namespace)
+	u.SetName(name)
+	if err := m.Client.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove FleetNode %s: %w", name, err)
+	}
+	delete(m.seen, name)
+	return nil
+}
+
+// verdict is the condition of a Node for a condition of the fleet.
+func verdict(c view.Condition) corev1.ConditionStatus {
+	switch c {
+	case view.Fine, view.Held, view.Paused:
+		return corev1.ConditionTrue
+	case view.Silent, view.Never, view.Retired, view.OtherKey, view.Unreachable:
+		return corev1.ConditionUnknown // what it says, or does not say, is no news of it
+	}
+	return corev1.ConditionFalse
+}
+
+// members are the Nodes of the cluster. They are the cache's, and only read.
+func (m *Mirror) members(ctx context.Context) (map[string]*corev1.Node, error) {
+	var l corev1.NodeList
+	if err := m.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	out := make(map[string]*corev1.Node, len(l.Items))
+	for i := range l.Items {
+		out[l.Items[i].Name] = &l.Items[i]
+	}
+	return out, nil
+}
+
+// node tells a Node of the same name; nil where the cluster has none.
+func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
+	why := cmp.Or(l.Why, view.KindOf(l.Condition).Says) // an empty message would leave the one before
+	says := string(l.Condition) + ": " + why
+	if n == nil || m.nodes[l.Name] == says {
+		return nil
+	}
+	now := metav1.NewTime(m.Now().UTC().Truncate(time.Second))
+	next := corev1.NodeCondition{Type: Configured, Status: verdict(l.Condition), Reason: reason(l.Condition), Message: why, LastHeartbeatTime: now, LastTransitionTime: now}
+	for _, c := range n.Status.Conditions {
+		if c.Type != Configured {
+			continue
+		}
+		if c.Status == next.Status && c.Reason == next.Reason && c.Message == next.Message {
+			m.nodes[l.Name] = says
+			return nil
+		}
+		if c.Status == next.Status {
+			next.LastTransitionTime = c.LastTransitionTime
+		}
+	}
+	if err := m.Pace.Wait(ctx); err != nil {
+		return err
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{next}}})
+	if err != nil {
+		return err
+	}
+	if err := m.Client.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}, client.RawPatch(types.StrategicMergePatchType, data)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the condition of Node %s: %w", l.Name, err)
+	}
+	m.nodes[l.Name] = says
+	m.wrote("Node")
+	kind := corev1.EventTypeNormal
+	if view.KindOf(l.Condition).Trouble {
+		kind = corev1.EventTypeWarning
+	}
+	m.Events.Eventf(n, nil, kind, next.Reason, "Configured", "%s", says)
+	return nil
+}
+
+// reason is a condition in the spelling of Kubernetes.
+func reason(c view.Condition) string {
+	out, up := []rune{}, true
+	for _, r := range string(c) {
+		if r == '-' {
+			up = true
+			continue
+		}
+		if up && r >= 'a' && r <= 'z' {
+			r -= 'a' - 'A'
+		}
+		out, up = append(out, r), false
+	}
+	return string(out)
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube holds the import rules of this module. The other direction, that nothing of
+// caisson knows Kubernetes, is held in caisson's own internal/deptest.
+package kube
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/deptest"
+)
+
+// doors are the packages of caisson that this module may import, each with what for. None is
+// internal: those are caisson's to change without a thought of who else uses them.
+var doors = map[string]string{
+	"fleet/memory":      "what is published is remembered here as elsewhere",
+	"fleet/policy":      "whose keys count is read beside caisson-kube",
+	"fleet/preview":     "a plan is the one of 'caisson plan'",
+	"fleet/publish":     "publishing is that of 'caisson publish'",
+	"fleet/rollout":     "a rollout is driven as 'caisson rollout run' does",
+	"fleet/view":        "nodes have the conditions that 'caisson fleet status' gives them",
+	"oci/keychain":      "credentials of registries are found as elsewhere",
+	"oci/keys":          "keys and programs that sign are opened as elsewhere",
+	"oci/pull":          "how a registry is reached",
+	"oci/registry":      "a publisher's registry",
+	"release":           "a rollout names its layers by a digest",
+	"spec":              "the documents that a fleet's index has",
+	"spec/site":         "what objects mean as a whole",
+	"spec/site/cluster": "objects are read there, as files are",
+	"spec/site/plan":    "a plan's classes are counted",
+	"spec/site/report":  "problems have severities",
+}
+
+const own = deptest.Module + "/kube"
+
+func TestDoors(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range deptest.List(t, "./...") {
+		name, ours := strings.CutPrefix(p.ImportPath, own)
+		if !ours || name == "/kubetest" {
+			continue
+		}
+		for _, path := range p.Imports {
+			door, caisson := strings.CutPrefix(path, deptest.Module+"/")
+			switch {
+			case !caisson || strings.HasPrefix(path, own+"/"):
+			case doors[door] == "":
+				t.Errorf("%s imports %s, which is no door", p.ImportPath, door)
+			default:
+				used[door] = true
+			}
+		}
+		if slices.Contains(p.Deps, own+"/kubetest") {
+			t.Errorf("%s links what is for tests", p.ImportPath)
+		}
+	}
+	for door := range doors {
+		if !used[door] {
+			t.Errorf("nobody goes through the door %s", door)
+		}
+		if strings.Contains("/"+door+"/", "/internal/") {
+			t.Errorf("the door %s leads into what is caisson's own", door)
+		}
+	}
+}

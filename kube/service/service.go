@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service asks the fleet's service, which nodes report to: how they are, and which
+// wait to be drained. It is a client of the API that 'caisson fleet serve' describes at
+// /openapi.json, and believes nothing of it that would command a node.
+package service
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Limits of what is read of an answer, in bytes, and how long one may take.
+const (
+	maxAnswer = 16 << 20
+	patience  = time.Minute
+)
+
+// page is how many nodes are asked for at a time.
+const page = 1000
+
+// Client asks one service.
+type Client struct {
+	base      string
+	tokenFile string // read at each request: a Secret that is replaced counts at once
+	http      *http.Client
+}
+
+// New returns a client. The token is a file, "" where the service takes none; CAs are PEM,
+// nil for those of the system.
+func New(base, tokenFile string, cas []byte) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, fmt.Errorf("%q is not the address of a service: https://HOST[:PORT]", base)
+	}
+	if u.Scheme == "http" && tokenFile != "" && u.Hostname() != "127.0.0.1" && u.Hostname() != "localhost" {
+		return nil, fmt.Errorf("%s: a token goes by TLS alone", base)
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = patience
+	if cas != nil {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(cas) {
+			return nil, errors.New("the certificate authorities of the service are not PEM")
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &Client{strings.TrimSuffix(base, "/"), tokenFile, &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return errors.New("the service leads elsewhere") // with the token
+	}}}, nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte, read func(io.Reader) error) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if c.tokenFile != "" {
+		token, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return fmt.Errorf("token of the fleet's service: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the fleet's service: %w", err)
+	}
+	defer resp.Body.Close() // only read
+	if resp.StatusCode/100 != 2 {
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
+		return fmt.Errorf("%s %s: the fleet's service answers %s: %s", method, path, resp.Status, bytes.TrimSpace(said))
+	}
+	return read(resp.Body)
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.do(ctx, http.MethodGet, path, nil, func(r io.Reader) error {
+		if err := json.NewDecoder(io.LimitReader(r, maxAnswer)).Decode(into); err != nil {
+			return fmt.Errorf("read %s of the fleet's service: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// Nodes returns all nodes of the fleet, by name.
+func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
+	var out []view.Line
+	for {
+		var l struct {
+			Nodes []view.Line `json:"nodes"`
+			All   int         `json:"all"`
+		}
+		if err := c.get(ctx, "/v1/nodes?sort=name&most="+strconv.Itoa(page)+"&from="+strconv.Itoa(len(out)), &l); err != nil {
+			return nil, err
+		}
+		if out = append(out, l.Nodes...); len(out) >= l.All || len(l.Nodes) == 0 {
+			return out, nil
+		}
+	}
+}
+
+// Operations returns what a node says of its operations.
+func (c *Client) Operations(ctx context.Context, node string) ([]spec.OperationStatus, error) {
+	var n struct {
+		Report struct {
+			Operations []spec.OperationStatus `json:"operations"`
+		} `json:"report"`
+	}
+	err := c.get(ctx, "/v1/nodes/"+url.PathEscape(node), &n)
+	return n.Report.Operations, err
+}
+
+// Reports returns what nodes reported last: those of the first waves of a rollout, where the
+// service knows its plan, and else all.
+func (c *Client) Reports(ctx context.Context, asked rollout.Asked) (all map[string]rollout.Report, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	q := url.Values{"plan": {asked.Plan}, "waves": {strconv.Itoa(asked.Waves)}}
+	err = c.do(ctx, http.MethodGet, "/v1/reports?"+q.Encode(), nil, func(r io.Reader) error {
+		all, err = rollout.ReadReports(r)
+		return err
+	})
+	return all, err
+}
+
+// Slot is one that a node holds.
+type Slot struct {
+	Group    string    `json:"group"`
+	Node     string    `json:"node"`
+	Since    time.Time `json:"since"`
+	Draining bool      `json:"draining"` // the node waits until it is drained
+}
+
+// Slots returns the slots that are held.
+func (c *Client) Slots(ctx context.Context) (out []Slot, err error) {
+	var s struct {
+		Groups []struct {
+			Held []Slot `json:"held"`
+		} `json:"groups"`
+	}
+	err = c.get(ctx, "/v1/slots", &s)
+	for _, g := range s.Groups {
+		out = append(out, g.Held...)
+	}
+	return out, err
+}
+
+// Drained says that a node which waits for it is drained, and what was done.
+func (c *Client) Drained(ctx context.Context, s Slot, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.do(ctx, http.MethodPost, "/v1/slots/"+url.PathEscape(s.Group)+"/"+url.PathEscape(s.Node)+"/drained", []byte(what), func(io.Reader) error { return nil })
+}
+
+// Changes tells each time that something changed, and once when it has begun to listen,
+// until ctx ends. It listens again after a cut.
+func (c *Client) Changes(ctx context.Context, again time.Duration) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+	go func() {
+		for ctx.Err() == nil {
+			tell()
+			_ = c.do(ctx, http.MethodGet, "/v1/events", nil, func(r io.Reader) error { // who looks says what is wrong
+				for lines := bufio.NewScanner(r); lines.Scan(); {
+					if strings.HasPrefix(lines.Text(), "data:") {
+						tell()
+					}
+				}
+				return nil
+			})
+			select {
+			case <-ctx.Done():
+			case <-time.After(again):
+			}
+		}
+	}()
+	return changed
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/view"
+)
+
+// TestRealService: what 'caisson fleet serve' answers is what this client reads, and each token
+// may what its role says.
+func TestRealService(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "caisson")
+	build := exec.Command("go", "build", "-o", program, "./cmd/caisson")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	caisson := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(program, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("caisson %s: %v\n%s", strings.Join(args, " "), err, err.(*exec.ExitError).Stderr)
+		}
+		return string(out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nnodes: [{name: n1}, {name: n2}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	caisson("keys", "generate", "keys/operator")
+	caisson("publish", "site.yaml", "--to", "oci:out", "--key", "keys/operator.key")
+	for _, role := range []string{"reader", "drain"} {
+		if err := os.WriteFile(filepath.Join(dir, role), []byte(caisson("fleet", "token", role, "--role", role, "--tokens", "tokens")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve := exec.Command(program, "fleet", "serve", "--from", "oci:out", "--site", "site.yaml", "--listen", "127.0.0.1:0", "--db", "sqlite:fleet.db", "--tokens", "tokens", "--slot", "default=1", "--drain", "default", "--cache", "cache")
+	serve.Dir = dir
+	serve.Env = append(os.Environ(), "HOME="+dir)
+	said, err := serve.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve.Stdout = serve.Stderr
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = serve.Process.Kill() // its database is the test's
+		_ = serve.Wait()         // it was killed
+	})
+	address := ""
+	for lines := bufio.NewScanner(said); address == "" && lines.Scan(); {
+		address = regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`).FindString(lines.Text())
+	}
+	go func() { _, _ = bufio.NewReader(said).WriteTo(os.Stderr) }() // until it ends
+	as := func(role string) *Client {
+		c, err := New(address, filepath.Join(dir, role), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for _, role := range []string{"reader", "drain"} {
+		nodes, err := as(role).Nodes(ctx)
+		if err != nil || len(nodes) != 2 || nodes[0].Name != "n1" || nodes[0].Condition != view.Never || nodes[0].Published != 1 {
+			t.Errorf("nodes for %s: %+v, %v", role, nodes, err)
+		}
+		if slots, err := as(role).Slots(ctx); err != nil || len(slots) != 0 {
+			t.Errorf("slots for %s: %+v, %v", role, slots, err)
+		}
+	}
+	slot := Slot{Group: "default", Node: "n1"}
+	if err := as("reader").Drained(ctx, slot, "nothing"); err == nil || !strings.Contains(err.Error(), "role drain") {
+		t.Errorf("a reader says that a node is drained: %v", err)
+	}
+	if err := as("drain").Drained(ctx, slot, "nothing"); err == nil || !strings.Contains(err.Error(), "n1 holds no slot of default") {
+		t.Errorf("a node is drained that holds no slot: %v", err)
+	}
+	changes := as("reader").Changes(ctx, time.Second)
+	<-changes // it has begun to listen
+	caisson("publish", "site.yaml", "--to", "oci:out", "--key", "keys/operator.key", "--all")
+	select {
+	case <-changes:
+	case <-ctx.Done():
+		t.Error("nobody told of a publish")
+	}
+}
+
+// TestAddresses: a token goes by TLS alone.
+func TestAddresses(t *testing.T) {
+	for address, ok := range map[string]bool{"https://fleet.example.org": true, "http://127.0.0.1:8090": true, "http://fleet.example.org": false, "fleet.example.org": false, "ftp://x": false} {
+		if _, err := New(address, "token", nil); (err == nil) != ok {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

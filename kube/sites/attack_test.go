@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sites_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+)
+
+func siteObject(name, registry, rest string) string {
+	return head + "kind: Site\nmetadata: {name: " + name + "}\nregistry: " + registry + "\nnodes: [{name: n1}]\n" + rest
+}
+
+// TestAttacks has what enemies with a foot in the cluster try: docs/security.md lists them.
+func TestAttacks(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Controllers(t, "clusterrole-aggregation-controller")
+	for _, name := range []string{"metal-a", "metal-b", "other"} {
+		c.Namespace(t, name)
+	}
+	if out, err := c.Kubectl(t, "", "apply", "--server-side", "-f", filepath.Join("..", "deploy", "base", "people.yaml")); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	fleet := registryOf(t)
+	bridge(t, c, nil, "metal-a", "metal-b", "other")
+	apply(t, c, "metal-a", siteObject("metal-a", fleet, ""))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+	plan := func() string {
+		s, _, _ := unstructured.NestedString(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "plan")
+		return s
+	}
+
+	t.Run("another namespace takes the fleet's name", func(t *testing.T) {
+		apply(t, c, "other", siteObject("metal-a", fleet, ""))
+		says := condition(t, c.Admin, cluster.Site, "other", "metal-a", "Valid", "False FleetTaken")
+		if !strings.Contains(says, "namespace metal-a") {
+			t.Errorf("it says %q", says)
+		}
+	})
+
+	t.Run("no Site in the namespace", func(t *testing.T) {
+		c.Namespace(t, "empty")
+		apply(t, c, "empty", head+"kind: NodeSet\nmetadata: {name: alone}\nspec: {}\n")
+		if says := condition(t, c.Admin, "NodeSet", "empty", "alone", "Valid", "False Invalid"); !strings.Contains(says, "no Site") {
+			t.Errorf("it says %q", says)
+		}
+	})
+
+	t.Run("a second Site in the namespace", func(t *testing.T) {
+		apply(t, c, "metal-b", siteObject("metal-b", fleet+"-b", "")+siteObject("metal-c", fleet+"-c", ""))
+		condition(t, c.Admin, cluster.Site, "metal-b", "metal-c", "Valid", "False Invalid")
+		condition(t, c.Admin, cluster.Site, "metal-b", "metal-c", "Planned", "False Invalid")
+	})
+
+	t.Run("a namespace admin approves himself", func(t *testing.T) {
+		if out, err := c.Kubectl(t, "", "create", "rolebinding", "mallory", "--namespace", "metal-a", "--clusterrole", "admin", "--user", "mallory"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		mallory := kubetest.Client(t, c.User(t, "mallory"))
+		set := object("NodeSet", "metal-a", "mine", map[string]any{"spec": map[string]any{}})
+		eventually(t, func() error { return mallory.Create(t.Context(), set) }) // once roles are aggregated
+		condition(t, c.Admin, "NodeSet", "metal-a", "mine", "Valid", "True Valid")
+		approval := object(cluster.PublishApproval, "metal-a", "mine", map[string]any{"spec": map[string]any{"plan": plan(), "author": "mallory"}})
+		if err := mallory.Create(t.Context(), approval); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("an approval of his own: %v", err)
+		}
+		forged := get(t, mallory, cluster.Site, "metal-a", "metal-a")
+		if err := unstructured.SetNestedField(forged.Object, "sha256:forged", "status", "plan"); err != nil {
+			t.Fatal(err)
+		}
+		if err := mallory.Status().Update(t.Context(), forged); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("a status of his own: %v", err)
+		}
+	})
+
+	t.Run("an approval in another namespace, and of another plan", func(t *testing.T) {
+		for namespace, plan := range map[string]string{"other": plan(), "metal-a": "sha256:0"} {
+			apply(t, c, namespace, head+"kind: PublishApproval\nmetadata: {name: x}\nspec: {plan: \""+plan+"\", author: mallory}\n")
+		}
+		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: again}\nspec: {}\n")
+		condition(t, c.Admin, "NodeSet", "metal-a", "again", "Valid", "True Valid")
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+	})
+
+	t.Run("a status is forged", func(t *testing.T) {
+		if out, err := c.Kubectl(t, "", "patch", "site", "metal-a", "--namespace", "metal-a", "--subresource=status", "--type=merge", "-p", `{"status": {"plan": "sha256:0", "generation": 99}}`); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: third}\nspec: {}\n") // the next look
+		condition(t, c.Admin, "NodeSet", "metal-a", "third", "Valid", "True Valid")
+		eventually(t, func() error {
+			if p := plan(); p == "sha256:0" || !strings.HasPrefix(p, "sha256:") {
+				return os.ErrInvalid
+			}
+			return nil
+		})
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+	})
+
+	t.Run("an object names a file", func(t *testing.T) {
+		for field, says := range map[string]string{
+			"include: [/etc/shadow]\n":                                 "include reads files where the site is published",
+			"values: [/etc/shadow]\n":                                  "values reads files where the site is published",
+			"inventory: [/etc/shadow]\n":                               "inventory reads files where the site is published",
+			"trust: {keys: {operator: [mine.pub]}}\n":                  "keys reads files where the site is published",
+			"layer: {base: {tar: /etc/shadow}}\n":                      "tar reads a file where the site is published",
+			"conf: {exec: {x.sh: {data: x, file: /etc/shadow}}}\n":     "file reads a file where the site is published",
+			"machine: {cas: [/etc/shadow]}\n":                          "-----BEGIN",
+			"conf: {apparmor: {profiles: {x: {file: /etc/shadow}}}}\n": "expected string",
+		} {
+			out, err := c.Kubectl(t, siteObject("metal-a", fleet, field), "apply", "--server-side", "--force-conflicts", "--namespace", "metal-a", "-f", "-")
+			if err == nil || !strings.Contains(out, says) {
+				t.Errorf("%s: %v\n%s", field, err, out)
+			}
+		}
+		out, err := c.Kubectl(t, siteObject("metal-a", "oci:/etc/cron.d", ""), "apply", "--server-side", "--force-conflicts", "--namespace", "metal-a", "-f", "-")
+		if err == nil || !strings.Contains(out, "registry writes into a directory where the site is published") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+
+	t.Run("YAML that JSON cannot say", func(t *testing.T) {
+		out, err := c.Kubectl(t, siteObject("metal-a", fleet, "conf: {files: {motd: {path: /etc/motd, content: x, mode: 0640}}}\n"), "apply", "--server-side", "--force-conflicts", "--namespace", "metal-a", "-f", "-")
+		if err == nil || !strings.Contains(out, ".conf.files.motd.mode: expected string") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+
+	t.Run("an object of 1.5 MB", func(t *testing.T) {
+		out, err := c.Kubectl(t, siteObject("metal-a", fleet, "conf: {files: {motd: {path: /etc/motd, content: \""+strings.Repeat("x", 3<<20)+"\"}}}\n"), "apply", "--server-side", "--force-conflicts", "--namespace", "metal-a", "-f", "-")
+		if err == nil {
+			t.Errorf("it was taken\n%.200s", out)
+		}
+	})
+}
+
+// TestThiefOfTheBridge: without a key it publishes nothing, whatever the objects and approvals
+// say.
+func TestThiefOfTheBridge(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	bridge(t, c, func(r *sites.Reconciler) { r.Signers, r.Approval = nil, false }, "metal-a")
+	apply(t, c, "metal-a", siteObject("metal-a", registryOf(t), ""))
+	says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False NobodySigns")
+	if !strings.Contains(says, "caisson publish --from-cluster --namespace metal-a --plan sha256:") {
+		t.Errorf("it says %q", says)
+	}
+}
+
+func object(kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(sites.GVK(kind))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}

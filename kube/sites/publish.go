@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/preview"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// work is a site beside what is published of it.
+type work struct {
+	site      *site.Site
+	policy    publish.Policy
+	publisher *publish.Publisher
+	plan      *plan.Plan
+	nodes     []publish.Node // nil where they cannot be compiled: a layer has to be built
+	noNodes   error          // why
+	digest    string         // of what nodes would get
+}
+
+// plan says of the Site what publishing it would change, and publishes where that may be.
+func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[key]*verdict) {
+	v := all[key{cluster.Site, o.site.GetName()}]
+	v.more = map[string]any{}
+	w, err := r.compare(ctx, o, s)
+	if err != nil {
+		v.set(Planned, false, "CannotPlan", "%s", hinted(err))
+		v.more["message"] = cut(hinted(err))
+		return
+	}
+	changes, words := count(w.plan)
+	v.more["changes"], v.more["message"] = changes, words
+	switch {
+	case !w.plan.Changed():
+		v.set(Planned, true, "UpToDate", "%s", words)
+	case w.noNodes != nil:
+		v.set(Planned, true, "LayerMissing", "%s; %s", words, hinted(w.noNodes))
+	default:
+		v.set(Planned, true, "Changes", "%s", words)
+		v.more["plan"] = w.digest
+	}
+	fleet, err := r.publish(ctx, o, w, v)
+	if err != nil {
+		v.set(Published, false, "CannotPublish", "%s", hinted(err))
+	}
+	if fleet == nil {
+		return
+	}
+	if floor := fleet.Floor(); floor.Generation > 0 {
+		v.more["generation"] = int64(floor.Generation)
+	}
+	r.progress(ctx, fleet, v)
+}
+
+// layer is the reference of the layers that are published.
+const layer = "current"
+
+// compare asks the functions of 'caisson plan'.
+func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*work, error) {
+	w := &work{site: s}
+	var err error
+	if s.Registry() == "" {
+		return nil, errors.New("the Site names no registry: write registry: host[:port]/prefix")
+	}
+	if w.policy, err = policy.Site(s, ""); err != nil {
+		return nil, fmt.Errorf("whose keys count is said beside caisson-kube, not in objects: %w", err)
+	}
+	registry, err := r.Open(s.Registry())
+	if err != nil {
+		return nil, err
+	}
+	seen, err := memory.Open(filepath.Join(r.State, o.namespace+".memory"))
+	if err != nil {
+		return nil, err
+	}
+	say := log.FromContext(ctx)
+	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.Now().UTC().Truncate(time.Second), Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
+		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
+	if w.plan, err = (preview.Preview{Site: s, Publisher: w.publisher, Policy: w.policy, Layer: layer}).Plan(ctx, nil); err != nil {
+		return nil, err
+	}
+	if w.nodes, w.noNodes = w.publisher.Compile(ctx, s, w.policy, layer); w.noNodes != nil {
+		return w, nil
+	}
+	w.digest, err = preview.Digest(w.nodes)
+	return w, err
+}
+
+// count says how many nodes a plan changes, by how much that disturbs them.
+func count(p *plan.Plan) (by map[string]any, words string) {
+	n, by := map[string]int64{}, map[string]any{}
+	for _, node := range p.Nodes {
+		if len(node.Changes) > 0 && node.Held == "" {
+			n[node.Class]++
+		}
+	}
+	var parts []string
+	for _, class := range slices.Sorted(maps.Keys(n)) {
+		by[class] = n[class]
+		parts = append(parts, fmt.Sprintf("%d %s", n[class], class))
+	}
+	if len(parts) == 0 {
+		return by, fmt.Sprintf("%d nodes, nothing to publish", len(p.Nodes))
+	}
+	return by, fmt.Sprintf("%d nodes, to change: %s", len(p.Nodes), strings.Join(parts, ", "))
+}
+
+// publish signs where there is a signer and, if that is asked for, an approval of just this.
+func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict) (*publish.Fleet, error) {
+	fleet, err := w.publisher.Read(ctx, w.policy)
+	if err != nil {
+		return nil, err
+	}
+	generation := fleet.Floor().Generation
+	moving := underWay(fleet)
+	by, approved := approval(o.approvals, w.digest)
+	switch {
+	case moving != "" && len(r.Signers) > 0:
+		waits, err := r.move(ctx, o, w, moving)
+		if err != nil {
+			return fleet, fmt.Errorf("rollout %s: %w", moving, err)
+		}
+		v.set(Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
+		return w.publisher.Read(ctx, w.policy)
+	case moving != "":
+		v.set(Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
+	case !w.plan.Changed():
+		v.set(Published, true, "Published", "generation %d is what the objects say", generation)
+	case w.noNodes != nil:
+		v.set(Published, false, "LayerMissing", "%s", hinted(w.noNodes))
+	case len(r.Signers) == 0:
+		v.set(Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
+	case r.Approval && !approved:
+		v.set(Published, false, "WaitsForApproval", "a PublishApproval with spec.plan %s publishes this", w.digest)
+	default:
+		name, covered, err := r.start(ctx, w, by)
+		if err != nil {
+			return fleet, err
+		}
+		if name != "" {
+			v.set(Published, false, "RolloutUnderWay", "rollout %s has started", name)
+			return w.publisher.Read(ctx, w.policy)
+		}
+		options := publish.Options{By: by}
+		if len(covered) > 0 { // the others first
+			options.Only = func(node string) bool { return !covered[node] }
+		}
+		result, err := w.publisher.Publish(ctx, w.policy, w.nodes, options)
+		if err != nil {
+			return fleet, err
+		}
+		v.set(Published, true, "Published", "generation %d: %d nodes changed, %d held", result.Generation, len(result.Published), len(result.Held))
+		return w.publisher.Read(ctx, w.policy)
+	}
+	return fleet, nil
+}
+
+// approval returns who approved a plan.
+func approval(list []unstructured.Unstructured, digest string) (publish.By, bool) {
+	for _, a := range list {
+		plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan") // the definition makes it a text
+		if plan != digest || digest == "" || a.GetDeletionTimestamp() != nil {
+			continue
+		}
+		author, _, _ := unstructured.NestedString(a.Object, "spec", "author") // and this
+		reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason") // and this
+		return publish.By{Author: author, Reason: strings.TrimSpace("approved by PublishApproval " + a.GetName() + " " + reason)}, true
+	}
+	return publish.By{Author: "caisson-kube"}, false
+}
+
+// progress says which rollouts move nodes, and whether a publish was cut.
+func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *verdict) {
+	unfinished, err := fleet.Unfinished(ctx)
+	var names []string
+	for name, one := range fleet.Rollouts() {
+		if !ended(one) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	switch {
+	case err != nil:
+		v.set(Progressing, false, "Unknown", "%s", hinted(err))
+	case unfinished != "":
+		v.set(Progressing, true, "Publishing", "%s", unfinished)
+	case len(names) > 0:
+		v.set(Progressing, true, "RolloutUnderWay", "rollout %s: 'caisson rollout status' has its waves", strings.Join(names, ", "))
+	default:
+		v.set(Progressing, false, "Idle", "no rollout is under way")
+	}
+}
+
+func ended(r spec.Rollout) bool {
+	return r.Phase == spec.RolloutAborted || r.Phase == spec.RolloutUndone || r.Phase == spec.RolloutDone
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sites
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+)
+
+// Events tells people what happened to an object.
+type Events interface {
+	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
+}
+
+// Reconciler looks after the sites of namespaces.
+type Reconciler struct {
+	Client client.Client // reads what it has in memory
+	Events Events
+	Dir    string // has a directory for each namespace, with keys and the lock of services
+	State  string // directory in which is remembered what was published
+	Open   func(ref string) (*registry.Registry, error)
+
+	// Reports returns what nodes of a namespace's fleet reported last, for its rollouts; nil
+	// where no service is known.
+	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
+
+	Signers  []crypto.Signer // nobody: then nothing is published here
+	Approval bool            // only what a PublishApproval names is published
+	NewFleet bool            // a registry without a fleet gets its first one
+	Again    time.Duration   // looks again after this long, whatever changes
+	Now      func() time.Time
+	Seen     Seen // what was done is counted; nil: it is not
+}
+
+// Seen counts what was done.
+type Seen interface {
+	Looked(namespace string, took time.Duration, err error)
+	Site(namespace string, conditions map[string]bool, generation int64)
+}
+
+// GVK returns the group, version and kind of one of our kinds.
+func GVK(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: cluster.Group, Version: cluster.Version, Kind: kind}
+}
+
+// objects are those of one namespace.
+type objects struct {
+	namespace string
+	all       []*unstructured.Unstructured // of the kinds of a site
+	site      *unstructured.Unstructured   // nil where there is none, or more than one
+	approvals []unstructured.Unstructured
+}
+
+// list returns the objects of a kind. They are the cache's, and only read.
+func (r *Reconciler) list(ctx context.Context, kind string, in ...client.ListOption) ([]unstructured.Unstructured, error) {
+	var l unstructured.UnstructuredList
+	l.SetGroupVersionKind(GVK(kind + "List"))
+	if err := r.Client.List(ctx, &l, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, fmt.Errorf("list objects of kind %s: %w", kind, err)
+	}
+	return l.Items, nil
+}
+
+func (r *Reconciler) read(ctx context.Context, namespace string) (o objects, err error) {
+	o.namespace = namespace
+	sites := 0
+	for _, k := range cluster.Kinds() {
+		if !k.Doc {
+			continue
+		}
+		items, err := r.list(ctx, k.Kind, client.InNamespace(namespace))
+		if err != nil {
+			return o, err
+		}
+		for i := range items {
+			if items[i].GetDeletionTimestamp() != nil {
+				continue
+			}
+			o.all = append(o.all, &items[i])
+			if k.Kind == cluster.Site {
+				o.site = &items[i]
+				sites++
+			}
+		}
+	}
+	if sites > 1 {
+		o.site = nil
+	}
+	return o, nil
+}
+
+func (r *Reconciler) readAll(ctx context.Context, namespace string) (objects, error) {
+	o, err := r.read(ctx, namespace)
+	if err != nil {
+		return o, err
+	}
+	o.approvals, err = r.list(ctx, cluster.PublishApproval, client.InNamespace(namespace))
+	return o, err
+}
+
+// patience is how long a look may take, with all that it asks of a registry.
+const patience = 10 * time.Minute
+
+// Reconcile looks at the namespace of that name.
+func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
+	began := time.Now()
+	again, err := r.reconcile(ctx, q)
+	if r.Seen != nil {
+		r.Seen.Looked(q.Name, time.Since(began), err)
+	}
+	return again, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o, err := r.readAll(ctx, q.Name)
+	if err != nil || len(o.all) == 0 {
+		if err == nil {
+			r.count(o, nil)
+		}
+		return reconcile.Result{}, err
+	}
+	s, problems, taken, err := r.parse(ctx, o)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	v := verdicts(o, problems, taken)
+	if s != nil && taken == "" {
+		r.plan(ctx, o, s, v)
+	}
+	r.count(o, v)
+	return reconcile.Result{RequeueAfter: r.again(v)}, r.write(ctx, o, v)
+}
+
+// count notes how the Site of a namespace is; one of several is none.
+func (r *Reconciler) count(o objects, all map[key]*verdict) {
+	if r.Seen == nil {
+		return
+	}
+	conditions, generation := map[string]bool{}, int64(0)
+	if o.site != nil {
+		v := all[key{cluster.Site, o.site.GetName()}]
+		for _, c := range v.conditions {
+			conditions[c.kind] = c.status == "True"
+		}
+		generation, _ = v.more["generation"].(int64) // 0 where it is not known
+	}
+	r.Seen.Site(o.namespace, conditions, generation)
+}
+
+// parse reads a namespace as a site, and says which other one had its fleet before.
+func (r *Reconciler) parse(ctx context.Context, o objects) (s *site.Site, problems []cluster.Problem, taken string, err error) {
+	s, problems = cluster.Parse(cluster.Day(r.Now()), hostFiles{}, filepath.Join(r.Dir, o.namespace), nil, documents(o.all))
+	taken, err = r.taken(ctx, o)
+	return s, problems, taken, err
+}
+
+// again is when a namespace is looked at next if nothing changes: soon, where more is to be
+// done.
+func (r *Reconciler) again(all map[key]*verdict) time.Duration {
+	for _, v := range all {
+		for _, c := range v.conditions {
+			if c.kind == Published && (c.reason == "RolloutUnderWay" || v.more["plan"] != nil && c.status == "True") {
+				return min(step, r.Again)
+			}
+		}
+	}
+	return r.Again
+}
+
+func documents(all []*unstructured.Unstructured) []cluster.Object {
+	out := make([]cluster.Object, len(all))
+	for i, u := range all {
+		out[i] = cluster.ObjectOf(u.Object)
+	}
+	return out
+}
+
+// taken returns the namespace that had a fleet of this name before, "" where none has.
+func (r *Reconciler) taken(ctx context.Context, o objects) (string, error) {
+	if o.site == nil {
+		return "", nil
+	}
+	others, err := r.list(ctx, cluster.Site)
+	if err != nil {
+		return "", err
+	}
+	first := o.site
+	for i := range others {
+		one := &others[i]
+		if one.GetName() == first.GetName() && one.GetDeletionTimestamp() == nil && before(one, first) {
+			first = one
+		}
+	}
+	if first.GetNamespace() == o.namespace {
+		return "", nil
+	}
+	return first.GetNamespace(), nil
+}
+
+// before reports whether an object was made before another; of two in one second, by name.
+func before(a, b *unstructured.Unstructured) bool {
+	x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	if !x.Equal(&y) {
+		return x.Before(&y)
+	}
+	return a.GetNamespace() < b.GetNamespace()
+}
+
+// hostFiles are those of this machine: what stands beside objects. An object itself names
+// none, see [cluster.Refused].
+type hostFiles struct{}
+
+func (hostFiles) Open(name string) (fs.File, error) { return os.Open(name) }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sites_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/go-logr/logr"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/oci/pull"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+)
+
+// trusted is the key of the bridge that was started last.
+var trusted []sign.Verifier
+
+// bridge runs a reconciler in a cluster until the test ends. Its key is operator of the
+// namespaces.
+func bridge(t *testing.T, c *kubetest.Cluster, change func(*sites.Reconciler), namespaces ...string) {
+	t.Helper()
+	log.SetLogger(logr.Discard())
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted = []sign.Verifier{sign.VerifierOf(key)}
+	dir := t.TempDir()
+	for _, name := range namespaces {
+		if err := os.MkdirAll(filepath.Join(dir, name, "keys"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "keys", "operator.pub"), sign.VerifierOf(key).PEM(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	skip := true
+	mgr, err := ctrl.NewManager(c.Env.Config, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Approval: true, NewFleet: true, Again: time.Hour, Now: time.Now,
+		Signers: []crypto.Signer{key}, Open: func(ref string) (*registry.Registry, error) { return registry.Open(ref, pull.Options{PlainHTTP: true}) }}
+	if change != nil {
+		change(r)
+	}
+	if err := r.Watch(mgr); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	ctx, stop := contextOf(t)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// condition waits until an object has a condition with a status and a reason, and returns
+// its message.
+func condition(t *testing.T, c client.Client, kind, namespace, name, condition, want string) string {
+	t.Helper()
+	var last string
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		u := get(t, c, kind, namespace, name)
+		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		for _, e := range list {
+			if one := e.(map[string]any); one["type"] == condition {
+				last = one["status"].(string) + " " + one["reason"].(string)
+				if last == want && one["observedGeneration"] == u.GetGeneration() {
+					return one["message"].(string)
+				}
+			}
+		}
+	}
+	t.Fatalf("%s %s: %s is %q, want %q", kind, name, condition, last, want)
+	return ""
+}
+
+func get(t *testing.T, c client.Client, kind, namespace, name string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(sites.GVK(kind))
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, u); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// apply applies documents as people do.
+func apply(t *testing.T, c *kubetest.Cluster, namespace, text string) {
+	t.Helper()
+	if out, err := c.Kubectl(t, text, "apply", "--server-side", "--force-conflicts", "--namespace", namespace, "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+const head = "---\napiVersion: caisson.dev/v1alpha1\n"
+
+// TestNamespaceIsASite: from objects to signed overlays, by kubectl alone.
+func TestNamespaceIsASite(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	fleet := registryOf(t)
+	bridge(t, c, nil, "metal-a")
+
+	apply(t, c, "metal-a", head+"kind: Site\nmetadata: {name: metal-a}\nregistry: "+fleet+"\nnodes: [{name: n1}, {name: n2, labels: {role: storage}}]\nconf: {sysctl: {vm.swappiness: \"10\"}}\n"+
+		head+"kind: NodeSet\nmetadata: {name: storage}\nspec: {match: {labels: {role: storage}}}\n")
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Valid", "True Valid")
+	condition(t, c.Admin, "NodeSet", "metal-a", "storage", "Valid", "True Valid")
+	if says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True Changes"); says != "2 nodes, to change: 2 cold" {
+		t.Errorf("the plan is %q", says)
+	}
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+
+	// An approval of another plan is none; one of this publishes it.
+	plan, _, _ := unstructured.NestedString(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "plan")
+	approve := func(name, plan string) {
+		apply(t, c, "metal-a", head+"kind: PublishApproval\nmetadata: {name: "+name+"}\nspec: {plan: \""+plan+"\", author: eve, reason: looked at it}\n")
+	}
+	approve("other", "sha256:"+strings.Repeat("0", 64))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+	approve("this", plan)
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+	if n, _, _ := unstructured.NestedInt64(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "generation"); n != 1 {
+		t.Errorf("generation %d is published, want 1", n)
+	}
+	eventually(t, func() error {
+		if left, _, _ := unstructured.NestedMap(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "changes"); len(left) > 0 {
+			return fmt.Errorf("changes that are published are still there: %v", left)
+		}
+		return nil
+	})
+
+	// What is wrong has its place in the object, and nothing else is published.
+	apply(t, c, "metal-a", head+"kind: NodeMaintenance\nmetadata: {name: trim}\nspec: {nodes: [storag], operations: [{name: trim, type: cron, schedule: {weekly: [sun], at: \"03:00\"}, exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}}]}\n")
+	if says := condition(t, c.Admin, "NodeMaintenance", "metal-a", "trim", "Valid", "False Invalid"); !strings.Contains(says, ".spec.nodes[0]: there is no NodeSet \"storag\": did you mean storage?") {
+		t.Errorf("it says %q", says)
+	}
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "False Invalid")
+	out, err := c.Kubectl(t, "", "get", "sites,nodemaintenances", "--namespace", "metal-a")
+	if err != nil || !strings.Contains(out, "VALID") || !strings.Contains(out, "storag") {
+		t.Errorf("kubectl get: %v\n%s", err, out)
+	}
+	if out, err := c.Kubectl(t, "", "explain", "maintenancewindow.spec.opens.monthly"); err != nil || !strings.Contains(out, "1 to 5, or -1 for the last") {
+		t.Errorf("kubectl explain: %v\n%s", err, out)
+	}
+	if out, err := c.Kubectl(t, "", "get", "events", "--namespace", "metal-a"); err != nil || strings.Count(out, "there is no NodeSet") != 1 {
+		t.Errorf("kubectl get events: %v\n%s", err, out)
+	}
+}
+
+// TestRollout: what a Rollout covers moves in its waves, each when the one before is well, and
+// what none covers is published at once.
+func TestRollout(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	fleet := registryOf(t)
+	var well atomic.Value // overlay by node, as the nodes report
+	well.Store(map[string]string{})
+	bridge(t, c, func(r *sites.Reconciler) {
+		r.Approval, r.Again = false, time.Second
+		r.Reports = func(context.Context, string, rollout.Asked) (map[string]rollout.Report, error) {
+			out := map[string]rollout.Report{}
+			for node, overlay := range well.Load().(map[string]string) {
+				out[node] = rollout.Report{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
+			}
+			return out, nil
+		}
+	}, "metal-a")
+	site := func(swappiness string) string {
+		return head + "kind: Site\nmetadata: {name: metal-a}\nregistry: " + fleet + "\nnodes: [{name: n1, labels: {rack: a}}, {name: n2, labels: {rack: a}}, {name: n3}]\nconf: {sysctl: {vm.swappiness: \"" + swappiness + "\"}}\n"
+	}
+	apply(t, c, "metal-a", site("10"))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+	before := overlays(t, fleet)
+	well.Store(before)
+	apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: racked}\nspec: {match: {labels: {rack: a}}}\n"+
+		head+"kind: Rollout\nmetadata: {name: racks}\nspec: {nodes: [racked], soak: 0s, waves: [{hosts: [n1]}, {percent: 100}]}\n")
+	condition(t, c.Admin, "Rollout", "metal-a", "racks", "Valid", "True Valid")
+	apply(t, c, "metal-a", site("20"))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False RolloutUnderWay")
+	eventually(t, func() error {
+		now := overlays(t, fleet)
+		if now["n3"] == before["n3"] || now["n1"] == before["n1"] {
+			u := get(t, c.Admin, cluster.Site, "metal-a", "metal-a")
+			return fmt.Errorf("n3 is published at once, and n1 in the first wave: %v %v, %v", now, before, u.Object["status"])
+		}
+		return nil
+	})
+	if now := overlays(t, fleet); now["n2"] != before["n2"] {
+		t.Error("n2 moved before n1 was well")
+	}
+	well.Store(overlays(t, fleet))
+	eventually(t, func() error {
+		if overlays(t, fleet)["n2"] == before["n2"] {
+			return errors.New("n2 moves when n1 is well")
+		}
+		return nil
+	})
+	well.Store(overlays(t, fleet))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+}
+
+// overlays are the digests that are published, by node.
+func overlays(t *testing.T, ref string) map[string]string {
+	t.Helper()
+	reg, err := registry.Open(ref, pull.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publish.Publisher{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}
+	f, err := p.Find(t.Context(), publish.Policy{Operator: trusted, Threshold: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := f.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for name, row := range rows {
+		out[name] = row.Overlay
+	}
+	return out
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sites
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/caisson-os/caisson/spec/site/cluster"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Conditions of objects.
+const (
+	Valid       = "Valid"       // of every object: it can be read as what it is
+	Planned     = "Planned"     // of a Site: what publishing would change is known
+	Published   = "Published"   // of a Site: nodes are given what the objects say
+	Progressing = "Progressing" // of a Site: a rollout, or somebody's publish, is under way
+)
+
+// maxProblems bounds what a status lists, and maxMessage how long a message is.
+const (
+	maxProblems = 20
+	maxMessage  = 1000
+)
+
+// condition is one of an object, but for its times.
+type condition struct {
+	kind, status, reason, message string
+}
+
+// verdict is what is said of one object.
+type verdict struct {
+	object     *unstructured.Unstructured
+	conditions []condition
+	problems   []any
+	more       map[string]any // of a Site
+}
+
+func (v *verdict) set(kind string, ok bool, reason, format string, args ...any) {
+	status := "False"
+	if ok {
+		status = "True"
+	}
+	v.conditions = append(v.conditions, condition{kind, status, reason, cut(fmt.Sprintf(format, args...))})
+}
+
+func cut(text string) string {
+	if len(text) > maxMessage {
+		return strings.ToValidUTF8(text[:maxMessage], "") + " …"
+	}
+	return text
+}
+
+// hinted is an error's text with what to do about it.
+func hinted(err error) string {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) && h.Hint() != "" {
+		return err.Error() + ": " + h.Hint()
+	}
+	return err.Error()
+}
+
+type key struct{ kind, name string }
+
+// verdicts says of each object whether it is valid. What is wrong with none of them is said
+// of the Sites.
+func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verdict {
+	out := map[key]*verdict{}
+	for _, u := range o.all {
+		out[key{u.GetKind(), u.GetName()}] = &verdict{object: u, problems: []any{}}
+	}
+	wrong := map[*verdict][]string{}
+	invalid := ""
+	for _, p := range problems {
+		var of []*verdict
+		if v := out[key{p.Kind, p.Name}]; v != nil {
+			of = append(of, v)
+		} else {
+			for k, v := range out {
+				if k.kind == cluster.Site || !hasSite(o) { // what lacks a Site is of no use
+					of = append(of, v)
+				}
+			}
+		}
+		for _, v := range of {
+			if p.Severity != report.Note && len(v.problems) < maxProblems {
+				v.problems = append(v.problems, map[string]any{"severity": p.Severity, "path": p.Path, "rule": p.Rule, "message": cut(p.Message), "hint": cut(p.Hint)})
+			}
+			if p.Severity == report.Error {
+				wrong[v] = append(wrong[v], text(p))
+				invalid = p.Kind + "/" + p.Name
+			}
+		}
+		if p.Severity == report.Error && invalid == "" {
+			invalid = "the namespace"
+		}
+	}
+	for k, v := range out {
+		switch list := wrong[v]; {
+		case len(list) > 1:
+			v.set(Valid, false, "Invalid", "%s (and %d more, see status.problems)", list[0], len(list)-1)
+		case len(list) == 1:
+			v.set(Valid, false, "Invalid", "%s", list[0])
+		case k.kind == cluster.Site && taken != "":
+			v.set(Valid, false, "FleetTaken", fleetTaken, taken)
+		default:
+			v.set(Valid, true, "Valid", "it can be read as it is written")
+		}
+		if k.kind == cluster.Site && invalid != "" {
+			v.set(Planned, false, "Invalid", "nothing is planned while an object is not valid: %s", invalid)
+		}
+	}
+	return out
+}
+
+const fleetTaken = "the namespace %s has a Site of this name, and had it before: a fleet has one"
+
+func hasSite(o objects) bool {
+	return slices.ContainsFunc(o.all, func(u *unstructured.Unstructured) bool { return u.GetKind() == cluster.Site })
+}
+
+func text(p cluster.Problem) string {
+	out := p.Message
+	if p.Path != "" {
+		out = p.Path + ": " + out
+	}
+	if p.Hint != "" {
+		out += ": " + p.Hint
+	}
+	return out
+}
+
+// status returns what an object's status is to be, given what it is.
+func (v *verdict) status(now time.Time) map[string]any {
+	was, _, _ := unstructured.NestedMap(v.object.Object, "status") // nil where it is anything else
+	out := map[string]any{"observedGeneration": v.object.GetGeneration(), "problems": v.problems}
+	var list []any
+	for _, c := range v.conditions {
+		since := now.UTC().Format(time.RFC3339)
+		if old := find(was, c.kind); old["status"] == c.status {
+			if t, ok := old["lastTransitionTime"].(string); ok {
+				since = t
+			}
+		}
+		list = append(list, map[string]any{"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message, "lastTransitionTime": since, "observedGeneration": v.object.GetGeneration()})
+	}
+	out["conditions"] = list
+	if v.object.GetKind() == cluster.Site {
+		for _, name := range []string{"generation", "plan", "message", "changes"} {
+			out[name] = v.more[name] // null takes away what is not so any more
+		}
+		if next, ok := v.more["changes"].(map[string]any); ok {
+			for class := range mapOf(was["changes"]) {
+				if _, still := next[class]; !still {
+					next[class] = nil
+				}
+			}
+		}
+	}
+	return out
+}
+
+func mapOf(v any) map[string]any {
+	m, _ := v.(map[string]any) // nil where it is anything else
+	return m
+}
+
+// find returns a condition of a status.
+func find(status map[string]any, kind string) map[string]any {
+	list, _ := status["conditions"].([]any)
+	for _, e := range list {
+		if c, _ := e.(map[string]any); c["type"] == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// write puts verdicts into the objects that say something else, and tells once of what is
+// new.
+func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict) error {
+	var failed []error
+	for _, v := range all {
+		next := v.status(r.Now())
+		was, _, _ := unstructured.NestedMap(v.object.Object, "status") // nil where it is anything else
+		if same(was, next) {
+			continue
+		}
+		data, err := json.Marshal(map[string]any{"status": next})
+		if err != nil {
+			return err
+		}
+		target := &unstructured.Unstructured{}
+		target.SetGroupVersionKind(v.object.GroupVersionKind())
+		target.SetNamespace(o.namespace)
+		target.SetName(v.object.GetName())
+		err = r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
+		if apierrors.IsNotFound(err) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("write the status of %s %s: %w", v.object.GetKind(), v.object.GetName(), err))
+			continue
+		}
+		r.tell(v, was)
+	}
+	return errors.Join(failed...)
+}
+
+// tell makes an Event of each condition that is not as it was.
+func (r *Reconciler) tell(v *verdict, was map[string]any) {
+	for _, c := range v.conditions {
+		old := find(was, c.kind)
+		if old["reason"] == c.reason && old["message"] == c.message || old == nil && c.status == "True" && c.kind != Published {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if c.status == "False" && c.kind == Valid {
+			kind = corev1.EventTypeWarning
+		}
+		r.Events.Eventf(v.object, nil, kind, c.reason, c.kind, "%s", c.message)
+	}
+}
+
+// same reports whether a status says already what it is to say.
+func same(was, next map[string]any) bool {
+	for name, value := range next {
+		if value == nil && was[name] == nil {
+			continue
+		}
+		if !reflect.DeepEqual(normal(was[name]), normal(value)) {
+			return false
+		}
+	}
+	return true
+}
+
+// normal is a value as JSON has it.
+func normal(v any) any {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return v
+	}
+	var out any
+	if json.Unmarshal(data, &out) != nil {
+		return v
+	}
+	return out
+}

@@ -26,7 +26,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release deps test check test-all test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ build: ## Build bin/caisson and bin/caisson-agent
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/caisson
 	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(BIN)/ ./cmd/caisson-agent
+
+kube: ## Build bin/caisson-kube, the program for Kubernetes clusters
+	@mkdir -p $(BIN)
+	cd kube && $(GO) build -ldflags '$(LDFLAGS)' -o $(abspath $(BIN))/ ./cmd/caisson-kube
 
 install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/local: programs, units, manual pages, completions
 	@test -x $(BIN)/caisson -a -x $(BIN)/caisson-agent || { echo "nothing is built: make build"; exit 1; }
@@ -72,11 +76,12 @@ test: deps lint build size ## Everything: lint, unit, root, VM and interop tests
 # Most tests wait more than they compute: twice as many packages as processors run at once.
 test-all:
 	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -vet=off -timeout 60m -p $(ATONCE) $(UNITS)
+	cd kube && CAISSON_WITHOUT=$${CAISSON_WITHOUT-kube} $(GO) test -vet=off ./...
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(MAKE) --no-print-directory test-race
 	$(MAKE) --no-print-directory test-interop fuzz FUZZTIME=2s
 
 check: lint ## What a change needs before anything else: lint, and the unit tests without root (some minutes on two cores)
-	CAISSON_WITHOUT=root,net $(GO) test -vet=off -p $(ATONCE) $(UNITS)
+	CAISSON_WITHOUT=root,net hack/scratch $(GO) test -vet=off -p $(ATONCE) $(UNITS)
 
 test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
@@ -91,6 +96,10 @@ test-interop: ## Check our signatures with the real cosign, and its with ours (f
 	test/interop/cosign.sh
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 60m ./test/interop/...
 
+test-kube: ## Tests against a real API server, etcd and controllers of Kubernetes (the first run builds them, some ten minutes)
+	kube/hack/servers.sh
+	cd kube && CAISSON_REQUIRE=kube $(GO) test -count=1 -timeout 60m -p 1 ./...
+
 test-long: ## Every test whose name has Long in it, and each fuzz target for 30s (as root, hours): see CONTRIBUTING.md
 	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...
 	$(MAKE) --no-print-directory fuzz FUZZTIME=30s
@@ -100,6 +109,8 @@ lint: ## gofmt, go vet, staticcheck, errcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	@hack/errcheck
+	cd kube && $(GO) vet ./... && "$$(cd .. && $(GO) tool -n staticcheck)" ./...
+	@DIR=kube hack/errcheck
 
 vulncheck: ## Known vulnerabilities in what we link; says so where their database cannot be reached
 	@hack/vulncheck
@@ -110,7 +121,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (5s)
 bench: ## Measure against named peers in the same run
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/... ./cmd/caisson-agent
 
-container: build ## Make the image localhost/caisson with podman or buildah (as root)
+container: build kube ## Make the images localhost/caisson and localhost/caisson-kube with podman or buildah (as root)
 	@hack/container $(BIN)
 
 demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up

@@ -136,6 +136,44 @@ func TestScratch(t *testing.T) {
 	}
 }
 
+// Who may mount nothing has a directory in memory, of which nothing stays either.
+func TestScratchInMemory(t *testing.T) {
+	dir, memory := t.TempDir(), t.TempDir()
+	as := func(env ...string) (string, int) {
+		t.Helper()
+		if os.Geteuid() == 0 {
+			require.Tool(t, "setpriv")
+			for _, d := range []string{memory, filepath.Dir(memory)} {
+				if err := os.Chmod(d, 0o777); err != nil {
+					t.Fatal(err)
+				}
+			}
+			env = append(env, "TMPDIR="+dir)
+			return script(t, env, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", scratchText(t), "./scratch", "sh", "-c", `echo at "$TMPDIR"; touch "$TMPDIR/x"; mkdir -m 500 "$TMPDIR/d"; exit 7`)
+		}
+		return script(t, append(env, "TMPDIR="+dir), "./scratch", "sh", "-c", `echo at "$TMPDIR"; touch "$TMPDIR/x"; mkdir -m 500 "$TMPDIR/d"; exit 7`)
+	}
+	if said, code := as("SHM=" + memory); code != 7 || !strings.Contains(said, "at "+memory+"/s.") {
+		t.Errorf("code %d:\n%s", code, said)
+	}
+	if left, err := os.ReadDir(memory); err != nil || len(left) != 0 {
+		t.Errorf("%v and %v are left", left, err)
+	}
+	if said, code := as("SHM=" + memory + "/none"); code != 7 || !strings.Contains(said, "at "+dir+"\n") {
+		t.Errorf("without one: code %d\n%s", code, said)
+	}
+}
+
+// scratchText is the script, for somebody who cannot read the checkout.
+func scratchText(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("scratch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // The command gets the signals that its caller sends, and its input.
 func TestScratchPassesSignals(t *testing.T) {
 	require.Root(t)

@@ -14,10 +14,11 @@ import (
 // PREFIX, and what refers to another of them finds it there.
 func TestInstall(t *testing.T) {
 	bin, dest := t.TempDir(), t.TempDir()
-	for _, program := range []string{"caisson", "caisson-agent"} {
-		if said, code := script(t, nil, "go", "build", "-o", bin+"/", "../cmd/"+program); code != 0 {
-			t.Fatal(said)
-		}
+	if said, code := script(t, nil, "go", "build", "-o", bin+"/", "../cmd/caisson"); code != 0 {
+		t.Fatal(said)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "caisson-agent"), []byte("#!/bin/sh\n"), 0o755); err != nil { // it is put there, and not asked
+		t.Fatal(err)
 	}
 	if said, code := script(t, nil, "make", "-C", "..", "install", "BIN="+bin, "DESTDIR="+dest, "PREFIX=/opt/caisson"); code != 0 {
 		t.Fatal(said)

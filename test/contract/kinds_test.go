@@ -17,7 +17,7 @@ import (
 // below conf.
 var (
 	writtenAs = map[string]string{"swaps": "mounts"}
-	beside    = []string{"accounts", "service"} // of a layer, and of a section of the overlay
+	beside    = []string{"accounts", "service", "secrets"} // of a layer, and of sections of the overlay
 )
 
 // A kind of items is a field of the overlay and one row of each half: of the contract, of

@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -31,6 +32,14 @@ type row struct {
 }
 
 const head = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\n"
+
+// TestCaps: what a publisher may write a node reads. Artifacts know no documents, and documents
+// no artifacts, so both name the cap.
+func TestCaps(t *testing.T) {
+	if site.MaxOverlay != oci.MaxOverlay {
+		t.Errorf("an overlay of %d bytes is written, and one of %d read", site.MaxOverlay, oci.MaxOverlay)
+	}
+}
 
 // collect returns the examples, the YAML blocks of docs and the rule tables.
 func collect(t *testing.T) []row {

@@ -4,7 +4,6 @@ package vm
 
 import (
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func TestLongDisklessSoftReboot(t *testing.T) {
 	before, held, files := run(t, s, same), heldInMemory(t, s), run(t, s, inMemory)
 
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
-	f.build(t, "--agent", f.largeAgent(t))
+	f.build(t, "--agent", f.largeAgent(t, 300<<20))
 	f.publish(t)
 	run(t, s, "sudo caisson-agent sync")
 	staged(t, s)
@@ -73,15 +72,6 @@ func TestLongDisklessSoftReboot(t *testing.T) {
 	if end > held+64 { // the same images, and indexes of the chunks that they were made of
 		t.Errorf("images have %d KiB after the way back, %d at first", end, held)
 	}
-}
-
-// largeAgent is the agent with 300 MiB of noise behind it. Its image cannot be compressed,
-// and has nothing in common with another.
-func (f *Fleet) largeAgent(t *testing.T) (file string) {
-	t.Helper()
-	file = filepath.Join(f.Dir, "large-agent")
-	sh(t, `cp "$1" "$2"; head -c 314572800 /dev/urandom >>"$2"`, filepath.Join(f.Bin, "caisson-agent"), file)
-	return file
 }
 
 // staged waits until a node has what it can go softly to.

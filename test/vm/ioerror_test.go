@@ -18,7 +18,7 @@ import (
 )
 
 // TestLongIOErrors boots a node whose state disk answers with I/O errors: to each write, to
-// each from the 40th on, and to a read in the middle of an image. A newer generation is
+// each from the 16th on, and to a read in the middle of an image. A newer generation is
 // there, and nobody touches the node.
 func TestLongIOErrors(t *testing.T) {
 	require.Long(t)

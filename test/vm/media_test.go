@@ -66,6 +66,16 @@ func TestLongProgram(t *testing.T) {
 	f.arrives(t, o)
 }
 
+// TestLongUEFINetwork has the firmware of a machine with UEFI fetch the loader by TFTP.
+func TestLongUEFINetwork(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, withUEFI...)
+	o := f.medium("network", "52:54:00:00:00:0a")
+	o.TFTP, o.Bootfile = filepath.Join(f.Dir, "tftp"), "boot.efi"
+	sh(t, `mkdir "$1" && mv "$2" "$1"`, o.TFTP, f.image(t, "boot.efi"))
+	f.arrives(t, o)
+}
+
 // TestLongTwoCopies boots two machines from copies of one disk. Each fills its disk, and
 // has identifiers of its own; each boots from it again while the registry is dead.
 func TestLongTwoCopies(t *testing.T) {
@@ -100,17 +110,24 @@ func TestLongTwoCopies(t *testing.T) {
 	}
 }
 
-// TestLongAirGap boots a machine whose network is dead from a disc that carries its layer.
+// TestLongAirGap boots a machine whose network is dead from a disc that carries its layer. As
+// nobody can log in, a unit prints what the agent says: systemd itself is silent on a console
+// that has a login.
 func TestLongAirGap(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
 	o := f.medium("airgap", "")
 	o.NoCard, o.Memory, o.CD = true, 1536, f.image(t, "boot.iso", "--with-layer")
-	o.Extra = []string{"-netdev", "hubport,id=dead,hubid=1", "-device", "virtio-net-pci,netdev=dead,mac=52:54:00:00:00:0a"} // a cable that leads nowhere
+	o.Extra = []string{"-netdev", "socket,id=dead,udp=127.0.0.1:9,localaddr=127.0.0.1:0", "-device", "virtio-net-pci,netdev=dead,mac=52:54:00:00:00:0a"} // a cable at whose end nobody listens
+	o.Credentials = map[string]string{
+		"systemd.unit-dropin.multi-user.target": "[Unit]\nWants=told.service\n",
+		"systemd.extra-unit.told.service":       "[Service]\nExecStart=/bin/sh -c 'until caisson-agent status >/dev/ttyS0; do sleep 5; done'\n",
+	}
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
 	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")
 	waitFor(t, m, 0, "caisson: entering the layer")
-	waitFor(t, m, 0, "Started \x1b[0;1;39mcaisson-agent.service") // its first run is done
-	waitFor(t, m, 0, "Reached target \x1b[0;1;39mmulti-user.target")
+	for _, said := range []string{"node        alpha of fleet quickstart (netboot)", "health      ok", "sync        current"} {
+		waitFor(t, m, 0, said)
+	}
 }

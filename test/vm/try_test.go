@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 // TestTry tries a node of a site that has no keys and that nobody has published: it is up
@@ -115,5 +117,43 @@ func leftNothing(t *testing.T, before []string) {
 			t.Errorf("it has left %s", name)
 		}
 		dir.Close() // only read
+	}
+}
+
+// TestLongTryRoads tries a node by media: firmware starts its loader from a disc, and from the
+// machine's own disk. Each comes to its gates, with the memory and the cards that were asked for.
+func TestLongTryRoads(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
+	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	f.edit(t, "machine:\n", "health:\n  - {name: greeted, file: /run/hello}\nmachine:\n")
+	f.edit(t, withUEFI[0], withUEFI[1])
+	before := tries(t)
+	for road, flags := range map[string][]string{
+		"cd":   {"--iso", "--memory", "1536", "--nics", "3", "--check", "test $(ls /sys/class/net | wc -l) = 4", "--check", "awk '/^MemTotal/ {exit !($2 > 1300000 && $2 < 1572864)}' /proc/meminfo"},
+		"disk": {"--disk", "--check", "test $(stat -f -c %T /var/lib/caisson) = ext2/ext3"},
+	} {
+		t.Run(road, func(t *testing.T) {
+			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "-o", "json", "--timeout", "2h", "--check", "test -d /sys/firmware/efi"}, flags...)...)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			var got struct {
+				Passed bool
+				Road   string
+				Gates  []string
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s", out)
+			if !got.Passed || got.Road != road || !slices.Equal(got.Gates, []string{"greeted"}) {
+				t.Errorf("%+v", got)
+			}
+			leftNothing(t, before)
+		})
 	}
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/machine"
+)
+
+// behindABond makes beta a node behind a bond by LACP with a tagged VLAN and an address
+// that nobody gives it.
+var behindABond = []string{"machine:\n", `machine:
+  overrides:
+    hosts:
+      - name: beta
+        conf:
+          network:
+            dns: [10.0.2.3]
+            interfaces:
+              - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast}, mtu: 1450}
+              - {name: storage, vlan: {id: 100, on: bond0}, addresses: [10.0.2.15/24], gateway: 10.0.2.2}
+`}
+
+// TestBehindABond boots a node whose switch speaks LACP, tags all frames, and passes nothing
+// on that asks for an address: the loader has its interfaces from site.cpio, and the new
+// root takes them over without losing the address.
+func TestBehindABond(t *testing.T) {
+	f := fleet(t, append(append([]string{}, leanSite...), behindABond...)...)
+	s := startSwitch(t, 2, &netSwitch{vlan: 100, lacp: true, deaf: true})
+	const mac = "52:54:00:00:00:0b"
+	m := f.start(t, f.byHand(t, machine.Options{Name: "beta", MAC: mac, MoreMACs: []string{"52:54:00:00:01:0b"}, Cables: s.cables}))
+	waitFor(t, m, 0, "caisson: network by this node's row in site.cpio")
+	waitFor(t, m, 0, "caisson: address 10.0.2.15/24 on storage ("+mac+")")
+	to, err := net.ParseMAC(mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pings(t, to, netip.MustParseAddr("10.0.2.15"))
+	in := f.login(t, m)
+	if lost := s.pinged.Load() - s.answered.Load(); lost > 1 || s.answered.Load() < 3 { // one is on its way
+		t.Errorf("%d of %d pings had no answer", lost, s.pinged.Load())
+	}
+	if strings.Contains(m.Console.String(), "no partner by LACP") {
+		t.Error("the loader saw no partner")
+	}
+	for _, c := range []Check{
+		{"bond by LACP, with a partner", "sudo grep -c 'Partner Mac Address: 02:00:00:00:00:aa' /proc/net/bonding/bond0", "1"},
+		{"both cards in it", "grep -c 'MII Status: up' /proc/net/bonding/bond0", "3"},
+		{"address of the first card", "cat /sys/class/net/storage/address", mac},
+		{"VLAN", "ip -d link show storage | grep -o 'vlan protocol 802.1Q id 100'", "vlan protocol 802.1Q id 100"},
+		{"MTU", "cat /sys/class/net/bond0/mtu", "1450"},
+		{"address", "ip -4 -br addr show storage | tr -s ' ' | cut -d' ' -f3", "10.0.2.15/24"},
+		{"route", "ip route show default", "~default via 10.0.2.2 dev storage proto static"},
+		{"systemd-networkd has taken them over", "networkctl list --no-legend --no-pager bond0 storage | tr -s ' ' | cut -d' ' -f3,5,6 | sort -u", "~configured"},
+		{"no interface beside", "cd /sys/class/net && echo */", "bond0/ eth0/ eth1/ lo/ storage/"},
+		{"status", "sudo caisson-agent status", "~health      ok"},
+	} {
+		if _, err := c.Run(t.Context(), in); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d pings from before the root was entered, %d answers", s.pinged.Load(), s.answered.Load())
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"crypto"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// TestLongStolenKey: an operator's key is stolen and revoked while a node runs. The node
+// follows without a reboot, refuses what the thief signs, and boots what it proved, with the
+// boot files of before the theft.
+func TestLongStolenKey(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	if err := os.Remove(filepath.Join(f.Dir, "caisson.keys")); err != nil { // it is of the site that init made
+		t.Fatal(err)
+	}
+	f.edit(t, "registry: oci:./out", "registry: oci:./out\ntrust: {keys: {root: keys/root.pub, operator: keys/operator.pub}}")
+	f.must(t, "keys", "rotate", "site.yaml", "--root-key", "keys/root.key")
+	f.publish(t)
+	if err := f.Netboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o, first := f.proven(t)
+	m := f.start(t, o)
+	s := f.login(t, m)
+
+	f.must(t, "keys", "generate", "keys/operator2")
+	f.edit(t, "operator: keys/operator.pub", "operator: keys/operator2.pub")
+	f.must(t, "keys", "revoke", "site.yaml", "--root-key", "keys/root.key", "--key", "keys/operator2.key", "--reason", "stolen")
+	f.edit(t, "kernel.panic: 30", "kernel.panic: 40")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator2.key")
+	if out := run(t, s, "sudo caisson-agent sync"); !strings.Contains(out, "current") {
+		t.Errorf("sync: %s", out)
+	}
+	if got := run(t, s, "cat /proc/sys/kernel/panic"); got != "40" {
+		t.Errorf("kernel.panic is %s after what the new operator signed", got)
+	}
+
+	f.steal(t, "kernel/panic\",\"value\":\"40", "kernel/panic\",\"value\":\"99")
+	want := spec.SyncRefused(string(refusal.UnknownKey))
+	if out := run(t, s, "sudo caisson-agent sync || true"); !strings.Contains(out, string(want)) {
+		t.Errorf("what the thief signed: %s", out)
+	}
+	run(t, s, "sync")
+	m.PowerCut()
+	m = f.start(t, o)
+	s = f.login(t, m)
+	if st := status(t, s); st.Generation <= first.Generation || st.Sync != want || st.Health != spec.HealthOK {
+		t.Errorf("after a start: %+v", st)
+	}
+	if got := run(t, s, "cat /proc/sys/kernel/panic"); got != "40" {
+		t.Errorf("kernel.panic is %s after a start", got)
+	}
+}
+
+// steal shows alpha an overlay that the first operator's key has signed.
+func (f *Fleet) steal(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.Dir, "keys", "operator.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := keyfile.Parse(text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _, err := r.Manifest(t.Context(), oci.RepoNode, "alpha")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := oci.ParseManifest(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := bytes.Replace(parsed.Layers[0].Data, []byte(from), []byte(to), 1)
+	var core spec.Core
+	if _, err := spec.DecodeKnown(doc, &core); err != nil || bytes.Equal(doc, parsed.Layers[0].Data) {
+		t.Fatalf("%v: %s", err, doc)
+	}
+	issued := time.Now().UTC().Truncate(time.Second)
+	bundle, err := sign.SignOverlay(crypto.Signer(key), oci.Digest(doc), sign.Predicate{Fleet: core.Fleet, Node: core.Node, Match: sign.Match(core.Match),
+		Layer: core.Layer, Generation: 1000, IssuedAt: issued, Expires: issued.AddDate(0, 1, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.put(t.Context(), r, "alpha", doc, bundle); err != nil {
+		t.Fatal(err)
+	}
+}

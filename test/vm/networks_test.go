@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// TestLongSeveralNetworks boots a node with four cards: one on the site's network, one on a
+// network that replays what the site once signed, from the same addresses, one whose DHCP
+// server leads to no registry, one where nobody answers.
+func TestLongSeveralNetworks(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	if out, err := exec.Command("cp", "-r", f.Dir+"/out", f.Dir+"/older").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	older, err := f.Server(t.Context(), "serve", "oci:older", "--listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := status(t, f.login(t, f.start(t, f.byHand(t, machine.Options{Name: "before", MAC: "52:54:00:00:00:0b"}))))
+	f.edit(t, "vm.swappiness: 1\n", "vm.swappiness: 2\n")
+	f.publish(t)
+
+	o := f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	host, port, err := net.SplitHostPort(older)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, network := range []string{
+		"user,id=more0,restrict=on,guestfwd=tcp:" + guestRegistry + "-cmd:busybox nc " + host + " " + port,
+		"user,id=more1,restrict=on",
+		"hubport,id=more2,hubid=9",
+	} {
+		o.Extra = append(o.Extra, "-netdev", network, "-device", fmt.Sprintf("virtio-net-pci,netdev=more%d,addr=%#x,mac=52:54:00:00:01:0%d,romfile=", n, 0x11+n, n))
+	}
+	m := f.start(t, o)
+	waitFor(t, m, 0, fmt.Sprintf("caisson: by eth1, 10.0.2.15/24: has epoch 0, generation %d", first.Generation))
+	s := f.login(t, m)
+	if st := status(t, s); st.Generation <= first.Generation || st.Sync != "current" || st.Health != "ok" {
+		t.Errorf("status %+v, before %+v", st, first)
+	}
+	if got := run(t, s, "cat /proc/sys/vm/swappiness; ip -4 -br addr show up | grep -v ^lo | tr -s ' ' | cut -d' ' -f1,3"); got != "2\neth0 10.0.2.15/24" {
+		t.Errorf("it has %q", got)
+	}
+}
+
+// TestLongBondOverSoftReboot: bond, VLAN, address and route stay over a soft-reboot, while
+// the node is pinged from its network.
+func TestLongBondOverSoftReboot(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, append([]string{"layer:\n", "layer:\n  persist: [/home]\n"}, behindABond...)...)
+	s := startSwitch(t, 2, &netSwitch{vlan: 100, lacp: true, deaf: true})
+	o := f.byHand(t, f.withDisk(t))
+	o.Name, o.MAC, o.MoreMACs, o.Cables, o.UUID = "beta", "52:54:00:00:00:0b", []string{"52:54:00:00:01:0b"}, s.cables, ""
+	m := f.start(t, o)
+	in := f.login(t, m)
+	mac, err := net.ParseMAC(o.MAC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pings(t, mac, netip.MustParseAddr("10.0.2.15"))
+	const same = "cat /proc/sys/kernel/random/boot_id; ip -4 -o addr show storage | grep -o 'inet [^ ]*'; ip route; cat /sys/class/net/bond0/ifindex /sys/class/net/storage/ifindex"
+	before := run(t, in, same)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.build(t)
+	f.publish(t)
+	run(t, in, "sudo caisson-agent sync")
+	in = f.leaps(t, m, in)
+	if got := run(t, in, same); got != before {
+		t.Errorf("after the soft-reboot:\n%s\nbefore:\n%s", got, before)
+	}
+	if lost := s.pinged.Load() - s.answered.Load(); lost > 1 || strings.Count(before, "10.0.2.15") == 0 {
+		t.Errorf("%d of %d pings had no answer", lost, s.pinged.Load())
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package items
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Result is what a run did and what is true after it.
+type Result struct {
+	Items  []spec.ItemStatus
+	Drift  []spec.Drift // of the last check; when all is well only what is deferred, and scripts that are due again
+	Health spec.Health
+
+	// Changes are what the run did and the last check did not find again.
+	Changes []spec.Drift
+
+	// RolledBack says that a transaction failed and that the previous items were
+	// put in place again; Err says why.
+	RolledBack bool
+	Steps      []spec.Step // how long each kind took
+	Err        error
+}
+
+// Beside puts a result of some kinds beside what the status before says of the others.
+func (r *Result) Beside(last spec.Status) {
+	looked := func(kind string) bool {
+		return slices.ContainsFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == kind })
+	}
+	all := slices.Clone(last.Items)
+	for i, s := range all {
+		if n := slices.IndexFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == s.Name }); n >= 0 {
+			all[i] = r.Items[n]
+		}
+		for _, d := range last.Drift {
+			if d.Item == s.Name && !looked(s.Name) {
+				r.Drift = append(r.Drift, d)
+			}
+		}
+		r.Health = r.Health.And(all[i].State.Health())
+	}
+	r.Items = all
+}
+
+// Same reports whether a look at some kinds has found the drift that the status before says
+// of them.
+func (r *Result) Same(last spec.Status) bool {
+	left := 0
+	for _, d := range last.Drift {
+		if slices.ContainsFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == d.Item }) {
+			left++
+		}
+	}
+	return left == len(r.Drift) && !slices.ContainsFunc(r.Drift, func(d spec.Drift) bool {
+		return !slices.ContainsFunc(last.Drift, func(l spec.Drift) bool {
+			return l.Item == d.Item && l.Key == d.Key && l.From == d.From && l.To == d.To && l.Action == d.Action
+		})
+	})
+}
+
+// result is the second check.
+func (r *run) result(ctx context.Context) Result {
+	result := Result{Health: spec.HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
+	for n := range r.items {
+		if r.changed {
+			r.check(ctx, n)
+		}
+		status := r.status(n)
+		result.Health = result.Health.And(status.State.Health())
+		if u, ok := r.items[n].(interface{ Used() bool }); !ok || u.Used() {
+			result.Items = append(result.Items, status)
+		}
+		result.Drift = append(result.Drift, r.drift[n]...)
+	}
+	still := map[wish]bool{}
+	for _, d := range result.Drift {
+		if _, well := exec.Again(d); !well {
+			still[wish{item: d.Item, key: d.Key}] = true
+		}
+	}
+	result.Changes = slices.DeleteFunc(r.did, func(d spec.Drift) bool { return still[wish{item: d.Item, key: d.Key}] })
+	result.Err = r.failure()
+	result.Steps = r.trace.Steps()
+	return result
+}
+
+// status is what the last check says of one item. Drift that is left though
+// nothing complained becomes an error of the run; what does not belong to it, such as
+// a script that failed earlier, only shows.
+func (r *run) status(n int) spec.ItemStatus {
+	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}
+	explained := r.errs[n] != nil
+	var earlier, here []error
+	wrong, quarantined := map[string]bool{}, false
+	for _, d := range r.drift[n] {
+		again, well := exec.Again(d)
+		if !well && d.Action != spec.ActionRemove && (d.Action != spec.ActionQuarantine || d.From != d.To) {
+			wrong[d.Key] = true
+		}
+		switch {
+		case d.Action == spec.ActionReport, d.Action == spec.ActionCannot: // nothing that this node could do
+		case d.Action == spec.ActionQuarantine:
+			quarantined = true
+		case d.Action == spec.ActionDefer:
+			status.State = spec.ItemDeferred
+		case well:
+		case again || d.Action == spec.ActionFailed:
+			earlier = append(earlier, left(d))
+		case explained:
+		case r.known[wishOf(d)]:
+			earlier = append(earlier, left(d))
+		default:
+			here = append(here, left(d))
+		}
+	}
+	r.errs[n] = errors.Join(append([]error{r.errs[n]}, here...)...)
+	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
+		status.State, status.Error = spec.ItemDegraded, err.Error()
+	}
+	if quarantined {
+		status.State = spec.ItemQuarantined // whatever else is wrong is in Error
+	}
+	if r.unseen[n] == nil {
+		status.Applied = max(0, r.items[n].Wanted()-len(wrong))
+	}
+	return status
+}
+
+func left(d spec.Drift) error {
+	d = rules.Spelled(d)
+	err := fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
+	if d.Reason != "" {
+		err = fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
+	}
+	return failed(d.Item, []spec.Drift{d}, err)
+}
+
+func (r *run) failure() error { return errors.Join(append(slices.Clone(r.unseen), r.errs...)...) }
+
+// refusal is what makes a change impossible before it is begun.
+func (r *run) refusal() error {
+	errs := slices.Clone(r.unseen)
+	for _, drift := range r.drift {
+		for _, d := range drift {
+			if d.Action == spec.ActionRefuse && !r.known[wishOf(d)] {
+				errs = append(errs, left(d))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -56,14 +56,14 @@ func Follow(ctx context.Context, o session.Options, seen string) (string, error)
 		return seen, err
 	}
 	l := &following{session: n, want: want, ctx: ctx}
-	trouble, err := l.follow()
+	why, err := l.follow()
 	if errors.Is(err, ErrBring) || ctx.Err() != nil {
 		return seen, err
 	}
 	if err != nil {
-		trouble, now = err.Error(), ""
+		why, now = loader.Why{Text: err.Error()}, ""
 	}
-	return now, noteLoader(ctx, o, n.Boot.Live.Loader, trouble)
+	return now, noteLoader(ctx, o, noted(&n.Boot.Live), why)
 }
 
 // toSee is what there is to see to: the digest of the kept fleet:current, "" for nothing.
@@ -99,21 +99,33 @@ func namedLoader(n *session.Session) (*spec.Loader, error) {
 	return &list[i], nil
 }
 
-// noteLoader keeps for the status what is wrong with what the disk starts, and says so then:
-// who hears of it finds it there.
-func noteLoader(ctx context.Context, o session.Options, was, trouble string) error {
-	if was == trouble {
+// noteLoader keeps for the status why the disk does not start what is published, and says so
+// then: who hears of it finds it there.
+func noteLoader(ctx context.Context, o session.Options, was, why loader.Why) error {
+	if was == why {
 		return nil
 	}
-	if trouble != "" {
-		defer o.Say("%s", trouble)
+	if why.Text != "" {
+		defer o.Say("%s", why.Text)
 	}
 	n, err := session.Open(ctx, o, nil)
 	if err != nil {
 		return err
 	}
-	n.Boot.Live.Loader = trouble
+	live := &n.Boot.Live
+	live.Loader, live.Ahead = why.Text, ""
+	if why.Ahead {
+		live.Loader, live.Ahead = "", why.Text
+	}
 	return errors.Join(n.Remember(), n.Close())
+}
+
+// noted is what is noted by now.
+func noted(live *state.Live) loader.Why {
+	if live.Ahead != "" {
+		return loader.Why{Text: live.Ahead, Ahead: true}
+	}
+	return loader.Why{Text: live.Loader}
 }
 
 // following is one look at what the disk starts.
@@ -126,20 +138,20 @@ type following struct {
 // ErrBring is returned for what the registry did not bring: the next look asks again.
 var ErrBring = errors.New("fetch a loader")
 
-func (l *following) follow() (trouble string, err error) {
+func (l *following) follow() (why loader.Why, err error) {
 	asked := l.session.Tracker.Bootstrap.BootFromDisk
 	e, err := disk.ESPBeside(l.session.Path("/sys"), l.session.Path("/dev"), l.session.Boot.Disk)
 	switch {
 	case err != nil && !asked:
-		return "", nil
+		return why, nil
 	case err != nil:
-		return fmt.Sprintf("boot from disk: %v", err), nil
+		return loader.Why{Text: fmt.Sprintf("boot from disk: %v", err)}, nil
 	case e.Device == "" && !asked:
-		return "", nil
+		return why, nil
 	case e.Device == "" && l.want == nil:
-		return fmt.Sprintf("boot from disk: cannot: fleet:current names no loader for %s: 'caisson loader' publishes one", runtime.GOARCH), nil
+		return loader.Why{Text: fmt.Sprintf("boot from disk: cannot: fleet:current names no loader for %s: 'caisson loader' publishes one", runtime.GOARCH)}, nil
 	case e.Device == "":
-		return "", l.install(e)
+		return why, l.install(e)
 	}
 	return l.update(e.Device)
 }
@@ -166,25 +178,25 @@ func (l *following) copyESP(to io.Writer) error {
 }
 
 // update sees to the loaders on the disk.
-func (l *following) update(device string) (why string, err error) {
+func (l *following) update(device string) (why loader.Why, err error) {
 	p, err := loader.Open(device)
 	if err != nil {
-		return "", fmt.Errorf("what this machine's disk starts stays as it is: %w", err)
+		return why, fmt.Errorf("what this machine's disk starts stays as it is: %w", err)
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	booted, err := loader.Booted(l.session.Path(loader.Variables))
 	if err != nil {
-		return "", fmt.Errorf("which loader this boot began with: %w", err)
+		return why, fmt.Errorf("which loader this boot began with: %w", err)
 	}
 	kept, err := p.Keep(booted)
 	if err != nil {
-		return "", err
+		return why, err
 	}
 	if kept != 0 {
 		l.session.Say("loader %d has proved itself", kept)
 	}
 	if l.want == nil {
-		return "", nil
+		return why, nil
 	}
 	came, why, err := p.Follow(*l.want, l.bring(oci.TypeUKI))
 	if came != 0 {

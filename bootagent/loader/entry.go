@@ -69,9 +69,15 @@ func inOrder(list []entry) {
 	})
 }
 
+// Why says why the loader that is wanted does not come, or does not start.
+type Why struct {
+	Text  string // "" where nothing is to be said
+	Ahead bool   // a newer one starts: nothing is wrong with the disk
+}
+
 // plan says which entries go and whether a loader comes, and where it does not, why. A number
 // only rises; one that is spent is not tried again; the newest that is good always stays.
-func plan(list []entry, want entry) (goes []entry, comes bool, why string) {
+func plan(list []entry, want entry) (goes []entry, comes bool, why Why) {
 	newest, starts := int64(-1), int64(-1) // and the newest that may still be started
 	for _, e := range list {
 		newest = max(newest, e.number)
@@ -79,21 +85,23 @@ func plan(list []entry, want entry) (goes []entry, comes bool, why string) {
 			starts = max(starts, e.number)
 		}
 	}
-	const back = "fleet:current names loader %d, the disk has %d, and loaders never go back"
+	back := func(has int64) Why {
+		return Why{fmt.Sprintf("fleet:current names loader %d, the disk has %d, and loaders never go back", want.number, has), want.number < starts}
+	}
 	for _, e := range list {
 		switch {
 		case e.number == want.number && e.id == want.id && e.spent():
-			return nil, false, fmt.Sprintf("loader %d was started %d times and did not come up: the one before it is used", e.number, tries)
+			return nil, false, Why{Text: fmt.Sprintf("loader %d was started %d times and did not come up: the one before it is used", e.number, tries)}
 		case e.number == want.number && e.id == want.id && e.number < starts:
-			return nil, false, fmt.Sprintf(back, want.number, starts)
+			return nil, false, back(starts)
 		case e.number == want.number && e.id == want.id:
-			return nil, false, ""
+			return nil, false, Why{}
 		case e.number == want.number:
-			return nil, false, fmt.Sprintf("fleet:current names another loader %d than the one on the disk", e.number)
+			return nil, false, Why{Text: fmt.Sprintf("fleet:current names another loader %d than the one on the disk", e.number)}
 		}
 	}
 	if want.number < newest {
-		return nil, false, fmt.Sprintf(back, want.number, newest)
+		return nil, false, back(newest)
 	}
 	good := slices.DeleteFunc(slices.Clone(list), func(e entry) bool { return e.counted })
 	inOrder(good)
@@ -103,5 +111,5 @@ func plan(list []entry, want entry) (goes []entry, comes bool, why string) {
 			goes = append(goes, e)
 		}
 	}
-	return goes, true, ""
+	return goes, true, Why{}
 }

@@ -111,9 +111,9 @@ func (p *Partition) Keep(booted string) (number int64, err error) {
 // Follow puts a loader beside the newest that is good, and removes what is older than that, or
 // spent. fetch brings the program. It returns the number that came, 0 where none did, and why
 // it is not the one that is wanted.
-func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadCloser, error)) (number int64, why string, err error) {
+func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadCloser, error)) (number int64, why Why, err error) {
 	if err := Check(want); err != nil {
-		return 0, "", err
+		return 0, Why{}, err
 	}
 	goes, comes, why := plan(p.list, of(want))
 	if !comes {
@@ -121,18 +121,18 @@ func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadClose
 	}
 	for _, e := range goes {
 		if err := p.volume.Remove(folder, e.file); err != nil {
-			return 0, "", fmt.Errorf("remove loader %d: %w", e.number, err)
+			return 0, Why{}, fmt.Errorf("remove loader %d: %w", e.number, err)
 		}
 	}
 	body, err := fetch(want.Image)
 	if err != nil {
-		return 0, "", fmt.Errorf("fetch loader %d: %w", want.Number, err)
+		return 0, Why{}, fmt.Errorf("fetch loader %d: %w", want.Number, err)
 	}
 	err = p.volume.Create(folder, of(want).trial(), Verified(body, want.Image), want.Image.Size)
 	if err = errors.Join(err, body.Close()); err != nil {
-		return 0, "", fmt.Errorf("write loader %d: %w", want.Number, err)
+		return 0, Why{}, fmt.Errorf("write loader %d: %w", want.Number, err)
 	}
-	return want.Number, "", p.look()
+	return want.Number, Why{}, p.look()
 }
 
 // Check refuses what cannot be the name of a loader.

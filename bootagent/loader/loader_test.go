@@ -82,12 +82,13 @@ func first(t *testing.T) *fat32test.Disk {
 // TestLife follows loaders through good boots and bad ones.
 func TestLife(t *testing.T) {
 	d := first(t)
+	ahead := false
 	follow := func(number int64, why string) {
 		t.Helper()
 		p := opened(t, d)
 		came, said, err := p.Follow(wanted(number), brought(number))
-		if err != nil || !strings.Contains(said, why) || (why == "" && said != "") || came != 0 && came != number {
-			t.Errorf("loader %d: %d, %q, %v", number, came, said, err)
+		if err != nil || !strings.Contains(said.Text, why) || (why == "" && said.Text != "") || came != 0 && came != number || said.Ahead != ahead {
+			t.Errorf("loader %d: %d, %+v, %v", number, came, said, err)
 		}
 	}
 	has := func(want ...string) {
@@ -121,7 +122,9 @@ func TestLife(t *testing.T) {
 	}
 	follow(3, "loader 3 was started 3 times")
 	follow(2, "") // which is started
+	ahead = true
 	follow(1, "loaders never go back")
+	ahead = false
 	has("2", "3+0-3")
 	follow(4, "")
 	has("4+3", "2")
@@ -130,9 +133,10 @@ func TestLife(t *testing.T) {
 	keep(firmware(t, d))
 	other := wanted(5)
 	other.Image = wanted(7).Image
-	if _, why, err := opened(t, d).Follow(other, brought(7)); err != nil || !strings.Contains(why, "another loader 5") {
-		t.Errorf("%q, %v", why, err)
+	if _, why, err := opened(t, d).Follow(other, brought(7)); err != nil || !strings.Contains(why.Text, "another loader 5") || why.Ahead {
+		t.Errorf("%+v, %v", why, err)
 	}
+	ahead = true
 	follow(2, "the disk has 5, and loaders never go back") // it is there, and not started
 	has("5", "2")
 	if err := d.IsWhole(t, false); err != nil {
@@ -179,8 +183,8 @@ func TestPowerCuts(t *testing.T) {
 			if _, err := opened(t, cut).Keep(booted); err != nil {
 				t.Errorf("%s, %s: keep: %v", step.name, when, err)
 			}
-			if _, why, err := opened(t, cut).Follow(wanted(9), brought(9)); err != nil || why != "" || files(t, cut)[0] != "9+3" {
-				t.Errorf("%s, %s: the next update: %v, %q, %q", step.name, when, err, why, files(t, cut))
+			if _, why, err := opened(t, cut).Follow(wanted(9), brought(9)); err != nil || why != (Why{}) || files(t, cut)[0] != "9+3" {
+				t.Errorf("%s, %s: the next update: %v, %+v, %q", step.name, when, err, why, files(t, cut))
 			}
 		})
 		t.Logf("%s: %d cuts", step.name, cuts)

@@ -40,6 +40,7 @@ var conditions = []condition{
 	{item: "agent", when: "parameters are not protected that should be", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("agent", "protect", v.Boot.Live.Protection.Trouble) }},
 	{item: "state", when: "the state disk has a fault, or is not used", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "disk", v.diskTrouble()...) }},
 	{item: "state", when: "the disk does not start the loader that it should", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "loader", v.Boot.Live.Loader) }},
+	{item: "state", when: "the disk starts a newer loader than the published one: it is shown, and no fault of the node", health: spec.HealthOK, find: func(v *View) []spec.Drift { return shown("state", "loader", v.Boot.Live.Ahead) }},
 	{item: "image", when: "the kernel met a block that is not what was signed", health: spec.HealthDegraded, find: (*View).corrupt},
 	{item: "state", when: "a part of what the node remembers was lost", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "lost", v.State.Lost...) }},
 	{item: "check", when: "a watched health check does not hold", health: spec.HealthDegraded, find: (*View).unwell},
@@ -91,6 +92,15 @@ func refuse(item, key string, reasons ...string) (drift []spec.Drift) {
 		if why != "" {
 			drift = append(drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: why})
 		}
+	}
+	return drift
+}
+
+// shown is the drift of something that is another way than published, and well.
+func shown(item, key, why string) []spec.Drift {
+	drift := refuse(item, key, why)
+	for i := range drift {
+		drift[i].Action = spec.ActionCannot
 	}
 	return drift
 }

@@ -76,6 +76,7 @@ type Live struct {
 	Stuck   string      `json:"stuck,omitempty"`
 
 	Loader  string   `json:"loader,omitempty"`  // what is wrong with what the disk starts
+	Ahead   string   `json:"ahead,omitempty"`   // that it starts a newer loader than is published
 	Corrupt []string `json:"corrupt,omitempty"` // images of which the kernel has met a block that is not what was signed
 	Sound   []string `json:"sound,omitempty"`   // images that the next boot was told it need not read
 }

@@ -69,11 +69,11 @@ func TestLoaderOfDisks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if came, why, err := p.Follow(first, fetch); came != 0 || why != "" || err != nil {
-		t.Errorf("the loader that is there: %d, %q, %v", came, why, err)
+	if came, why, err := p.Follow(first, fetch); came != 0 || why.Text != "" || err != nil {
+		t.Errorf("the loader that is there: %d, %+v, %v", came, why, err)
 	}
-	if came, why, err := p.Follow(second, fetch); came != second.Number || why != "" || err != nil {
-		t.Errorf("the newer one: %d, %q, %v", came, why, err)
+	if came, why, err := p.Follow(second, fetch); came != second.Number || why.Text != "" || err != nil {
+		t.Errorf("the newer one: %d, %+v, %v", came, why, err)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)

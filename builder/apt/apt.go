@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"regexp"
 	"runtime"
 	"strings"
@@ -60,6 +61,15 @@ func (a Archive) lines() string {
 	return b.String()
 }
 
+// copied is the URI by which apt copies what lies on this machine: from file:///srv it would
+// make links to the archive's own files, and it writes that in another way than it was given.
+func copied(uri string) string {
+	if path, local := strings.CutPrefix(uri, "file:"); local {
+		return "copy:/" + strings.TrimLeft(path, "/")
+	}
+	return uri
+}
+
 // State is a private apt: configuration, lists, caches.
 type State struct {
 	dir      string
@@ -73,6 +83,10 @@ func Open(ctx context.Context, dir, arch string, archives []Archive) (*State, er
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, MissingTool(tool, "apt and dpkg")
 		}
+	}
+	archives = slices.Clone(archives)
+	for i := range archives {
+		archives[i].URI = copied(archives[i].URI)
 	}
 	s := &State{dir: dir, arch: arch, archives: archives}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d"} {

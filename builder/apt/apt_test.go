@@ -106,6 +106,39 @@ func (a *archive) updated() *State {
 	return s
 }
 
+// TestArchiveOfThisMachine: packages of a directory that a site names by file: are resolved
+// and copied, however it is spelled.
+func TestArchiveOfThisMachine(t *testing.T) {
+	a := newArchive(t)
+	a.add("app", "1:2.0~rc1")
+	for _, scheme := range []string{"file://", "file:"} {
+		s, err := Open(t.Context(), t.TempDir(), "amd64", []Archive{{ID: "test", URI: scheme + a.dir, Suites: []string{"./"}, Trusted: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Update(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		debs, err := s.Resolve(t.Context(), Request{Install: []string{"app"}})
+		if err != nil {
+			t.Fatalf("%s: %v", scheme, err)
+		}
+		store := &Store{Dir: t.TempDir()}
+		if err := store.Fetch(t.Context(), s, debs, func(Fetched) {}); err != nil {
+			t.Fatalf("%s: %v", scheme, err)
+		}
+		err = filepath.WalkDir(store.Dir, func(name string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && !e.Type().IsRegular() {
+				t.Errorf("%s: %s is a link to the archive", scheme, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func names(debs []Deb) []string {
 	var all []string
 	for _, d := range debs {

@@ -30,7 +30,7 @@ esac
 END
 chmod +x /mnt/bin/systemctl
 # The pod has a root of its own: what it does to the host it does from the host's.
-attach() { PATH=/mnt/bin:$PATH FILES=/mnt/files FROM=oci:/mnt/out FLEET=metal-a NODE=superhost PHASE=$1 unshare --mount sh -c 'mount -t tmpfs tmpfs /var; exec sh /mnt/files/start.sh --threshold=1' >said 2>&1; }
+attach() { PATH=/mnt/bin:$PATH FILES=/mnt/files PROC=/proc FROM=oci:/mnt/out FLEET=metal-a NODE=superhost PHASE=$1 unshare --mount sh -c 'mount -t tmpfs tmpfs /var; exec sh /mnt/files/start.sh --threshold=1' >said 2>&1; }
 
 # A look installs, enrols, and changes nothing else; it may be repeated.
 attach look

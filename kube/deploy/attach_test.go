@@ -75,7 +75,7 @@ func TestAttachTakesDivingbellsValues(t *testing.T) {
 			t.Errorf("%s: %v\n%s", example, err, with)
 		}
 	}
-	for _, want := range []string{"ExecStart=/usr/lib/caisson/caisson-agent run", `"$agent" enroll --from`, "nsenter --target 1 --mount", "--threshold=1", "-----BEGIN PUBLIC KEY-----"} {
+	for _, want := range []string{"ExecStart=/usr/lib/caisson/caisson-agent run", `"$agent" enroll --from`, "nsenter --mount=", "--threshold=1", "-----BEGIN PUBLIC KEY-----"} {
 		if !strings.Contains(alone, want) {
 			t.Errorf("the hosts do not get %q:\n%s", want, alone)
 		}
@@ -113,6 +113,9 @@ func TestAttachKeepsNoPrivileges(t *testing.T) {
 	pod := d.Spec.Template.Spec
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || len(pod.Containers) != 1 {
 		t.Error("it has a token of the cluster")
+	}
+	if pod.HostPID || pod.HostIPC || pod.HostNetwork {
+		t.Errorf("what stays is in namespaces of the host: %+v", pod)
 	}
 	c := pod.Containers[0]
 	s := c.SecurityContext
@@ -230,9 +233,9 @@ func TestAttachScript(t *testing.T) {
 	}
 }
 
-// TestAttachPage: the values of docs/kubernetes.md are taken.
+// TestAttachPage: the values of docs/kubernetes-nodes.md are taken.
 func TestAttachPage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "kubernetes.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "kubernetes-nodes.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

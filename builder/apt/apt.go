@@ -20,9 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 

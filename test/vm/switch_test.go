@@ -20,11 +20,13 @@ import (
 type netSwitch struct {
 	vlan uint16 // on the side of the cards; 0 is none
 	lacp bool
-	deaf bool // what asks for an address by DHCP is not passed on
+	deaf bool   // what asks for an address by DHCP is not passed on
+	http string // what firmware that asks as HTTPClient is told to start from; empty: nothing
 
 	cables []string // for machine.Options
 	mu     sync.Mutex
 	ports  []net.Conn // the network's first; nil while nothing is plugged
+	asked  sync.Map   // ids of questions of HTTPClient
 
 	pinged, answered atomic.Int32
 	answer           chan struct{}
@@ -83,6 +85,7 @@ func kind(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[12:]) }
 // pass is one frame from a port.
 func (s *netSwitch) pass(from int, frame []byte) {
 	if from == 0 {
+		frame = s.offer(frame)
 		for n := 1; n < len(s.ports); n++ {
 			s.send(n, s.tag(frame))
 		}
@@ -103,6 +106,7 @@ func (s *netSwitch) pass(from int, frame []byte) {
 	if s.deaf && kind(frame) == typeIPv4 && len(frame) > 38 && frame[23] == 17 && binary.BigEndian.Uint16(frame[14+int(frame[14]&15)*4+2:]) == portDHCP {
 		return
 	}
+	s.hear(frame)
 	if !s.mine(from, frame) {
 		s.send(0, frame)
 	}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// TestLongUEFIHTTP has the firmware of a machine with UEFI fetch the loader by HTTP, from
+// the address that DHCP gives to who asks as HTTPClient (UEFI, "HTTP Boot").
+func TestLongUEFIHTTP(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, withUEFI...)
+	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi")))))
+	defer files.Close()
+	s := startSwitch(t, 1, &netSwitch{http: "http://10.0.2.101/boot.efi"})
+	o := f.medium("http", "52:54:00:00:00:0a")
+	o.Cables = s.cables
+	o.Forwards["10.0.2.101:80"] = strings.TrimPrefix(files.URL, "http://")
+	m, _ := f.arrives(t, o)
+	if !strings.Contains(m.Console.String(), "http://10.0.2.101/boot.efi") {
+		t.Error("the firmware does not say what it fetched")
+	}
+}
+
+const asHTTP = "HTTPClient"
+
+// hear remembers who asks for an address to boot by HTTP.
+func (s *netSwitch) hear(frame []byte) {
+	if m := dhcpIn(frame, 67); m != nil && strings.HasPrefix(m.ClassIdentifier(), asHTTP) {
+		s.asked.Store(m.TransactionID, true)
+	}
+}
+
+// offer adds the URL to an answer for one of those.
+func (s *netSwitch) offer(frame []byte) []byte {
+	m := dhcpIn(frame, 68)
+	if m == nil || s.http == "" {
+		return frame
+	}
+	if _, ok := s.asked.Load(m.TransactionID); !ok {
+		return frame
+	}
+	m.UpdateOption(dhcpv4.OptClassIdentifier(asHTTP))
+	m.UpdateOption(dhcpv4.OptBootFileName(s.http))
+	m.BootFileName = ""
+	return withPayload(frame, m.ToBytes())
+}
+
+// dhcpIn is the DHCPv4 message to a port in a frame, nil for anything else.
+func dhcpIn(frame []byte, port uint16) *dhcpv4.DHCPv4 {
+	at := payload(frame)
+	if at == 0 || binary.BigEndian.Uint16(frame[at-6:]) != port {
+		return nil
+	}
+	m, err := dhcpv4.FromBytes(frame[at:])
+	if err != nil {
+		return nil // something else
+	}
+	return m
+}
+
+// payload is where that of UDP over IPv4 begins, 0 for anything else.
+func payload(frame []byte) int {
+	if len(frame) < 42 || kind(frame) != typeIPv4 || frame[23] != 17 {
+		return 0
+	}
+	at := 14 + int(frame[14]&15)*4 + 8
+	if at > len(frame) {
+		return 0
+	}
+	return at
+}
+
+// withPayload is a frame of UDP over IPv4 with another payload. UDP needs no checksum there.
+func withPayload(frame, data []byte) []byte {
+	at := payload(frame)
+	out := append(bytes.Clone(frame[:at]), data...)
+	ip, udp := out[14:at-8], out[at-8:at]
+	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(data)))
+	binary.BigEndian.PutUint16(udp[6:], 0)
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(out)-14))
+	binary.BigEndian.PutUint16(ip[10:], 0)
+	binary.BigEndian.PutUint16(ip[10:], sum(ip))
+	return out
+}

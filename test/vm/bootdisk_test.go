@@ -105,7 +105,7 @@ func TestLongInstall(t *testing.T) {
 	o.CD = f.image(t, "boot.iso")
 	m, s := f.arrives(t, o)
 	said := run(t, s, "sudo caisson-agent install --disk /dev/vda --yes 2>&1 || true")
-	for _, want := range []string{"/dev/vda 2.4 GB", "a partition table or boot sector", "/dev/vda1 104.9 MB: a FAT file system", "the disk is not empty", "--wipe erases what is on it"} {
+	for _, want := range []string{"/dev/vda 2.4 GB", "a partition table or boot sector", "/dev/vda1 104.9 MB: a FAT file system", "it is not empty", "--wipe erases what is on it"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("install says %q, want %q", said, want)
 		}

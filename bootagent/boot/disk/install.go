@@ -90,6 +90,12 @@ func what(device string, size int64) string {
 // ErrNotEmpty is returned where a disk holds what nobody has said may go.
 var ErrNotEmpty = errors.New("the disk is not empty")
 
+// notEmpty is [ErrNotEmpty] with what is on the disk, which says that by itself.
+type notEmpty struct{ error }
+
+func (e notEmpty) Is(target error) bool { return target == ErrNotEmpty }
+func (e notEmpty) Unwrap() error        { return e.error }
+
 // Check returns nil for a disk that may be installed on: one that is empty by the rule of
 // layer.stateDisk.create, or whose making was cut short; with wipe any that nobody uses
 // and that can be read.
@@ -117,7 +123,7 @@ func (t *Target) Check(wipe bool) (err error) {
 	case errors.Is(err, blank.ErrUnreadable):
 		return fmt.Errorf("%s: %w", w.device, err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrNotEmpty, w.device, err)
+	return notEmpty{fmt.Errorf("%s: %w", w.device, err)}
 }
 
 // Install makes a disk that was checked one that boots: a table, the partition that firmware

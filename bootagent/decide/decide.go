@@ -9,8 +9,10 @@
 // package cycle, package operate or the loader has read before; acts are theirs to do, and
 // what comes of an act is the next event. Nothing here reads, waits, or asks what time it is.
 //
-// A row's name is what the journal and the black box call it. docs/decisions.md shows
-// the table as it stands here, see TestThePageShowsTheTable.
+// A row's name is what the journal calls it, and the black box, where its act changes
+// anything: the act writes its record itself, by RecordStep of package session. One that waits is
+// what the status says of it. docs/decisions.md shows the table as it stands here, see
+// TestThePageShowsTheTable.
 //
 // To add a transition, add a row, and an act where there is none that does it; of a new
 // event also a row of events and titles in the tests. Its facts go into anyFacts, and its
@@ -38,7 +40,7 @@ type Row struct {
 	Does  string // for people
 	is    func(f *Facts) bool
 	why   func(f *Facts) string
-	waits string // of Delay: for what
+	waits string // of Delay, and of no other act: for what
 }
 
 // Next returns what to do.

@@ -64,7 +64,7 @@ var table = []Family{
 		at(put, axes.Health.Since, "health")
 		at(put, axes.Activity.Since, "activity")
 	}},
-	{"caisson_waiting_reason", "gauge", []string{"reason"}, "For what the node waits: resume, reboot or the name of an operation. Always 1, and absent when it does not wait.", func(f *Facts, put put) {
+	{"caisson_waiting_reason", "gauge", []string{"reason"}, "For what the node waits, as its activity has it: resume, confirm, reboot, window, slot, the name of an operation. Always 1, and absent when it does not wait.", func(f *Facts, put put) {
 		if reason, waits := strings.CutPrefix(string(f.Status.Activity), string(spec.ActivityWaiting(""))); waits {
 			put(1, reason)
 		}

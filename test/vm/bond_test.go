@@ -30,7 +30,7 @@ var behindABond = []string{"machine:\n", `machine:
 // root takes them over without losing the address.
 func TestBehindABond(t *testing.T) {
 	f := fleet(t, append(append([]string{}, leanSite...), behindABond...)...)
-	s := startSwitch(t, 2, &netSwitch{vlan: 100, lacp: true, deaf: true})
+	s := startSwitch(t, 2, &netSwitch{Switch: machine.Switch{VLAN: 100, LACP: true}, deaf: true})
 	const mac = "52:54:00:00:00:0b"
 	m := f.start(t, f.byHand(t, machine.Options{Name: "beta", MAC: mac, MoreMACs: []string{"52:54:00:00:01:0b"}, Cables: s.cables}))
 	waitFor(t, m, 0, "caisson: network by this node's row in site.cpio")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -72,7 +73,7 @@ func dhcpIn(frame []byte, port uint16) *dhcpv4.DHCPv4 {
 
 // payload is where that of UDP over IPv4 begins, 0 for anything else.
 func payload(frame []byte) int {
-	if len(frame) < 42 || kind(frame) != typeIPv4 || frame[23] != 17 {
+	if len(frame) < 42 || machine.TypeOf(frame) != machine.TypeIPv4 || frame[23] != 17 {
 		return 0
 	}
 	at := 14 + int(frame[14]&15)*4 + 8

@@ -61,6 +61,12 @@ func (b *Box) options(ctx context.Context, registry string) (machine.Options, er
 	o := machine.Options{Name: b.node.Name, MAC: b.plug.macs[0], MoreMACs: b.plug.macs[1:], Network: b.plug.network,
 		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.file("boot/kernel"), Initrd: b.dir.file("loader.img"),
 		Forwards: map[string]string{b.plug.registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
+	if b.plug.between != nil {
+		var err error
+		if o.Cables, err = b.plug.between.Listen(ctx, len(b.plug.macs)); err != nil {
+			return o, err
+		}
+	}
 	if o.KVM {
 		o.Processors = min(2, runtime.NumCPU())
 	}

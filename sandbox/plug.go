@@ -16,38 +16,39 @@ import (
 const MaxCards = 15
 
 // plug is how a node's cards are connected: their addresses, the one of the boot first, the
-// network on which they are, and where on it the registry answers.
+// network on which they are, where on it the registry answers, and what is between.
 type plug struct {
 	macs     []string
 	network  machine.Network
 	registry netip.AddrPort
+	between  *machine.Switch    // nil: all cards are on one that has no settings
+	rows     []spec.BootNetwork // what site.cpio says of the cards
 }
 
 // registryPort is the port of the registry on the machine's network.
 const registryPort = 5000
 
-// plugFor returns the cards of a node, at least so many, on the network that it expects.
-func plugFor(o *spec.Overlay, atLeast int) (plug, error) {
+// plugFor returns the cards of a node, at least so many, on the network that it expects. rows
+// are the site's bootNetwork.
+func plugFor(o *spec.Overlay, rows []spec.BootNetwork, atLeast int) (plug, error) {
 	p := plug{registry: netip.MustParseAddrPort("10.0.2.100:5000")} // on QEMU's own network
-	boot, err := bootInterface(o)
+	by, err := wayTo(o, rows)
 	if err != nil {
 		return p, err
 	}
-	if boot != nil {
-		p.add(boot.MAC)
-		if boot.Bond != nil {
-			p.add(boot.Bond.Members...)
-		}
-		if err := p.setNetwork(boot); err != nil {
-			return p, err
-		}
+	p.add(by.cards...)
+	if by.row != nil {
+		p.rows = []spec.BootNetwork{*by.row}
+	}
+	if by.vlan != 0 || by.lacp {
+		p.between = &machine.Switch{VLAN: uint16(by.vlan), LACP: by.lacp}
+	}
+	if err := p.setNetwork(by.static, by.gateway); err != nil {
+		return p, err
 	}
 	p.add(o.Match.MACs...)
 	for _, one := range o.Network.Interfaces {
-		p.add(one.MAC)
-		if one.Bond != nil {
-			p.add(one.Bond.Members...)
-		}
+		p.add(cardsOf(one)...)
 	}
 	for i := 1; len(p.macs) < max(1, atLeast); i++ {
 		p.add(fmt.Sprintf("52:54:00:ca:15:%02x", i)) // QEMU's own prefix
@@ -66,50 +67,14 @@ func (p *plug) add(macs ...string) {
 	}
 }
 
-// bootInterface returns the interface of the site that the node is reached by, nil where
-// its card has the usual DHCP.
-func bootInterface(o *spec.Overlay) (*spec.Interface, error) {
-	all := o.Network.Interfaces
-	own := func(one spec.Interface) bool { return one.Bond != nil || one.MAC != "" }
-	for i, one := range all {
-		if own(one) && (staticOf(one).IsValid() || one.DHCP == spec.DHCPv4 || one.DHCP == spec.DHCPBoth) {
-			return &all[i], nil
-		}
-	}
-	listed := func(mac string) bool {
-		return slices.ContainsFunc(all, func(one spec.Interface) bool {
-			return one.MAC == mac || one.Bond != nil && slices.Contains(one.Bond.Members, mac)
-		})
-	}
-	if !slices.ContainsFunc(all, own) || slices.ContainsFunc(o.Match.MACs, func(mac string) bool { return !listed(mac) }) {
-		return nil, nil
-	}
-	return nil, cli.Usage("the network of the machine has no VLANs and no router of IPv6",
-		"node %s has no IPv4 address without a VLAN, so that it cannot be asked anything", o.Node)
-}
-
-// staticOf is the first IPv4 address of an interface, the zero value without one.
-func staticOf(one spec.Interface) netip.Prefix {
-	if one.VLAN != nil {
-		return netip.Prefix{}
-	}
-	for _, text := range one.Addresses {
-		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
-			return p
-		}
-	}
-	return netip.Prefix{}
-}
-
-// setNetwork makes the network one on which the interface's address is right.
-func (p *plug) setNetwork(one *spec.Interface) error {
-	static := staticOf(*one)
+// setNetwork makes the network one on which the address is right, where there is one.
+func (p *plug) setNetwork(static netip.Prefix, gateway string) error {
 	if !static.IsValid() {
 		return nil
 	}
 	n := machine.Network{Prefix: static.Masked(), Address: static.Addr()}
 	used := []netip.Addr{static.Addr()}
-	if router, err := netip.ParseAddr(one.Gateway); err == nil && n.Prefix.Contains(router) {
+	if router, err := netip.ParseAddr(gateway); err == nil && n.Prefix.Contains(router) {
 		n.Router = router
 		used = append(used, router)
 	}

@@ -37,10 +37,10 @@ func TestPlug(t *testing.T) {
 		{"a bond", match, 0, []spec.Interface{{Name: "bond0", Bond: &spec.Bond{Members: []string{b, c}}, DHCP: spec.DHCPBoth}}, b + " " + c + " " + a, ""},
 		{"a VLAN beside", match, 0, []spec.Interface{{Name: "v", VLAN: &spec.VLAN{ID: 7, On: "x"}, Addresses: []string{"192.0.2.11/24"}}}, a, ""},
 		{"all on a VLAN", match, 0, []spec.Interface{{Name: "x", MAC: a}, {Name: "v", VLAN: &spec.VLAN{ID: 7, On: "x"}, DHCP: spec.DHCPv4}}, "",
-			"node n has no IPv4 address without a VLAN, so that it cannot be asked anything"},
+			"node n has no IPv4 address before its system runs, so that it cannot be asked anything"},
 		{"a name of the kernel", match, 0, []spec.Interface{{Name: "eno1", Addresses: []string{"192.0.2.11/24"}}}, a, ""},
 	} {
-		p, err := plugFor(&spec.Overlay{Core: spec.Core{Node: "n", Match: test.match, Network: spec.Network{Interfaces: test.network}}}, test.cards)
+		p, err := plugFor(&spec.Overlay{Core: spec.Core{Node: "n", Match: test.match, Network: spec.Network{Interfaces: test.network}}}, nil, test.cards)
 		if got := strings.Join(p.macs, " "); err == nil && got != test.macs {
 			t.Errorf("%s: cards %s, want %s", test.name, got, test.macs)
 		}
@@ -48,8 +48,61 @@ func TestPlug(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+		if p.between != nil {
+			t.Errorf("%s: behind %v", test.name, p.between)
+		}
 		if want := test.want; want == "" && (err != nil || p.network.Prefix.IsValid() || p.registry.String() != "10.0.2.100:5000") || want != "" && got != want {
 			t.Errorf("%s: %s, want %s", test.name, got, want)
+		}
+	}
+}
+
+// TestPlugBehindASwitch: tags, a partner by LACP, and the row of bootNetwork that is the
+// node's: what metal has, but for drivers and places of cards.
+func TestPlugBehindASwitch(t *testing.T) {
+	const a, b = "52:54:00:00:00:0a", "52:54:00:00:00:0b"
+	bond := spec.Interface{Name: "bond0", Bond: &spec.Bond{Members: []string{a, b}, Mode: spec.Bond8023AD}}
+	vlan := func(on string, addresses ...string) spec.Interface {
+		return spec.Interface{Name: "v", VLAN: &spec.VLAN{ID: 7, On: on}, Addresses: addresses, Gateway: "192.0.2.1"}
+	}
+	const static = "{192.0.2.0/24 192.0.2.1 192.0.2.254 192.0.2.11} 192.0.2.253:5000"
+	byMAC := spec.BootNetwork{Match: spec.BootMatch{MACs: []string{a}}, VLAN: 7, DHCP: spec.DHCPv4}
+	byUUID := spec.BootNetwork{Match: spec.BootMatch{UUIDs: []string{"u"}}, VLAN: 7, Bond: &spec.BootBond{Mode: spec.Bond8023AD}, Addresses: []string{"192.0.2.11/24"}, Gateway: "192.0.2.1"}
+	byDriver := spec.BootNetwork{Match: spec.BootMatch{MACs: []string{a}, Driver: "mlx5_core"}, VLAN: 9}
+	for _, test := range []struct {
+		name    string
+		network []spec.Interface
+		rows    []spec.BootNetwork
+		macs    string
+		vlan    uint16
+		lacp    bool
+		row     bool
+		want    string // network and registry
+	}{
+		{"a VLAN on a card", []spec.Interface{{Name: "x", MAC: b}, vlan("x", "192.0.2.11/24")}, nil, b + " " + a, 7, false, false, static},
+		{"a VLAN on a bond", []spec.Interface{bond, vlan("bond0", "192.0.2.11/24")}, nil, a + " " + b, 7, true, false, static},
+		{"a bond alone", []spec.Interface{{Name: "bond0", Bond: bond.Bond, Addresses: []string{"192.0.2.11/24"}, Gateway: "192.0.2.1"}}, nil, a + " " + b, 0, true, false, static},
+		{"a row by MAC", nil, []spec.BootNetwork{byDriver, byMAC}, a, 7, false, true, "{invalid Prefix invalid IP invalid IP invalid IP} 10.0.2.100:5000"},
+		{"a row by MAC, and the system's own address", []spec.Interface{{Name: "x", MAC: a}, vlan("x", "192.0.2.11/24")}, []spec.BootNetwork{byMAC}, a, 7, false, true, static},
+		{"a row by UUID", nil, []spec.BootNetwork{byUUID}, a, 7, true, true, static},
+		{"a row of others", nil, []spec.BootNetwork{{Match: spec.BootMatch{MACs: []string{b}}, VLAN: 7}, byDriver}, a, 0, false, false, "{invalid Prefix invalid IP invalid IP invalid IP} 10.0.2.100:5000"},
+	} {
+		p, err := plugFor(&spec.Overlay{Core: spec.Core{Node: "n", Match: spec.Match{MACs: []string{a}, UUIDs: []string{"u"}}, Network: spec.Network{Interfaces: test.network}}}, test.rows, 0)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if got := strings.Join(p.macs, " "); got != test.macs {
+			t.Errorf("%s: cards %s, want %s", test.name, got, test.macs)
+		}
+		if got := fmt.Sprintf("%v %v", p.network, p.registry); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+		if p.between == nil && (test.vlan != 0 || test.lacp) || p.between != nil && (p.between.VLAN != test.vlan || p.between.LACP != test.lacp) {
+			t.Errorf("%s: behind %+v", test.name, p.between)
+		}
+		if (len(p.rows) == 1) != test.row {
+			t.Errorf("%s: rows %v", test.name, p.rows)
 		}
 	}
 }

@@ -74,8 +74,8 @@ func (b *Box) writeLoader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	anchor.Hints = ""    // the fleet's service is told nothing
-	anchor.Network = nil // of the machine's room: its switch knows no VLANs
+	anchor.Hints = "" // the fleet's service is told nothing
+	anchor.Network = b.plug.rows
 	l := netboot.Loader{Layer: b.layer, Bootstrap: anchor}
 	b.line = l.Line()
 	if b.road() != byKernel {

@@ -78,7 +78,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	}
 	b = &Box{site: s, o: o}
 	b.node = s.Nodes()[slices.IndexFunc(s.Nodes(), func(n inventory.Node) bool { return n.Name == node })]
-	if b.plug, err = plugFor(overlay, o.Cards); err != nil {
+	if b.plug, err = plugFor(overlay, s.BootNetwork(), o.Cards); err != nil {
 		return nil, err
 	}
 	var more []string

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -177,7 +178,20 @@ type structField struct {
 	as       string // an example of its value
 }
 
+// structFields returns the fields of a type, which are not to be changed.
 func structFields(t reflect.Type) []structField {
+	if known, ok := fieldsOf.Load(t); ok {
+		return known.([]structField)
+	}
+	out := readFields(t)
+	fieldsOf.Store(t, out)
+	return out
+}
+
+// fieldsOf has the fields of each type that was asked for: tags are read once.
+var fieldsOf sync.Map
+
+func readFields(t reflect.Type) []structField {
 	var out []structField
 	for i := range t.NumField() {
 		if t.Field(i).Anonymous {

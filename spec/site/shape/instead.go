@@ -98,7 +98,7 @@ func element(v *tree.Value, t reflect.Type) string {
 	case scalar(t):
 		return Quoted(v.Text)
 	case t.Kind() == reflect.Struct:
-		required := slices.DeleteFunc(structFields(t), func(f structField) bool { return !f.required })
+		required := slices.DeleteFunc(slices.Clone(structFields(t)), func(f structField) bool { return !f.required })
 		if len(required) == 1 && len(v.Text) <= 40 && !strings.ContainsAny(v.Text, "\n{}") {
 			return "{" + required[0].name + ": " + v.Text + "}"
 		}

@@ -37,6 +37,9 @@ func (a *app) published(r *publish.Result, to string) error {
 	for _, name := range r.Left {
 		alike.add(name, "left", "left")
 	}
+	for _, name := range r.Kept {
+		alike.add(name, "kept as it is", "kept as it is")
+	}
 	alike.print(a, "")
 	also := ""
 	if n := len(r.Held); n > 0 {

@@ -97,6 +97,7 @@ type Result struct {
 	Held       []HoldLine `json:"held"`      // nodes that keep their content, or were told to
 	Ended      []HoldLine `json:"ended"`     // holds that ended, by an operator or because their time was over
 	Left       []string   `json:"left"`      // nodes without a row from now on
+	Kept       []string   `json:"kept"`      // nodes that keep their row, though the site has them not: who they are is in doubt
 	Unchanged  int        `json:"unchanged"`
 
 	Rejected []string `json:"rejected"` // digests that come to the reject list
@@ -115,7 +116,7 @@ type HoldLine struct {
 
 func newResult(root spec.FleetIndex) *Result {
 	return &Result{Fleet: root.Fleet, Epoch: root.Epoch, Generation: root.Generation, Published: []NodeLine{}, Resigned: []NodeLine{},
-		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}, Rejected: []string{}, Allowed: []string{}}
+		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}, Kept: []string{}, Rejected: []string{}, Allowed: []string{}}
 }
 
 func (r *Result) add(w *work, generation uint64) {
@@ -135,6 +136,7 @@ func (r *Result) sort() {
 		slices.SortFunc(lines, func(a, b HoldLine) int { return plain.Natural(a.Node, b.Node) })
 	}
 	slices.SortFunc(r.Left, plain.Natural)
+	slices.SortFunc(r.Kept, plain.Natural)
 }
 
 // NodeLine is one node in a [Result].

@@ -28,6 +28,7 @@ type Options struct {
 	By
 	All        bool                            // new generations also for what did not change
 	Only       func(string) bool               // nodes to publish, the others stay as they are; nil is all
+	Keep       func(string) bool               // nodes that are not among those to publish, and keep their rows all the same; nil is none
 	Epoch      uint64                          // go to this epoch; 0 keeps the present one
 	EpochKey   crypto.Signer                   // permits it
 	LayerNamed bool                            // the layer was named by digest: it may be older than what nodes have
@@ -37,7 +38,7 @@ type Options struct {
 
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
 // Nodes that are published but not among them leave the index, unless Only names
-// some.
+// some, or Keep them.
 func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (result *Result, err error) {
 	if err := p.checkSigners(policy); err != nil {
 		return nil, err
@@ -81,14 +82,21 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 	if s.underWay, err = p.underWay(ctx, x.Root); err != nil {
 		return nil, err
 	}
+	kept := s.kept(nodes)
 	for _, n := range nodes {
+		if of := kept.owner(n); of != "" {
+			p.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, of)
+			kept.names[n.Name] = true
+			continue
+		}
 		if err := s.add(n); err != nil {
 			return nil, err
 		}
 	}
+	s.keep(kept)
 	s.dropLeft(nodes)
 	s.repairOthers()
-	kept, err := p.renewKept(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
+	renewed, err := p.renewKept(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +108,7 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 	if err := p.reportFast(ctx, s.c.todo); err != nil {
 		return nil, err
 	}
-	s.c.todo = append(s.c.todo, kept...)
+	s.c.todo = append(s.c.todo, renewed...)
 	if o.First != nil && !p.Dry {
 		if err := o.First(ctx); err != nil {
 			return nil, err
@@ -194,7 +202,7 @@ func (s *selected) dropLeft(nodes []Node) {
 		listed[n.Name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
-		if !listed[name] {
+		if !listed[name] && !slices.Contains(s.result.Kept, name) {
 			s.x.Remove(name)
 			s.c.rows = true
 			s.result.Left = append(s.result.Left, name)

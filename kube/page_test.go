@@ -66,6 +66,12 @@ func TestPageApplies(t *testing.T) {
 		if strings.Contains(b[1], "attach.yaml") { // values of a chart: TestAttachPage renders it
 			continue
 		}
+		if !strings.Contains(b[1], "kind:") { // a part of a Site
+			if out, err := c.Kubectl(t, siteHead+b[1], "apply", "--server-side", "--dry-run=server", "--namespace", "metal-a", "-f", "-"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			continue
+		}
 		if out, err := c.Kubectl(t, b[1], "apply", "--server-side", "--namespace", "metal-a", "-f", "-"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}

@@ -56,6 +56,17 @@ func (f *fromCluster) args(c *cobra.Command, names []string) error {
 	return nil
 }
 
+// argsAnd takes so many words behind one file, and none of a file where the cluster has the
+// site.
+func (f *fromCluster) argsAnd(words int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if f.on {
+			return cobra.RangeArgs(words, words+1)(c, args)
+		}
+		return cobra.ExactArgs(words+1)(c, args)
+	}
+}
+
 // besideName is the file beside which keys, locks and memory are.
 func besideName(names []string) string {
 	if len(names) == 0 {
@@ -77,7 +88,15 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	s, problems := cluster.Parse(cluster.Day(at), hostFiles{}, filepath.Dir(besideName(names)), names, objects)
+	var failed error
+	reader := cluster.Reader{Files: hostFiles{}, Nodes: func() (nodes []cluster.Member, err error) {
+		nodes, failed = f.nodes(ctx)
+		return nodes, failed
+	}}
+	s, problems := reader.Parse(cluster.Day(at), filepath.Dir(besideName(names)), names, objects)
+	if failed != nil {
+		return nil, nil, failed
+	}
 	found := &report.Report{}
 	for _, p := range problems {
 		found.Add(p.Problem)
@@ -94,20 +113,55 @@ func (f *fromCluster) load(ctx context.Context, a *app, names []string) (*site.S
 	return a.good(s, found)
 }
 
+// loadNamed is load for a verb that is about something else than the site.
+func (f *fromCluster) loadNamed(ctx context.Context, a *app, names []string) (*site.Site, error) {
+	quiet := *a
+	quiet.quiet = !a.detail
+	return f.load(ctx, &quiet, names)
+}
+
 // asked is how long an API server may take.
 const asked = 2 * time.Minute
 
-// objects asks kubectl.
+// objects asks kubectl for those of a site.
 func (f *fromCluster) objects(ctx context.Context) ([]cluster.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, asked)
-	defer cancel()
 	var kinds []string
 	for _, k := range cluster.Kinds() {
 		if k.Doc {
 			kinds = append(kinds, k.Plural+"."+cluster.Group)
 		}
 	}
-	args := []string{"get", strings.Join(kinds, ","), "-o", "json"}
+	out, err := f.get(ctx, "objects", "the definitions are in the cluster after 'caisson schema --crd | kubectl apply --server-side -f -'", strings.Join(kinds, ","))
+	if err != nil {
+		return nil, err
+	}
+	return cluster.List(out)
+}
+
+// nodes asks kubectl for the Nodes of the cluster.
+func (f *fromCluster) nodes(ctx context.Context) ([]cluster.Member, error) {
+	out, err := f.get(ctx, "Nodes", "the site's inventory names the cluster's Nodes: whoever publishes lists them", "nodes")
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Members(out)
+}
+
+// secret asks kubectl for an entry of a Secret in the namespace of the objects.
+func (f *fromCluster) secret(ctx context.Context, ref site.SecretRef) ([]byte, error) {
+	out, err := f.get(ctx, ref.String(), "whoever publishes has to be allowed to get that Secret", "secret", ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.SecretValue(out, ref.Key)
+}
+
+// get has kubectl get something as JSON; what is its name in an error, and the hint is for
+// when the API server refuses.
+func (f *fromCluster) get(ctx context.Context, what, hint string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, asked)
+	defer cancel()
+	args = append(append([]string{"get"}, args...), "-o", "json")
 	if f.context != "" {
 		args = append(args, "--context", f.context)
 	}
@@ -118,11 +172,11 @@ func (f *fromCluster) objects(ctx context.Context) ([]cluster.Object, error) {
 	var failed *exec.ExitError
 	switch {
 	case errors.As(err, &failed):
-		return nil, cli.WithHint(fmt.Errorf("read objects with %s: %s", f.kubectl, strings.TrimSpace(string(failed.Stderr))), "the definitions are in the cluster after 'caisson schema --crd | kubectl apply --server-side -f -'")
+		return nil, cli.WithHint(fmt.Errorf("read %s with %s: %s", what, f.kubectl, strings.TrimSpace(string(failed.Stderr))), hint)
 	case err != nil:
-		return nil, cli.WithHint(fmt.Errorf("read objects: %w", err), "kubectl reads them: --kubectl says where it is")
+		return nil, cli.WithHint(fmt.Errorf("read %s: %w", what, err), "kubectl reads them: --kubectl says where it is")
 	}
-	return cluster.List(out)
+	return out, nil
 }
 
 // agree shows what would be published from a cluster and asks whether it may be, unless its
@@ -131,7 +185,7 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 	if !f.on {
 		return nil
 	}
-	digest, err := preview.Digest(nodes)
+	digest, err := preview.Digest(w.Site, nodes)
 	if err != nil {
 		return err
 	}

@@ -159,6 +159,9 @@ func (x *chosen) of(s *site.Site) ([]string, error) {
 		names = append(names, more...)
 	}
 	for _, name := range x.names {
+		if why := s.WhyLeftOut(name); why != "" {
+			return nil, cli.Usage("it keeps what is published for it until that is settled", "the node %s is left out: %s", name, why)
+		}
 		if !s.Has(name) {
 			return nil, cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", name)
 		}

@@ -34,7 +34,7 @@ func (a *app) planCommand() *cobra.Command {
 			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +
 			"keys. --node, --label and --set plan some nodes, as they publish some. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
 			"to be built first, or a secret was not looked at: its value may have changed. --identity opens files, --run-commands runs\n" +
-			"the commands of secrets.\n\n" + fromClusterHelp,
+			"the commands of secrets, and --read-secrets reads those of a cluster.\n\n" + fromClusterHelp,
 		Example: "  caisson plan site.yaml --from registry.example.org:5000/metal-a\n  caisson plan site.yaml --from oci:./out --node alpha -o json",
 		Args:    objects.args,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -56,7 +56,7 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sealer, err := secrets.open(c.Context(), s, only, false)
+			sealer, err := secrets.open(c.Context(), &objects, s, only, false)
 			if err != nil {
 				return err
 			}

@@ -45,7 +45,8 @@ func (a *app) publishCommand() *cobra.Command {
 			"of the site signed them, and older ones than a node has only by digest. Services are published at the\n" +
 			"commits of services.lock, see 'caisson services'; images that the registry lacks are pushed.\n\n" +
 			"Secrets are sealed to the recipients that were accepted, see 'caisson secrets', and what was sealed is kept in\n" +
-			"secrets.lock. A secret whose file is the one that was sealed is not opened again; a command is run each time.\n\n" +
+			"secrets.lock. A secret whose file is the one that was sealed is not opened again; a command is run each time, and a\n" +
+			"Secret of the cluster read.\n\n" +
 			fromClusterHelp + "\nWhat is published from a cluster was written by whoever may write objects there: the plan is shown and asked\n" +
 			"about, or --plan has its digest, as the Site's status or 'publish --dry-run' says it.\n\n" + signerHelp,
 		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
@@ -80,6 +81,7 @@ func (a *app) publishCommand() *cobra.Command {
 					return cli.Usage("as in --confirm 60s", "%w", err)
 				}
 			}
+			o.Keep = func(name string) bool { return s.WhyLeftOut(name) != "" }
 			if o.Only, err = which.only(s); err != nil {
 				return err
 			}
@@ -110,7 +112,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := secrets.seal(c.Context(), a, s, some, who.dry); err != nil {
+			if err := secrets.seal(c.Context(), a, &objects, s, some, who.dry); err != nil {
 				return err
 			}
 			nodes, err := p.Compile(c.Context(), s, policy, layer)

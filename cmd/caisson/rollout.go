@@ -138,7 +138,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := secrets.seal(c.Context(), a, r.site, nil, x.who.dry); err != nil {
+			if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
 				return err
 			}
 			o, err := r.order(c.Context(), args[0], layer, at)

@@ -26,6 +26,7 @@ import (
 type opening struct {
 	identities []string
 	commands   bool
+	cluster    bool
 	within     time.Duration
 }
 
@@ -39,11 +40,12 @@ func (x *opening) flags(f *pflag.FlagSet) {
 func (x *opening) looking(f *pflag.FlagSet) {
 	x.flags(f)
 	f.BoolVar(&x.commands, "run-commands", false, "run the commands of secrets, to see whether their values have changed")
+	f.BoolVar(&x.cluster, "read-secrets", false, "have kubectl read the Secrets that secrets name, to see whether their values have changed")
 }
 
 // open seals what is to be sealed to nodes of a site, all of them when nil; nil where the site
 // has no secrets. What must is an error otherwise is left as it was sealed.
-func (x *opening) open(ctx context.Context, s *site.Site, nodes []string, must bool) (*seal.Sealer, error) {
+func (x *opening) open(ctx context.Context, from *fromCluster, s *site.Site, nodes []string, must bool) (*seal.Sealer, error) {
 	if len(s.Secrets()) == 0 {
 		return nil, nil
 	}
@@ -52,6 +54,9 @@ func (x *opening) open(ctx context.Context, s *site.Site, nodes []string, must b
 		return nil, err
 	}
 	sealer.Must, sealer.Commands, sealer.Timeout = must, must || x.commands, x.within
+	if from.on && (must || x.cluster) {
+		sealer.Cluster = from.secret
+	}
 	sources := x.identities
 	if name := os.Getenv("CAISSON_IDENTITY"); name != "" && len(sources) == 0 {
 		sources = []string{name}
@@ -77,8 +82,8 @@ func (x *opening) open(ctx context.Context, s *site.Site, nodes []string, must b
 }
 
 // seal is open for a verb that publishes: what is sealed is written down before.
-func (x *opening) seal(ctx context.Context, a *app, s *site.Site, nodes []string, dry bool) error {
-	sealer, err := x.open(ctx, s, nodes, !dry)
+func (x *opening) seal(ctx context.Context, a *app, from *fromCluster, s *site.Site, nodes []string, dry bool) error {
+	sealer, err := x.open(ctx, from, s, nodes, !dry)
 	if err != nil || sealer == nil {
 		return err
 	}
@@ -136,6 +141,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	var recipient, by string
 	var replace bool
 	var service asking
+	var from fromCluster
 	c := &cobra.Command{
 		Use:   "accept SITE NODE --recipient RECIPIENT",
 		Short: "Have secrets sealed to a node's recipient",
@@ -143,9 +149,9 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 			"The recipient is what 'caisson-agent status' prints on the node's own console, typed or copied from there. With\n" +
 			"--at, or $CAISSON_FLEET, the node's report is looked at, too, and has to say the same; it never counts alone:\n" +
 			"whoever writes the first report of a node would be sent its secrets. Another recipient than the one that was\n" +
-			"accepted takes --replace.",
-		Example: "  caisson secrets accept site.yaml node1 --recipient age1…",
-		Args:    cobra.ExactArgs(2),
+			"accepted takes --replace.\n\n" + fromClusterHelp,
+		Example: "  caisson secrets accept site.yaml node1 --recipient age1…\n  caisson secrets accept --from-cluster --namespace metal-a node1 --recipient age1…",
+		Args:    from.argsAnd(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if recipient == "" {
 				return cli.Usage("'caisson-agent status' on the node prints it", "--recipient is missing: what a report says alone is not accepted")
@@ -153,11 +159,11 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 			if err := seal.CheckRecipient(recipient); err != nil {
 				return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
 			}
-			s, r, err := a.recipientsOf(args[0], args[1])
+			files, node := args[:len(args)-1], args[len(args)-1]
+			s, r, err := a.recipientsOf(c.Context(), &from, files, node)
 			if err != nil {
 				return err
 			}
-			node := args[1]
 			if service.named() {
 				n, err := service.node(c.Context(), node)
 				if err != nil {
@@ -197,6 +203,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	f.StringVar(&by, "author", "", "who accepts it (the user and this machine when empty)")
 	f.BoolVar(&replace, "replace", false, "the node had another one")
 	service.flags(f)
+	from.flags(f)
 	return c
 }
 
@@ -208,14 +215,15 @@ func orSelf(by string) string {
 }
 
 func (a *app) secretsListCommand() *cobra.Command {
-	return &cobra.Command{
+	var from fromCluster
+	c := &cobra.Command{
 		Use:     "list SITE",
 		Short:   "List nodes, their recipients and what is sealed to them",
-		Long:    "List nodes, their recipients and what is sealed to them. No value is opened.",
+		Long:    "List nodes, their recipients and what is sealed to them. No value is opened.\n\n" + fromClusterHelp,
 		Example: "  caisson secrets list site.yaml",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := a.loadNamed(args...)
+		Args:    from.argsAnd(0),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := from.loadNamed(c.Context(), a, args)
 			if err != nil {
 				return err
 			}
@@ -235,19 +243,23 @@ func (a *app) secretsListCommand() *cobra.Command {
 			return a.printSecrets(s, nodes)
 		},
 	}
+	from.flags(c.Flags())
+	return c
 }
 
 func (a *app) secretsForgetCommand() *cobra.Command {
-	return &cobra.Command{
+	var from fromCluster
+	c := &cobra.Command{
 		Use:   "forget SITE NODE",
 		Short: "Have nothing sealed to a node any more",
 		Long: "Have nothing sealed to a node any more: the next publish leaves its secrets out, and it removes what it had opened.\n\n" +
 			"What was published before can still be opened by whoever has the node's disk and the registry: change the\n" +
-			"values of its secrets where they came from.",
+			"values of its secrets where they came from.\n\n" + fromClusterHelp,
 		Example: "  caisson secrets forget site.yaml node1",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := a.loadNamed(args[0])
+		Args:    from.argsAnd(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			files, node := args[:len(args)-1], args[len(args)-1]
+			s, err := from.loadNamed(c.Context(), a, files)
 			if err != nil {
 				return err
 			}
@@ -255,28 +267,30 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, known := r.Nodes[args[1]]; !known {
-				return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", args[1])
+			if _, known := r.Nodes[node]; !known {
+				return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", node)
 			}
-			delete(r.Nodes, args[1])
+			delete(r.Nodes, node)
 			if err := r.Write(); err != nil { // first: rows count only for the recipient that is accepted
 				return err
 			}
-			if err := seal.Forget(s.Dir(), args[1]); err != nil {
+			if err := seal.Forget(s.Dir(), node); err != nil {
 				return err
 			}
-			a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", args[1])
-			if !s.Has(args[1]) {
+			a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
+			if !s.Has(node) {
 				return a.printSecrets(s, nil)
 			}
-			return a.printSecrets(s, []string{args[1]})
+			return a.printSecrets(s, []string{node})
 		},
 	}
+	from.flags(c.Flags())
+	return c
 }
 
 // recipientsOf reads a site and the recipients beside it, for a node of the site.
-func (a *app) recipientsOf(name, node string) (*site.Site, *seal.Recipients, error) {
-	s, err := a.loadNamed(name)
+func (a *app) recipientsOf(ctx context.Context, from *fromCluster, files []string, node string) (*site.Site, *seal.Recipients, error) {
+	s, err := from.loadNamed(ctx, a, files)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,6 +50,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 		for _, name := range names {
 			p.Add(name, nil)
 		}
+		w.leftOut(p, only)
 		return p.Plan(), nil
 	}
 	fleet, err := w.Publisher.Read(ctx, w.Policy)
@@ -79,14 +80,24 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err := w.compare(ctx, p, fleet, rows, names); err != nil {
 		return nil, err
 	}
+	w.leftOut(p, only)
 	if len(only) == 0 {
 		for name := range rows {
-			if !w.Site.Has(name) {
+			if !w.Site.Has(name) && w.Site.WhyLeftOut(name) == "" {
 				p.Gone(name)
 			}
 		}
 	}
 	return p.Plan(), l.Err
+}
+
+// leftOut notes the nodes that keep what they have because they are left out.
+func (w Preview) leftOut(p *plan.Planner, only []string) {
+	for _, l := range w.Site.LeftOut() {
+		if len(only) == 0 {
+			p.Held(l.Name, "left out: "+l.Why)
+		}
+	}
 }
 
 // names returns the nodes to compare.

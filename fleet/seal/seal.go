@@ -9,7 +9,7 @@
 // as value and recipient are the same: age makes another file each time, and a node whose
 // overlay has other bytes has another generation. Neither file holds what opens anything.
 //
-// cmd/caisson imports it.
+// cmd/caisson and caisson-kube import it.
 package seal
 
 import (
@@ -33,10 +33,12 @@ import (
 type Sealer struct {
 	Identities *Identities // that open files; nil opens none
 	Commands   bool        // programs are run
+	Cluster    ReadSecret  // reads Secrets of Kubernetes; nil reads none
 	Must       bool        // a value that cannot be opened and may have changed is an error
 	Timeout    time.Duration
 
 	site       *site.Site
+	beside     Beside
 	recipients *Recipients
 	was        []byte // secrets.lock, as it was read
 
@@ -49,15 +51,34 @@ type Sealer struct {
 	due       map[string]bool // nodes that were not sealed to, and would be
 }
 
+// ReadSecret returns the value of an entry of a Secret of Kubernetes.
+type ReadSecret func(ctx context.Context, ref site.SecretRef) ([]byte, error)
+
+// Beside are the directories of what is beside a site.
+type Beside struct {
+	Recipients string // has recipients.lock
+	Lock       string // has secrets.lock, which is written
+	Key        string // has the key by which values are compared, which is made
+}
+
 // Open reads what is beside a site and has the site's overlays hold the secrets that are
 // sealed already.
 func Open(s *site.Site) (*Sealer, error) {
-	x := &Sealer{site: s, values: map[string][]byte{}, Timeout: time.Minute}
+	key := path.Join(s.Dir(), "keys") // beside the operators' keys
+	if keys := s.Trust().Operator; len(keys) > 0 {
+		key = path.Dir(keys[0])
+	}
+	return OpenAt(s, Beside{Recipients: s.Dir(), Lock: s.Dir(), Key: key})
+}
+
+// OpenAt is [Open] where not all is in the directory of the site.
+func OpenAt(s *site.Site, beside Beside) (*Sealer, error) {
+	x := &Sealer{site: s, beside: beside, values: map[string][]byte{}, Timeout: time.Minute}
 	var err error
-	if x.recipients, err = ReadRecipients(s.Dir()); err != nil {
+	if x.recipients, err = ReadRecipients(beside.Recipients); err != nil {
 		return nil, err
 	}
-	if x.lock, x.was, err = readLock(s.Dir()); err != nil {
+	if x.lock, x.was, err = readLock(beside.Lock); err != nil {
 		return nil, err
 	}
 	s.SealWith(x.of)
@@ -146,10 +167,9 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string) err
 	if len(todo) == 0 {
 		return nil
 	}
-	if s.Data != nil && x.Identities == nil || s.Data == nil && !x.Commands {
+	if opens, hint := x.opens(s); !opens {
 		if x.Must {
-			return cli.WithHint(fmt.Errorf("its value has changed, or is not sealed to %s yet, and nothing was given that opens it", plain.Count(len(todo), "node")),
-				"--identity FILE, the age key to which "+s.File+" is encrypted")
+			return cli.WithHint(fmt.Errorf("its value has changed, or is not sealed to %s yet, and nothing was given that opens it", plain.Count(len(todo), "node")), hint)
 		}
 		x.notLooked = append(x.notLooked, s.Name)
 		for _, node := range todo {
@@ -185,14 +205,30 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string) err
 	return nil
 }
 
+// opens reports whether there is what opens a secret, and says what would.
+func (x *Sealer) opens(s site.Secret) (bool, string) {
+	switch {
+	case s.Ref != nil:
+		return x.Cluster != nil, "publish with --from-cluster, whose kubectl reads " + s.Ref.String()
+	case s.Data != nil:
+		return x.Identities != nil, "--identity FILE, the age key to which " + s.File + " is encrypted"
+	}
+	return x.Commands, "its command is run by publish"
+}
+
 // value opens a secret, once.
 func (x *Sealer) value(ctx context.Context, s site.Secret) (value []byte, err error) {
 	if value, ok := x.values[s.Name]; ok {
 		return value, nil
 	}
-	if s.Data != nil {
+	switch {
+	case s.Ref != nil:
+		if value, err = x.Cluster(ctx, *s.Ref); err == nil {
+			err = size(value)
+		}
+	case s.Data != nil:
 		value, err = x.Identities.open(s)
-	} else {
+	default:
 		value, err = run(ctx, s.Command, x.site.Dir(), x.Timeout)
 	}
 	if err == nil {
@@ -209,11 +245,11 @@ func (x *Sealer) Write() error {
 	defer x.mu.Unlock()
 	names := x.site.SecretNames()
 	for at := range x.lock.rows {
-		if !x.site.Has(at.node) || !slices.Contains(names, at.name) {
+		if !x.site.Has(at.node) && x.site.WhyLeftOut(at.node) == "" || !slices.Contains(names, at.name) {
 			delete(x.lock.rows, at)
 		}
 	}
-	return x.lock.write(x.site.Dir(), x.was)
+	return x.lock.write(x.beside.Lock, x.was)
 }
 
 // Accepted returns the recipients that were accepted, by node.
@@ -233,13 +269,9 @@ func (x *Sealer) Sealed(node string) (names []string) {
 	return names
 }
 
-// openKey opens the key by which values are compared, which is beside the operators' keys.
+// openKey opens the key by which values are compared.
 func (x *Sealer) openKey() (*macKey, error) {
-	dir := path.Join(x.site.Dir(), "keys")
-	if keys := x.site.Trust().Operator; len(keys) > 0 {
-		dir = path.Dir(keys[0])
-	}
-	key, err := openKey(filepath.Join(dir, keyName), len(x.lock.rows) > 0)
+	key, err := openKey(filepath.Join(x.beside.Key, keyName), len(x.lock.rows) > 0)
 	if err != nil {
 		return nil, err
 	}

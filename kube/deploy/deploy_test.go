@@ -97,6 +97,29 @@ func TestChartIsTheBase(t *testing.T) {
 	}
 }
 
+// TestSecretsAreGivenByName: no Secret of a fleet is read by default, and the chart gives what
+// the component does.
+func TestSecretsAreGivenByName(t *testing.T) {
+	fleet := map[string]any{"secret": "metal-a", "files": map[string]any{}}
+	values := map[string]any{"fleets": map[string]any{"metal-a": fleet}}
+	if none, text := render(t, values); none["Role caisson-kube-secrets"] != nil {
+		t.Errorf("Secrets are read by default:\n%s", text)
+	}
+	fleet["secrets"] = []any{"db"}
+	got, _ := render(t, values)
+	text, err := os.ReadFile(filepath.Join("secrets", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]map[string]any{}
+	documents(t, string(text), want)
+	for name := range want {
+		if !reflect.DeepEqual(got[name], want[name]) {
+			t.Errorf("%s:\n%v\nthe component has\n%v", name, got[name], want[name])
+		}
+	}
+}
+
 // TestChartApplies: what the chart makes of a fleet's values an API server takes, and it is
 // what the example has.
 func TestChartApplies(t *testing.T) {

@@ -109,7 +109,9 @@ func TestAttacks(t *testing.T) {
 		for field, says := range map[string]string{
 			"include: [/etc/shadow]\n":                                 "include reads files where the site is published",
 			"values: [/etc/shadow]\n":                                  "values reads files where the site is published",
-			"inventory: [/etc/shadow]\n":                               "inventory reads files where the site is published",
+			"inventory: [/etc/shadow]\n":                               "inventory",
+			"secrets: {db: {file: /etc/shadow}}\n":                     "file reads a file where the site is published",
+			"secrets: {db: {command: [cat, /etc/shadow]}}\n":           "command runs a program where the site is published",
 			"trust: {keys: {operator: [mine.pub]}}\n":                  "keys reads files where the site is published",
 			"layer: {base: {tar: /etc/shadow}}\n":                      "tar reads a file where the site is published",
 			"conf: {exec: {x.sh: {data: x, file: /etc/shadow}}}\n":     "file reads a file where the site is published",

@@ -34,6 +34,7 @@ type work struct {
 	nodes     []publish.Node // nil where they cannot be compiled: a layer has to be built
 	noNodes   error          // why
 	digest    string         // of what nodes would get
+	notLooked []string       // secrets whose values may have changed
 }
 
 // plan says of the Site what publishing it would change, and publishes where that may be.
@@ -47,6 +48,7 @@ func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[
 		return
 	}
 	changes, words := count(w.plan)
+	words += leftOut(s) + unlooked(w.notLooked)
 	v.more["changes"], v.more["message"] = changes, words
 	switch {
 	case !w.plan.Changed():
@@ -80,6 +82,9 @@ func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*wor
 	if s.Registry() == "" {
 		return nil, errors.New("the Site names no registry: write registry: host[:port]/prefix")
 	}
+	if w.notLooked, err = r.seal(ctx, o, s); err != nil {
+		return nil, err
+	}
 	if w.policy, err = policy.Site(s, ""); err != nil {
 		return nil, fmt.Errorf("whose keys count is said beside caisson-kube, not in objects: %w", err)
 	}
@@ -97,10 +102,13 @@ func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*wor
 	if w.plan, err = (preview.Preview{Site: s, Publisher: w.publisher, Policy: w.policy, Layer: layer}).Plan(ctx, nil); err != nil {
 		return nil, err
 	}
+	if len(r.Signers) == 0 && len(s.Secrets()) > 0 && losesSecrets(w.plan) {
+		return nil, errSealedElsewhere
+	}
 	if w.nodes, w.noNodes = w.publisher.Compile(ctx, s, w.policy, layer); w.noNodes != nil {
 		return w, nil
 	}
-	w.digest, err = preview.Digest(w.nodes)
+	w.digest, err = preview.Digest(s, w.nodes)
 	return w, err
 }
 
@@ -121,6 +129,18 @@ func count(p *plan.Plan) (by map[string]any, words string) {
 		return by, fmt.Sprintf("%d nodes, nothing to publish", len(p.Nodes))
 	}
 	return by, fmt.Sprintf("%d nodes, to change: %s", len(p.Nodes), strings.Join(parts, ", "))
+}
+
+// leftOut names the nodes that keep what they have.
+func leftOut(s *site.Site) string {
+	var names []string
+	for _, l := range s.LeftOut() {
+		names = append(names, l.Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; left out, see status.problems: " + strings.Join(names, ", ")
 }
 
 // publish signs where there is a signer and, if that is asked for, an approval of just this.
@@ -159,7 +179,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 			v.set(Published, false, "RolloutUnderWay", "rollout %s has started", name)
 			return w.publisher.Read(ctx, w.policy)
 		}
-		options := publish.Options{By: by}
+		options := publish.Options{By: by, Keep: func(node string) bool { return w.site.WhyLeftOut(node) != "" }}
 		if len(covered) > 0 { // the others first
 			options.Only = func(node string) bool { return !covered[node] }
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -49,9 +48,15 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 			return r.Reports(ctx, o.namespace, asked)
 		},
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
-			s, problems := cluster.Parse(time.Unix(plan.At, 0).UTC(), hostFiles{}, filepath.Join(r.Dir, o.namespace), nil, documents(o.all))
+			s, problems, err := r.parseAt(ctx, time.Unix(plan.At, 0).UTC(), o)
+			if err != nil {
+				return nil, err
+			}
 			if s == nil {
 				return nil, fmt.Errorf("the objects are not what they were when the rollout started: %s", text(problems[0]))
+			}
+			if _, err := r.sealer(o, s); err != nil {
+				return nil, err
 			}
 			return w.publisher.Compile(ctx, s, w.policy, plan.Reference)
 		}}
@@ -75,7 +80,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By) (name st
 	for _, one := range w.site.Maintenance().Rollouts {
 		rule, divide, err := w.site.Rollout(one.Name)
 		if err != nil {
-			return "", nil, err
+			continue // it is for no node now: none of its own is kept from the others
 		}
 		for _, wave := range divide(func(node string) bool { return changed[node] }) {
 			for _, node := range wave.Nodes {

@@ -40,12 +40,18 @@ type Reconciler struct {
 	// where no service is known.
 	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
 
+	// Secret returns the value of a key of a Secret, for a site whose secrets are such; nil
+	// where none is read. It is asked where this instance signs alone.
+	Secret func(ctx context.Context, namespace, name, key string) ([]byte, error)
+
 	Signers  []crypto.Signer // nobody: then nothing is published here
 	Approval bool            // only what a PublishApproval names is published
 	NewFleet bool            // a registry without a fleet gets its first one
 	Again    time.Duration   // looks again after this long, whatever changes
 	Now      func() time.Time
 	Seen     Seen // what was done is counted; nil: it is not
+
+	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
 }
 
 // Seen counts what was done.
@@ -167,9 +173,22 @@ func (r *Reconciler) count(o objects, all map[key]*verdict) {
 
 // parse reads a namespace as a site, and says which other one had its fleet before.
 func (r *Reconciler) parse(ctx context.Context, o objects) (s *site.Site, problems []cluster.Problem, taken string, err error) {
-	s, problems = cluster.Parse(cluster.Day(r.Now()), hostFiles{}, filepath.Join(r.Dir, o.namespace), nil, documents(o.all))
+	if s, problems, err = r.parseAt(ctx, cluster.Day(r.Now()), o); err != nil {
+		return nil, nil, "", err
+	}
 	taken, err = r.taken(ctx, o)
 	return s, problems, taken, err
+}
+
+// parseAt reads a namespace as a site of a day.
+func (r *Reconciler) parseAt(ctx context.Context, at time.Time, o objects) (*site.Site, []cluster.Problem, error) {
+	var failed error
+	reader := cluster.Reader{Files: hostFiles{}, Nodes: func() (nodes []cluster.Member, err error) {
+		nodes, failed = r.members(ctx)
+		return nodes, failed
+	}}
+	s, problems := reader.Parse(at, filepath.Join(r.Dir, o.namespace), nil, documents(o.all))
+	return s, problems, failed
 }
 
 // again is when a namespace is looked at next if nothing changes: soon, where more is to be

@@ -4,6 +4,7 @@ package sites
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -41,7 +42,12 @@ func (r *Reconciler) Watch(mgr ctrl.Manager) error {
 		u.SetGroupVersionKind(GVK(k.Kind))
 		b = b.Watches(u, namespaces{}, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
-	return b.Complete(r)
+	c, err := b.Build(r)
+	if err != nil {
+		return err
+	}
+	r.watchNodes = sync.OnceValue(func() error { return r.nodesOf(mgr, c) })
+	return nil
 }
 
 // namespaces turns an event about an object into a look at its namespace.

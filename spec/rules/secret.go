@@ -15,3 +15,22 @@ func Secret(name string) error {
 	}
 	return nil
 }
+
+// SecretObject checks the name of a Secret of Kubernetes.
+func SecretObject(name string) error {
+	for part := range strings.SplitSeq(name, ".") {
+		if !label(part) || len(name) > 253 {
+			return invalid("secret-object", "lower-case letters, digits, hyphens and dots", "%.80q is not the name of a Secret of Kubernetes", name)
+		}
+	}
+	return nil
+}
+
+// SecretKey checks a key of the data of a Secret of Kubernetes.
+func SecretKey(name string) error {
+	const chars = lower + upper + digits + "_.-"
+	if len(name) > 253 || !spelled(name, chars, chars) || name == "." || strings.HasPrefix(name, "..") {
+		return invalid("secret-key", "letters, digits and _ - .", "%.80q is not a key of a Secret of Kubernetes", name)
+	}
+	return nil
+}

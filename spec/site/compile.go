@@ -41,6 +41,20 @@ func (s *Site) Has(node string) bool {
 	return ok
 }
 
+// LeftOut returns the nodes of a cluster whose identity is in doubt, in order of their names.
+// The site has none of them, and what is published for them stays.
+func (s *Site) LeftOut() []inventory.LeftOut { return s.left }
+
+// WhyLeftOut says why a node is left out, "" where it is not.
+func (s *Site) WhyLeftOut(node string) string {
+	for _, l := range s.left {
+		if l.Name == node {
+			return l.Why
+		}
+	}
+	return ""
+}
+
 // KernelArgs returns the arguments that all nodes' kernels are started with, for the
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {

@@ -13,14 +13,21 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// Secret says where the value of a secret comes from; one of File and Command is set.
+// Secret says where the value of a secret comes from; one of File, Command and Ref is set.
 type Secret struct {
 	Name    string
 	File    string // encrypted with age, as the fs.FS given to [Parse] opens it
 	Data    []byte // what the file holds
 	Command []string
+	Ref     *SecretRef
 	At      report.Pos
 }
+
+// SecretRef is an entry of a Secret of Kubernetes, in the namespace whose objects the site is.
+type SecretRef struct{ Name, Key string }
+
+// String names the entry as errors do.
+func (r SecretRef) String() string { return "Secret " + r.Name + ", key " + r.Key }
 
 // Seal returns the secrets of those names that are sealed to a node, sorted by name. What it
 // leaves out, the node does without.
@@ -80,8 +87,10 @@ func (s *Site) readSecrets(r *document.Reader) {
 				one.Command = append(one.Command, word.S)
 			}
 			switch {
-			case d.File.Set() == (len(one.Command) > 0):
-				r.Errorf(e.Key.At, "required", "write one of file and command", "the secret comes from nowhere, or from two places")
+			case !oneOf(d.File.Set(), len(one.Command) > 0, d.Ref != nil):
+				r.Errorf(e.Key.At, "required", "write one of file, command and secretRef", "the secret comes from nowhere, or from two places")
+			case d.Ref != nil:
+				r.In("secretRef", func() { one.Ref = readRef(r, d.Ref) })
 			case d.File.Set():
 				one.File = document.Beside(d.File.At, d.File.S)
 				r.In("file", func() { one.Data = readSealed(r, one.File, d.File.At) })
@@ -94,6 +103,30 @@ func (s *Site) readSecrets(r *document.Reader) {
 		})
 	}
 	slices.SortFunc(s.secrets, func(a, b Secret) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func oneOf(given ...bool) bool {
+	n := 0
+	for _, g := range given {
+		if g {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// readRef reads which Secret is meant. Its name becomes an argument of kubectl.
+func readRef(r *document.Reader, d *document.SecretRefDoc) *SecretRef {
+	if r.Cluster == nil {
+		r.Errorf(d.At, "no-cluster", "publish it with --from-cluster, or write file or command", "the site is not read from a cluster, and has no namespace with Secrets")
+	}
+	if d.Name.Set() {
+		r.In("name", func() { r.Valid(d.Name.At, rules.SecretObject(d.Name.S)) })
+	}
+	if d.Key.Set() {
+		r.In("key", func() { r.Valid(d.Key.At, rules.SecretKey(d.Key.S)) })
+	}
+	return &SecretRef{d.Name.S, d.Key.S}
 }
 
 // readSealed returns what a file holds that must be encrypted.

@@ -32,6 +32,7 @@ type Site struct {
 	newStateDisk *spec.NewStateDisk
 	bootNetwork  []spec.BootNetwork
 	nodes        []inventory.Node
+	left         []inventory.LeftOut
 	byName       map[string]int
 	parts        []*override.Part // as module.All
 
@@ -61,9 +62,17 @@ func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 // The report holds all that is wrong; with an error in it the site is nil.
 // Calendars are resolved for the months from now on.
 func ParseAt(now time.Time, fsys fs.FS, names ...string) (*Site, *report.Report) {
+	return ParseFrom(now, nil, fsys, names...)
+}
+
+// Cluster is what a site may name of a cluster.
+type Cluster = document.Cluster
+
+// ParseFrom is [ParseAt] for files that may name what is in a cluster.
+func ParseFrom(now time.Time, cluster *Cluster, fsys fs.FS, names ...string) (*Site, *report.Report) {
 	c := &shape.Checker{Report: &report.Report{}}
 	defer c.Report.Sort()
-	r := document.Read(c, fsys, names)
+	r := document.Read(c, cluster, fsys, names)
 	if r.Tree == nil {
 		return nil, c.Report
 	}
@@ -104,6 +113,9 @@ func build(r *document.Reader) *Site {
 	}
 	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, s.doc.Boot) })
 	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
+	if r.Claims != nil {
+		r.In("inventory", func() { s.nodes, s.left = inventory.Join(r.Checker, s.nodes, r.Claims) })
+	}
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}

@@ -126,7 +126,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	config.UserAgent = "caisson-kube/" + version
-	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: conditionsOnly}}}
+	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
 	if len(o.namespaces) > 0 {
 		caching.DefaultNamespaces = map[string]cache.Config{}
 		for _, name := range o.namespaces {
@@ -148,6 +148,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	}
 	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open,
 		Signers: signers, Approval: !o.noApproval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
+	r.Secret = secretsOf(mgr.GetAPIReader())
 	seen, err := counting()
 	if err != nil {
 		return err
@@ -175,16 +176,31 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	return mgr.Start(ctx)
 }
 
+// secretsOf reads Secrets as they are: none is kept in memory.
+func secretsOf(api client.Reader) func(ctx context.Context, namespace, name, key string) ([]byte, error) {
+	return func(ctx context.Context, namespace, name, key string) ([]byte, error) {
+		var s corev1.Secret
+		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &s); err != nil {
+			return nil, fmt.Errorf("read Secret %s: %w", name, err)
+		}
+		value, ok := s.Data[key]
+		if !ok {
+			return nil, fmt.Errorf("the Secret %s has no key %q", name, key)
+		}
+		return value, nil
+	}
+}
+
 // counting are the metrics of this process, which it has once.
 var counting = sync.OnceValues(func() (*metrics.Metrics, error) { return metrics.New(ctrlmetrics.Registry) })
 
-// conditionsOnly keeps of a Node in memory what is compared: images and labels of thousands
-// of them are not.
-func conditionsOnly(o any) (any, error) {
+// whatIsRead keeps of a Node in memory what a site or a FleetNode is compared with: images and
+// volumes of thousands of them are not.
+func whatIsRead(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		kept := &corev1.Node{}
-		kept.Name, kept.UID, kept.ResourceVersion = n.Name, n.UID, n.ResourceVersion
-		kept.Status.Conditions = n.Status.Conditions
+		kept.Name, kept.UID, kept.ResourceVersion, kept.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
+		kept.Status.Conditions, kept.Status.NodeInfo.SystemUUID = n.Status.Conditions, n.Status.NodeInfo.SystemUUID
 		return kept, nil
 	}
 	return o, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -55,13 +56,30 @@ type Problem struct {
 	report.Problem // Path is one of JSON, as kubectl prints them
 }
 
-// Parse reads objects as a site, as if they were files in a directory of fsys: there are
-// keys and the lock of services. Files may be named that are site documents, too; the
-// objects have the last word over them. Without an error among the problems there is a site.
+// Member is a Node of the cluster, as far as an inventory asks for it.
+type Member = inventory.Member
+
+// Members reads the JSON of kubectl get nodes.
+func Members(data []byte) ([]Member, error) { return inventory.Members(data) }
+
+// Reader reads objects as sites, as if they were files in a directory of Files: there are
+// keys and the lock of services.
+type Reader struct {
+	Files fs.FS
+	Nodes func() ([]Member, error) // Nodes of the cluster, asked for where the site means some; nil: they cannot be
+}
+
+// Parse is [Reader.Parse] where the cluster's Nodes cannot be asked for.
 func Parse(at time.Time, fsys fs.FS, dir string, beside []string, objects []Object) (*site.Site, []Problem) {
+	return Reader{Files: fsys}.Parse(at, dir, beside, objects)
+}
+
+// Parse reads objects as a site. Files may be named that are site documents, too; the
+// objects have the last word over them. Without an error among the problems there is a site.
+func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Object) (*site.Site, []Problem) {
 	objects = slices.Clone(objects)
 	slices.SortFunc(objects, func(a, b Object) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
-	f := files{FS: fsys, objects: map[string]written{}}
+	f := files{FS: x.Files, objects: map[string]written{}}
 	r, names, sites := &report.Report{}, slices.Clone(beside), 0
 	for _, o := range objects {
 		name := path.Join(dir, o.Kind+"."+o.Name)
@@ -81,7 +99,7 @@ func Parse(at time.Time, fsys fs.FS, dir string, beside []string, objects []Obje
 	}
 	var s *site.Site
 	if r.Err() == nil { // nothing that an object names is opened before
-		s, r = site.ParseAt(at, f, names...)
+		s, r = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes}, f, names...)
 	}
 	r.Sort()
 	return s, f.problems(r)

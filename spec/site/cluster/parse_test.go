@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -266,4 +268,72 @@ func FuzzQuote(f *testing.F) {
 			t.Errorf("JSON reads %q of %s: %v", j, quote(text), err)
 		}
 	})
+}
+
+// An inventory takes the Nodes of the cluster, and a file beside the objects may, too; who
+// reads no cluster says so.
+func TestInventoryOfTheCluster(t *testing.T) {
+	asked := 0
+	reader := Reader{Files: &none{}, Nodes: func() ([]Member, error) {
+		asked++
+		return []Member{{Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/role": "db"}}, {Name: "n2", UUID: "6f1c2a4e-58a1-4c3b-9b61-0d5f3c2b7a11"}}, nil
+	}}
+	const file = head + "kind: Site\nmetadata: {name: metal-a}\n"
+	text := siteWith("inventory: [{cluster: {}}]\nnodes: [{name: n3, match: {uuids: [6f1c2a4e-58a1-4c3b-9b61-0d5f3c2b7a11]}}]\n")
+	s, problems := reader.Parse(noon, ".", nil, objectsOf(t, text))
+	if s == nil || len(s.Nodes()) != 2 || s.Has("n2") || s.WhyLeftOut("n2") == "" || asked != 1 {
+		t.Fatalf("%+v, asked %d times", problems, asked)
+	}
+	if len(problems) != 1 || problems[0].Kind != Site || problems[0].Path != ".inventory[0].cluster" || problems[0].Severity != report.Warning || problems[0].Rule != "left-out" {
+		t.Errorf("%+v", problems)
+	}
+	if _, problems = Parse(noon, &none{}, ".", nil, objectsOf(t, text)); len(problems) != 1 || problems[0].Rule != "no-cluster" {
+		t.Errorf("%+v", problems)
+	}
+	if s, problems = reader.Parse(noon, ".", nil, objectsOf(t, siteWith("nodes: [{name: n3}]\n"))); s == nil || asked != 1 {
+		t.Errorf("Nodes were asked for %d times: %+v", asked, problems)
+	}
+	reader.Files = fstest.MapFS{"site.yaml": {Data: []byte(file + "inventory: [{cluster: {}}]\n")}}
+	if s, problems = reader.Parse(noon, ".", []string{"site.yaml"}, nil); s == nil || !s.Has("n1") {
+		t.Errorf("a file: %+v", problems)
+	}
+	reader.Nodes = func() ([]Member, error) { return nil, errors.New("forbidden") }
+	if s, problems = reader.Parse(noon, ".", nil, objectsOf(t, text)); s != nil || len(problems) != 1 || !strings.Contains(problems[0].Message, "forbidden") {
+		t.Errorf("%+v", problems)
+	}
+}
+
+// A secret is an entry of a Secret of the namespace.
+func TestSecretRef(t *testing.T) {
+	s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("nodes: [{name: n1}]\nsecrets: {db: {secretRef: {name: db.prod, key: pass_word}}}\nconf: {files: {/etc/db: {secret: db}}, exec: {x.sh: {data: \"true\", env: {TOKEN: {secret: db}, MODE: a}}}}\n")))
+	if s == nil || len(s.Secrets()) != 1 || *s.Secrets()[0].Ref != (site.SecretRef{Name: "db.prod", Key: "pass_word"}) {
+		t.Fatalf("%+v", problems)
+	}
+	if needs, err := s.SecretsOf("n1"); err != nil || len(needs) != 1 {
+		t.Errorf("the node needs %v: %v", needs, err)
+	}
+	for _, wrong := range []string{"{name: --kubeconfig=x, key: k}", "{name: Db, key: k}", "{name: db, key: a/b}", "{name: db}", "{key: k}", "{name: a..b, key: k}", "{name: db, key: ..}"} {
+		if s, _ := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("secrets: {db: {secretRef: "+wrong+"}}\n"))); s != nil {
+			t.Errorf("%s is a Secret", wrong)
+		}
+	}
+	file := fstest.MapFS{"site.yaml": {Data: []byte(head + "kind: Site\nmetadata: {name: metal-a}\nsecrets: {db: {secretRef: {name: db, key: k}}}\n")}}
+	if s, r := site.Parse(file, "site.yaml"); s != nil || len(r.Problems) != 1 || r.Problems[0].Rule != "no-cluster" {
+		t.Errorf("a file that is read from no cluster: %+v", r.Problems)
+	}
+	if s, problems := Parse(noon, file, ".", []string{"site.yaml"}, nil); s == nil {
+		t.Errorf("a file that is read with one: %+v", problems)
+	}
+}
+
+func TestSecretValue(t *testing.T) {
+	secret := []byte(`{"kind": "Secret", "data": {"password": "aHVudGVyMg=="}, "stringData": {"other": "x"}}`)
+	if value, err := SecretValue(secret, "password"); err != nil || string(value) != "hunter2" {
+		t.Errorf("%q %v", value, err)
+	}
+	for key, data := range map[string]string{"other": string(secret), "password": `{"kind": "ConfigMap", "data": {"password": "aHVudGVyMg=="}}`, "x": `{"kind": "Secret", "data": {"x": "hunter2"}}`, "y": "hunter2"} {
+		if value, err := SecretValue([]byte(data), key); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %q %v", data, value, err)
+		}
+	}
 }

@@ -20,6 +20,7 @@ type Refusal struct {
 
 	pattern string                 // in place of CEL, which counts long texts as costly
 	good    func(text string) bool // the same, as Go
+	maps    bool                   // what is no text, or no list of texts, is good: definitions take nothing else
 }
 
 // Refused are all of them. The CustomResourceDefinitions refuse them with these words, and
@@ -27,14 +28,14 @@ type Refusal struct {
 var Refused = []Refusal{
 	{Path: "include", Does: "reads files", Hint: "apply their documents as objects"},
 	{Path: "values", Does: "reads files", Hint: "write them below conf"},
-	{Path: "inventory", Does: "reads files", Hint: "write the nodes below nodes"},
+	{Path: "inventory", Does: "reads files", Hint: "write the nodes below nodes, or take those of the cluster: [{cluster: {}}]", maps: true},
 	{Path: "registry", Does: "writes into a directory", Hint: "name a registry: host[:port]/prefix", CEL: "!self.startsWith('oci:')",
 		good: func(text string) bool { return !strings.HasPrefix(text, "oci:") }},
 	{Path: "layer/base/tar", Does: "reads a file", Hint: "name an image: base: {oci: REF@sha256:…}"},
 	{Path: "layer/base/debian/keyring", Does: "reads a file", Hint: "leave it out: the suite's own keyring is taken"},
 	{Path: "trust/keys", Does: "reads files", Hint: "whose keys count is said by whoever publishes: beside the files that it is given, keys/operator.pub when absent"},
-	{Path: "secrets/*/file", Does: "reads a file", Hint: "publish the site from files"},
-	{Path: "secrets/*/command", Does: "runs a program", Hint: "publish the site from files"},
+	{Path: "secrets/*/file", Does: "reads a file", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
+	{Path: "secrets/*/command", Does: "runs a program", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
 	{Path: "conf/apparmor/profiles/*/file", Does: "reads a file", Hint: "write the profile's text"},
 	{Path: "conf/exec/*/file", Does: "reads a file", Hint: "write the script as data"},
 	{Path: "conf/exec/*/revert_file", Does: "reads a file", Hint: "write the script as revert"},
@@ -74,6 +75,9 @@ func matches(pattern string, path []string) bool {
 func refuse(s node, path []string) {
 	for _, r := range Refused {
 		at := s
+		if r.maps {
+			continue
+		}
 		if below, ok := strings.CutSuffix(r.Path, "/*"); ok && matches("*/"+below, path) { // its entries
 			at, _ = s["items"].(node)
 		} else if !matches(r.Path, path) {
@@ -101,11 +105,27 @@ func refuse(s node, path []string) {
 	}
 }
 
+// in returns what of a value of the field is refused.
+func (r Refusal) in(v *tree.Value) []*tree.Value {
+	switch {
+	case v.Kind == tree.Null || v.Kind == tree.Scalar && r.good != nil && r.good(v.Text):
+		return nil
+	case r.maps && v.Kind == tree.Sequence:
+		return slices.DeleteFunc(slices.Clone(v.List), func(e *tree.Value) bool { return e.Kind != tree.Scalar })
+	case r.maps && v.Kind != tree.Scalar:
+		return nil
+	}
+	return []*tree.Value{v}
+}
+
 // refusedIn reports what a document may not have.
 func refusedIn(v *tree.Value, path []string, r *report.Report) {
 	for _, one := range Refused {
-		if v.Kind != tree.Null && matches(one.Path, path) && (one.good == nil || v.Kind != tree.Scalar || !one.good(v.Text)) {
-			r.Add(report.Problem{At: v.At, Path: strings.Join(path, "."), Severity: report.Error, Rule: "refused", Message: one.String(), Hint: one.Hint})
+		if !matches(one.Path, path) {
+			continue
+		}
+		for _, bad := range one.in(v) {
+			r.Add(report.Problem{At: bad.At, Path: strings.Join(path, "."), Severity: report.Error, Rule: "refused", Message: one.String(), Hint: one.Hint})
 		}
 	}
 	for _, f := range v.Fields {

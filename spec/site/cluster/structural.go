@@ -134,8 +134,10 @@ func (w *inliner) alternatives(list []any, at node, path []string) (node, error)
 	switch {
 	case len(each) == 1:
 		out = each[0].(node)
-	case matches("conf/apparmor/profiles/*", path), matches("conf/exec/*/env/*", path): // its text; a file, and a secret, is refused in an object
+	case matches("conf/apparmor/profiles/*", path): // its text; a file is refused in an object
 		out = node{"type": "string"}
+	case len(path) > 0 && path[0] == "inventory": // a list of maps; a text is the name of a file
+		out = each[len(each)-1].(node)
 	}
 	if nullable {
 		out["nullable"] = true

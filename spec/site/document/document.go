@@ -26,7 +26,7 @@ type Site struct {
 	Layer      layerDoc                 `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
 	Attached   shape.Flag               `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
 	Nodes      []inventory.NodeDoc      `site:"nodes"`
-	Inventory  shape.Words              `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
+	Inventory  inventory.SourcesDoc     `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
 	Network    machine.NetworkDoc       `site:"network" doc:"every node's resolver, time servers and addresses"`
 	Boot       []machine.BootNetworkDoc `site:"bootNetwork" doc:"how the loader reaches the registry, by what its cards are"`
 	Machine    shape.Raw[machineDoc]    `site:"machine" doc:"settings beside conf that may differ by host or label"`
@@ -42,9 +42,17 @@ type Site struct {
 
 // SecretDoc says where the value of a secret comes from, where the site is published.
 type SecretDoc struct {
-	File    shape.Text   `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
-	Command []shape.Text `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
+	File    shape.Text    `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
+	Command []shape.Text  `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
+	Ref     *SecretRefDoc `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from, whose value whoever publishes reads there"`
 	At      report.Pos
+}
+
+// SecretRefDoc names an entry of a Secret of Kubernetes.
+type SecretRefDoc struct {
+	Name shape.Text `site:"name,required" doc:"of the Secret"`
+	Key  shape.Text `site:"key,required" doc:"of its data"`
+	At   report.Pos
 }
 
 // MetadataDoc names the fleet.

@@ -18,7 +18,7 @@ func read(text string, more ...string) *Reader {
 	for i := 0; i < len(more); i += 2 {
 		fsys[more[i]] = &fstest.MapFile{Data: []byte(more[i+1])}
 	}
-	return Read(&shape.Checker{Report: &report.Report{}}, fsys, []string{"site.yaml"})
+	return Read(&shape.Checker{Report: &report.Report{}}, nil, fsys, []string{"site.yaml"})
 }
 
 // Every form of input is told by what it holds, and ends in one tree.

@@ -37,7 +37,7 @@ func readWhole(text string) *Reader {
 }
 
 func readNodes(text string) *Reader {
-	return Read(&shape.Checker{Report: &report.Report{}}, fstest.MapFS{"nodes.yaml": {Data: []byte(text)}}, []string{"nodes.yaml"})
+	return Read(&shape.Checker{Report: &report.Report{}}, nil, fstest.MapFS{"nodes.yaml": {Data: []byte(text)}}, []string{"nodes.yaml"})
 }
 
 func problems(r *report.Report) (list []string) {

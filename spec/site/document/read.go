@@ -24,9 +24,11 @@ import (
 // Reader collects the documents of all files into one tree.
 type Reader struct {
 	*shape.Checker
-	fsys  fs.FS
-	Tree  *tree.Value // merged documents without nodes
-	Nodes []inventory.NodeDoc
+	fsys    fs.FS
+	Cluster *Cluster
+	Tree    *tree.Value // merged documents without nodes
+	Nodes   []inventory.NodeDoc
+	Claims  []inventory.Claim // Nodes of the cluster
 
 	Maintenance maintenance.Docs
 	Services    []service.ServiceDoc
@@ -38,10 +40,16 @@ type Reader struct {
 	included map[string]bool // files that patterns named
 }
 
+// Cluster is what a site may name of the cluster whose objects it is read from, or is read
+// with.
+type Cluster struct {
+	Nodes func() ([]inventory.Member, error) // all of its Nodes; nil where nobody asks it
+}
+
 // Read reads the named files and the files they name. Without any but
-// inventories there is no tree, which is reported.
-func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
-	r := &Reader{Checker: c, fsys: fsys, Dir: "."}
+// inventories there is no tree, which is reported. The cluster is nil where there is none.
+func Read(c *shape.Checker, cluster *Cluster, fsys fs.FS, names []string) *Reader {
+	r := &Reader{Checker: c, Cluster: cluster, fsys: fsys, Dir: "."}
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
 	}
@@ -252,10 +260,30 @@ func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
 		r.In("values", func() { r.read(Beside(d.Values.Each[i], name), d.Values.Each[i], true) })
 	}
 	r.Nodes = append(r.Nodes, d.Nodes...)
-	for i, name := range d.Inventory.List {
-		r.In("inventory", func() { r.read(Beside(d.Inventory.Each[i], name), d.Inventory.Each[i], false) })
+	for i, source := range d.Inventory {
+		r.In("inventory", func() {
+			if source.Cluster != nil {
+				r.In(shape.Nth(i), func() { r.In("cluster", func() { r.members(source.Cluster) }) })
+				return
+			}
+			r.read(Beside(source.File.At, source.File.S), source.File.At, false)
+		})
 	}
 	r.merge(doc.Without("nodes").Without("inventory").Without("values").Without("include"))
+}
+
+// members adds Nodes of the cluster.
+func (r *Reader) members(d *inventory.ClusterDoc) {
+	if r.Cluster == nil || r.Cluster.Nodes == nil {
+		r.Errorf(d.At, "no-cluster", "--from-cluster has kubectl read them; 'kubectl get nodes -o json' makes a file of them", "the site is not read from a cluster, and has no Nodes")
+		return
+	}
+	nodes, err := r.Cluster.Nodes()
+	if err != nil {
+		r.Errorf(d.At, "no-cluster", "", "read the cluster's Nodes: %v", err)
+		return
+	}
+	r.Claims = append(r.Claims, d.Select(r.Checker, nodes)...)
 }
 
 // armada adds a chart's values, as they stand: what a site's own tooling would

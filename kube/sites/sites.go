@@ -51,6 +51,7 @@ type Reconciler struct {
 	Now      func() time.Time
 	Seen     Seen // what was done is counted; nil: it is not
 
+	known      cluster.Known
 	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
 }
 
@@ -183,7 +184,7 @@ func (r *Reconciler) parse(ctx context.Context, o objects) (s *site.Site, proble
 // parseAt reads a namespace as a site of a day.
 func (r *Reconciler) parseAt(ctx context.Context, at time.Time, o objects) (*site.Site, []cluster.Problem, error) {
 	var failed error
-	reader := cluster.Reader{Files: hostFiles{}, Nodes: func() (nodes []cluster.Member, err error) {
+	reader := cluster.Reader{Files: hostFiles{}, Known: &r.known, Nodes: func() (nodes []cluster.Member, err error) {
 		nodes, failed = r.members(ctx)
 		return nodes, failed
 	}}

@@ -16,10 +16,14 @@ func BenchmarkParse(b *testing.B) {
 				objects = append(objects, Object{Kind: "NodeSet", Name: fmt.Sprintf("s%d", i), Content: map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": map[string]any{"name": fmt.Sprintf("s%d", i)},
 					"spec": map[string]any{"match": map[string]any{"labels": map[string]any{"rack": fmt.Sprintf("r%d", i)}}}}})
 			}
-			for b.Loop() {
-				if s, problems := Parse(noon, &none{}, ".", nil, objects); s == nil {
-					b.Fatal(problems)
-				}
+			for name, reader := range map[string]Reader{"anew": {Files: &none{}}, "known": {Files: &none{}, Known: &Known{}}} {
+				b.Run(name, func(b *testing.B) {
+					for b.Loop() {
+						if s, problems := reader.Parse(noon, ".", nil, objects); s == nil {
+							b.Fatal(problems)
+						}
+					}
+				})
 			}
 		})
 	}

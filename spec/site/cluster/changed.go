@@ -19,9 +19,11 @@ import (
 // or as yes and no. Of an object it finds what stands for a text and is none.
 //
 // Nor can two documents of a file be one object.
-func Check(src *report.Source, r *report.Report) {
+func Check(src *report.Source, r *report.Report) { check(tree.Parse(src, src.Data, r), r) }
+
+func check(docs []*tree.Value, r *report.Report) {
 	seen := map[string]bool{}
-	for _, doc := range tree.Parse(src, src.Data, r) {
+	for _, doc := range docs {
 		refusedIn(doc, nil, r)
 		if name := doc.Get("metadata").Get("name"); name != nil && doc.Get("kind") != nil {
 			if key := doc.Get("kind").Text + " " + name.Text; seen[key] {

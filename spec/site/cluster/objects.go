@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Object is an object of one of our kinds, as an API server has it.
@@ -67,6 +67,7 @@ func Members(data []byte) ([]Member, error) { return inventory.Members(data) }
 type Reader struct {
 	Files fs.FS
 	Nodes func() ([]Member, error) // Nodes of the cluster, asked for where the site means some; nil: they cannot be
+	Known *Known                   // nil remembers nothing
 }
 
 // Parse is [Reader.Parse] where the cluster's Nodes cannot be asked for.
@@ -79,18 +80,17 @@ func Parse(at time.Time, fsys fs.FS, dir string, beside []string, objects []Obje
 func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Object) (*site.Site, []Problem) {
 	objects = slices.Clone(objects)
 	slices.SortFunc(objects, func(a, b Object) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
-	f := files{FS: x.Files, objects: map[string]written{}}
+	f := files{FS: x.Files, objects: map[string]*prepared{}}
 	r, names, sites := &report.Report{}, slices.Clone(beside), 0
-	for _, o := range objects {
-		name := path.Join(dir, o.Kind+"."+o.Name)
-		w := write(o)
-		f.objects[name] = w
-		names = append(names, name)
-		src := &report.Source{Name: name, Data: w.text}
-		Check(src, r)
-		if o.Kind == Site {
+	for _, one := range x.Known.all(dir, objects) {
+		f.objects[one.src.Name] = one
+		names = append(names, one.src.Name)
+		for _, p := range one.problems {
+			r.Add(p)
+		}
+		if one.Kind == Site {
 			if sites++; sites > 1 {
-				r.Add(report.Problem{At: report.Pos{Src: src, Line: 1, Col: 1}, Severity: report.Error, Rule: "second-site", Message: "the namespace has more than one Site", Hint: "keep one: a namespace is a fleet"})
+				r.Add(report.Problem{At: report.Pos{Src: one.src, Line: 1, Col: 1}, Severity: report.Error, Rule: "second-site", Message: "the namespace has more than one Site", Hint: "keep one: a namespace is a fleet"})
 			}
 		}
 	}
@@ -99,7 +99,11 @@ func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Objec
 	}
 	var s *site.Site
 	if r.Err() == nil { // nothing that an object names is opened before
-		s, r = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes}, f, names...)
+		var found *report.Report
+		s, found = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes}, f, names...)
+		for _, p := range found.Problems {
+			r.Add(p)
+		}
 	}
 	r.Sort()
 	return s, f.problems(r)
@@ -108,7 +112,15 @@ func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Objec
 // files are objects as files, beside those of the host.
 type files struct {
 	fs.FS
-	objects map[string]written // by name of the file
+	objects map[string]*prepared // by name of the file
+}
+
+// Parsed returns an object taken apart: it is not taken apart again.
+func (f files) Parsed(name string) (*report.Source, []*tree.Value) {
+	if p := f.objects[name]; p != nil {
+		return p.src, p.docs
+	}
+	return nil, nil
 }
 
 // Open opens an object, or what is beside it.
@@ -124,8 +136,12 @@ func (f files) Open(name string) (fs.File, error) {
 func (f files) problems(r *report.Report) []Problem {
 	var out []Problem
 	for _, p := range r.Problems {
-		w := f.objects[p.File]
-		one := Problem{Kind: w.Kind, Name: w.Name, Problem: p}
+		w, one := f.objects[p.File], Problem{Problem: p}
+		if w == nil {
+			out = append(out, one)
+			continue
+		}
+		one.Kind, one.Name = w.Kind, w.Name
 		if p.Line > 0 && p.Line <= len(w.paths) {
 			one.Path, one.File, one.Line, one.Column = w.paths[p.Line-1], w.Kind+"/"+w.Name, 0, 0
 			one.At = report.Pos{}

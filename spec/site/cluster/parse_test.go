@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -335,5 +336,38 @@ func TestSecretValue(t *testing.T) {
 		if value, err := SecretValue([]byte(data), key); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %q %v", data, value, err)
 		}
+	}
+}
+
+// What is known of an object is used while it is that object, and says the same.
+func TestKnown(t *testing.T) {
+	known := &Known{}
+	reader := Reader{Files: &none{}, Known: known}
+	set := "---\n" + head + "kind: NodeSet\nmetadata: {name: db}\nspec: {match: {labels: {role: db}}}\n"
+	objects := objectsOf(t, siteWith("nodes: [{name: n1}]\n")+set)
+	_, want := Parse(noon, &none{}, ".", nil, objects)
+	for range 2 {
+		if s, got := reader.Parse(noon, ".", nil, objects); s == nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	before := known.dir["."]["NodeSet.db"]
+	wrong := slices.Clone(objects)
+	wrong[0] = objectsOf(t, siteWith("nodes: [{name: n1}]\nconf: {sysctl: {vm.swappiness: 10}}\n"))[0]
+	for range 2 {
+		if s, got := reader.Parse(noon, ".", nil, wrong); s != nil || len(got) == 0 || got[0].Rule != "quoted" || got[0].Path != ".conf.sysctl['vm.swappiness']" {
+			t.Errorf("%v %+v", s, got)
+		}
+	}
+	if known.dir["."]["NodeSet.db"] != before {
+		t.Error("an object that is the same was taken apart again")
+	}
+	if _, problems := reader.Parse(noon, ".", nil, objects[1:]); len(problems) != 1 || len(known.dir["."]) != 1 {
+		t.Errorf("%d are known of one: %+v", len(known.dir["."]), problems)
+	}
+	twin := slices.Clone(objects) // another object of the same name and content
+	twin[1] = objectsOf(t, set)[0]
+	if _, got := reader.Parse(noon, ".", nil, twin); fmt.Sprint(got) != fmt.Sprint(want) || known.dir["."]["NodeSet.db"] == before {
+		t.Errorf("%+v", got)
 	}
 }

@@ -124,6 +124,12 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	}
 	r.open = append(r.open, name)
 	defer func() { r.open = r.open[:len(r.open)-1] }()
+	if known, ok := r.fsys.(parsed); ok {
+		if src, docs := known.Parsed(name); src != nil {
+			r.documents(src, docs, valuesOnly)
+			return
+		}
+	}
 	data := r.readFile(name, at, inventory.MaxFile)
 	if data == nil {
 		return
@@ -142,7 +148,17 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	if !valuesOnly && r.longList(src, data) {
 		return
 	}
-	docs := tree.Parse(src, data, r.Report)
+	r.documents(src, tree.Parse(src, data, r.Report), valuesOnly)
+}
+
+// parsed is what file systems implement that have files as trees, of which whoever made them
+// has said what is wrong; nil of all others.
+type parsed interface {
+	Parsed(name string) (*report.Source, []*tree.Value)
+}
+
+// documents takes those of one file.
+func (r *Reader) documents(src *report.Source, docs []*tree.Value, valuesOnly bool) {
 	found := false
 	for _, doc := range docs {
 		if doc.Kind != tree.Null {

@@ -40,12 +40,12 @@ func newNode(t *testing.T, stateDir string, disk bool) *Node {
 			t.Error(err)
 		}
 	})
-	for _, dir := range []string{"etc/ssh", "usr/sbin", "usr/lib/systemd", "var/lib/systemd", "var/lib/docker", "var/log/journal", "home/admin"} {
+	for _, dir := range []string{"etc/ssh", "usr/bin", "usr/sbin", "usr/lib/systemd", "var/lib/systemd", "var/lib/docker", "var/log/journal", "home/admin"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, mode := range map[string]os.FileMode{"usr/sbin/sshd": 0o755, "etc/machine-id": 0o444, "home/admin/.profile": 0o640, "var/log/dpkg.log": 0o644} {
+	for name, mode := range map[string]os.FileMode{"usr/sbin/sshd": 0o755, "usr/bin/containerd": 0o755, "etc/machine-id": 0o444, "home/admin/.profile": 0o640, "var/log/dpkg.log": 0o644} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(name), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +124,13 @@ func TestDiskless(t *testing.T) {
 		}
 	}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Join(n.Root, "var/lib/docker"), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
-		t.Errorf("/var/lib/docker is file system %#x, %v; want tmpfs", fs.Type, err)
+	for _, dir := range []string{"var/lib/docker", "var/lib/containerd"} { // that of a program is made
+		if err := unix.Statfs(filepath.Join(n.Root, dir), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+			t.Errorf("/%s is file system %#x, %v; want tmpfs", dir, fs.Type, err)
+		}
+	}
+	if n.exists("var/lib/kubelet") {
+		t.Error("a program that is not there has a directory")
 	}
 }
 

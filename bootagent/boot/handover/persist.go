@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -60,12 +61,24 @@ func (n *Node) keepOnDisk(path string) error {
 	return n.show(kept, path)
 }
 
-// containers puts a real file system below the directories in which container
-// runtimes stack overlays of their own: the kernel refuses an upper directory
-// that is itself on an overlay, as a read-only state disk is.
+// runtimes are directories in which container runtimes stack overlays of their own, each with
+// the programs whose directory it is: not every package of theirs has it.
+var runtimes = []struct {
+	path     string
+	programs []string
+}{
+	{"/var/lib/containerd", []string{"/usr/bin/containerd"}},
+	{"/var/lib/docker", []string{"/usr/bin/dockerd", "/usr/sbin/dockerd"}},
+	{"/var/lib/kubelet", []string{"/usr/bin/kubelet"}},
+}
+
+// containers puts a real file system below the directories of container runtimes: the
+// kernel refuses an upper directory that is itself on an overlay, as a read-only state disk
+// is.
 func (n *Node) containers() error {
-	for _, path := range []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"} {
-		if !n.exists(path) {
+	for _, r := range runtimes {
+		path := r.path
+		if !n.exists(path) && !slices.ContainsFunc(r.programs, n.exists) {
 			continue
 		}
 		if n.Disk && !n.ReadOnly {

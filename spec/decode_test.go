@@ -46,6 +46,8 @@ func full() Overlay {
 			Swaps:   []Swap{{Device: "LABEL=s", Priority: new(int), Discard: "once"}},
 			NICs:    []NIC{{ID: "a", Match: NICMatch{Driver: "d"}, Settings: []NICSetting{{Group: "ring", Name: "rx", Value: "1"}}}},
 			Sysfs:   []Sysfs{{Path: "/sys/block/a/queue/scheduler", Value: "none", Optional: true}},
+
+			Passwords: []Password{{User: "u", Secret: "s"}},
 		},
 	}
 }

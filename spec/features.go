@@ -40,8 +40,8 @@ const KeyChainFeature = "key-chain"
 // RescueFeature is an agent that obeys a [Rescue].
 const RescueFeature = "rescue"
 
-// SecretsFeature is an agent that opens secrets: another would write empty files and start
-// scripts without what they need.
+// SecretsFeature is an agent that opens secrets: another would write empty files, start
+// scripts without what they need, and leave accounts without their passwords.
 const SecretsFeature = "secrets"
 
 // Features returns the names of what this release's agent knows beyond 0.9.0, for a

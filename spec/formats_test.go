@@ -118,6 +118,8 @@ var laterKeys = map[string]laterKey{
 	"overlay secrets[].sealed":       {"0.10.0", SecretsFeature},
 	"overlay items.files[].secret":   {"0.10.0", SecretsFeature},
 	"overlay items.exec[].secretEnv": {"0.10.0", SecretsFeature},
+	"overlay items.passwords":        {"0.10.0", SecretsFeature},
+	"overlay items.passwords[].*":    {"0.10.0", SecretsFeature},
 	"report recipient":               {"0.10.0", mayBeLeftOut},
 
 	"bootstrap nodes":                                      {"0.10.0", BootNetworkFeature},

@@ -48,6 +48,7 @@ var kinds = []kind{
 		cuts(func(i *Items) *[]Sysfs { return &i.Sysfs }, func(s Sysfs) (string, bool) {
 			return s.Path, strings.Contains(s.Path, "/net/") || below(s.Path, "/sys/bus/pci")
 		})},
+	{"passwords", ClassLive, "the next login asks for the new password", func(i *Items) any { return i.Passwords }, cutter{}},
 }
 
 // withKinds adds the effects of kinds to those of other parts.

@@ -99,6 +99,8 @@ type Items struct {
 	Units   []Unit    `json:"units,omitempty"`
 	NICs    []NIC     `json:"nics,omitempty"`
 	Swaps   []Swap    `json:"swaps,omitempty"`
+
+	Passwords []Password `json:"passwords,omitempty"`
 }
 
 // longestScripts caps what the timeouts of scripts may add up to.
@@ -124,6 +126,13 @@ type File struct {
 	Mode    string `json:"mode,omitempty"`   // octal, "0644" when empty
 	Owner   string `json:"owner,omitempty"`  // name or number; root when empty
 	Group   string `json:"group,omitempty"`
+}
+
+// Password is the password of an account of the layer, which has none there: its hash, as in
+// crypt(5), is a secret. The list is sorted by user.
+type Password struct {
+	User   string `json:"user"`
+	Secret string `json:"secret"` // name of the one whose value is the hash
 }
 
 // Mount is one file system, see mount(8) and systemd.mount(5).

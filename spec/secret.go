@@ -94,12 +94,15 @@ func (i Items) needSecrets() (list []needing) {
 	for _, u := range i.Units {
 		add("units", u.Name, u.SecretNames())
 	}
+	for _, p := range i.Passwords {
+		add("passwords", p.User, []string{p.Secret})
+	}
 	return list
 }
 
 // refersToSecrets reports whether a reader that knows no secrets would do something else.
 func (i Items) refersToSecrets() bool {
-	return slices.ContainsFunc(i.Files, func(f File) bool { return f.Secret != "" }) ||
+	return len(i.Passwords) > 0 || slices.ContainsFunc(i.Files, func(f File) bool { return f.Secret != "" }) ||
 		slices.ContainsFunc(i.Exec, func(x Exec) bool { return len(x.SecretEnv) > 0 })
 }
 

@@ -43,9 +43,14 @@ func (l *Layer) Boots(b *Bootstrap) error {
 	return nil
 }
 
-// serves wants a layer to have what services take for granted. Who owns files must be
-// known before there are any, and a unit comes with its package.
+// serves wants a layer to have what services, and passwords, take for granted. Who owns files
+// must be known before there are any, and a unit comes with its package.
 func (l *Layer) serves(o *Overlay) error {
+	for _, p := range o.Items.Passwords {
+		if !slices.ContainsFunc(l.Accounts, func(a Account) bool { return a.Name == p.User && a.State == "active" }) {
+			return lack{fmt.Sprintf("password of %s: it has no such user", p.User), "conf.uamlite adds users; then 'caisson build'"}
+		}
+	}
 	for _, v := range o.Services {
 		if v.User != "" && !slices.Contains(everywhere, v.User) && !slices.ContainsFunc(l.Accounts, func(a Account) bool {
 			return a.Name == v.User && (a.State == "active" || a.State == "system")

@@ -69,8 +69,8 @@ type Options struct {
 
 // Table lists the items: what is listed first is applied first and restored last.
 // Modules come first because mounts, kernel parameters and devices may need one,
-// mounts next because everything else may live on one, as homes do, and accounts then,
-// who may own what follows; scripts come last because they may rely on all of it. Secrets
+// mounts next because everything else may live on one, as homes do, and accounts then, with
+// their passwords, who may own what follows; scripts come last because they may rely on all of it. Secrets
 // stand before all that uses them.
 func Table(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
@@ -101,6 +101,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
+		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving),
 		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),

@@ -51,6 +51,12 @@ var kinds = []struct {
 		}
 		return out
 	}},
+	{"passwords", []string{Inotify}, nil, func(i *spec.Items) []place {
+		if len(i.Passwords) == 0 {
+			return nil
+		}
+		return []place{{path: "/etc/shadow"}}
+	}},
 	{"sysctl", []string{BPF, Rtnetlink}, nil, nil},
 	{"sysfs", []string{Inotify, Uevent}, []string{"module", "block", "net", "cpu", "pci"}, func(i *spec.Items) (out []place) {
 		for _, s := range i.Sysfs {

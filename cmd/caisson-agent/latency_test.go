@@ -81,6 +81,8 @@ var hands = map[string]struct {
 	}},
 	"service": {deed: func(int) deed { return mounted("/etc/latency") }},
 	"exec":    {silent: "a script runs when it is due"},
+
+	"passwords": {silent: "an attached host keeps its accounts; its hints are those of a file"},
 }
 
 // text is a file, or an attribute of the kernel.

@@ -104,12 +104,19 @@ func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error)
 // Seal seals to these nodes what is not sealed to them, or has changed. Nodes that have no
 // accepted recipient are left out. Nothing is written, see [Sealer.Write].
 func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
-	need := map[string][]string{} // by secret
+	need, hashes := map[string][]string{}, map[string]bool{} // by secret
 	var without []string
 	for _, node := range nodes {
 		names, err := x.site.SecretsOf(node)
 		if err != nil {
 			return err
+		}
+		passwords, err := x.site.PasswordsOf(node)
+		if err != nil {
+			return err
+		}
+		for _, name := range passwords {
+			hashes[name] = true
 		}
 		if len(names) > 0 && x.recipients.Nodes[node].Recipient == "" {
 			without = append(without, node)
@@ -124,7 +131,7 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 	x.notLooked, x.without, x.due = nil, without, map[string]bool{}
 	for _, secret := range x.site.Secrets() {
 		if list := need[secret.Name]; len(list) > 0 {
-			if err := x.sealOne(ctx, secret, list); err != nil {
+			if err := x.sealOne(ctx, secret, list, hashes[secret.Name]); err != nil {
 				return fmt.Errorf("secret %s: %w", secret.Name, err)
 			}
 		}
@@ -154,8 +161,8 @@ func (x *Sealer) Without() []string {
 	return slices.Clone(x.without)
 }
 
-// sealOne seals a secret to nodes.
-func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string) error {
+// sealOne seals a secret to nodes. One that is the password of an account is a hash.
+func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, hash bool) error {
 	source := ""
 	if s.Data != nil {
 		source = digest.Of(s.Data)
@@ -180,6 +187,9 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string) err
 		return nil
 	}
 	value, err := x.value(ctx, s)
+	if err == nil && hash {
+		err = isHash(value)
+	}
 	if err != nil {
 		return err
 	}

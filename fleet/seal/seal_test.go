@@ -248,3 +248,30 @@ func TestCommands(t *testing.T) {
 		t.Error("a verb that was ended runs programs")
 	}
 }
+
+// A password of an account that is no hash would lock somebody out: it is said before it is
+// sealed, without a word of it.
+func TestPasswordsAreHashes(t *testing.T) {
+	p := newPlace(t)
+	p.write("site.yaml", `
+apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: two}
+nodes: [{name: a}, {name: b}]
+layer: {base: {debian: {suite: trixie}}}
+secrets: {db: {file: db.age}}
+conf: {uamlite: {users: [{user_name: ann, user_crypt_passwd: {secret: db}}]}}
+`)
+	hash := "$6$salt$" + strings.Repeat("a", 86)
+	for value, good := range map[string]bool{hash: true, hash + "\n": true, "*": true, "hunter2": false, "$hunter2$x": false, hash[:90]: false, hash + "\n\n": false} {
+		p.seal(value)
+		x, s := p.open()
+		err := x.Seal(t.Context(), []string{"a"})
+		if (err == nil) != good || err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), hash[:20])) {
+			t.Errorf("%q: %v", value, err)
+		}
+		if _, sealed := p.value(s, "a"); good && sealed != value {
+			t.Errorf("%q is sealed, want %q", sealed, value)
+		}
+	}
+}

@@ -2,7 +2,11 @@
 
 package rules
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
 
 // MaxSecret caps the value of one secret, in bytes: it travels in the node's overlay.
 const MaxSecret = 64 << 10
@@ -33,4 +37,15 @@ func SecretKey(name string) error {
 		return invalid("secret-key", "letters, digits and _ - .", "%.80q is not a key of a Secret of Kubernetes", name)
 	}
 	return nil
+}
+
+// Password checks whose password is a secret. Root has none: nobody logs in as root.
+func Password(p spec.Password) error {
+	var f fields
+	f.add("user", User(p.User))
+	if p.User == "root" {
+		f.add("user", invalid("user-name", "", "root cannot be managed as a user"))
+	}
+	f.add("secret", Secret(p.Secret))
+	return f.err()
 }

@@ -26,12 +26,17 @@ var kinds = map[string]string{
 	"nics":    "{eth0: {ring: {rx: 512}}}",
 	"sysfs":   "{/sys/kernel/mm/transparent_hugepage/enabled: never}",
 	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
+
+	"passwords": "{users: [{user_name: ann, user_crypt_passwd: {secret: ann}}]}",
 }
 
-// stanzaOf is where a kind is written: swap space is a mount of a type of its own.
+// stanzaOf is where a kind is written: swap space is a mount of a type of its own, and
+// passwords are those of users.
 func stanzaOf(kind string) string {
-	if kind == "swaps" {
-		return "mounts"
+	for _, m := range module.Conf() {
+		if m.Writes(kind) {
+			return m.Name
+		}
 	}
 	return kind
 }
@@ -48,7 +53,7 @@ func TestEveryKindReachesItsNode(t *testing.T) {
 			continue
 		}
 		stanza := stanzaOf(kind)
-		s := mustParse(t, head+"nodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n")
+		s := mustParse(t, head+"secrets: {ann: {command: [cat, ann]}}\nnodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n"+layer)
 		got := map[string]spec.Overlay{}
 		for _, n := range []string{"a", "b", "c", "b", "a"} { // twice: from the cache
 			data, err := s.Compile(n, "", "")

@@ -165,3 +165,20 @@ func TestAppArmor(t *testing.T) {
 		{File: "a", Text: "/usr/bin/a {\n}\n"}, {File: "z", Text: "profile z { # \\x41\\n\n}\n "},
 	}}, r.AppArmor)
 }
+
+// A password that is a secret is in the node's overlay and in no layer: the recipe is that of an
+// account without one.
+func TestPasswordsThatAreSecrets(t *testing.T) {
+	const secrets = "secrets: {pw: {command: [cat, pw]}}\n"
+	with, recipe := compileConf(t, true, secrets+"conf: {uamlite: {users: [{user_name: bob, user_crypt_passwd: {secret: pw}}, {user_name: ann, user_crypt_passwd: {secret: pw}}]}}\n")
+	diff(t, "passwords", []spec.Password{{User: "ann", Secret: "pw"}, {User: "bob", Secret: "pw"}}, with.Passwords)
+	without, same := compileConf(t, true, "conf: {uamlite: {users: [{user_name: bob}, {user_name: ann}]}}\n")
+	diff(t, "recipe", same, recipe)
+	if without.Passwords != nil {
+		t.Errorf("%+v", without.Passwords)
+	}
+	attached, _ := compileConf(t, false, secrets+"attached: true\nconf: {uamlite: {users: [{user_name: ann, user_crypt_passwd: {secret: pw}}]}}\n")
+	if attached.Passwords != nil {
+		t.Errorf("an attached host, which keeps its accounts, is sent %+v", attached.Passwords)
+	}
+}

@@ -58,6 +58,19 @@ func (s *Site) SecretsOf(node string) ([]string, error) {
 	return s.secretsOf(o), nil
 }
 
+// PasswordsOf returns the names of the secrets that are passwords of a node's accounts: their
+// values are hashes.
+func (s *Site) PasswordsOf(node string) (names []string, err error) {
+	o, err := s.Overlay(node, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range o.Items.Passwords {
+		names = append(names, p.Secret)
+	}
+	return names, nil
+}
+
 // secretsOf returns the site's secrets that an overlay's items need.
 func (s *Site) secretsOf(o *spec.Overlay) []string {
 	if len(s.secrets) == 0 {

@@ -218,7 +218,10 @@ func fakeRoot(t *testing.T, want spec.Items) string {
 		}
 	}
 	files := map[string]string{"proc/swaps": "Filename\tType\tSize\tUsed\tPriority\n", "proc/self/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
-		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
+		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/shadow": "root:*:20000::::::\n"}
+	for _, p := range want.Passwords {
+		files["etc/shadow"] += p.User + ":*:20000::::::\n"
+	}
 	for _, k := range want.Sysctl {
 		files[filepath.Join("proc/sys", filepath.Clean("/"+k.Key))] = "another value\n"
 	}

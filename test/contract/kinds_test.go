@@ -13,12 +13,9 @@ import (
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
-// What an author writes under another name, and what a node does that no author writes
-// below conf.
-var (
-	writtenAs = map[string]string{"swaps": "mounts"}
-	beside    = []string{"accounts", "service", "secrets"} // of a layer, and of sections of the overlay
-)
+// beside are what a node does that no author writes below conf: of a layer, and of sections of
+// the overlay.
+var beside = []string{"accounts", "service", "secrets"}
 
 // A kind of items is a field of the overlay and one row of each half: of the contract, of
 // its author and of the node. CONTRIBUTING.md names these places.
@@ -44,7 +41,7 @@ func TestKindIsOneRowOfEachTable(t *testing.T) {
 		kind, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		add(3, kind)
 		for _, m := range module.Conf() {
-			if as := writtenAs[kind]; m.Lines != nil && (m.Name == kind || m.Name == as) {
+			if m.Writes(kind) {
 				add(1, kind)
 			}
 		}

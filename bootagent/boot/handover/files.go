@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
@@ -24,7 +25,7 @@ import (
 // why. The service's journal gets the originals.
 //
 // Secrets are opened before, in memory that goes on over switch_root: a unit may name one, and
-// starts before the agent. A soft-reboot loses that memory: there the agent opens them, and
+// starts before the agent, and somebody may log in on the console. A soft-reboot loses that memory: there the agent opens them, and
 // units that name one wait for it, see [Node.order].
 func (n *Node) files() error {
 	var j originals
@@ -40,6 +41,8 @@ func (n *Node) files() error {
 	}
 	if n.SecretsLater {
 		kinds = kinds[1:]
+	} else {
+		kinds = append(kinds, accounts.NewPasswords(want.Passwords, n.Root, sealed.Open, &j))
 	}
 	for _, it := range kinds {
 		drift, err := it.Check(ctx)
@@ -57,6 +60,9 @@ func (n *Node) files() error {
 	}
 	n.Originals = j.entries
 	for _, e := range j.entries {
+		if e.Item == accounts.PasswordsName { // of which a key is no path
+			e.Key = "/etc/shadow"
+		}
 		n.wrote = append(n.wrote, e.Key)
 	}
 	return nil

@@ -5,6 +5,7 @@ package handover
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,22 +106,41 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var sealed bytes.Buffer
-		w, err := age.Encrypt(&sealed, to)
-		if err == nil {
-			_, err = w.Write([]byte("hunter2"))
+		hash := "$6$salt$" + strings.Repeat("a", 86)
+		for _, one := range [][2]string{{"db", "hunter2"}, {"hash", hash + "\n"}} {
+			var sealed bytes.Buffer
+			w, err := age.Encrypt(&sealed, to)
+			if err == nil {
+				_, err = w.Write([]byte(one[1]))
+			}
+			if err == nil {
+				err = w.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Overlay.Secrets = append(n.Overlay.Secrets, spec.Secret{Name: one[0], To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(sealed.Bytes())})
 		}
-		if err == nil {
-			err = w.Close()
+		n.Overlay.Items.Files = []spec.File{{Path: "/etc/app/db", Secret: "db", Mode: "0440"}, {Path: "/etc/app/none", Secret: "none"}}
+		n.Overlay.Items.Units = []spec.Unit{{Name: "app.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Service]\nLoadCredential=db:/run/caisson/secret/db\n"}}}}
+		n.Overlay.Items.Passwords = []spec.Password{{User: "ann", Secret: "hash"}, {User: "bob", Secret: "none"}}
+		shadow := "root:*:20000::::::\nann:*:20000::::::\nbob:*:20000::::::\n"
+		if err := os.MkdirAll(n.path("/etc"), 0o755); err != nil {
+			t.Fatal(err)
 		}
+		if err := os.WriteFile(n.path("/etc/shadow"), []byte(shadow), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		wrote, err := n.Do()
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.Overlay.Secrets = []spec.Secret{{Name: "db", To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(sealed.Bytes())}}
-		n.Overlay.Items.Files = []spec.File{{Path: "/etc/app/db", Secret: "db", Mode: "0440"}, {Path: "/etc/app/none", Secret: "none"}}
-		n.Overlay.Items.Units = []spec.Unit{{Name: "app.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Service]\nLoadCredential=db:/run/caisson/secret/db\n"}}}}
-		if _, err := n.Do(); err != nil {
-			t.Fatal(err)
+		now, err := os.ReadFile(n.path("/etc/shadow"))
+		if want := strings.Replace(shadow, "ann:*:", "ann:"+hash+":", 1); err != nil || string(now) != map[bool]string{false: want, true: shadow}[later] {
+			t.Errorf("later %t: %s, %v", later, now, err)
+		}
+		if kept, err := json.Marshal(n.Originals); err != nil || strings.Contains(string(kept), hash) || strings.Contains(string(kept), `"passwords"`) == later || slices.Contains(wrote, "/etc/shadow") == later || slices.Contains(wrote, "ann") {
+			t.Errorf("later %t: the originals are %s, %v; it wrote %q", later, kept, err, wrote)
 		}
 		link, err := os.Readlink(n.path("/etc/app/db"))
 		if err != nil || !strings.HasPrefix(link, spec.SecretDir+"/.files/") {

@@ -123,7 +123,7 @@ func (i *Item) look(ctx context.Context) ([]step, error) {
 	if i.want.Err != nil {
 		return nil, i.want.Err
 	}
-	tables, entries := map[string]*table{}, i.entries()
+	seen, entries := i.view(), i.entries()
 	var steps []step
 	for _, c := range i.want.Changes {
 		if err := ctx.Err(); err != nil {
@@ -138,9 +138,9 @@ func (i *Item) look(ctx context.Context) ([]step, error) {
 			steps = append(steps, s)
 			continue
 		}
-		if s.now, s.why = i.root.read(c.Key, tables); s.why == nil {
+		if s.now, s.why = seen.read(c.Key); s.why == nil {
 			if s.to, s.why = merge(c.Key, s.applied.Wants, c.To, s.now); s.why == nil && !s.now.is(s.to) {
-				s.why = i.possible(s, tables)
+				s.why = i.possible(s, seen)
 			}
 		}
 		steps = append(steps, s)
@@ -149,14 +149,14 @@ func (i *Item) look(ctx context.Context) ([]step, error) {
 }
 
 // possible says why a change that is due cannot be made here.
-func (i *Item) possible(s step, tables map[string]*table) error {
+func (i *Item) possible(s step, seen *view) error {
 	name, rowName := split(s.change.Key)
 	if s.now.Kind != absent && s.to.Kind != absent && s.now.Kind != s.to.Kind {
 		return fmt.Errorf("it is a %s on this node", s.now.Kind)
 	}
 	f := strings.Split(s.to.Row, ":")
 	if s.now.Kind == absent && len(f) > 2 && (name == "/etc/passwd" || name == "/etc/group") {
-		other := tables[name].owner(f[2], rowName)
+		other := seen.tables[name].owner(f[2], rowName)
 		if other != "" && !i.leaves(keyOf(name, other)) {
 			return fmt.Errorf("%s of this node has the number %s", other, f[2])
 		}
@@ -336,6 +336,11 @@ func (i *Item) writeFile(name string, rows bool, writes []write) error {
 	if err != nil {
 		return err
 	}
+	if name == shadow {
+		if t.own, err = i.cover(writes); err != nil {
+			return err
+		}
+	}
 	before := string(t.text())
 	slices.SortStableFunc(writes, func(a, b write) int { return a.to.Line - b.to.Line }) // each finds the line that it had
 	for _, w := range writes {
@@ -363,11 +368,11 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	defer release()
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b item.Entry) int { return strings.Compare(order(b.Key), order(a.Key)) })
-	tables := map[string]*table{}
+	seen := i.view()
 	var writes []write
 	for _, e := range entries {
 		prior, a := decode(e)
-		now, err := i.root.read(e.Key, tables)
+		now, err := seen.read(e.Key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Key, err)
 		}

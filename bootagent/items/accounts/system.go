@@ -28,7 +28,8 @@ func (s system) path(name string) string { return filepath.Join(string(s), name)
 // table is one database as it is now, by lines.
 type table struct {
 	lines []string
-	attr  Value // owner and mode
+	attr  Value             // owner and mode
+	own   map[string]string // see [covered]
 }
 
 func (s system) table(database string) (*table, error) {
@@ -62,6 +63,9 @@ func (t *table) find(name string) (Value, error) {
 		}
 		v = Value{Kind: row, Row: line, Line: i + 1}
 	}
+	if own, ok := t.own[name]; ok && v.Kind == row {
+		v.Row = withPassword(v.Row, own)
+	}
 	return v, nil
 }
 
@@ -72,6 +76,9 @@ func (t *table) set(name string, v Value) error {
 	case err != nil:
 		return err
 	case now.Kind != absent && v.Kind != absent:
+		if _, ok := t.own[name]; ok { // the secret stays over it
+			v.Row = withPassword(v.Row, passwordOf(t.lines[now.Line-1]))
+		}
 		t.lines[now.Line-1] = v.Row
 	case now.Kind != absent:
 		t.lines = slices.Delete(t.lines, now.Line-1, now.Line)
@@ -101,23 +108,27 @@ func (t *table) text() []byte {
 	return []byte(b.String())
 }
 
-// read returns what stands at a key. tables are those that were read already.
-func (s system) read(key string, tables map[string]*table) (Value, error) {
+// read returns what stands at a key. Of a password that is a secret it returns what the account
+// has beneath it.
+func (v *view) read(key string) (Value, error) {
 	name, rowName := split(key)
 	if rowName == "" {
-		v, err := readValue(s.path(name))
-		if v.Kind == directory && filepath.Dir(name) == "/home" {
-			v.Kind = home
+		at, err := readValue(v.path(name))
+		if at.Kind == directory && filepath.Dir(name) == "/home" {
+			at.Kind = home
 		}
-		return v, err
+		return at, err
 	}
-	t := tables[name]
+	t := v.tables[name]
 	if t == nil {
 		var err error
-		if t, err = s.table(name); err != nil {
+		if t, err = v.table(name); err != nil {
 			return Value{}, err
 		}
-		tables[name] = t
+		if name == shadow {
+			t.own = v.own
+		}
+		v.tables[name] = t
 	}
 	return t.find(rowName)
 }

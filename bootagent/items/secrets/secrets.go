@@ -90,6 +90,14 @@ func (i *Item) Lacks(name string) string {
 	return ""
 }
 
+// Open returns the value of a secret, or why there is none, as [Item.Lacks] does.
+func (i *Item) Open(name string) (value []byte, why string) {
+	if why := i.Lacks(name); why != "" {
+		return nil, why
+	}
+	return i.known[name].value, ""
+}
+
 // value opens a secret, once: items live as long as a pass.
 func (i *Item) value(s spec.Secret) ([]byte, error) {
 	o, ok := i.known[s.Name]

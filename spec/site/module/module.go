@@ -37,6 +37,9 @@ type Module struct {
 	// Lines lists the entries of the compiled kind for people; nil where the node's
 	// overlay has none. A line says all in which two entries may differ.
 	Lines func(*spec.Items) []Line
+	// Kinds are those of the overlay that the module writes beside, or in place of, the one
+	// of its name.
+	Kinds []string
 	// Keys lists the settings of the compiled kind, as the drift of a node has them; nil
 	// where only a node can tell. An operation of type realtime may have those kinds.
 	Keys func(*spec.Items) []string
@@ -56,6 +59,11 @@ type Module struct {
 
 // Line is one entry of a kind in words: its key as its author spells it.
 type Line struct{ Key, Text string }
+
+// Writes reports whether the module writes items of a kind.
+func (m *Module) Writes(kind string) bool {
+	return m.Lines != nil && (m.Name == kind || slices.Contains(m.Kinds, kind))
+}
 
 // Stanza is the module's key below conf.overrides.
 func (m *Module) Stanza() string { return "divingbell_" + m.Name }

@@ -28,6 +28,7 @@ type mountDoc struct {
 
 var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.Map[mountDoc]]](), About: "file systems",
 	Compile: (*Checker).mounts,
+	Kinds:   []string{"swaps"},
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, m := range i.Mounts {
 			text := m.Device + " " + m.Type

@@ -24,7 +24,7 @@ type uamliteDoc struct {
 type userDoc struct {
 	Name     shape.Text     `site:"user_name,required"`
 	Sudo     shape.Flag     `site:"user_sudo"`
-	Password shape.Text     `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent"`
+	Password valueDoc       `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent; {secret: NAME} is one that is sealed to each node, and in no layer"`
 	Keys     *[]shape.Block `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
 	UID      shape.Number   `site:"user_uid" doc:"given by the ledger when absent"`
 	Groups   []shape.Text   `site:"user_groups" doc:"further groups"`
@@ -40,6 +40,13 @@ var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[sh
 	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
 		for _, u := range r.Accounts.Users {
 			out = append(out, spec.NeedsLayer{Item: "uamlite", Key: u.Name, To: "account"})
+		}
+		return out
+	},
+	Kinds: []string{"passwords"},
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, p := range i.Passwords {
+			out = append(out, Line{p.User, "secret " + p.Secret})
 		}
 		return out
 	},
@@ -86,8 +93,12 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 			user := c.user(u)
 			wayIn = wayIn || Administers(user)
 			f.Recipe.Accounts.Users = append(f.Recipe.Accounts.Users, user)
+			if u.Password.Secret.Set() && c.Layer { // an attached host keeps its accounts
+				f.Items.Passwords = append(f.Items.Passwords, spec.Password{User: user.Name, Secret: u.Password.Secret.S})
+			}
 		})
 	}
+	slices.SortFunc(f.Items.Passwords, func(a, b spec.Password) int { return strings.Compare(a.User, b.User) })
 	if d.Builtin.Set() && !wayIn {
 		c.In("builtin_account", func() {
 			c.Warnf(d.Builtin.At, "lock-out", "give a user with sudo a key", "%s stays, because no user here can log in and become root", d.Builtin.S)
@@ -95,16 +106,15 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	}
 }
 
-// Administers reports whether a user can log in and become root.
+// Administers reports whether a user can log in and become root. A password that is a secret
+// does not count: a node that it is not sealed to has none.
 func Administers(u spec.User) bool {
 	return u.Sudo && (len(u.Keys) > 0 || len(u.Password) > 1)
 }
 
 func (c *Checker) user(d userDoc) spec.User {
-	u := spec.User{Name: d.Name.S, UID: int(d.UID.N), Sudo: d.Sudo.On, Password: d.Password.S, Shell: d.Shell.S}
-	if d.Password.Set() {
-		c.In("user_crypt_passwd", func() { c.password(d) })
-	}
+	u := spec.User{Name: d.Name.S, UID: int(d.UID.N), Sudo: d.Sudo.On, Password: d.Password.Text.S, Shell: d.Shell.S}
+	c.In("user_crypt_passwd", func() { c.password(d) })
 	switch {
 	case d.Keys == nil: // absent: the file goes
 		u.Keys = []string{}
@@ -139,10 +149,14 @@ func (c *Checker) user(d userDoc) spec.User {
 }
 
 func (c *Checker) password(d userDoc) {
-	problem, weak := credential.HashProblem(d.Password.S)
+	hash := d.Password.Text
+	if c.secret(d.Password.Secret); !hash.Set() {
+		return
+	}
+	problem, weak := credential.HashProblem(hash.S)
 	if problem != "" {
-		c.Errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
+		c.Errorf(hash.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
 	} else if weak != "" {
-		c.Warnf(d.Password.At, "password", "make a new one with mkpasswd", "the password of %s is hashed with %s", d.Name.S, weak)
+		c.Warnf(hash.At, "password", "make a new one with mkpasswd", "the password of %s is hashed with %s", d.Name.S, weak)
 	}
 }

@@ -49,19 +49,26 @@ func (c *comparison) add(item, key, from, to string) {
 	c.changes = append(c.changes, Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action}, Class: e.Class, why: e.Why})
 }
 
-// itemKind is a module with items, and the part of an overlay that they are.
+// itemKind is a kind of items, the module that writes it, and the part of an overlay that it is.
 type itemKind struct {
 	*module.Module
+	name string
 	part spec.Effect
+	only func(*spec.Items) *spec.Items // without the items of all other kinds
 }
 
 // itemKinds are in the order of the overlay's document.
 var itemKinds = func() (out []itemKind) {
 	for i := range reflect.TypeFor[spec.Items]().NumField() {
 		name, _, _ := strings.Cut(reflect.TypeFor[spec.Items]().Field(i).Tag.Get("json"), ",")
+		only := func(items *spec.Items) *spec.Items {
+			var one spec.Items
+			reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(*items).Field(i))
+			return &one
+		}
 		for _, m := range module.Conf() {
-			if m.Name == name && m.Lines != nil {
-				out = append(out, itemKind{m, spec.EffectOf("items." + name)})
+			if m.Writes(name) {
+				out = append(out, itemKind{m, name, spec.EffectOf("items." + name), only})
 			}
 		}
 	}
@@ -139,16 +146,16 @@ func budgetText(b *spec.Budget) string {
 }
 
 // items compares a kind of items, whose values differ.
-func (c *comparison) items(m itemKind, from, to *spec.Overlay) {
+func (c *comparison) items(k itemKind, from, to *spec.Overlay) {
 	var out comparison
-	compareLists(&out, m.Name, m.Lines(&from.Items), m.Lines(&to.Items), func(l module.Line) (string, string) { return l.Key, l.Text })
+	compareLists(&out, k.name, k.Lines(k.only(&from.Items)), k.Lines(k.only(&to.Items)), func(l module.Line) (string, string) { return l.Key, l.Text })
 	for i := range out.changes {
-		if m.Name == "mounts" {
+		if k.name == "mounts" {
 			mountEffect(&out.changes[i])
 		}
 	}
-	if len(out.changes) == 0 && m.part.Differs(from, to) {
-		out.add(m.Name, "order", "as published", "as in the site")
+	if len(out.changes) == 0 && k.part.Differs(from, to) {
+		out.add(k.name, "order", "as published", "as in the site")
 	}
 	c.changes = append(c.changes, out.changes...)
 }

@@ -145,6 +145,8 @@ func TestPlan(t *testing.T) {
 		{"ethtool", "tso: off", "tso: on", map[string]string{"a": "live"}},
 		{"limit", "value: 1024", "value: 2048", map[string]string{"a": "live"}},
 		{"mount-options", "size=1m", "size=2m", map[string]string{"a": "service restart"}},
+		{"swap-added", "    data:", "    more: {mnt_tgt: none, device: LABEL=swap, type: swap}\n    data:", map[string]string{"a": "live"}},
+		{"password", "users: [{user_name: admin, user_sudo: true}]", "users: [{user_name: admin, user_sudo: true, user_crypt_passwd: {secret: admin}}]", map[string]string{"a": "live"}},
 		{"mount-added", "    data:", "    more: {mnt_tgt: /srv/more, device: tmpfs, type: tmpfs}\n    data:", map[string]string{"a": "live"}},
 		{"exec", "never, data", "always, data", map[string]string{"a": "live"}},
 		{"perm-on-node", "0750", "0700", map[string]string{"a": "live"}},

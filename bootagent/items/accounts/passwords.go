@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/rules/credential"
+)
+
+// PasswordsName is the kind of passwords that are secrets.
+const PasswordsName = "passwords"
+
+// Passwords gives accounts of the running root passwords that are secrets. Its journal has what
+// an account has beneath, which comes back when the secret leaves, and nothing of a secret:
+// neither has its drift.
+type Passwords struct {
+	want    []spec.Password
+	root    system
+	open    func(secret string) (value []byte, why string)
+	journal item.Journal
+}
+
+// NewPasswords returns the item; root is the prefix of every path. open returns a secret's
+// value, or why there is none.
+func NewPasswords(want []spec.Password, root string, open func(secret string) (value []byte, why string), j item.Journal) *Passwords {
+	return &Passwords{want, system(root), open, j}
+}
+
+// Name implements item.Item.
+func (*Passwords) Name() string { return PasswordsName }
+
+// Wanted implements item.Item.
+func (p *Passwords) Wanted() int { return len(p.want) }
+
+// Used reports whether there is anything to say of this kind. Most nodes have none.
+func (p *Passwords) Used() bool { return len(p.want)+len(p.journal.Entries(PasswordsName)) > 0 }
+
+// hash returns the password of an account, as shadow(5) has it, or why it has none here. No
+// error has anything of a value.
+func (p *Passwords) hash(w spec.Password) (hash, why string, err error) {
+	value, why := p.open(w.Secret)
+	if why != "" {
+		return "", why, nil
+	}
+	hash = strings.TrimSuffix(string(value), "\n")
+	if problem, _ := credential.HashProblem(hash); problem != "" { // which may quote it
+		return "", "", fmt.Errorf("secret %q is no hash as crypt(5) has it", w.Secret)
+	}
+	return hash, "", nil
+}
+
+// Check implements item.Item.
+func (p *Passwords) Check(ctx context.Context) ([]spec.Drift, error) {
+	if err := ctx.Err(); err != nil || !p.Used() {
+		return nil, err
+	}
+	t, err := p.root.table(shadow)
+	if err != nil {
+		return nil, err
+	}
+	var drift []spec.Drift
+	entries, wanted := item.ByKey(p.journal.Entries(PasswordsName)), map[string]bool{}
+	for _, w := range p.want {
+		_, known := entries[w.User]
+		d, differs := p.compare(t, w, known, wanted)
+		if differs {
+			drift = append(drift, d)
+		}
+	}
+	for _, e := range p.journal.Entries(PasswordsName) {
+		if !wanted[e.Key] {
+			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove, From: "secret", To: said(beneath(e))})
+		}
+	}
+	return drift, nil
+}
+
+// compare reports what is to be done about one account. A password that cannot be had any more
+// is not wanted: what an earlier overlay set leaves.
+func (p *Passwords) compare(t *table, w spec.Password, known bool, wanted map[string]bool) (d spec.Drift, differs bool) {
+	d = spec.Drift{Item: PasswordsName, Key: w.User, To: "secret " + w.Secret, Action: spec.ActionRefuse}
+	err := rules.Password(w)
+	if err == nil && wanted[w.User] {
+		err = errors.New("the user is given twice")
+	}
+	hash, why := "", ""
+	if err == nil {
+		hash, why, err = p.hash(w)
+	}
+	if why != "" {
+		d.Action, d.Reason = spec.ActionCannot, why
+		return d, !known
+	}
+	wanted[w.User] = true
+	now := Value{}
+	if err == nil {
+		now, err = t.find(w.User)
+	}
+	switch {
+	case err != nil:
+	case now.Kind == absent:
+		d.Action, d.Reason = spec.ActionDefer, "this root has no account "+w.User
+		return d, true
+	case passwordOf(now.Row) == hash:
+		return d, false
+	default:
+		err = p.root.writable(shadow)
+	}
+	if err != nil {
+		d.Reason = err.Error()
+		return d, true
+	}
+	d.Action, d.From = spec.ActionChange, said(passwordOf(now.Row))
+	return d, true
+}
+
+// said says what a field of shadow(5) is, and nothing of a password.
+func said(field string) string {
+	switch {
+	case field == "":
+		return "none"
+	case strings.HasPrefix(field, "*"), strings.HasPrefix(field, "!"):
+		return "locked"
+	}
+	return "another password"
+}
+
+// Apply implements item.Item.
+func (p *Passwords) Apply(ctx context.Context, drift []spec.Drift) error {
+	due := map[string]bool{}
+	for _, d := range drift {
+		due[d.Key] = d.Action == spec.ActionChange
+	}
+	if err := ctx.Err(); err != nil || len(due) == 0 {
+		return err
+	}
+	release, err := p.root.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	t, err := p.root.table(shadow) // nobody writes it now
+	if err != nil {
+		return err
+	}
+	own := covered(p.journal)
+	var errs []error
+	var entries []item.Entry
+	for _, w := range p.want {
+		if !due[w.User] {
+			continue
+		}
+		before, err := p.put(t, w)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("password of %s: %w", w.User, err))
+			continue
+		}
+		if was, known := own[w.User]; known {
+			before = was
+		}
+		entries = append(entries, item.Entry{Item: PasswordsName, Key: w.User, Prior: item.Raw(before), Applied: item.Raw(before), Scope: item.Root})
+	}
+	if err := ctx.Err(); err != nil || len(entries) == 0 {
+		return errors.Join(append(errs, err)...)
+	}
+	if err := p.journal.Record(entries...); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, p.write(ctx, t))...)
+}
+
+// put changes a row, and returns the password that it had.
+func (p *Passwords) put(t *table, w spec.Password) (before string, err error) {
+	hash, why, err := p.hash(w)
+	if why != "" {
+		err = errors.New(why)
+	}
+	if err != nil {
+		return "", err
+	}
+	v, err := t.find(w.User)
+	if err == nil && v.Kind == absent {
+		err = errors.New("there is no such account")
+	}
+	if err != nil {
+		return "", err
+	}
+	before = passwordOf(v.Row)
+	v.Row = withPassword(v.Row, hash)
+	return before, t.set(w.User, v)
+}
+
+// write replaces the database.
+func (p *Passwords) write(ctx context.Context, t *table) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	v := t.attr
+	v.Kind, v.Data = file, t.text()
+	if err := p.root.put(shadow, v); err != nil {
+		return fmt.Errorf("write %s: %w", shadow, err)
+	}
+	return nil
+}
+
+// Restore implements item.Item: an account has again what it had beneath.
+func (p *Passwords) Restore(ctx context.Context, entries []item.Entry) error {
+	if err := ctx.Err(); err != nil || len(entries) == 0 {
+		return err
+	}
+	release, err := p.root.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	t, err := p.root.table(shadow)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		v, err := t.find(e.Key)
+		if err != nil {
+			return fmt.Errorf("password of %s: %w", e.Key, err)
+		}
+		if v.Kind == absent { // it has left, and its password with it
+			continue
+		}
+		v.Row = withPassword(v.Row, beneath(e))
+		if err := t.set(e.Key, v); err != nil {
+			return fmt.Errorf("password of %s: %w", e.Key, err)
+		}
+	}
+	if err := p.write(ctx, t); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.journal.Forget(entries...)
+}

@@ -46,7 +46,8 @@ type Book struct {
 	// cannot waits for who can.
 	Able func(spec.Rescue) bool `json:"-"`
 
-	file string
+	file  string
+	rules rules
 }
 
 // Open is a statement that was obeyed. Moments are counted by the kernel from its start.
@@ -75,16 +76,18 @@ func (o *Open) Opens() (words []string) {
 
 // Left is for how long it is open yet, 0 where it is over.
 func (o *Open) Left(up time.Duration) time.Duration {
-	if o == nil || up < o.From { // a count that goes back is not of this boot
+	if o == nil || whole.open.Run(moment{o, up}) != nil {
 		return 0
 	}
-	return max(0, o.Until-up)
+	return o.Until - up
 }
 
 // Read reads the book of a boot; root is the prefix of a test. Of another boot, and where there
 // is none, it is empty and shows no code.
-func Read(root, boot string) (*Book, error) {
-	b := &Book{file: filepath.Join(root, paths.RunRescue)}
+func Read(root, boot string) (*Book, error) { return read(root, boot, whole) }
+
+func read(root, boot string, r rules) (*Book, error) {
+	b := &Book{file: filepath.Join(root, paths.RunRescue), rules: r}
 	data, err := os.ReadFile(b.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
@@ -95,18 +98,20 @@ func Read(root, boot string) (*Book, error) {
 	if err := json.Unmarshal(data, b); err != nil {
 		return nil, fmt.Errorf("read %s: %w", b.file, err)
 	}
-	if b.Boot != boot {
-		return &Book{file: b.file}, nil
+	if r.book.Run(found{b, boot}) != nil {
+		return &Book{file: b.file, rules: r}, nil
 	}
 	return b, nil
 }
 
 // Begin reads the book of a boot, and makes one with a code where there is none. One that
 // cannot be read is none: what it had open is over.
-func Begin(root, boot string) (*Book, error) {
-	b, err := Read(root, boot)
+func Begin(root, boot string) (*Book, error) { return begin(root, boot, whole) }
+
+func begin(root, boot string, r rules) (*Book, error) {
+	b, err := read(root, boot, r)
 	if err != nil {
-		b = &Book{file: filepath.Join(root, paths.RunRescue)}
+		b = &Book{file: filepath.Join(root, paths.RunRescue), rules: r}
 	}
 	if b.Code != "" {
 		return b, nil
@@ -134,11 +139,8 @@ var ErrNotHere = errors.New("nothing that it names can be opened here")
 // caller opens anything. One for another code is counted, once, up to [MaxWrong].
 func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open, error) {
 	digest := oci.Digest(c.Document)
-	if digest == b.Last || slices.Contains(b.Wrong, digest) {
-		return nil, ErrKnown
-	}
-	if len(b.Wrong) >= MaxWrong {
-		return nil, refusal.New(refusal.WrongCode, "%d statements for other codes were found since this machine started: no more are looked at", len(b.Wrong))
+	if err := b.rules.offer.Run(offered{b, digest}); err != nil {
+		return nil, err
 	}
 	n.Code = b.Code
 	a, err := n.Accept(c)
@@ -153,7 +155,10 @@ func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open,
 		return nil, ErrNotHere
 	}
 	next := *b
-	next.Code, next.Last, next.Times = spec.NewCode(), digest, b.Times+1
+	next.Last, next.Times = digest, b.Times+1
+	if err := b.rules.used.Run(&next); err != nil {
+		return nil, err
+	}
 	next.Open = &Open{Reason: a.Reason, Signed: a.Signed, SSHKeys: a.SSHKeys, Console: a.Console, At: time.Now().UTC().Truncate(time.Second), From: up, Until: up + time.Duration(a.Lasts)*time.Second}
 	if b.Open != nil {
 		next.Open.Getty = b.Open.Getty // what had the console before all that

@@ -13,7 +13,8 @@
 // is attacked. localuser.yaml is what users of a node try on the agent, with
 // scripts that really run as a user; see [LocalUser].
 //
-// service.yaml is what is tried on the fleet's service; see [Service].
+// service.yaml is what is tried on the fleet's service; see [Service]. rescue.yaml is how
+// somebody tries to be let into a node; see [Rescue].
 //
 // The package forges its materials with the standard library alone and shares
 // no code with what is tested. Each package of the trust core runs the rows and,

@@ -9,20 +9,40 @@ import (
 	"testing"
 )
 
-// TestServiceRowsAreRun: each package that rows name reads them, and each test that a
-// row names is there.
-func TestServiceRowsAreRun(t *testing.T) {
+// TestRowsAreRun: each package that rows name reads them, and each test that a row names
+// is there.
+func TestRowsAreRun(t *testing.T) {
+	t.Run("service", func(t *testing.T) {
+		var rows []played
+		for _, r := range LoadClass[Service](t, "service") {
+			rows = append(rows, played{r.Name, r.At, r.Test})
+		}
+		areRun(t, rows, `LoadClass[attack.Service](t, "service")`)
+	})
+	t.Run("rescue", func(t *testing.T) {
+		var rows []played
+		for _, r := range LoadClass[Rescue](t, "rescue") {
+			rows = append(rows, played{r.Name, r.At, r.Test})
+		}
+		areRun(t, rows, `LoadClass[attack.Rescue](t, "rescue")`)
+	})
+}
+
+// played is what all rows say of where they are run.
+type played struct{ name, at, test string }
+
+func areRun(t *testing.T, rows []played, reads string) {
 	names := map[string]bool{}
-	for _, row := range LoadClass[Service](t, "service") {
-		if names[row.Name] {
-			t.Errorf("two rows are named %q", row.Name)
+	for _, row := range rows {
+		if names[row.name] {
+			t.Errorf("two rows are named %q", row.name)
 		}
-		names[row.Name] = true
-		want := `LoadClass[attack.Service](t, "service")`
-		if row.Test != "" {
-			want = "func " + row.Test + "(t *testing.T)"
+		names[row.name] = true
+		want := reads
+		if row.test != "" {
+			want = "func " + row.test + "(t *testing.T)"
 		}
-		files, err := filepath.Glob(filepath.Join("../..", row.At, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join("../..", row.at, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +55,7 @@ func TestServiceRowsAreRun(t *testing.T) {
 			found = found || strings.Contains(string(text), want)
 		}
 		if !found {
-			t.Errorf("%s: package %q has no %s", row.Name, row.At, want)
+			t.Errorf("%s: package %q has no %s", row.name, row.at, want)
 		}
 	}
 }

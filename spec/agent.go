@@ -10,6 +10,15 @@ type Agent struct {
 	Report  *Reporting    `json:"report,omitempty"`
 	Metrics *Metrics      `json:"metrics,omitempty"`
 	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key
+
+	Credentials *Credentials `json:"credentials,omitempty"` // in place of those that the node was installed with
+}
+
+// Credentials are the names of secrets that the agent itself shows to others. One that is not
+// sealed to the node, or that is refused, is none: what the node was installed with counts.
+type Credentials struct {
+	Registry string `json:"registry,omitempty"` // what reads the fleet's registry, in the form of docker's config.json
+	Report   string `json:"report,omitempty"`   // the token for reports to the fleet's service; of a registry of reports, docker's config.json
 }
 
 // Reporting is where a node's reports go, see [Report]. Either URL is set or Registry.

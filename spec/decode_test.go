@@ -29,7 +29,7 @@ func full() Overlay {
 		Secrets: []Secret{{Name: "s", To: "age1", Sealed: "YQ=="}},
 		Swap:    &LayerSwap{Windows: []string{"w"}, Order: Order{When: []Condition{{File: "/a"}}, Slot: "g", Spread: 1, Soak: 1}},
 		Gates:   &Gates{Checks: []HealthCheck{{Name: "c", Command: []string{"/bin/true"}, Unit: "u.service", TCP: "h:1", HTTP: "http://h/", Status: 200, File: "/f", Timeout: 1, Interval: 1, Retries: 1, Soak: 1, Watch: true}}},
-		Agent:   &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Metrics: &Metrics{File: "/f.prom", Listen: "127.0.0.1:1"}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport, Budget: &Budget{Corrections: 3, Per: 60}}}},
+		Agent:   &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Metrics: &Metrics{File: "/f.prom", Listen: "127.0.0.1:1"}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport, Budget: &Budget{Corrections: 3, Per: 60}}}, Credentials: &Credentials{Registry: "r", Report: "t"}},
 		Services: []Service{{Name: "s", Unit: "s.service", Commit: "c", Image: Blob{Digest: "sha256:d", Size: 1}, User: "u", Package: "p", Action: ServiceStart,
 			Directories: []ServiceDirectory{{From: "f", To: "/t", File: true}}}},
 		Items: Items{

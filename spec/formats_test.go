@@ -120,6 +120,8 @@ var laterKeys = map[string]laterKey{
 	"overlay items.exec[].secretEnv": {"0.10.0", SecretsFeature},
 	"overlay items.passwords":        {"0.10.0", SecretsFeature},
 	"overlay items.passwords[].*":    {"0.10.0", SecretsFeature},
+	"overlay agent.credentials":      {"0.10.0", mayBeLeftOut}, // what the node was installed with goes on
+	"overlay agent.credentials.*":    {"0.10.0", mayBeLeftOut},
 	"report recipient":               {"0.10.0", mayBeLeftOut},
 
 	"bootstrap nodes":                                      {"0.10.0", BootNetworkFeature},

@@ -12,6 +12,10 @@ import (
 // swapped, for root alone.
 const SecretDir = "/run/caisson/secret"
 
+// OwnSecrets is the folder in [SecretDir] of those that the agent itself shows to others, under
+// the names of the files that it looks for.
+const OwnSecrets = ".own"
+
 // Secret is a value that is sealed to one node, see age(1). The list of an overlay is sorted
 // by name.
 type Secret struct {
@@ -64,6 +68,29 @@ func (u Unit) SecretNames() []string {
 	return slices.Compact(names)
 }
 
+// SecretNames returns the secrets that an overlay's items and its agent need, sorted.
+func (o *Overlay) SecretNames() []string {
+	names := o.Items.SecretNames()
+	for _, c := range o.credentials() {
+		names = append(names, c.names...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// credentials are the agent's own.
+func (o *Overlay) credentials() (list []needing) {
+	if o.Agent == nil || o.Agent.Credentials == nil {
+		return nil
+	}
+	for _, c := range [][2]string{{"registry", o.Agent.Credentials.Registry}, {"report", o.Agent.Credentials.Report}} {
+		if c[1] != "" {
+			list = append(list, needing{ItemKey{Item: "credentials", Key: c[0]}, c[1:]})
+		}
+	}
+	return list
+}
+
 // SecretNames returns the secrets that the items are of or name, sorted.
 func (i Items) SecretNames() (names []string) {
 	for _, k := range i.needSecrets() {
@@ -106,10 +133,10 @@ func (i Items) refersToSecrets() bool {
 		slices.ContainsFunc(i.Exec, func(x Exec) bool { return len(x.SecretEnv) > 0 })
 }
 
-// Keyless returns the items that a node cannot have as wanted, since a secret of theirs is not
-// sealed to it.
+// Keyless returns the items, and credentials of the agent, that a node cannot have as wanted,
+// since a secret of theirs is not sealed to it.
 func (o *Overlay) Keyless() (keys []ItemKey) {
-	for _, k := range o.Items.needSecrets() {
+	for _, k := range append(o.Items.needSecrets(), o.credentials()...) {
 		if slices.ContainsFunc(k.names, func(name string) bool { return o.Secret(name) == nil }) {
 			keys = append(keys, k.ItemKey)
 		}

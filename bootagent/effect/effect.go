@@ -96,7 +96,7 @@ func (ef *Effect) Found() (*track.Found, error) {
 func (ef *Effect) Items(f *track.Found) []item.Item {
 	o := &f.Overlay
 	open, dir := ef.opener(o)
-	table := items.Table(o.Items, items.Options{Accounts: ef.root.Accounts(f.Generation.Layer), Services: ef.services.Effective(o.Services), Images: ef.services.Images(), Secrets: o.Secrets, SecretDir: dir, OpenSecret: open,
+	table := items.Table(o.Items, items.Options{Accounts: ef.root.Accounts(f.Generation.Layer), Services: ef.services.Effective(o.Services), Images: ef.services.Images(), Secrets: o.Secrets, SecretDir: dir, OpenSecret: open, OwnSecrets: track.OwnSecrets(o),
 		Journal: ef.Journal, Scopes: ef.Scopes, State: ef.Folder.Path(), Exec: ef.Folder.Path("exec"), Log: ef.Say,
 		Proc: ef.Seam("/proc"), Etc: ef.Seam("/etc"), Sys: ef.Seam("/sys"), Lib: ef.Seam("/lib"), Dev: ef.Seam("/dev"), Runner: ef.Runner(), Systemd: ef.Systemd(), Signed: ef.signed, Past: ef.past(), Leaving: ef.leaving()})
 	ef.Began = append(ef.Began, table...)

@@ -11,11 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -44,30 +42,63 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter)
 
 // Hint sends what a loader says, see [spec.Hint], in this process: a loader is alone.
 func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
-	client, req, err := letter(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}})
+	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}})
 	if err != nil {
 		return err
 	}
-	return send(client, req)
+	return deliver()
 }
 
-const (
-	reportToken = "report.token" // among the credentials: what a service asks of this node
-	maxAnswer   = 4 << 10
-)
+const maxAnswer = 4 << 10
 
 // prepare reads what only root may, and returns how a letter is delivered.
 func prepare(ctx context.Context, r request) (deliver func() error, err error) {
+	var tries []func() error
 	if r.Post.Put != nil {
-		s, err := openStore(r)
-		return func() error { return s.put(ctx, r.Post) }, err
+		stores, err := openStores(r)
+		for _, s := range stores {
+			tries = append(tries, func() error { return s.put(ctx, r.Post) })
+		}
+		return untilTaken(tries), err
 	}
-	client, req, err := letter(ctx, r)
-	return func() error { return send(client, req) }, err
+	tokens := []string{""}
+	if r.Post.Token {
+		tokens = r.Way.Files(track.ReportToken)
+	}
+	for _, token := range tokens {
+		client, req, letterErr := letter(ctx, r, token)
+		if letterErr != nil {
+			err = errors.Join(err, letterErr)
+			continue
+		}
+		tries = append(tries, func() error { return send(client, req) })
+	}
+	if len(tries) > 0 {
+		err = nil // what cannot be read, another stands in for
+	}
+	return untilTaken(tries), err
 }
 
-// letter returns a letter's request and how it is made.
-func letter(ctx context.Context, r request) (*http.Client, *http.Request, error) {
+// untilTaken makes one try after another, for as long as credentials are refused.
+func untilTaken(tries []func() error) func() error {
+	return func() (err error) {
+		for _, try := range tries {
+			var no *denied
+			if err = try(); !errors.As(err, &no) && !track.Denied(err) {
+				return err
+			}
+		}
+		return err
+	}
+}
+
+// denied is an answer that wants other credentials.
+type denied struct{ error }
+
+func (d *denied) Unwrap() error { return d.error }
+
+// letter returns a letter's request, with the token in a file, and how it is made.
+func letter(ctx context.Context, r request, tokenFile string) (*http.Client, *http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Post.URL, bytes.NewReader(r.Post.Body))
 	if err != nil {
 		return nil, nil, err
@@ -77,10 +108,9 @@ func letter(ctx context.Context, r request) (*http.Client, *http.Request, error)
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", r.Agent)
-	if at := (oci.Ref{Host: req.URL.Host}); r.Post.Token && r.Credentials != "" {
-		token, err := ownfiles.ReadSecret(filepath.Join(r.Credentials, reportToken))
+	if at := (oci.Ref{Host: req.URL.Host}); tokenFile != "" {
+		token, err := ownfiles.ReadSecret(tokenFile)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return nil, nil, fmt.Errorf("token for reports: %w", err)
 		case req.URL.Scheme != "https" && !at.Loopback():
@@ -134,6 +164,8 @@ func refused(status int, err error) error {
 	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", report.ErrRefused, err)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return &denied{err}
 	}
 	return err
 }

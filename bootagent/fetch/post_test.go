@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestPost(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, track.ReportToken), []byte("let-me\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
@@ -70,7 +71,7 @@ func TestPost(t *testing.T) {
 	if err := post(); err == nil || errors.Is(err, report.ErrRefused) {
 		t.Errorf("a service of an unknown authority: %v", err)
 	}
-	if err := os.Chmod(filepath.Join(dir, reportToken), 0o644); err != nil {
+	if err := os.Chmod(filepath.Join(dir, track.ReportToken), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := post(ca); err == nil || !strings.Contains(err.Error(), "token") {
@@ -82,11 +83,11 @@ func TestPost(t *testing.T) {
 func TestATokenIsNotForTheWire(t *testing.T) {
 	require.Root(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, track.ReportToken), []byte("let-me\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for where, want := range map[string]string{"http://192.0.2.1:8080": "without TLS", "http://127.0.0.1:8080": "", "https://192.0.2.1:8080": ""} {
-		_, req, err := letter(t.Context(), request{Way: track.Way{Credentials: dir}, Post: &report.Letter{URL: where + report.Path, Token: true}})
+		_, req, err := letter(t.Context(), request{Way: track.Way{Credentials: dir}, Post: &report.Letter{URL: where + report.Path, Token: true}}, filepath.Join(dir, track.ReportToken))
 		switch {
 		case want == "" && (err != nil || req.Header.Get("Authorization") != "Bearer let-me"):
 			t.Errorf("%s: %v", where, err)
@@ -108,11 +109,43 @@ func TestATokenIsForOneService(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, track.ReportToken), []byte("let-me\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err := Post(t.Context(), spec.Bootstrap{}, track.Way{Credentials: dir, Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL, Body: []byte("{}")})
 	if err == nil || !strings.Contains(err.Error(), "answers 409: 1 of 1 slots are held,") || strings.Contains(err.Error(), "kind") {
 		t.Error(err)
+	}
+}
+
+// A token that came as a secret is tried first, and the one that the node was installed with
+// where it is refused.
+func TestTheTokenThatCameAsASecret(t *testing.T) {
+	require.Root(t)
+	var good string
+	var seen []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		seen = append(seen, strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
+		if seen[len(seen)-1] != good {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	defer server.Close()
+	installed, own := t.TempDir(), t.TempDir()
+	for dir, token := range map[string]string{installed: "old\n", own: "new"} {
+		if err := os.WriteFile(filepath.Join(dir, track.ReportToken), []byte(token), 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	way := track.Way{Credentials: installed, Own: own, Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}
+	for _, c := range []struct {
+		good string
+		seen []string
+	}{{"new", []string{"new"}}, {"old", []string{"new", "old"}}, {"another", []string{"new", "old"}}} {
+		good, seen = c.good, nil
+		err := Post(t.Context(), spec.Bootstrap{}, way, report.Letter{URL: server.URL + report.Path, Body: []byte("{}"), Token: true})
+		if (err == nil) != (c.good != "another") || !slices.Equal(seen, c.seen) {
+			t.Errorf("good is %s: %v, it was shown %q", c.good, err, seen)
+		}
 	}
 }

@@ -16,10 +16,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// reportAuth is among the credentials: those with which this node writes reports. The
-// ones with which it reads are never used to write.
-const reportAuth = "report.json"
-
 // store is the repository of reports on a registry.
 type store struct {
 	client *http.Client
@@ -27,9 +23,24 @@ type store struct {
 	agent  string
 }
 
-// openStore reads the credentials. The registry is reached as the fleet's own is; in
-// plain text only where it is that.
-func openStore(r request) (*store, error) {
+// openStores reads the credentials, each of which makes a store. The registry is reached as the
+// fleet's own is; in plain text only where it is that.
+func openStores(r request) (stores []*store, err error) {
+	for _, file := range r.Way.Files(track.ReportAuth) {
+		s, openErr := openStore(r, file)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		stores = append(stores, s)
+	}
+	if len(stores) > 0 {
+		return stores, nil
+	}
+	return nil, err
+}
+
+func openStore(r request, auth string) (*store, error) {
 	ref, err := oci.ParseRef(r.Post.Put.Registry)
 	if err == nil && ref.IsLayout() {
 		err = errors.New("reports are put into a registry, not into a directory")
@@ -40,7 +51,7 @@ func openStore(r request) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := track.Options(r.Bootstrap, r.Way, reportAuth)
+	o := track.Options(r.Bootstrap, r.Way, auth)
 	if own, err := oci.ParseRef(r.Bootstrap.Registry); err != nil || own.Host != ref.Host {
 		o.PlainHTTP = false
 	}

@@ -51,7 +51,7 @@ func TestPut(t *testing.T) {
 	if err := put("one"); err == nil || errors.Is(err, report.ErrRefused) {
 		t.Errorf("with the credentials for reading, or none: %v", err)
 	}
-	write(reportAuth)
+	write(track.ReportAuth)
 	for _, text := range []string{"one", "two", "two"} {
 		if err := put(text); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestPut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := pull.Open(ref, pull.Options{CAs: b.CAs, AuthFile: filepath.Join(dir, reportAuth)})
+	src, err := pull.Open(ref, pull.Options{CAs: b.CAs, AuthFile: filepath.Join(dir, track.ReportAuth)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,7 @@ type Options struct {
 	Secrets    []spec.Secret                     // a section as well
 	SecretDir  string                            // where they are opened; spec.SecretDir, which is a ramfs then
 	OpenSecret func(spec.Secret) ([]byte, error) // nil where this node has no key
+	OwnSecrets map[string]string                 // those that the agent itself shows, by the names of their files
 
 	Runner  process.Runner // what runs scripts; nil for process groups
 	Systemd units.Systemd  // nil where it does not run
@@ -94,7 +95,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		o.Signed = func() []exec.Signed { return nil }
 	}
 	at := secrets.Place{Dir: or(o.SecretDir, spec.SecretDir), Ram: o.SecretDir == ""}
-	sealed := secrets.New(o.Secrets, at, o.OpenSecret)
+	sealed := secrets.New(o.Secrets, at, o.OpenSecret).WithOwn(o.OwnSecrets)
 	return []item.Item{
 		sealed, // what uses them follows
 		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),

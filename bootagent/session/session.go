@@ -354,7 +354,7 @@ func (s nowhere) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCl
 
 // Way is how the registry is reached as a machine.
 func (n *Session) Way(s *state.State, as trust.Identity) track.Way {
-	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
+	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Own: filepath.Join(n.Path(spec.SecretDir), spec.OwnSecrets), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
 }
 
 // Identity is what this machine is. A host that caisson did not boot has the name

@@ -28,7 +28,6 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -72,15 +71,6 @@ func size(value []byte) error {
 		return fmt.Errorf("its value has more than %d KiB", rules.MaxSecret>>10)
 	case len(value) == 0:
 		return errors.New("its value is empty")
-	}
-	return nil
-}
-
-// isHash refuses a password that nobody could log in with: no node would take it. The error has
-// nothing of it.
-func isHash(value []byte) error {
-	if problem, _ := credential.HashProblem(strings.TrimSuffix(string(value), "\n")); problem != "" {
-		return cli.WithHint(errors.New("it is the password of an account, and its value is no hash as crypt(5) has it"), "mkpasswd --method=yescrypt prints one")
 	}
 	return nil
 }

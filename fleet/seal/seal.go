@@ -104,20 +104,15 @@ func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error)
 // Seal seals to these nodes what is not sealed to them, or has changed. Nodes that have no
 // accepted recipient are left out. Nothing is written, see [Sealer.Write].
 func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
-	need, hashes := map[string][]string{}, map[string]bool{} // by secret
+	need, forms := map[string][]string{}, map[string]form{} // by secret
 	var without []string
 	for _, node := range nodes {
-		names, err := x.site.SecretsOf(node)
+		o, err := x.site.Overlay(node, "")
 		if err != nil {
 			return err
 		}
-		passwords, err := x.site.PasswordsOf(node)
-		if err != nil {
-			return err
-		}
-		for _, name := range passwords {
-			hashes[name] = true
-		}
+		formsOf(o, forms)
+		names := x.site.NeededBy(o)
 		if len(names) > 0 && x.recipients.Nodes[node].Recipient == "" {
 			without = append(without, node)
 			continue
@@ -131,7 +126,7 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 	x.notLooked, x.without, x.due = nil, without, map[string]bool{}
 	for _, secret := range x.site.Secrets() {
 		if list := need[secret.Name]; len(list) > 0 {
-			if err := x.sealOne(ctx, secret, list, hashes[secret.Name]); err != nil {
+			if err := x.sealOne(ctx, secret, list, forms[secret.Name]); err != nil {
 				return fmt.Errorf("secret %s: %w", secret.Name, err)
 			}
 		}
@@ -161,8 +156,8 @@ func (x *Sealer) Without() []string {
 	return slices.Clone(x.without)
 }
 
-// sealOne seals a secret to nodes. One that is the password of an account is a hash.
-func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, hash bool) error {
+// sealOne seals a secret to nodes. Its value has a form where something is known of it.
+func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is form) error {
 	source := ""
 	if s.Data != nil {
 		source = digest.Of(s.Data)
@@ -187,8 +182,8 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, has
 		return nil
 	}
 	value, err := x.value(ctx, s)
-	if err == nil && hash {
-		err = isHash(value)
+	if err == nil && is != nil {
+		err = is(value)
 	}
 	if err != nil {
 		return err

@@ -275,3 +275,29 @@ conf: {uamlite: {users: [{user_name: ann, user_crypt_passwd: {secret: db}}]}}
 		}
 	}
 }
+
+// What logs in to a registry has the form of that, and a token has none.
+func TestLoginsAreLogins(t *testing.T) {
+	p := newPlace(t)
+	for key, want := range map[string]bool{"registry": false, "report": true} {
+		p.write("site.yaml", `
+apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: two}
+nodes: [{name: a}, {name: b}]
+secrets: {db: {file: db.age}}
+machine: {agent: {report: {url: "https://fleet.example"}, credentials: {`+key+`: db}}}
+`)
+		for value, good := range map[string]bool{"hunter2": want, `{"auths":{}}`: want, `{"auths":{"r.example":{"auth":"dTpw"}}}`: true} {
+			p.seal(value)
+			x, s := p.open()
+			err := x.Seal(t.Context(), []string{"a"})
+			if (err == nil) != good || err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %q: %v", key, value, err)
+			}
+			if _, sealed := p.value(s, "a"); good && sealed != value {
+				t.Errorf("%s: %q is sealed, want %q", key, sealed, value)
+			}
+		}
+	}
+}

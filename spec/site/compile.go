@@ -214,7 +214,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	o.Swap = s.swapOf(n)
 	if s.seal != nil {
 		var err error
-		if o.Secrets, err = s.seal(n.Name, s.secretsOf(o)); err != nil {
+		if o.Secrets, err = s.seal(n.Name, s.NeededBy(o)); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -55,29 +55,16 @@ func (s *Site) SecretsOf(node string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.secretsOf(o), nil
+	return s.NeededBy(o), nil
 }
 
-// PasswordsOf returns the names of the secrets that are passwords of a node's accounts: their
-// values are hashes.
-func (s *Site) PasswordsOf(node string) (names []string, err error) {
-	o, err := s.Overlay(node, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range o.Items.Passwords {
-		names = append(names, p.Secret)
-	}
-	return names, nil
-}
-
-// secretsOf returns the site's secrets that an overlay's items need.
-func (s *Site) secretsOf(o *spec.Overlay) []string {
+// NeededBy returns the names of the site's secrets that an overlay needs, sorted.
+func (s *Site) NeededBy(o *spec.Overlay) []string {
 	if len(s.secrets) == 0 {
 		return nil
 	}
 	known := s.SecretNames()
-	return slices.DeleteFunc(o.Items.SecretNames(), func(name string) bool { return !slices.Contains(known, name) })
+	return slices.DeleteFunc(o.SecretNames(), func(name string) bool { return !slices.Contains(known, name) })
 }
 
 // maxSealed caps a file with a secret: the value, encrypted and in text.

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/recipient"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -81,7 +82,7 @@ func (n *Node) secrets() (*secrets.Item, string) {
 		}
 	}
 	at := cmp.Or(n.SecretDir, spec.SecretDir)
-	return secrets.New(n.Overlay.Secrets, secrets.Place{Dir: at, Ram: n.SecretDir == ""}, open), at
+	return secrets.New(n.Overlay.Secrets, secrets.Place{Dir: at, Ram: n.SecretDir == ""}, open).WithOwn(track.OwnSecrets(n.Overlay)), at
 }
 
 // originals is a journal in memory: a root that is cut here never ran.

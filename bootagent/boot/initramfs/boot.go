@@ -68,6 +68,7 @@ type boot struct {
 	noted     []spec.Event // of this boot, in the black box or on their way there
 	trace     trace.Recorder
 	letting   letting
+	secretDir string    // where secrets are opened; "" is the real place
 	tell      Hint      // nil: nobody is told
 	told      time.Time // when it was last
 	limits    limits

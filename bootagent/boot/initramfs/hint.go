@@ -47,6 +47,7 @@ func (b *boot) sendHint(ctx context.Context, why string) error {
 		way.Credentials = b.folder.Path(paths.Credentials)
 		if known, err := b.folder.Load(); err == nil { // one that cannot be read may be why: the clock does without
 			s = known
+			way.Own = b.ownSecrets(s)
 		}
 	}
 	way.Clock = track.Clock(s, b.build)

@@ -240,7 +240,7 @@ func (b *boot) open(way *state.Lease, only bool) (oci.Source, error) {
 		return nil, err
 	}
 	const silence = 10 * time.Second
-	by := track.Way{Credentials: b.folder.Path(paths.Credentials), Clock: track.Clock(s, b.build), Silence: silence, Agent: track.UserAgent(b.version, b.id)}
+	by := track.Way{Credentials: b.folder.Path(paths.Credentials), Own: b.ownSecrets(s), Clock: track.Clock(s, b.build), Silence: silence, Agent: track.UserAgent(b.version, b.id)}
 	if only {
 		by.Dial = network.Dial(way, silence)
 	}

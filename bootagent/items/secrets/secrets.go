@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,9 @@ const Name = "secrets"
 // Copies is a folder beside the secrets: files of them with other owners and modes.
 const Copies = ".files"
 
+// Own is the folder of those that the agent itself shows.
+const Own = spec.OwnSecrets
+
 // Place is where secrets are opened.
 type Place struct {
 	Dir string
@@ -46,6 +50,7 @@ type Item struct {
 	want  []spec.Secret
 	place Place
 	open  func(spec.Secret) ([]byte, error)
+	own   map[string]string // names of secrets by files in [Own]
 	known map[string]opened
 }
 
@@ -60,6 +65,12 @@ func New(want []spec.Secret, p Place, open func(spec.Secret) ([]byte, error)) *I
 		open = func(spec.Secret) ([]byte, error) { return nil, errors.New("this node has none") }
 	}
 	return &Item{want: want, place: p, open: open, known: map[string]opened{}}
+}
+
+// WithOwn has secrets kept for the agent itself, by the names of their files in [Own].
+func (i *Item) WithOwn(own map[string]string) *Item {
+	i.own = own
+	return i
 }
 
 // Used reports whether there is anything to say of this kind: it is wanted, or something of it
@@ -136,11 +147,31 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		drift = append(drift, d)
 	}
+	for _, file := range i.owns() {
+		value, _ := i.Open(i.own[filepath.Base(file)]) // there is one
+		now, err := i.read(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err != nil || !bytes.Equal(now, value) {
+			drift = append(drift, spec.Drift{Item: Name, Key: file, To: "secret " + i.own[filepath.Base(file)], Action: spec.ActionChange})
+		}
+	}
 	left, err := i.left()
 	for _, name := range left {
 		drift = append(drift, spec.Drift{Item: Name, Key: name, From: "opened", Action: spec.ActionRemove})
 	}
 	return drift, err
+}
+
+// owns are the files in [Own] that can be had, by their paths in the directory.
+func (i *Item) owns() (files []string) {
+	for _, file := range slices.Sorted(maps.Keys(i.own)) {
+		if i.Lacks(i.own[file]) == "" {
+			files = append(files, filepath.Join(Own, file))
+		}
+	}
+	return files
 }
 
 // read returns what is open, fs.ErrNotExist where that is nothing, or is not as it was written.
@@ -163,9 +194,25 @@ func (i *Item) left() (names []string, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		if e.Name() != Copies && i.Lacks(e.Name()) != "" {
+		if e.Name() != Copies && e.Name() != Own && i.Lacks(e.Name()) != "" {
 			names = append(names, e.Name())
 		}
+	}
+	if err != nil {
+		return names, err
+	}
+	entries, err = os.ReadDir(filepath.Join(i.place.Dir, Own))
+	if errors.Is(err, fs.ErrNotExist) {
+		return names, nil
+	}
+	wanted := i.owns()
+	for _, e := range entries {
+		if file := filepath.Join(Own, e.Name()); !slices.Contains(wanted, file) {
+			names = append(names, file)
+		}
+	}
+	if err == nil && len(wanted) == 0 {
+		names = append(names, Own)
 	}
 	return names, err
 }
@@ -197,6 +244,37 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("open secret %q: %w", s.Name, err))
+		}
+	}
+	if due := slices.DeleteFunc(i.owns(), func(file string) bool {
+		return !slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == file && d.Action == spec.ActionChange })
+	}); len(due) > 0 {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, i.writeOwn(due))
+	}
+	return errors.Join(errs...)
+}
+
+// OpenOwn opens what is the agent's own and nothing else: a loader reaches its registry by it.
+func (i *Item) OpenOwn() error { return i.writeOwn(i.owns()) }
+
+func (i *Item) writeOwn(files []string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	if err := i.Make(); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(i.place.Dir, Own), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	var errs []error
+	for _, file := range files {
+		value, _ := i.Open(i.own[filepath.Base(file)]) // there is one
+		if err := write(filepath.Join(i.place.Dir, file), value); err != nil {
+			errs = append(errs, fmt.Errorf("open secret %q: %w", i.own[filepath.Base(file)], err))
 		}
 	}
 	return errors.Join(errs...)

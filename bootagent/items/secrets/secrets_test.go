@@ -124,3 +124,60 @@ func TestOnlyInARamfs(t *testing.T) {
 		t.Errorf("a file that is not in memory counts: %+v, %v", drift, err)
 	}
 }
+
+// What the agent itself shows to others has files of its own, which follow their secrets and
+// leave with them.
+func TestOwn(t *testing.T) {
+	place := Place{Dir: filepath.Join(t.TempDir(), "secret")}
+	want := []spec.Secret{{Name: "pull", To: "me", Sealed: "1"}, {Name: "token", To: "other", Sealed: "2"}}
+	pass := func(it *Item) {
+		t.Helper()
+		drift, err := it.Check(t.Context())
+		if err == nil {
+			err = errors.Join(it.Restore(t.Context(), nil), it.Apply(t.Context(), drift))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		drift, err = it.Check(t.Context())
+		for _, d := range drift {
+			if d.Action != spec.ActionCannot {
+				t.Errorf("left is %+v", d)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	own := map[string]string{"auth.json": "pull", "report.token": "token"}
+	holds := func(when, auth string, files int) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(place.Dir, Own, "auth.json"))
+		left, _ := filepath.Glob(filepath.Join(place.Dir, Own, "*"))
+		if string(data) != auth || len(left) != files || (err == nil) != (auth != "") {
+			t.Errorf("%s: %q, %v, of %q", when, data, err, left)
+		}
+	}
+	if err := New(want, place, reversed).WithOwn(own).OpenOwn(); err != nil {
+		t.Fatal(err)
+	}
+	holds("by a loader", "1", 1)
+	if _, err := os.Lstat(filepath.Join(place.Dir, "pull")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a loader opened more than it needs: %v", err)
+	}
+	pass(New(want, place, reversed).WithOwn(own))
+	holds("by the agent", "1", 1)
+	want[0].Sealed = "32"
+	pass(New(want, place, reversed).WithOwn(own))
+	holds("another value", "23", 1)
+	pass(New(want, place, reversed).WithOwn(map[string]string{"report.json": "pull"}))
+	holds("another file", "", 1)
+	pass(New(want, place, reversed))
+	holds("none", "", 0)
+	if it := New(nil, place, reversed); it.Used() {
+		pass(it)
+		if it.Used() {
+			t.Error("something is left")
+		}
+	}
+}

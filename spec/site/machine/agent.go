@@ -18,6 +18,14 @@ type agentDoc struct {
 	Report  reportDoc      `site:"report" doc:"where the node's reports go"`
 	Metrics metricsDoc     `site:"metrics" doc:"where the node's metrics can be read"`
 	Policy  policyDoc      `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
+
+	Credentials credentialsDoc `site:"credentials" doc:"secrets that the agent itself shows, in place of what the node was installed with"`
+}
+
+type credentialsDoc struct {
+	Registry shape.Text `site:"registry" doc:"name of the secret with which the node reads its registry: docker's config.json"`
+	Report   shape.Text `site:"report" doc:"name of the secret that is the token for its reports; for those to a registry, docker's config.json"`
+	At       report.Pos
 }
 
 type reportDoc struct {
@@ -47,10 +55,24 @@ func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
 	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
 	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })
+	c.In("credentials", func() { a.Credentials = compileCredentials(c, d.Credentials) })
 	if reflect.ValueOf(a).IsZero() {
 		return nil
 	}
 	return &a
+}
+
+// compileCredentials does not know which secrets there are: package module does.
+func compileCredentials(c *shape.Checker, d credentialsDoc) *spec.Credentials {
+	if !d.Registry.Set() && !d.Report.Set() {
+		return nil
+	}
+	for _, name := range []shape.Text{d.Registry, d.Report} {
+		if name.Set() {
+			c.Valid(name.At, rules.Secret(name.S))
+		}
+	}
+	return &spec.Credentials{Registry: d.Registry.S, Report: d.Report.S}
 }
 
 func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {

@@ -75,7 +75,7 @@ func (m *Module) Switch() string { return "daemonset_" + m.Name }
 var All = [...]Module{
 	appArmorModule, aptModule, ethtoolModule, execModule, filesModule, limitsModule, modulesModule, mountsModule, nicsModule,
 	permModule, sysctlModule, sysfsModule, uamliteModule, unitsModule,
-	{Name: Machine, Paths: machinePaths, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
+	{Name: Machine, Paths: machinePaths, Compile: (*Checker).machine},
 }
 
 // machinePaths are what a root is given before its first process starts.

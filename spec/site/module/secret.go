@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -68,4 +69,15 @@ func (c *Checker) knowsSecret(name string, at report.Pos) {
 		hint = "secrets: of the site names them"
 	}
 	c.Errorf(at, "unknown-secret", hint, "the site has no secret %.80q", name)
+}
+
+// machine compiles the machine settings, whose credentials are secrets of the site.
+func (c *Checker) machine(v *tree.Value, f *Fragment) {
+	f.Machine = machine.Compile(c.Checker, v)
+	own := v.Get("agent").Get("credentials")
+	for _, key := range []string{"registry", "report"} {
+		if name := own.Get(key); name != nil && name.Kind == tree.Scalar && rules.Secret(name.Text) == nil {
+			c.Within([]string{"agent", "credentials", key}, func() { c.knowsSecret(name.Text, name.At) })
+		}
+	}
 }

@@ -107,6 +107,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
 		c.add("agent", "report", a, b)
 	}
+	if a, b := credentialsText(from.Agent), credentialsText(to.Agent); a != b {
+		c.add("agent", "credentials", a, b)
+	}
 	if a, b := metricsText(from.Agent), metricsText(to.Agent); a != b {
 		c.add("agent", "metrics", a, b)
 	}
@@ -229,6 +232,19 @@ func metricsText(a *spec.Agent) string {
 		return ""
 	}
 	return strings.TrimSpace(a.Metrics.File + " " + a.Metrics.Listen)
+}
+
+func credentialsText(a *spec.Agent) string {
+	if a == nil || a.Credentials == nil {
+		return ""
+	}
+	var words []string
+	for _, c := range [][2]string{{"registry", a.Credentials.Registry}, {"report", a.Credentials.Report}} {
+		if c[1] != "" {
+			words = append(words, c[0]+" by secret "+c[1])
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 func pollText(a *spec.Agent) string {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/caisson-os/caisson/bootagent/recipient"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// A loader reaches its registry by the credentials of the newest overlay that its disk has, as
+// long as that is signed; one that has none of that goes on without.
+func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
+	p := publish(t)
+	p.disk, p.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
+	key, err := recipient.Ensure(p.folder.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := age.ParseX25519Recipient(key.Recipient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := p.layer("image").Overlay.Layer
+	p.overlay(1, layer) // which makes the node trust the fleet
+	p.Overlay(spec.Overlay{Core: spec.Core{Layer: layer}, Agent: &spec.Agent{Credentials: &spec.Credentials{Registry: "pull"}},
+		Secrets: []spec.Secret{{Name: "pull", To: key.Recipient(), Sealed: sealed(t, to, "let me in")}}}, sign.Predicate{Generation: 2})
+	if got := p.boots(); got != 2 {
+		t.Fatalf("generation %d", got)
+	}
+	p.comesUp()
+	s, err := p.folder.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := p.ownSecrets(s)
+	if data, err := os.ReadFile(filepath.Join(dir, "auth.json")); dir == "" || string(data) != "let me in" {
+		t.Fatalf("%q: %q, %v", dir, data, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(p.secretDir, "*")); len(left) != 1 {
+		t.Errorf("it opened %q", left)
+	}
+	p.disk = ""
+	if dir := p.ownSecrets(s); dir != "" {
+		t.Errorf("without a disk: %q", dir)
+	}
+	p.disk = "/dev/vda1"
+	if dir := p.ownSecrets(&state.State{}); dir != "" {
+		t.Errorf("without an overlay: %q", dir)
+	}
+	files, err := filepath.Glob(p.folder.Path("overlays", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err == nil {
+			at := bytes.Index(data, []byte(`"data":"eyJhcGlWZXJzaW9u`)) + 300 // in the document, in base64
+			data[at] = map[bool]byte{true: 'B', false: 'A'}[data[at] == 'A']
+			err = os.WriteFile(name, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if dir := p.ownSecrets(s); dir != "" {
+		t.Errorf("of an overlay that somebody has changed: %q", dir)
+	}
+}
+
+func sealed(t *testing.T, to *age.X25519Recipient, value string) string {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := age.Encrypt(&out, to)
+	if err == nil {
+		_, err = w.Write([]byte(value))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(out.Bytes())
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/service"
 )
 
@@ -96,6 +99,8 @@ type bench struct {
 	c      kubernetes.Interface
 	slots  *slots
 	events *told
+	seen   *metrics.Metrics
+	scrape prometheus.Gatherer
 }
 
 func newBench(t *testing.T) *bench {
@@ -105,7 +110,12 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, c: set, slots: &slots{}, events: &told{}}
+	r := prometheus.NewPedanticRegistry()
+	seen, err := metrics.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, c: set, slots: &slots{}, events: &told{}, seen: seen, scrape: r}
 	done := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -193,7 +203,16 @@ func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
 }
 
 func (b *bench) drainer(timeout time.Duration) *Drainer {
-	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour}
+	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
+}
+
+// counts waits until caisson_kube_drains_total says so many of a result, and nothing of others.
+func (b *bench) counts(result string, n int) {
+	b.Helper()
+	want := fmt.Sprintf("# HELP caisson_kube_drains_total Nodes that were drained, or could not be.\n# TYPE caisson_kube_drains_total counter\ncaisson_kube_drains_total{result=%q} %d\n", result, n)
+	b.until(want, func() bool {
+		return testutil.GatherAndCompare(b.scrape, strings.NewReader(want), "caisson_kube_drains_total") == nil
+	})
 }
 
 // run has a drainer work until what it returns is called, as a process that is killed.
@@ -246,7 +265,7 @@ func (b *bench) pods(node string) int {
 	return len(l.Items)
 }
 
-// TestDrain: a node asks, its pods go by the eviction API, it is told so, and it is
+// TestDrain: a node asks, its pods go by the eviction API, it is told so and counted, and it is
 // uncordoned when it gave its slot back and is ready. Meanwhile nobody else of the group is
 // begun, and a killed instance is gone on from.
 func TestDrain(t *testing.T) {
@@ -266,6 +285,7 @@ func TestDrain(t *testing.T) {
 	if n := b.get("n1"); !n.Spec.Unschedulable || b.pods("n1") != 1 || b.slots.said[0] != "n1: 1 pods were evicted" {
 		t.Errorf("unschedulable %v, %d pods, %q", n.Spec.Unschedulable, b.pods("n1"), b.slots.said)
 	}
+	b.counts("ok", 1)
 	kill() // in the middle of it all
 
 	// It comes back, gives its slot back, and is not ready yet: n2 waits.

@@ -3,9 +3,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
@@ -21,7 +24,7 @@ type plug struct {
 	macs     []string
 	network  machine.Network
 	registry netip.AddrPort
-	between  *machine.Switch    // nil: all cards are on one that has no settings
+	between  *machine.Switch    // nil: one card needs none
 	rows     []spec.BootNetwork // what site.cpio says of the cards
 }
 
@@ -52,6 +55,12 @@ func plugFor(o *spec.Overlay, rows []spec.BootNetwork, atLeast int) (plug, error
 	}
 	for i := 1; len(p.macs) < max(1, atLeast); i++ {
 		p.add(fmt.Sprintf("52:54:00:ca:15:%02x", i)) // QEMU's own prefix
+	}
+	if p.between == nil && len(p.macs) > 1 {
+		p.between = &machine.Switch{}
+	}
+	if p.between != nil {
+		p.between.Filter = firstIs(p.macs[0])
 	}
 	if len(p.macs) > MaxCards {
 		return p, cli.Usage(fmt.Sprintf("at most %d", MaxCards), "%d network cards", len(p.macs))
@@ -108,4 +117,22 @@ func spare(network netip.Prefix, used []netip.Addr) (free []netip.Addr) {
 		addr = addr.Prev()
 	}
 	return free
+}
+
+// firstIs passes on who asks for an address by DHCP once the boot card has, or a bond that has
+// its address. The network gives addresses in the order of questions, and the machine is
+// reached by the first.
+func firstIs(card string) func(from int, frame []byte) []byte {
+	mac, err := net.ParseMAC(card)
+	var asked atomic.Bool
+	return func(from int, frame []byte) []byte {
+		switch {
+		case from == 0 || err != nil || !machine.AsksDHCP(frame): // rules.MAC has looked at it
+		case bytes.Equal(frame[6:12], mac):
+			asked.Store(true)
+		case !asked.Load():
+			return nil // it asks again
+		}
+		return frame
+	}
 }

@@ -48,7 +48,7 @@ func TestPlug(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if p.between != nil {
+		if err == nil && (p.between != nil) != (len(p.macs) > 1) || p.between != nil && (p.between.VLAN != 0 || p.between.LACP) {
 			t.Errorf("%s: behind %v", test.name, p.between)
 		}
 		if want := test.want; want == "" && (err != nil || p.network.Prefix.IsValid() || p.registry.String() != "10.0.2.100:5000") || want != "" && got != want {
@@ -104,5 +104,38 @@ func TestPlugBehindASwitch(t *testing.T) {
 		if (len(p.rows) == 1) != test.row {
 			t.Errorf("%s: rows %v", test.name, p.rows)
 		}
+	}
+}
+
+// TestTheBootCardAsksFirst: the first address that the network gives is the boot card's, in
+// whatever order cards ask.
+func TestTheBootCardAsksFirst(t *testing.T) {
+	pass := firstIs("52:54:00:00:00:0a")
+	ask := func(last byte) []byte {
+		frame := make([]byte, 60)
+		copy(frame[6:], []byte{0x52, 0x54, 0, 0, 0, last, 0x08, 0, 0x45})
+		frame[23], frame[37] = 17, 67
+		return frame
+	}
+	other := ask(0x0b)
+	other[37] = 53
+	for _, row := range []struct {
+		name   string
+		from   int
+		frame  []byte
+		passes bool
+	}{
+		{"another card asks", 2, ask(0x0b), false},
+		{"it says something else", 2, other, true},
+		{"the boot card asks", 1, ask(0x0a), true},
+		{"and another", 2, ask(0x0b), true},
+		{"the network answers", 0, ask(0x0c), true},
+	} {
+		if got := pass(row.from, row.frame) != nil; got != row.passes {
+			t.Errorf("%s: it passes: %v", row.name, got)
+		}
+	}
+	if pass := firstIs("52:54:00:00:00:0a"); pass(2, ask(0x0a)) == nil || pass(1, ask(0x0b)) == nil {
+		t.Error("a bond asks by its second card")
 	}
 }

@@ -98,6 +98,18 @@ const (
 // TypeOf returns the type of a frame.
 func TypeOf(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[12:]) }
 
+// AsksDHCP reports whether a frame asks for an address by DHCPv4.
+func AsksDHCP(frame []byte) bool {
+	if len(frame) < 42 || TypeOf(frame) != TypeIPv4 || frame[23] != 17 { // UDP
+		return false
+	}
+	udp := frame[14:]
+	if head := int(udp[0]&15) * 4; head+4 <= len(udp) {
+		return binary.BigEndian.Uint16(udp[head+2:]) == 67
+	}
+	return false
+}
+
 // pass is one frame from a port.
 func (s *Switch) pass(from int, frame []byte) {
 	if from != 0 && TypeOf(frame) == TypeSlow {

@@ -40,14 +40,11 @@ func startSwitch(t *testing.T, cards int, s *netSwitch) *netSwitch {
 	return s
 }
 
-const portDHCP = 67
-
 func (s *netSwitch) filter(from int, frame []byte) []byte {
 	switch {
 	case from == 0:
 		return s.offer(frame)
-	case s.deaf && machine.TypeOf(frame) == machine.TypeIPv4 && len(frame) > 38 && frame[23] == 17 && binary.BigEndian.Uint16(frame[14+int(frame[14]&15)*4+2:]) == portDHCP,
-		s.mine(from, frame):
+	case s.deaf && machine.AsksDHCP(frame), s.mine(from, frame):
 		return nil
 	}
 	s.hear(frame)

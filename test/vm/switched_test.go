@@ -24,7 +24,7 @@ func TestSwitch(t *testing.T) {
 	}
 	question := bytes.Clone(ping)
 	question[23] = 17
-	binary.BigEndian.PutUint16(question[36:], portDHCP)
+	binary.BigEndian.PutUint16(question[36:], 67)
 	if got := s.filter(1, question); got != nil {
 		t.Errorf("DHCP: %x", got)
 	}

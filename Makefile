@@ -26,7 +26,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube test-kube-long test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ test-interop: ## Check our signatures with the real cosign, and its with ours (f
 test-kube: ## Tests against a real API server, etcd and controllers of Kubernetes (the first run builds them, some ten minutes)
 	kube/hack/servers.sh
 	cd kube && CAISSON_REQUIRE=kube $(GO) test -count=1 -timeout 60m -p 1 ./...
+
+test-kube-long: ## The tests of kube/ whose name has Long in it: machines that are Nodes of a real API server (as root; the first run builds it, and a kubelet)
+	kube/hack/servers.sh --kubelet
+	cd kube && CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,kube} $(GO) test -count=1 -timeout 4h -p 1 -v -run Long ./...
 
 test-long: ## Every test whose name has Long in it, and each fuzz target for 30s (as root, hours): see CONTRIBUTING.md
 	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...

@@ -47,7 +47,7 @@ func TestPagesNameTests(t *testing.T) {
 				t.Errorf("%s names %s, which is not there", page, name)
 			}
 		}
-		if len(named) < 4 {
+		if len(named) < 7 {
 			t.Errorf("%s names %d tests", page, len(named))
 		}
 	}

@@ -323,6 +323,7 @@ func TestBudgetThatNeverAllows(t *testing.T) {
 	if !b.events.has("global timeout reached") {
 		t.Errorf("events: %q", b.events.lines)
 	}
+	b.counts("failed", 1)
 	kill()
 
 	b.run(b.drainer(time.Hour)) // another instance, with more patience

@@ -53,13 +53,16 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
-// Start runs a cluster until the test ends.
-func Start(t testing.TB) *Cluster {
+// Start runs a cluster until the test ends; change may change how its API server is started.
+func Start(t testing.TB, change ...func(*envtest.APIServer)) *Cluster {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	dir := Programs(t)
 	env := &envtest.Environment{BinaryAssetsDirectory: dir, CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true}
 	env.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
+	for _, c := range change {
+		c(env.ControlPlane.GetAPIServer())
+	}
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
 			t.Error(err)
@@ -119,6 +122,12 @@ func (c *Cluster) Namespace(t testing.TB, name string) {
 // Controllers runs controllers of kube-controller-manager until the test ends.
 func (c *Cluster) Controllers(t testing.TB, names ...string) {
 	t.Helper()
+	c.Manager(t, "--controllers", strings.Join(names, ","))
+}
+
+// Manager runs kube-controller-manager with flags until the test ends.
+func (c *Cluster) Manager(t testing.TB, flags ...string) {
+	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(config, c.Env.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
@@ -127,7 +136,7 @@ func (c *Cluster) Controllers(t testing.TB, names ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(c.dir, "kube-controller-manager"), "--kubeconfig", config, "--controllers", strings.Join(names, ","), "--leader-elect=false", "--secure-port=0")
+	cmd := exec.Command(filepath.Join(c.dir, "kube-controller-manager"), append([]string{"--kubeconfig", config, "--leader-elect=false", "--secure-port=0"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

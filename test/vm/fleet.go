@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,10 +161,13 @@ func (f *Fleet) Netboot(ctx context.Context) error {
 	return err
 }
 
-// Boot starts a machine of the fleet by PXE.
+// Boot starts a machine of the fleet by PXE. It has its forwards, and those to what it boots
+// from.
 func (f *Fleet) Boot(ctx context.Context, o machine.Options) (*machine.Machine, error) {
 	o.TFTP, o.Bootfile = filepath.Join(f.Dir, "netboot"), "boot.ipxe"
-	o.Forwards = map[string]string{guestRegistry: f.registry, guestHTTP: f.http}
+	forwards := map[string]string{guestRegistry: f.registry, guestHTTP: f.http}
+	maps.Copy(forwards, o.Forwards)
+	o.Forwards = forwards
 	return f.Start(ctx, o)
 }
 

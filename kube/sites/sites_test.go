@@ -237,17 +237,19 @@ func overlays(t *testing.T, ref string) map[string]string {
 		t.Fatal(err)
 	}
 	p := &publish.Publisher{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}
-	f, err := p.Find(t.Context(), publish.Policy{Operator: trusted, Threshold: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := f.Nodes(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := map[string]string{}
-	for name, row := range rows {
-		out[name] = row.Overlay
-	}
+	eventually(t, func() error { // while somebody publishes, it is refused
+		p.Now = time.Now().UTC().Truncate(time.Second)
+		f, err := p.Find(t.Context(), publish.Policy{Operator: trusted, Threshold: 1})
+		if err != nil {
+			return err
+		}
+		clear(out)
+		rows, err := f.Nodes(t.Context())
+		for name, row := range rows {
+			out[name] = row.Overlay
+		}
+		return err
+	})
 	return out
 }

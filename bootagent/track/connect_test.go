@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,10 +80,18 @@ func TestUserAgent(t *testing.T) {
 // cannot be read, those that the node was installed with are. Nobody is asked twice who does not
 // answer, and no password goes where another was taken.
 func TestOwnCredentialsComeFirst(t *testing.T) {
+	var mu sync.Mutex // the server answers beside the test
 	var good, seen []string
 	asked := 0
+	locked := func(do func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		do()
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, password, _ := req.BasicAuth()
+		mu.Lock()
+		defer mu.Unlock()
 		switch seen = append(seen, password); {
 		case slices.Contains(good, "down"):
 			asked++
@@ -124,7 +133,7 @@ func TestOwnCredentialsComeFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(own, c.own)
-		good, seen = c.good, nil
+		locked(func() { good, seen = c.good, nil })
 		src, err := Open(spec.Bootstrap{Registry: host + "/metal-a", PlainHTTP: true}, Way{Credentials: installed, Own: own, Silence: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -133,25 +142,29 @@ func TestOwnCredentialsComeFirst(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if said := slices.DeleteFunc(seen, func(s string) bool { return s == "" }); !slices.Equal(said, c.seen) {
+		var said []string
+		locked(func() { said = slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return s == "" }) })
+		if !slices.Equal(said, c.seen) {
 			t.Errorf("%s: the registry was shown %q, want %q", name, said, c.seen)
 		}
 	}
-	good = []string{"down"}
+	locked(func() { good = []string{"down"} })
 	src, err := Open(spec.Bootstrap{Registry: host + "/metal-a", PlainHTTP: true}, Way{Own: own, Silence: 20 * time.Second})
 	if err == nil {
 		_, err = src.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 	}
-	once := asked
-	if asked = 0; err == nil {
+	once, then := 0, 0
+	locked(func() { once, asked = asked, 0 })
+	if err == nil {
 		t.Error("a registry that is down answers")
 	}
 	src, err = Open(spec.Bootstrap{Registry: host + "/metal-a", PlainHTTP: true}, Way{Silence: 20 * time.Second})
 	if err == nil {
 		_, err = src.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 	}
-	if err == nil || asked != once {
-		t.Errorf("a registry that is down is asked %d times with a secret, %d without: %v", once, asked, err)
+	locked(func() { then = asked })
+	if err == nil || then != once {
+		t.Errorf("a registry that is down is asked %d times with a secret, %d without: %v", once, then, err)
 	}
 }
 

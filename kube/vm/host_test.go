@@ -37,7 +37,7 @@ cp -L "$1"/boot/vmlinuz-* %[2]s/kernel
 cp -L "$1"/boot/initrd.img-* %[2]s/initrd`, tree, boot)
 	made := filepath.Join(f.Dir, "made")
 	f.does(exec.Command("mmdebstrap", "--quiet", "--variant=apt", "--include=systemd-sysv,systemd-resolved,dbus,udev,openssh-server,passwd,sudo,iproute2,procps,kmod,ethtool,initramfs-tools,linux-image-cloud-amd64,containerd,containernetworking-plugins,kubelet",
-		"--customize-hook="+hook, "trixie", made, "deb http://deb.debian.org/debian trixie main", "deb [trusted=yes] copy:"+filepath.Join(f.Dir, "archive")+" stable main"))
+		"--customize-hook="+hook, "trixie", made, "deb "+f.mirror()+" trixie main", "deb [trusted=yes] copy:"+filepath.Join(f.Dir, "archive")+" stable main"))
 	disk := filepath.Join(f.Dir, name+".raw")
 	f.does(exec.Command("mkfs.ext4", "-q", "-d", made, disk, "4G"))
 	return machine.Options{Name: name, MAC: "52:54:00:00:22:01", Memory: 2048, Disk: disk, Kernel: filepath.Join(boot, "kernel"), Initrd: filepath.Join(boot, "initrd"),
@@ -76,3 +76,17 @@ func (f *fleet) hostFiles(name string) map[string]string {
 
 // somaxconn is Divingbell's file for a kernel parameter, and its record of what was before.
 const somaxconn = "60-divingbell-net.core.somaxconn.conf"
+
+// mirror is the archive that this machine has its own packages of.
+func (f *fleet) mirror() string {
+	f.Helper()
+	out, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages").Output()
+	f.must(err)
+	for uri := range strings.FieldsSeq(string(out)) {
+		if !strings.Contains(uri, "security") {
+			return uri
+		}
+	}
+	f.Fatal("apt names no archive: run apt-get update")
+	return ""
+}

@@ -42,14 +42,8 @@ func TestADHCPServerThatDies(t *testing.T) {
 		} else {
 			offers.Add(1)
 		}
-		answer, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(kind), dhcpv4.WithServerIP(us), dhcpv4.WithYourIP(net.IPv4(192, 0, 2, 9)),
+		answers(t, conn, m, dhcpv4.WithMessageType(kind), dhcpv4.WithServerIP(us), dhcpv4.WithYourIP(net.IPv4(192, 0, 2, 9)),
 			dhcpv4.WithNetmask(net.CIDRMask(24, 32)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(us)), dhcpv4.WithLeaseTime(60))
-		if err == nil {
-			_, err = conn.WriteTo(answer.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 68})
-		}
-		if err != nil {
-			t.Errorf("answer: %v", err)
-		}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,14 +89,8 @@ func TestALeaseIsKept(t *testing.T) {
 			kind = dhcpv4.MessageTypeAck
 			leases.Add(1)
 		}
-		answer, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(kind), dhcpv4.WithServerIP(us), dhcpv4.WithYourIP(net.IPv4(192, 0, 2, byte(last.Load()))),
+		answers(t, conn, m, dhcpv4.WithMessageType(kind), dhcpv4.WithServerIP(us), dhcpv4.WithYourIP(net.IPv4(192, 0, 2, byte(last.Load()))),
 			dhcpv4.WithNetmask(net.CIDRMask(24, 32)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(us)), dhcpv4.WithLeaseTime(2))
-		if err == nil {
-			_, err = conn.WriteTo(answer.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 68})
-		}
-		if err != nil {
-			t.Errorf("answer: %v", err)
-		}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,5 +122,16 @@ func setLinkUp(t *testing.T, card *net.Interface) {
 	defer conn.Close() // each request has had its answer
 	if err := linkUp(conn, card.Index); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// answers sends what a server has to say to everybody on the link.
+func answers(t *testing.T, conn net.PacketConn, m *dhcpv4.DHCPv4, with ...dhcpv4.Modifier) {
+	answer, err := dhcpv4.NewReplyFromRequest(m, with...)
+	if err == nil {
+		_, err = conn.WriteTo(answer.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 68})
+	}
+	if err != nil {
+		t.Errorf("answer: %v", err)
 	}
 }

@@ -80,8 +80,8 @@ test-all:
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(MAKE) --no-print-directory test-race
 	$(MAKE) --no-print-directory test-interop fuzz FUZZTIME=2s
 
-check: lint ## What a change needs before anything else: lint, and the unit tests without root (some minutes on two cores)
-	CAISSON_WITHOUT=root,net hack/scratch $(GO) test -vet=off -p $(ATONCE) $(UNITS)
+check: lint ## What a change needs before anything else: lint, and the unit tests but those that need root, a network or tens of seconds
+	CAISSON_WITHOUT=root,net,slow hack/scratch $(GO) test -short -vet=off -p $(ATONCE) $(UNITS)
 
 test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
@@ -90,7 +90,7 @@ test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) $(RACED)
 
 test-vm: ## Boot real machines in QEMU (as root, 14 minutes, and more on a busy machine)
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -parallel 3 -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
 	test/interop/cosign.sh

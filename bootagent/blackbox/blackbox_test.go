@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -90,6 +91,7 @@ func TestALongEventIsShortened(t *testing.T) {
 // all, and the next one follows. The model: a sector is written whole or not, and only
 // between two calls of fsync(2) in any order.
 func TestACutCostsOneSlot(t *testing.T) {
+	require.Slow(t)
 	const sector, cuts = 512, 16
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()

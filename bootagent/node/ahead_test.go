@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -234,6 +235,7 @@ func TestNotSignedForThisLayerAnyMore(t *testing.T) {
 // Killed anywhere, and started over where the power went with it, a node ends on a pair
 // that was signed, and on the newest where the registry says so.
 func TestAheadThatIsKilled(t *testing.T) {
+	require.Slow(t)
 	t.Parallel()
 	steps := 0
 	for at := 1; ; at++ {

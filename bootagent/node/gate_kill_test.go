@@ -180,7 +180,10 @@ func (m *machine) ends(row judgedAct) {
 
 // An agent that judges a change may be killed anywhere: between any two calls that change a
 // file, of the state, of /run or of a parameter.
-func TestKilledAtACallWhileItIsJudged(t *testing.T) { killJudged(t, 3) }
+func TestKilledAtACallWhileItIsJudged(t *testing.T) {
+	require.Slow(t)
+	killJudged(t, 3)
+}
 
 func TestLongKilledAtEveryCallWhileItIsJudged(t *testing.T) {
 	if !powercut.IsRecorded() {

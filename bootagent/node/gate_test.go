@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
@@ -370,6 +371,7 @@ const gated = "CAISSON_TEST_GATED"
 // Killed at any moment, between the sync and the end of what follows from it, an agent
 // that starts again ends where it would have ended.
 func TestKilledWhileItIsJudged(t *testing.T) {
+	require.Slow(t)
 	if root := os.Getenv(gated); root != "" {
 		beJudged(t, root)
 		return

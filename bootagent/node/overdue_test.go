@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -33,6 +34,7 @@ func (r tireless) Start(ctx context.Context, c process.Command) (string, error) 
 // A script that hangs beyond its timeout ends with the change, which is taken back, rejected,
 // and in the black box. What the scripts before it could have taken is not waited for.
 func TestAScriptThatHangs(t *testing.T) {
+	require.Slow(t)
 	t.Parallel() // it waits for most of its time, as those below do
 	m := runningMachine(t)
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
@@ -134,6 +136,7 @@ const hanging = "CAISSON_TEST_HANGS"
 // A system call that waits, here for the other end of a pipe, ends with the agent. The
 // next one makes the node as it was, and does not try again what hangs.
 func TestASystemCallThatHangs(t *testing.T) {
+	require.Slow(t)
 	if root := os.Getenv(hanging); root != "" {
 		hang(t, root)
 		return
@@ -242,6 +245,7 @@ func TestALookThatHangs(t *testing.T) {
 // A roll back that hangs ends with the agent. The next one goes on with what ran, and the
 // decision is forgotten with what it decided.
 func TestARollbackThatHangs(t *testing.T) {
+	require.Slow(t)
 	if root := os.Getenv(hanging); root != "" {
 		n, err := Open(t.Context(), hasty(root), nil)
 		if err != nil {
@@ -280,6 +284,7 @@ func TestARollbackThatHangs(t *testing.T) {
 
 // Putting back what cut the node off ends, too, and begins again with the next agent.
 func TestPuttingBackThatHangs(t *testing.T) {
+	require.Slow(t)
 	if root := os.Getenv(hanging); root != "" {
 		n, err := Open(t.Context(), hasty(root), nil)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -130,10 +131,11 @@ func (r *remote) settled(when string) {
 // A change on trial is undone wherever the agent is killed: while it is made, while it is
 // tested, while it is undone, and while an operator is waited for.
 func TestATrialThatIsKilled(t *testing.T) {
-	if place := os.Getenv(victim); place != "" {
+	if place := os.Getenv(victim); place != "" { // other tests start it, too
 		die(t, place)
 		return
 	}
+	require.Slow(t)
 	t.Parallel()
 	tried := func(t *testing.T) *remote {
 		r := newRemote(t)

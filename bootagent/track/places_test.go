@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
@@ -22,6 +23,7 @@ import (
 // TestNextPlace puts each attack that a registry can serve before a healthy mirror:
 // the node must come up by the mirror, whatever the first place is.
 func TestNextPlace(t *testing.T) {
+	require.Slow(t)
 	rows := attack.Load(t)
 	good := rows[0].Forge(t)
 	if rows[0].Name != "all is well" {

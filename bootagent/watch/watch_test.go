@@ -347,6 +347,7 @@ func TestTheTable(t *testing.T) {
 // A directory that is made while its place is looked for is found: nothing would tell of
 // what comes into it.
 func TestDirectoriesThatCome(t *testing.T) {
+	require.Slow(t)
 	all := t.TempDir()
 	for n := range 500 {
 		root := fmt.Sprint(all, "/", n)

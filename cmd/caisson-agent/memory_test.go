@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -29,6 +30,7 @@ const peak = 24 << 10
 // the agent. Beyond the caps below are only a layer's description and images, whose
 // digest and size were signed.
 func TestDocumentsAreCheap(t *testing.T) {
+	require.Slow(t)
 	t.Parallel()
 	t.Run("all is well", func(t *testing.T) {
 		if out := isCheap(t, goodWorld(t), "wrong-machine"); strings.Contains(out, "fleet:current is not used") {

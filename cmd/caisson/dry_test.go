@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -95,6 +96,7 @@ func (c *counting) taken() []string {
 // TestADryRunWritesNothing: no verb sends a request that writes, changes the publisher's
 // memory, or asks for a key, when it is to say what it would do; and each says it.
 func TestADryRunWritesNothing(t *testing.T) {
+	require.Slow(t)
 	s := newShelf(t)
 	t.Chdir(t.TempDir())
 	caisson := func(args ...string) (string, error) {

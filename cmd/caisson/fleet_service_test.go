@@ -13,6 +13,8 @@ import (
 
 // TestFleetScript runs the fleet's service with a certificate.
 func TestFleetScript(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
 	require.Tool(t, "curl")
 	cert, key := registrytest.Certificate(t, t.TempDir())
 	testscript.Run(t, testscript.Params{

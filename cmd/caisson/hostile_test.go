@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -351,6 +352,7 @@ func seen(more ...string) func(*hostile) []string {
 
 // TestHostileRegistry has every verb that reaches a registry meet each forgery.
 func TestHostileRegistry(t *testing.T) {
+	require.Slow(t)
 	whole := newHostile(t)
 	for name, v := range verbsOfRegistries {
 		for forgery, verdict := range v.verdict {

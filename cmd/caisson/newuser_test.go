@@ -31,7 +31,11 @@ import (
 // and a login, and then does every everyday job of docs/runbook.md. Its layers are
 // those that bake makes: everything but the archive, the kernel and squashfs is
 // real.
-func TestNewUser(t *testing.T) { newUser(t, "bake") }
+func TestNewUser(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
+	newUser(t, "bake")
+}
 
 // TestNewUserLong is TestNewUser with layers that are built: real apt, a real root
 // tree, a real kernel.

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
@@ -18,6 +20,8 @@ var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 // registry.example.org, and the fleet that testdata/pages.txtar makes published in oci:out and
 // there.
 func TestPages(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
 	const host = "registry.example.org"
 	prologue, err := os.ReadFile("testdata/pages.txtar")
 	if err != nil {

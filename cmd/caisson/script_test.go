@@ -14,6 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
@@ -22,6 +24,7 @@ import (
 // files that are compared.
 func TestMain(m *testing.M) {
 	root.Enter()
+	keyfile.Cost = keyfile.MinCost
 	testscript.Main(m, map[string]func(){
 		"caisson": func() { os.Exit(run()) },
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go
@@ -34,6 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestScript(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
@@ -44,7 +48,11 @@ func TestScript(t *testing.T) {
 
 // TestRegistryScript runs scripts against a registry server with TLS and a login. In
 // them, home is empty, and the file password holds the right one.
-func TestRegistryScript(t *testing.T) { runWithRegistry(t, "testdata/registry") }
+func TestRegistryScript(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
+	runWithRegistry(t, "testdata/registry")
+}
 
 func runWithRegistry(t *testing.T, dir string) {
 	addr, ca := registrytest.Private(t)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/gittest"
 )
 
@@ -215,6 +216,7 @@ func TestFilesRefuses(t *testing.T) {
 
 // TestManyAndLargeFiles come whole, and within the limits only.
 func TestManyAndLargeFiles(t *testing.T) {
+	require.Slow(t)
 	g := gittest.New(t)
 	many := map[string]string{"large/one": strings.Repeat("0123456789abcdef", 1<<20) + "end"}
 	for i := range 10_000 {

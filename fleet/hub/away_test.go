@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -39,6 +40,7 @@ func (r *rig) until(what string, done func() bool) {
 // TestTheDatabaseIsAway stops PostgreSQL below two instances and starts it again: they go
 // on, say it once, take nothing meanwhile, and one of them writes afterwards.
 func TestTheDatabaseIsAway(t *testing.T) {
+	require.Slow(t)
 	server := storetest.StartPostgres(t)
 	r := newRigAt(t, server.Name, "n1", "n2")
 	r.hears = true
@@ -102,6 +104,7 @@ func TestTheDatabaseIsAway(t *testing.T) {
 // TestALockedDatabase: a file of SQLite that somebody else holds locked is one that is
 // away, until he lets it go.
 func TestALockedDatabase(t *testing.T) {
+	require.Slow(t)
 	r := newRig(t, "n1")
 	r.must(r.report("k1", "n1", 1, nil))
 	other, err := sql.Open("sqlite", strings.TrimPrefix(r.db, "sqlite:"))
@@ -123,6 +126,7 @@ func TestALockedDatabase(t *testing.T) {
 
 // TestWhatNoWaitingMends ends the service: another release has changed the tables.
 func TestWhatNoWaitingMends(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, db string) {
 		r := newRigAt(t, db, "n1")
 		s, err := store.Open(t.Context(), r.db)

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -472,7 +473,10 @@ func TestASlotOutlivesAKey(t *testing.T) {
 }
 
 // TestASecondInstance shows what the first writes, says so, and takes over.
-func TestASecondInstance(t *testing.T) { storetest.Each(t, aSecondInstance) }
+func TestASecondInstance(t *testing.T) {
+	require.Slow(t)
+	storetest.Each(t, aSecondInstance)
+}
 
 func aSecondInstance(t *testing.T, db string) {
 	r := newRigAt(t, db, "n1")

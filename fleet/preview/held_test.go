@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -279,6 +280,7 @@ func (w *heldWorld) plan(s *site.Site) *plan.Plan {
 // keep what they have, a plan says which nodes a publish changes, and one without
 // changes is followed by a publish without any.
 func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
+	require.Slow(t)
 	seen := map[string]int{}
 	for seed := range uint64(4) {
 		w := newHeldWorld(t, seed)

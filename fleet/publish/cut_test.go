@@ -144,6 +144,7 @@ func cutPublish(t *testing.T, l *line, prefix string, isFirst bool, request int)
 // TestCutSomewhere cuts a publish, and then does something else. That ends it, puts back
 // what it had moved, or refuses and says what does; and the same publish ends it in any case.
 func TestCutSomewhere(t *testing.T) {
+	require.Slow(t)
 	everywhere(t, 9)
 }
 

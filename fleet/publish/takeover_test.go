@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -145,6 +146,8 @@ func (f *fleet) takes(t *testing.T, at string, dead time.Duration) {
 // A publisher that was killed keeps others out until it was silent for long enough.
 // No generation of it is given out again.
 func TestKilledPublisher(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
 	servers(t, func(t *testing.T, backend string) {
 		for moment, reached := range moments {
 			t.Run(moment, func(t *testing.T) {
@@ -219,6 +222,8 @@ func suspend(p *os.Process) error {
 // A publisher that was suspended while another took its place writes nothing more
 // when it goes on.
 func TestSuspendedPublisher(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
 	servers(t, func(t *testing.T, backend string) {
 		for moment, reached := range moments {
 			t.Run(moment, func(t *testing.T) {
@@ -307,6 +312,8 @@ func isRewritten(err error) bool {
 // One of ten is killed at work: the others get through sooner or later, each
 // with a generation of its own.
 func TestOneOfTenKilled(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
 	servers(t, func(t *testing.T, backend string) {
 		f, prefix, dead := begun(t, backend, "one of ten")
 		at := backend + prefix

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
@@ -239,6 +240,7 @@ func cut(t *testing.T, backend string, gone func(q *http.Request) bool) string {
 // tag and no tag of a machine is left of the nodes, the others have what they had, and
 // nobody finds a node half there that nobody retires. So is a hold.
 func TestRetireCutAnywhere(t *testing.T) {
+	require.Slow(t)
 	servers(t, func(t *testing.T, backend string) {
 		step := 1
 		if strings.HasPrefix(t.Name(), "TestRetireCutAnywhere/docker") {

@@ -296,6 +296,7 @@ const fourNodes = "{waves: [{count: 2}], soak: 1m, deadline: 30m, silence: 30h}"
 // A rollout that is cut anywhere goes on where it was: whoever is killed, and whatever
 // comes next, no node moves more than once each way.
 func TestCutSomewhere(t *testing.T) {
+	require.Slow(t)
 	server := registrytest.WithReferrers(t)
 	for i, s := range scenes {
 		t.Run(s.name, func(t *testing.T) {

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/store/storetest"
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 // TestLasts tells what somebody has to put right from what ends by itself.
 func TestLasts(t *testing.T) {
+	require.Slow(t)
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.db")
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {

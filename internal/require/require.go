@@ -6,7 +6,7 @@
 //
 // CAISSON_REQUIRE is a comma separated list, for example "root,tools,vm", or
 // "all". CAISSON_WITHOUT is a list of what is not used though it is there, whatever
-// CAISSON_REQUIRE names: "make check" leaves out root and net. Only tests import this
+// CAISSON_REQUIRE names: "make check" leaves out root, net and slow. Only tests import this
 // package.
 package require
 
@@ -50,6 +50,15 @@ func Net(t testing.TB) {
 	t.Helper()
 	if isLeftOut("net") {
 		Missing(t, "net", "the test uses the network")
+	}
+}
+
+// Slow says that the test cuts or kills something at every moment, or waits by the clock:
+// tens of seconds of "make test" that tell little of most changes ("slow").
+func Slow(t testing.TB) {
+	t.Helper()
+	if isLeftOut("slow") {
+		Missing(t, "slow", "the test takes tens of seconds")
 	}
 }
 

@@ -53,6 +53,8 @@ func TestWithout(t *testing.T) {
 		{"all", "", Net, "runs"},
 		{"", "root,net", Net, "skips"},
 		{"all", "net", Net, "skips"},
+		{"all", "net", Slow, "runs"},
+		{"all", "net,slow", Slow, "skips"},
 	} {
 		t.Run(fmt.Sprintf("%s without %s", test.required, test.without), func(t *testing.T) {
 			t.Setenv("CAISSON_REQUIRE", test.required)

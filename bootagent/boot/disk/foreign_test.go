@@ -206,6 +206,7 @@ func (w worn) ReadAt(p []byte, at int64) (int, error) {
 // TestInstallThatIsCut: at whatever write the power goes, the disk is empty, says that it is
 // being made, or is done; and the next one, without a word for it, goes through.
 func TestInstallThatIsCut(t *testing.T) {
+	require.Slow(t)
 	for cut := 0; ; cut++ {
 		b := newBench(t)
 		image := b.add(t, "vda", foreignSize, nil)

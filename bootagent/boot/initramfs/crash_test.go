@@ -95,7 +95,10 @@ func (m matrix) look(t *testing.T, v *victim, c crash, cuts []powercut.Cut, firs
 
 // Wherever the power goes, the next boot runs what was good or what is new, and so does the
 // one after, if it goes again.
-func TestAPowerCut(t *testing.T) { matrix{third: 5, least: 100}.run(t) }
+func TestAPowerCut(t *testing.T) {
+	require.Slow(t)
+	matrix{third: 5, least: 100}.run(t)
+}
 
 func TestLongEveryPowerCut(t *testing.T) {
 	if !powercut.IsRecorded() {

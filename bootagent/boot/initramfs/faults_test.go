@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -112,6 +113,7 @@ var faults = map[string]fault{
 // Each fault ends well, by itself, and says what it was; what protects from it is what does
 // that.
 func TestFaults(t *testing.T) {
+	require.Slow(t)
 	for name, f := range faults {
 		for _, protected := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, protected %v", name, protected), func(t *testing.T) {

@@ -31,6 +31,14 @@ const (
 // ErrPassphrase is returned for an encrypted key that the passphrase does not open.
 var ErrPassphrase = errors.New("the passphrase does not open the key")
 
+// Cost is scrypt's N of the keys that [Marshal] writes: cosign's, which takes 64 MiB and
+// some 200 ms, and is what cosign wants of a key that it reads. Tests of the command line,
+// which read keys by the hundred, lower it to [MinCost].
+var Cost = 1 << 16
+
+// MinCost is the least N of a key that is read.
+const MinCost = 1 << 14
+
 // envelope is the JSON within cosign's PEM block. []byte fields are base64.
 type envelope struct {
 	KDF struct {
@@ -58,7 +66,7 @@ func Marshal(key *ecdsa.PrivateKey, passphrase []byte) ([]byte, error) {
 	}
 	var e envelope
 	e.KDF.Name, e.Cipher.Name = "scrypt", "nacl/secretbox"
-	e.KDF.Params.N, e.KDF.Params.R, e.KDF.Params.P = 65536, 8, 1
+	e.KDF.Params.N, e.KDF.Params.R, e.KDF.Params.P = Cost, 8, 1
 	e.KDF.Salt, e.Cipher.Nonce = make([]byte, 32), make([]byte, 24)
 	rand.Read(e.KDF.Salt) // never fails, see crypto/rand
 	rand.Read(e.Cipher.Nonce)
@@ -137,7 +145,7 @@ func open(text, passphrase []byte) ([]byte, error) {
 // not answered.
 func (e *envelope) key(passphrase []byte) (*[32]byte, error) {
 	p := e.KDF.Params
-	if p.N < 1<<14 || p.R < 1 || p.P < 1 || p.P > 8 || p.N > 1<<20 || p.R > 8 {
+	if p.N < MinCost || p.R < 1 || p.P < 1 || p.P > 8 || p.N > 1<<20 || p.R > 8 {
 		return nil, fmt.Errorf("encrypted key: scrypt with N=%d r=%d p=%d is not known", p.N, p.R, p.P)
 	}
 	k, err := scrypt.Key(passphrase, e.KDF.Salt, p.N, p.R, p.P, 32)

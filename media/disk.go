@@ -89,8 +89,12 @@ func (m Medium) fileSystem(disk string, size int64) error {
 	if err != nil {
 		program = "/usr/sbin/mke2fs" // where those who are not root do not look
 	}
-	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-L", paths.StateLabel, "-U", id, "-O", features,
-		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", m.stateAt(), id), disk, fmt.Sprintf("%dk", size>>10))
+	var content []string
+	if m.Content != "" {
+		content = []string{"-d", m.Content}
+	}
+	cmd := exec.CommandContext(ctx, program, append(content, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-L", paths.StateLabel, "-U", id, "-O", features,
+		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", m.stateAt(), id), disk, fmt.Sprintf("%dk", size>>10))...)
 	// It shows nothing of this machine's settings, nor of the time.
 	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}
 	var said bytes.Buffer

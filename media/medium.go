@@ -41,6 +41,7 @@ type Medium struct {
 	Fleet   string
 	Carried string // directory of an OCI layout that goes along, "" for none
 	State   int64  // bytes of a disk's state partition
+	Content string // directory that is copied into it, "" for none
 
 	room int64 // of a disk's EFI system partition; 0 is espRoom
 }

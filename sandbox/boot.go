@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
@@ -119,7 +121,7 @@ func memoryFor(layer int64) int {
 }
 
 // makeDisk makes the state disk, or an empty disk where the site has its nodes make one.
-// All of it is taken at once: a disk that is full later would be the guest's trouble.
+// One with a key is made here in any case. All of it is taken at once: a disk that is full later would be the guest's trouble.
 func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	wanted := b.site.NewStateDisk()
 	size := b.diskRoom()
@@ -129,14 +131,34 @@ func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	if err := enlarge(o.Disk, size); err != nil {
 		return err
 	}
-	if wanted == nil {
-		return machine.MakeStateDisk(ctx, o.Disk, int(size>>20))
+	if wanted == nil || b.o.Key != "" {
+		content, err := b.keep()
+		if err != nil {
+			return err
+		}
+		if err := machine.MakeStateDisk(ctx, o.Disk, int(size>>20), content); err != nil {
+			return err
+		}
 	}
-	if len(wanted.Disks) > 0 { // by the first serial number that the site names
+	if wanted != nil && len(wanted.Disks) > 0 { // by the first serial number that the site names
 		o.Extra = []string{"-drive", "if=none,id=state,format=raw,cache=writethrough,file=" + o.Disk, "-device", "virtio-blk-pci,drive=state,serial=" + wanted.Disks[0]}
 		o.Disk = ""
 	}
 	return nil
+}
+
+// keep writes the node's key into a directory that a state disk is made of, and returns that,
+// "" where there is none.
+func (b *Box) keep() (string, error) {
+	if b.o.Key == "" {
+		return "", nil
+	}
+	content := b.dir.file("state")
+	name := filepath.Join(content, paths.SecretsKey)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return "", err
+	}
+	return content, os.WriteFile(name, []byte(b.o.Key), 0o600)
 }
 
 // diskRoom is how much room a state disk has, in bytes: whole mebibytes.

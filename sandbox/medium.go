@@ -51,7 +51,11 @@ func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
 	if err != nil {
 		return err
 	}
-	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20}.Write(b.dir.file(b.road().medium()))
+	content, err := b.keep()
+	if err != nil {
+		return err
+	}
+	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(b.dir.file(b.road().medium()))
 }
 
 // fromMedium has firmware start the machine.

@@ -30,6 +30,7 @@ type Options struct {
 	Memory   int                                             // MiB; 0 is what the layer takes, and a gigabyte
 	Cards    int                                             // at least so many; a node has those that its site names
 	Disk     bool                                            // with a state disk; firmware starts from it where it can
+	Key      string                                          // of secrets, which the node finds on that disk; "" has it make one
 	ISO      bool                                            // firmware starts from a disc
 	diskSize int64                                           // bytes; 0 is 3 GiB and room for three layers
 	Console  io.Writer                                       // gets the console

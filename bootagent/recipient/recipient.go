@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -32,16 +33,13 @@ type Identity interface {
 	Open(s spec.Secret) ([]byte, error)
 }
 
-// folder and file are below the state directory: beside the other keys of the node, which are
-// set aside with the fleet that knows it.
-const (
-	folder  = "identity"
-	keyFile = "secrets.key"
-)
+// file names the key in a state directory: beside the other keys of the node, which are set
+// aside with the fleet that knows it.
+func file(state string) string { return filepath.Join(state, paths.SecretsKey) }
 
 // Read returns the identity in a state directory, nil where there is none.
 func Read(state string) (Identity, error) {
-	text, err := ownfiles.ReadSecret(filepath.Join(state, folder, keyFile))
+	text, err := ownfiles.ReadSecret(file(state))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -50,7 +48,7 @@ func Read(state string) (Identity, error) {
 	}
 	key, err := age.ParseX25519Identity(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("read the key of secrets: %s is damaged", filepath.Join(state, folder, keyFile)) // age's own error may quote it
+		return nil, fmt.Errorf("read the key of secrets: %s is damaged", file(state)) // age's own error may quote it
 	}
 	return kept{key}, nil
 }
@@ -65,10 +63,10 @@ func Ensure(state string) (Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a key of secrets: %w", err)
 	}
-	if err := ownfiles.Folder(filepath.Join(state, folder)); err != nil {
+	if err := ownfiles.Folder(filepath.Dir(file(state))); err != nil {
 		return nil, fmt.Errorf("keep the key of secrets: %w", err)
 	}
-	if err := durable.WriteFile(filepath.Join(state, folder, keyFile), []byte(key.String()+"\n"), 0o600); err != nil {
+	if err := durable.WriteFile(file(state), []byte(key.String()+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("keep the key of secrets: %w", err)
 	}
 	return kept{key}, nil

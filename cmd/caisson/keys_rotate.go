@@ -176,7 +176,11 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	}
 	if len(out.Changes) == 0 {
 		if out.Version--; !cut {
-			a.say("version %d has the site's keys: nothing to do", out.Version)
+			if r.revoke {
+				a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke", out.Version)
+			} else {
+				a.say("version %d has the site's keys: nothing to do", out.Version)
+			}
 			return nil
 		}
 	}

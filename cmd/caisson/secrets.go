@@ -57,21 +57,8 @@ func (x *opening) open(ctx context.Context, from *fromCluster, s *site.Site, nod
 	if from.on && (must || x.cluster) {
 		sealer.Cluster = from.secret
 	}
-	sources := x.identities
-	if name := os.Getenv("CAISSON_IDENTITY"); name != "" && len(sources) == 0 {
-		sources = []string{name}
-	}
-	for _, source := range sources {
-		text, err := keys.Read(source)
-		if err != nil {
-			return nil, fmt.Errorf("identity: %w", err)
-		}
-		if sealer.Identities == nil {
-			sealer.Identities = &seal.Identities{}
-		}
-		if err := sealer.Identities.Add(source, text); err != nil {
-			return nil, err
-		}
+	if err := x.identify(sealer); err != nil {
+		return nil, err
 	}
 	if nodes == nil {
 		for _, n := range s.Nodes() {
@@ -79,6 +66,27 @@ func (x *opening) open(ctx context.Context, from *fromCluster, s *site.Site, nod
 		}
 	}
 	return sealer, sealer.Seal(ctx, nodes)
+}
+
+// identify gives a sealer the keys that open files.
+func (x *opening) identify(sealer *seal.Sealer) error {
+	sources := x.identities
+	if name := os.Getenv("CAISSON_IDENTITY"); name != "" && len(sources) == 0 {
+		sources = []string{name}
+	}
+	for _, source := range sources {
+		text, err := keys.Read(source)
+		if err != nil {
+			return fmt.Errorf("identity: %w", err)
+		}
+		if sealer.Identities == nil {
+			sealer.Identities = &seal.Identities{}
+		}
+		if err := sealer.Identities.Add(source, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // seal is open for a verb that publishes: what is sealed is written down before.

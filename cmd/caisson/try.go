@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -49,6 +50,8 @@ type tryFlags struct {
 	cards   int
 	disk    bool
 	iso     bool
+	secrets bool
+	opening opening
 	timeout time.Duration
 }
 
@@ -82,6 +85,9 @@ func (a *app) tryCommand() *cobra.Command {
 	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs; else the disk of 'caisson image', "+
 		"from which firmware starts, where the layer has systemd-boot-efi")
 	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
+	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
+		"without it they are not there, or with --disk made up")
+	f.opening.flags(fs)
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
 	fs.StringVar(&f.build.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
 	fs.StringVar(&f.build.cache, "cache", "", "directory kept between builds "+cacheDefault+"; what try makes is in its directory try meanwhile")
@@ -136,6 +142,9 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		}
 		return cli.Usage("the site has "+plain.Some(names, fewNodes), "--node says which node to boot")
 	}
+	if _, err := s.Overlay(f.node, ""); err != nil { // before anything is looked for
+		return err
+	}
 	begun := time.Now()
 	console := &consoleWriter{app: a}
 	o, err := a.sandboxOptions(f, s, names[0])
@@ -143,6 +152,9 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return err
 	}
 	o.Console = console
+	if o.Key, err = a.sealFor(ctx, f, s); err != nil {
+		return err
+	}
 	progress := a.progress()
 	o.Build.Options.Progress = progress.event
 	box, err := sandbox.Open(ctx, s, f.node, o)
@@ -158,7 +170,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	}
 	switch result.Road {
 	case "kernel":
-		if f.disk && s.NewStateDisk() == nil {
+		if o.Disk && s.NewStateDisk() == nil {
 			a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
 		}
 	default:
@@ -175,6 +187,31 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	result.ProcessorSeconds = used.Seconds()
 	a.saySteps(result, time.Since(begun))
 	return a.tried(result, f)
+}
+
+// sealFor seals the node's secrets, or such as are made up, to a key of this boot alone, and
+// returns that; "" where the node needs none, or has no disk to keep it on.
+func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string, err error) {
+	names, err := s.SecretsOf(f.node)
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	if !f.disk && !f.secrets {
+		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk makes their values up, --with-secrets opens them", plain.Some(names, fewNodes))
+		return "", nil
+	}
+	sealer, key, err := seal.Apart(s, f.node, !f.secrets)
+	if err != nil {
+		return "", err
+	}
+	sealer.Timeout = f.opening.within
+	if err := f.opening.identify(sealer); err != nil {
+		return "", err
+	}
+	if !f.secrets {
+		a.say("the values of the node's secrets (%s) are made up: --with-secrets opens them", plain.Some(names, fewNodes))
+	}
+	return key, sealer.Seal(ctx, []string{f.node})
 }
 
 // sandboxOptions are what the flags say, without what talks.
@@ -197,7 +234,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	return sandbox.Options{
 		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs}},
 		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
-		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk, ISO: f.iso,
+		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso,
 	}, err
 }
 

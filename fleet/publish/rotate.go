@@ -51,11 +51,12 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 			return err
 		})
 	}
-	changes, err := CompareRoles(now.Chain.Newest().Keys.Roles, r.Next.Roles)
+	newest := now.Chain.Newest().Keys
+	changes, err := CompareRoles(newest.Roles, r.Next.Roles)
 	if err != nil {
 		return nil, nil, err
 	}
-	if links := now.Chain.Links(); len(changes) == 0 && len(links) > 1 { // it was cut after the version was published: fleet:current is to name it
+	if links := now.Chain.Links(); len(changes) == 0 && len(links) > 1 && slices.Equal(newest.Revoked, r.Next.Revoked) { // it was cut after the version was published: fleet:current is to name it
 		before, err := now.of(links[len(links)-2])
 		if err != nil {
 			return nil, nil, err

@@ -318,3 +318,23 @@ func TestRehearseTellsTheTruth(t *testing.T) {
 		t.Errorf("%d came through, %d did not: this shows little", yes, no)
 	}
 }
+
+// A version that revokes a key which has left before, and changes no role, is a version: it is
+// not taken for the end of the one before that was cut.
+func TestRevokeWhatHasLeft(t *testing.T) {
+	r := newRotated(t, "", nil)
+	_, err := r.rotate(t.Context(), r.fresh, r.operator)
+	must(t, err)
+	now, err := r.Follow(t.Context(), r.policy, false)
+	must(t, err)
+	q := *r.Publisher
+	q.Signers = []crypto.Signer{r.fresh}
+	next := spec.Keys{Roles: now.Roles(), Revoked: []string{sign.VerifierOf(r.operator).ID()}, At: start}
+	for range 2 { // the second time it is there
+		c, _, err := q.Rotate(t.Context(), r.policy, Rotation{Next: next, Root: []crypto.Signer{r.root}})
+		must(t, err)
+		if newest := c.Newest().Keys; newest.Version != 3 || len(newest.Revoked) != 1 {
+			t.Errorf("version %d revokes %q", newest.Version, newest.Revoked)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type Sealer struct {
 	Must       bool        // a value that cannot be opened and may have changed is an error
 	Timeout    time.Duration
 
+	madeUp     bool // nothing is opened, see [Apart]
 	site       *site.Site
 	beside     Beside
 	recipients *Recipients
@@ -181,7 +182,7 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 		}
 		return nil
 	}
-	value, err := x.value(ctx, s)
+	value, err := x.value(ctx, s, is)
 	if err == nil && is != nil {
 		err = is(value)
 	}
@@ -213,6 +214,8 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 // opens reports whether there is what opens a secret, and says what would.
 func (x *Sealer) opens(s site.Secret) (bool, string) {
 	switch {
+	case x.madeUp:
+		return true, ""
 	case s.Ref != nil:
 		return x.Cluster != nil, "publish with --from-cluster, whose kubectl reads " + s.Ref.String()
 	case s.Data != nil:
@@ -221,12 +224,14 @@ func (x *Sealer) opens(s site.Secret) (bool, string) {
 	return x.Commands, "its command is run by publish"
 }
 
-// value opens a secret, once.
-func (x *Sealer) value(ctx context.Context, s site.Secret) (value []byte, err error) {
+// value opens a secret, once. Where values are made up they are of a form.
+func (x *Sealer) value(ctx context.Context, s site.Secret, is form) (value []byte, err error) {
 	if value, ok := x.values[s.Name]; ok {
 		return value, nil
 	}
 	switch {
+	case x.madeUp:
+		value = makeUp(s.Name, is)
 	case s.Ref != nil:
 		if value, err = x.Cluster(ctx, *s.Ref); err == nil {
 			err = size(value)

@@ -301,3 +301,71 @@ machine: {agent: {report: {url: "https://fleet.example"}, credentials: {`+key+`:
 		}
 	}
 }
+
+// A machine that is thrown away has the values of its node, or such as are made up of each form,
+// sealed to a key that was not there before. Nothing is written.
+func TestApart(t *testing.T) {
+	p := newPlace(t)
+	p.write("site.yaml", `
+apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: two}
+nodes: [{name: a}, {name: b}]
+layer: {base: {debian: {suite: trixie}}}
+secrets: {db: {file: db.age}, ann: {command: [printf, "*"]}, pull: {command: [echo, '{"auths":{"r.example.org":{"auth":"YTpi"}}}']}}
+conf:
+  files: {/etc/db: {secret: db}}
+  uamlite: {users: [{user_name: ann, user_crypt_passwd: {secret: ann}}]}
+machine: {agent: {credentials: {registry: pull}}}
+`)
+	before, err := os.ReadDir(p.dir)
+	p.must(err)
+	for _, c := range []struct {
+		name   string
+		madeUp bool
+		want   map[string]string
+	}{
+		{"its own", false, map[string]string{"db": "first", "ann": "*", "pull": `{"auths":{"r.example.org":{"auth":"YTpi"}}}` + "\n"}},
+		{"made up", true, map[string]string{"db": "made-up-db", "ann": "!", "pull": `{"auths":{"registry.invalid":{"auth":"bWFkZTp1cA=="}}}`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, problems := site.Parse(os.DirFS("/"), strings.TrimPrefix(filepath.Join(p.dir, "site.yaml"), "/"))
+			if s == nil {
+				t.Fatalf("%+v", problems.Problems)
+			}
+			t.Chdir("/")
+			x, text, err := Apart(s, "a", c.madeUp)
+			p.must(err)
+			if !c.madeUp {
+				x.Identities = &Identities{}
+				p.must(x.Identities.Add("key", []byte(p.key.String())))
+			}
+			p.must(x.Seal(t.Context(), []string{"a"}))
+			key, err := age.ParseX25519Identity(strings.TrimSpace(text))
+			p.must(err)
+			o, err := s.Overlay("a", "")
+			p.must(err)
+			list, err := x.of("a", s.NeededBy(o))
+			p.must(err)
+			if len(list) != len(c.want) {
+				t.Errorf("it has %d secrets, not %d", len(list), len(c.want))
+			}
+			for _, secret := range list {
+				sealed, err := base64.StdEncoding.DecodeString(secret.Sealed)
+				p.must(err)
+				r, err := age.Decrypt(bytes.NewReader(sealed), key)
+				p.must(err)
+				value, err := io.ReadAll(r)
+				p.must(err)
+				if string(value) != c.want[secret.Name] || secret.To != key.Recipient().String() {
+					t.Errorf("%s is %q for %s", secret.Name, value, secret.To)
+				}
+			}
+		})
+	}
+	after, err := os.ReadDir(p.dir)
+	p.must(err)
+	if len(after) != len(before) {
+		t.Errorf("beside the site are %v, before %v", after, before)
+	}
+}

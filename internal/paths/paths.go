@@ -44,6 +44,7 @@ const (
 	State        = "/var/lib/caisson"          // state disk or tmpfs
 	StateLabel   = "caisson-state"             // GPT partition name
 	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
+	SecretsKey   = "identity/secrets.key"      // below State: what opens secrets that are sealed to this node, see bootagent/recipient
 	Reports      = "report"                    // below State: reports of this node, see bootagent/report
 	Corrections  = "corrections.json"          // below State: which settings were corrected lately, see bootagent/policy
 )

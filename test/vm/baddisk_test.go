@@ -44,7 +44,7 @@ func TestLongBadDisks(t *testing.T) {
 			}
 			if test.second {
 				other := o.Disk + ".second"
-				if err := machine.MakeStateDisk(t.Context(), other, 128); err != nil {
+				if err := machine.MakeStateDisk(t.Context(), other, 128, ""); err != nil {
 					t.Fatal(err)
 				}
 				o.Extra = append(o.Extra, "-drive", "file="+other+",format=raw,if=virtio")

@@ -284,7 +284,7 @@ func (f *Fleet) line(t *testing.T) string {
 func (f *Fleet) withDisk(t *testing.T) machine.Options {
 	t.Helper()
 	o := machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")}
-	if err := machine.MakeStateDisk(t.Context(), o.Disk, 1024); err != nil {
+	if err := machine.MakeStateDisk(t.Context(), o.Disk, 1024, ""); err != nil {
 		t.Fatal(err)
 	}
 	return o

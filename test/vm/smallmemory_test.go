@@ -53,7 +53,7 @@ func TestLongSmallMemory(t *testing.T) {
 	if err := os.Remove(o.Disk); err != nil { // it is too small for this layer
 		t.Fatal(err)
 	}
-	if err := machine.MakeStateDisk(t.Context(), o.Disk, 2048); err != nil {
+	if err := machine.MakeStateDisk(t.Context(), o.Disk, 2048, ""); err != nil {
 		t.Fatal(err)
 	}
 	m, s = boot(o)

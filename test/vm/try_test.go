@@ -131,10 +131,13 @@ func TestLongTryRoads(t *testing.T) {
 	}
 	f.edit(t, "machine:\n", "health:\n  - {name: greeted, file: /run/hello}\nmachine:\n")
 	f.edit(t, withUEFI[0], withUEFI[1])
+	f.edit(t, "machine:\n", "secrets: {token: {command: [echo, hunter2]}}\nmachine:\n")
+	f.edit(t, "  sysctl:\n", "  files: {/etc/token: {secret: token}}\n  sysctl:\n")
 	before := tries(t)
+	const token = "test \"$(cat /etc/token)\" = "
 	for road, flags := range map[string][]string{
-		"cd":   {"--iso", "--memory", "1536", "--nics", "3", "--check", "test $(ls /sys/class/net | wc -l) = 4", "--check", "awk '/^MemTotal/ {exit !($2 > 1300000 && $2 < 1572864)}' /proc/meminfo"},
-		"disk": {"--disk", "--check", "test $(stat -f -c %T /var/lib/caisson) = ext2/ext3"},
+		"cd":   {"--iso", "--memory", "1536", "--nics", "3", "--check", "test $(ls /sys/class/net | wc -l) = 4", "--check", token + "hunter2", "--with-secrets", "--check", "awk '/^MemTotal/ {exit !($2 > 1300000 && $2 < 1572864)}' /proc/meminfo"},
+		"disk": {"--disk", "--check", "test $(stat -f -c %T /var/lib/caisson) = ext2/ext3", "--check", token + "made-up-token"},
 	} {
 		t.Run(road, func(t *testing.T) {
 			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "-o", "json", "--timeout", "2h", "--check", "test -d /sys/firmware/efi"}, flags...)...)

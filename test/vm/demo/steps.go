@@ -258,7 +258,7 @@ func (d *demo) alpha() machine.Options {
 func (d *demo) besides(ctx context.Context) error {
 	say("beside it alpha comes up, which has a state disk")
 	fmt.Println("$ sgdisk -n 1:2048:0 -c 1:caisson-state alpha.raw && mkfs.ext4 …")
-	if err := machine.MakeStateDisk(ctx, d.alpha().Disk, 1024); err != nil {
+	if err := machine.MakeStateDisk(ctx, d.alpha().Disk, 1024, ""); err != nil {
 		return err
 	}
 	_, err := d.start(ctx, d.alpha())

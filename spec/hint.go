@@ -21,6 +21,7 @@ type Hint struct {
 	Node       string `json:"node,omitempty"` // the name that the machine was given
 	Match      Match  `json:"match,omitzero"` // what it is else known by
 	Why        string `json:"why"`
+	Code       string `json:"code,omitempty"` // that its console shows, see [Rescue]; "" where no rescue key counts
 }
 
 // What a hint may hold.
@@ -48,5 +49,9 @@ func DecodeHint(data []byte) (Hint, error) {
 	if h.APIVersion != APIVersion || h.Kind != KindHint {
 		return h, fmt.Errorf("decode hint: it is a %.40q of %.40q", h.Kind, h.APIVersion)
 	}
-	return NewHint(h.Fleet, h.Node, h.Match, h.Why), nil
+	valid := NewHint(h.Fleet, h.Node, h.Match, h.Why)
+	if code, err := ParseCode(h.Code); err == nil { // anything else is not shown to anybody
+		valid.Code = code
+	}
+	return valid, nil
 }

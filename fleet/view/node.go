@@ -73,6 +73,7 @@ type Hint struct {
 	At   time.Time `json:"at"`   // when it came
 	From string    `json:"from"` // address
 	Why  string    `json:"why"`
+	Code string    `json:"code,omitempty"` // for 'caisson rescue', as unproven as all of it
 }
 
 // HintKept is how long a hint is shown. A loader that still boots nothing gives another.

@@ -52,12 +52,14 @@ func TestHintToTheService(t *testing.T) {
 		}
 		return fetch.Hint(t.Context(), b, way, body)
 	}
-	if err := send(b, spec.NewHint("metal", "", spec.Match{MACs: mac}, "refused: expired")); err != nil {
+	locked := spec.NewHint("metal", "", spec.Match{MACs: mac}, "refused: expired")
+	locked.Code = "k7m2q-9xfab"
+	if err := send(b, locked); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range h.Nodes() {
 		l := n.Line(time.Now())
-		if l.Condition != view.Never || (l.Hint != nil) != (n.Name == "n1") || l.Hint != nil && (l.Hint.Why != "refused: expired" || l.Hint.From != "127.0.0.1") {
+		if l.Condition != view.Never || (l.Hint != nil) != (n.Name == "n1") || l.Hint != nil && (l.Hint.Why != "refused: expired" || l.Hint.From != "127.0.0.1" || l.Hint.Code != locked.Code) {
 			t.Errorf("%+v, hint %+v", l, l.Hint)
 		}
 	}

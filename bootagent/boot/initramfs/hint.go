@@ -51,7 +51,9 @@ func (b *boot) sendHint(ctx context.Context, why string) error {
 		}
 	}
 	way.Clock = track.Clock(s, b.build)
-	body, err := spec.Encode(spec.NewHint(b.bootstrap.Fleet, node, spec.Match{MACs: b.id.MACs, UUIDs: b.id.UUIDs}, why))
+	said := spec.NewHint(b.bootstrap.Fleet, node, spec.Match{MACs: b.id.MACs, UUIDs: b.id.UUIDs}, why)
+	said.Code = b.letting.code
+	body, err := spec.Encode(said)
 	if err != nil {
 		return fmt.Errorf("encode it: %w", err)
 	}

@@ -33,6 +33,7 @@ type letting struct {
 	media rescue.Media
 	shell func(context.Context) error // has the console; nil is [shell]
 	end   context.CancelFunc          // of the shell; nil before there was one
+	code  string                      // that is shown; "" before one is, and while somebody is let in
 
 	running sync.Mutex // held while somebody is in
 }
@@ -66,11 +67,13 @@ func (b *boot) letIn(ctx context.Context) string {
 	for _, c := range b.published(ctx, by.Names) {
 		b.offer(book, c, by)
 	}
+	l.code = ""
 	left := book.Open.Left(trace.Uptime())
 	if left > 0 && book.Open.Console && l.hasShell() {
 		b.giveShell(ctx, left)
 		return fmt.Sprintf("a shell is on the console for %s: %s", left.Round(time.Second), book.Open.Reason)
 	}
+	l.code = book.Code
 	where := ""
 	if !l.hasShell() {
 		where = ", which counts once the node runs: this loader has no shell"

@@ -74,7 +74,7 @@ func TestAFailingLoaderLetsIn(t *testing.T) {
 	l := newLocked(t, true)
 	said := l.letIn(t.Context())
 	code := l.book().Code
-	if code == "" || !strings.Contains(said, "code "+code) || len(l.shown) != 0 {
+	if code == "" || !strings.Contains(said, "code "+code) || l.letting.code != code || len(l.shown) != 0 {
 		t.Fatalf("%q, code %q", said, code)
 	}
 	l.Rescue(spec.Rescue{Code: code, Console: true, Reason: "no network"}, l.key)

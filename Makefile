@@ -90,7 +90,7 @@ test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) $(RACED)
 
 test-vm: ## Boot real machines in QEMU (as root, 14 minutes, and more on a busy machine)
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -parallel 3 -v ./test/vm/...
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
 	test/interop/cosign.sh

@@ -57,7 +57,7 @@ func fleetBy(t *testing.T, programs, quickstart string, edits ...string) *Fleet 
 }
 
 // needs skips the test on a machine that cannot boot others. A machine takes one
-// processor of the host; make test-vm runs a third beside two, for when one of them waits.
+// processor of the host, so two tests run beside each other; with a third each takes longer.
 func needs(t *testing.T) {
 	t.Helper()
 	t.Parallel()

@@ -78,6 +78,7 @@ type Machine struct {
 	Console *Console
 	ssh     string // address of the host that leads to its port 22
 	cmd     *exec.Cmd
+	keys    io.Writer // its serial line
 	done    chan struct{}
 	once    sync.Once
 }
@@ -90,7 +91,11 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	at := OwnAddress()
 	m := &Machine{Name: o.Name, Console: newConsole(o.Log), ssh: at, done: make(chan struct{})}
 	m.cmd = exec.CommandContext(ctx, qemu, o.arguments(at)...)
-	m.cmd.Stdout = m.Console
+	keys, err := m.cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)
+	}
+	m.keys, m.cmd.Stdout = keys, m.Console
 	m.cmd.Stderr = m.Console
 	// The machine and its helpers die with us, however we die.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -111,6 +116,14 @@ func (m *Machine) SSH() string { return m.ssh }
 
 // Done is closed when the machine is off and has written all that it writes.
 func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// Type types a line on the machine's serial console.
+func (m *Machine) Type(line string) error {
+	if _, err := io.WriteString(m.keys, line+"\n"); err != nil {
+		return fmt.Errorf("type on machine %s: %w", m.Name, err)
+	}
+	return nil
+}
 
 // PowerCut ends the machine at once, as pulling the cord would, and waits until it is
 // gone.

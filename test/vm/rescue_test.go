@@ -8,20 +8,21 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
-// TestLongRescue: root is let into a running node by a real sshd and on its console, by a
-// statement of a rescue key, once; the end of its time and a reboot shut both.
-func TestLongRescue(t *testing.T) {
-	require.Long(t)
-	f := fleet(t)
+// withRescueKey gives a fleet a key of the role rescue.
+func (f *Fleet) withRescueKey(t *testing.T) {
+	t.Helper()
 	if err := os.Remove(filepath.Join(f.Dir, "caisson.keys")); err != nil { // it is of the site that init made
 		t.Fatal(err)
 	}
@@ -32,6 +33,49 @@ func TestLongRescue(t *testing.T) {
 	if err := f.Netboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// shown is the code on the screen of a loader that boots nothing.
+var shown = regexp.MustCompile(`code ([a-z0-9]{5}-[a-z0-9]{5}), for 'caisson rescue'`)
+
+// TestLongRescueOfALoader: a loader that boots nothing shows a code, and gives whoever is at its
+// console a shell for as long as a statement for that code says. When there is something to boot
+// the shell ends, and the node comes up with another code.
+func TestLongRescueOfALoader(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, slices.Concat(leanSite, []string{"      - name: tree\n", "      - name: tree\n      - name: busybox-static\n"})...)
+	f.withRescueKey(t)
+	if err := f.Impersonate(t.Context(), "beta", "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	m := f.start(t, f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	waitFor(t, m, 0, "for 'caisson rescue'")
+	said := shown.FindStringSubmatch(m.Console.String())
+	if said == nil {
+		t.Fatalf("the screen shows no code:\n%s", m.Console.Tail(30))
+	}
+	f.must(t, "rescue", "site.yaml", "beta", "--to", f.To(), "--code", said[1], "--for", "1h", "--console", "--reason", "no way up", "--key", "keys/rescue.key")
+	from := m.Console.Len()
+	waitFor(t, m, from, "a shell is on the console for")
+	if err := m.Type("echo $((6 * 7))$(busybox id -u)"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, m, from, "\n420\n")
+	from = m.Console.Len()
+	f.publish(t, "--all")
+	waitFor(t, m, from, "caisson: entering the layer")
+	s := f.login(t, m)
+	if st := status(t, s); st.Health != "ok" || !st.Rescue.Open || st.Rescue.Code == said[1] || st.Rescue.Code == "" {
+		t.Errorf("%+v, rescue %+v", st, st.Rescue)
+	}
+}
+
+// TestLongRescue: root is let into a running node by a real sshd and on its console, by a
+// statement of a rescue key, once; the end of its time and a reboot shut both.
+func TestLongRescue(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	f.withRescueKey(t)
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,9 @@ func (f *fleet) boots(name, mac string) *machine.Machine {
 }
 
 // api is the API server's address on this host.
-func (f *fleet) api() string { return strings.TrimPrefix(f.cluster.Env.Config.Host, "https://") }
+func (f *fleet) api() string {
+	return strings.Trim(strings.TrimPrefix(f.cluster.Env.Config.Host, "https:"), "/") // it ends with one
+}
 
 // watched ends a machine with the test, and shows what it said when that failed.
 func (f *fleet) watched(m *machine.Machine, err error) *machine.Machine {

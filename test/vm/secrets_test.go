@@ -64,7 +64,7 @@ func TestLongSecrets(t *testing.T) {
 	g.password(t)
 	command := func(name string) string { return name + ": {command: [cat, " + filepath.Join(g.dir, name) + "]}" }
 	g.Fleet = fleet(t, append(leanSite,
-		"machine:\n", "secrets: {"+command("db")+", "+command("token")+", "+command("cred")+", "+command("ann")+"}\nmachine:\n  agent: {report: {url: \"http://"+guestFleet+"\", interval: 10s}}\n",
+		"machine:\n", "secrets: {"+command("db")+", "+command("token")+", "+command("cred")+", "+command("ann")+"}\nmachine:\n  agent: {metrics: {listen: \"127.0.0.1:9469\"}, report: {url: \"http://"+guestFleet+"\", interval: 10s}}\n",
 		"    users:\n", "    users:\n      - {user_name: ann, user_crypt_passwd: {secret: ann}}\n",
 		"  exec:\n", `  files:
     /etc/app/db: {secret: db, group: daemon, mode: "0440"}

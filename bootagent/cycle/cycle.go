@@ -408,7 +408,7 @@ func (c *Cycle) enforce(ctx context.Context, found *track.Found) (*spec.Status, 
 }
 
 // noteHad notes what the registry had when it was first asked since this machine
-// started: what the loader had found there, too.
+// started, where its loader has not: that may have reached no registry.
 func (c *Cycle) noteHad(found *track.Found) error {
 	if c.Boot.Live.Had != "" {
 		return nil

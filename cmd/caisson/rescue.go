@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto"
 	"fmt"
 	"os"
 	"slices"
@@ -27,6 +28,7 @@ import (
 type rescued struct {
 	Fleet   string   `json:"fleet"`
 	Node    string   `json:"node"`
+	Names   []string `json:"names"` // by which the machine may take it
 	Opens   []string `json:"opens"` // ssh, console
 	Seconds int64    `json:"seconds"`
 	Place   string   `json:"place"` // where it was published, or the file
@@ -55,8 +57,9 @@ func (a *app) rescueCommand() *cobra.Command {
 			"node obeys this once, while it shows the code that --code names: it is new at each boot and after each\n" +
 			"use, on the console of a node that does not come up, and for root in 'caisson-agent status'. The time\n" +
 			"runs from when the node takes the statement; a reboot ends it.\n\n" +
-			"NODE is the node's name, or mac-525400000001 or uuid-… where the machine does not know its name.\n" +
-			"It is published as rescue:NODE; --out FILE.iso makes a CD instead, which is written to a\n" +
+			"NODE is the node's name, or mac-525400000001 or uuid-… of a machine that the site does not have. It is\n" +
+			"published as rescue:NODE, and by the addresses and UUIDs that the site has of the node, since its loader\n" +
+			"may know no name; --out FILE.iso makes a CD instead, which is written to a\n" +
 			"stick as it is, or put in as virtual media; another name is the file RESCUE of a CD labelled\n" +
 			"CAISSON-RESCUE that you make yourself. Neither asks a registry.\n\n" + signerHelp,
 		Example: "  caisson rescue site.yaml node1 --code k7m2q-9xfab --for 2h --ssh-key id.pub --reason 'disk full' --key keys/rescue.key",
@@ -88,7 +91,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 	if err != nil {
 		return err
 	}
-	out := rescued{Fleet: doc.Fleet, Node: node, Seconds: doc.Lasts, Place: r.file}
+	out := rescued{Fleet: doc.Fleet, Node: node, Names: r.names(node), Seconds: doc.Lasts, Place: r.file}
 	if len(doc.SSHKeys) > 0 {
 		out.Opens = append(out.Opens, "ssh")
 	}
@@ -96,6 +99,9 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 		out.Opens = append(out.Opens, "console")
 	}
 	if r.file != "" {
+		// One is enough: the hardware is what each machine knows of itself.
+		out.Names = out.Names[min(1, len(out.Names)-1):][:1]
+		doc.Node = out.Names[0]
 		c, err := publish.SignRescue(r.policy, doc, by)
 		if err != nil {
 			return err
@@ -103,7 +109,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 		if err := r.write(c); err != nil {
 			return err
 		}
-	} else if out.Place, err = r.publish(ctx, a, names[0], doc, func(p publish.Policy) (trust.Candidate, error) { return publish.SignRescue(p, doc, by) }); err != nil {
+	} else if out.Place, err = r.publish(ctx, a, names[0], doc, out.Names, by); err != nil {
 		return err
 	}
 	if a.json() {
@@ -121,6 +127,16 @@ func (r *rescuing) write(c trust.Candidate) error {
 	return durable.Fill(r.file, 0o644, func(f *os.File) error {
 		return media.WriteRescue(f, c.SaveRescue(), now())
 	})
+}
+
+// names are those by which the machine may ask for a node's statement, the node's own first.
+func (r *rescuing) names(node string) []string {
+	for _, n := range r.site.Nodes() {
+		if n.Name == node {
+			return append([]string{node}, trust.AliasTags(n.Match.MACs, n.Match.UUIDs)...)
+		}
+	}
+	return []string{node}
 }
 
 // document is what the flags and the site say.
@@ -163,8 +179,9 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 	return doc, nil
 }
 
-// publish signs by the keys that count now and returns where the statement is.
-func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Rescue, sign func(publish.Policy) (trust.Candidate, error)) (string, error) {
+// publish signs for each of the names, by the keys that count now, and returns where the statement
+// for the first is.
+func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Rescue, names []string, by []crypto.Signer) (string, error) {
 	if r.to == "" {
 		r.to = r.site.Registry()
 	}
@@ -183,12 +200,18 @@ func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Re
 	if err != nil {
 		return "", err
 	}
-	c, err := sign(current)
-	if err != nil {
-		return "", err
-	}
 	r.sayOlder(ctx, a, p, current, doc.Node)
-	return r.to + "/" + oci.RepoRescue + ":" + doc.Node, p.PutRescue(ctx, doc.Node, c)
+	for _, name := range names {
+		doc.Node = name
+		c, err := publish.SignRescue(current, doc, by)
+		if err != nil {
+			return "", err
+		}
+		if err := p.PutRescue(ctx, name, c); err != nil {
+			return "", err
+		}
+	}
+	return r.to + "/" + oci.RepoRescue + ":" + names[0], nil
 }
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that

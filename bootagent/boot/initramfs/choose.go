@@ -38,6 +38,10 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			var layer *spec.Layer
 			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
 				b.record.Source = spec.SourceFetched
+				// The registry has it, and it is what comes up.
+				if b.record.Live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer); err != nil {
+					return nil, nil, err
+				}
 				return &found.Overlay, layer, nil
 			}
 		}

@@ -51,6 +51,21 @@ func (p *published) comesUp() {
 	}
 }
 
+// What the registry had when the machine started is in the boot's record, from the loader on: a
+// node without a disk starts over by itself into nothing that it had then, and into what came
+// before its service first asks.
+func TestTheRecordHasWhatTheRegistryHad(t *testing.T) {
+	p := publish(t)
+	p.overlay(1, p.layer("one").Overlay.Layer)
+	p.boots()
+	first := p.record.Live.Had
+	p.overlay(2, p.layer("two").Overlay.Layer)
+	p.boots()
+	if second := p.record.Live.Had; first == "" || second == "" || second == first {
+		t.Errorf("it had %q, then %q", first, second)
+	}
+}
+
 // A generation that takes the node down each time must not do so for ever.
 func TestAGenerationThatNeverComesUp(t *testing.T) {
 	p := publish(t)

@@ -78,7 +78,11 @@ func (b *boot) letIn(ctx context.Context) string {
 	if !l.hasShell() {
 		where = ", which counts once the node runs: this loader has no shell"
 	}
-	return fmt.Sprintf("code %s, for 'caisson rescue'%s", book.Code, where)
+	name := "" // nobody can ask for what has none
+	if len(by.Names) > 0 {
+		name = " of " + by.Names[0]
+	}
+	return fmt.Sprintf("code %s%s, for 'caisson rescue'%s", book.Code, name, where)
 }
 
 func (l *letting) bootID() (string, error) {

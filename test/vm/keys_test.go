@@ -25,15 +25,7 @@ import (
 func TestLongStolenKey(t *testing.T) {
 	require.Long(t)
 	f := fleet(t)
-	if err := os.Remove(filepath.Join(f.Dir, "caisson.keys")); err != nil { // it is of the site that init made
-		t.Fatal(err)
-	}
-	f.edit(t, "registry: oci:./out", "registry: oci:./out\ntrust: {keys: {root: keys/root.pub, operator: keys/operator.pub}}")
-	f.must(t, "keys", "rotate", "site.yaml", "--root-key", "keys/root.key")
-	f.publish(t)
-	if err := f.Netboot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.begins(t, "root: keys/root.pub, operator: keys/operator.pub")
 	o, first := f.proven(t)
 	m := f.start(t, o)
 	s := f.login(t, m)
@@ -64,6 +56,94 @@ func TestLongStolenKey(t *testing.T) {
 	}
 	if got := run(t, s, "cat /proc/sys/kernel/panic"); got != "40" {
 		t.Errorf("kernel.panic is %s after a start", got)
+	}
+}
+
+// begins gives a fleet a chain of keys that begins with these.
+func (f *Fleet) begins(t *testing.T, keys string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(f.Dir, "caisson.keys")); err != nil { // it is of the site that init made
+		t.Fatal(err)
+	}
+	f.edit(t, "registry: oci:./out", "registry: oci:./out\ntrust: {keys: {"+keys+"}}")
+	f.must(t, "keys", "rotate", "site.yaml", "--root-key", "keys/root.key")
+	f.publish(t)
+	if err := f.Netboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLongLostRoot: the root key is lost, or stolen, and another chain begins. A node accepts
+// nothing of it with its boot files of before, and boots what it ran; with new ones it follows.
+func TestLongLostRoot(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, leanSite...)
+	f.begins(t, "root: keys/root.pub, operator: keys/operator.pub, release: keys/release.pub")
+	before, first := f.proven(t)
+
+	f.must(t, "keys", "generate", "keys/root2")
+	f.must(t, "keys", "generate", "keys/operator2")
+	f.edit(t, "root: keys/root.pub, operator: keys/operator.pub", "root: keys/root2.pub, operator: keys/operator2.pub")
+	f.must(t, "keys", "rotate", "site.yaml", "--begin-anew", "--root-key", "keys/root2.key", "--reason", "root keys stolen")
+	f.edit(t, "kernel.panic: 30", "kernel.panic: 40")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator2.key")
+	m := f.start(t, before)
+	s := f.login(t, m)
+	if st := status(t, s); st.Overlay != first.Overlay || st.Health != spec.HealthOK || !strings.HasPrefix(string(st.Sync), "refused:") {
+		t.Errorf("with the boot files of before: %+v", st)
+	}
+	run(t, s, "sync")
+	m.PowerCut()
+
+	if err := f.Netboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := before
+	after.Kernel, after.Initrd = f.loader(t)
+	m = f.start(t, after)
+	s = f.login(t, m)
+	if st := status(t, s); st.Generation <= first.Generation || st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
+		t.Errorf("with new boot files: %+v", st)
+	}
+	look(t, s, Check{"what the new operator signed", "cat /proc/sys/kernel/panic", "40"})
+}
+
+// TestLongStolenReleaseKey: the key that signs layers is revoked. The node goes on, and boots
+// the layer, which the new key has signed, too; what the old one signs is refused by whoever
+// publishes, and by the node.
+func TestLongStolenReleaseKey(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, leanSite...)
+	f.begins(t, "root: keys/root.pub, operator: keys/operator.pub, release: keys/release.pub")
+	o, first := f.proven(t)
+	f.must(t, "keys", "generate", "keys/release2")
+	f.edit(t, "release: keys/release.pub", "release: keys/release2.pub")
+	f.must(t, "keys", "revoke", "site.yaml", "--root-key", "keys/root.key", "--key", "keys/operator.key", "--release-key", "keys/release2.key", "--reason", "stolen")
+
+	good := f.index(t)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.build(t) // the thief has the old key
+	forged := f.index(t)
+	if out, err := f.Caisson(t.Context(), "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--layer", forged); err == nil {
+		t.Errorf("a layer of the thief's is published: %s", out)
+	}
+	f.publish(t, "--layer", good)
+	o.Kernel, o.Initrd = f.loader(t)
+	m := f.start(t, o)
+	s := f.login(t, m)
+	if st := status(t, s); st.Layer != first.Layer || st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
+		t.Errorf("after it: %+v", st)
+	}
+	f.steal(t, f.layerOf(t, good), f.layerOf(t, forged)) // with an operator's key, too
+	run(t, s, "sudo caisson-agent sync || true")
+	if st := status(t, s); st.Layer != first.Layer || st.Health != spec.HealthOK || !strings.HasPrefix(string(st.Sync), "refused:") {
+		t.Errorf("with an overlay that names it: %+v", st)
+	}
+	run(t, s, "sync")
+	m.PowerCut()
+	s = f.login(t, f.start(t, o))
+	if st := status(t, s); st.Layer != first.Layer || st.Health != spec.HealthOK {
+		t.Errorf("after a start: %+v", st)
 	}
 }
 

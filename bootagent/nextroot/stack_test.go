@@ -165,7 +165,7 @@ func TestStack(t *testing.T) {
 // memory in common.
 func TestStackInMemory(t *testing.T) {
 	n := newNext(t)
-	n.Boot.Disk, n.UUID, n.Boot.Live.Had = "", "4c4c4544-0000-2010-8020-80c04f202020", "what it had"
+	n.Boot.Disk, n.UUID, n.Boot.Live = "", "4c4c4544-0000-2010-8020-80c04f202020", state.Live{Had: "what it had", Began: "what it began with"}
 	var ids []string
 	for range 2 {
 		if err := n.Stack(); err != nil {
@@ -177,7 +177,7 @@ func TestStackInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, string(id))
-		if b, err := state.LoadBoot(at + paths.RootBoot); err != nil || b.Disk != "" || b.Live.Had != "what it had" || b.Images.WhenRead != nil {
+		if b, err := state.LoadBoot(at + paths.RootBoot); err != nil || b.Disk != "" || b.Live.Had != "what it had" || b.Live.Began != "what it began with" || b.Images.WhenRead != nil {
 			t.Errorf("its record: %+v, %v", b, err)
 		}
 		if _, err := os.Stat(at + "/etc/systemd/system/caisson-deadline.timer"); err != nil {

@@ -61,7 +61,7 @@ func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destinat
 		return err
 	}
 	f.Awaits.Uncounted = op.Boot.ReadOnly
-	f.Awaits.Forgotten = op.Boot.Disk == "" && (op.Boot.Live.Had == "" || op.Boot.Live.Had == s.Waits)
+	f.Awaits.Forgotten = op.Boot.Disk == "" && forgotten(&op.Boot.Live, s.Waits)
 	if f.Awaits.Missing, err = op.missing(st, a); err != nil {
 		return err
 	}
@@ -116,4 +116,10 @@ func (op *Operations) Phase(s *state.State, runs *state.Generation) (run.Record,
 		}
 	}
 	return run.Read(s, &op.Boot.Live, root), nil
+}
+
+// forgotten reports whether a root may have been tried by a boot that remembers nothing: the
+// registry had it when this machine started, as far as is known, and something else came up.
+func forgotten(live *state.Live, root string) bool {
+	return live.Had == "" || live.Had == root && live.Began != root
 }

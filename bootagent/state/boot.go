@@ -53,6 +53,7 @@ type Images struct {
 type Live struct {
 	Asked          int64         `json:"asked,omitempty"` // the registry
 	Had            string        `json:"had,omitempty"`   // what it had then first: identity of a root, see spec.RootID
+	Began          string        `json:"began,omitempty"` // the root that this machine came up with, where the loader had it from the registry
 	SyncSince      int64         `json:"syncSince,omitempty"`
 	Health         spec.Health   `json:"health,omitempty"`
 	HealthSince    int64         `json:"healthSince,omitempty"`

@@ -39,9 +39,11 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
 				b.record.Source = spec.SourceFetched
 				// The registry has it, and it is what comes up.
-				if b.record.Live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer); err != nil {
+				live := &b.record.Live
+				if live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer); err != nil {
 					return nil, nil, err
 				}
+				live.Began = live.Had
 				return &found.Overlay, layer, nil
 			}
 		}

@@ -61,8 +61,8 @@ func TestTheRecordHasWhatTheRegistryHad(t *testing.T) {
 	first := p.record.Live.Had
 	p.overlay(2, p.layer("two").Overlay.Layer)
 	p.boots()
-	if second := p.record.Live.Had; first == "" || second == "" || second == first {
-		t.Errorf("it had %q, then %q", first, second)
+	if second := p.record.Live; first == "" || second.Had == "" || second.Had == first || second.Began != second.Had {
+		t.Errorf("it had %q, then %+v", first, second)
 	}
 }
 

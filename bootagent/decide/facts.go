@@ -130,6 +130,6 @@ type Gates struct {
 // Awaited is what is known of the root that waits.
 type Awaited struct {
 	Uncounted bool   // the state disk takes no writes
-	Forgotten bool   // without a state disk: the registry had it when this machine started, as far as is known
+	Forgotten bool   // without a state disk: the registry had it when this machine started, and another root came up, as far as is known
 	Missing   string // what of it is not here yet, "" where it is
 }

@@ -199,7 +199,7 @@ var Table = []Row{
 	{Name: "swap-uncounted", On: Swap, Act: Remain, When: "the state disk takes no writes", Does: "never starts over by itself: nobody would know that it was tried",
 		is:  func(f *Facts) bool { return f.Awaits.Uncounted },
 		why: func(*Facts) string { return "the state disk takes no writes: nobody would know that it was tried" }},
-	{Name: "swap-forgotten", On: Swap, Act: Remain, When: "there is no state disk, and the registry had it when this machine started", Does: "never starts over by itself: nobody would know that it was tried",
+	{Name: "swap-forgotten", On: Swap, Act: Remain, When: "there is no state disk, and the registry had it when this machine started, which came up with something else, as far as is known", Does: "never starts over by itself: nobody would know that it was tried",
 		is: func(f *Facts) bool { return f.Awaits.Forgotten },
 		why: func(*Facts) string {
 			return "the registry had it when this machine started, which came up with something else: without a state disk nobody would know that it was tried"

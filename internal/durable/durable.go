@@ -29,8 +29,12 @@ func Write(name string, perm os.FileMode, fill func(io.Writer) error) error {
 	return Fill(name, perm, func(f *os.File) error { return fill(f) })
 }
 
-// Fill is [Write] for what is not written from its beginning to its end.
+// Fill is [Write] for what is not written from its beginning to its end. A device, a pipe or a
+// socket is never replaced: root that writes to /dev/null would have a file in its place.
 func Fill(name string, perm os.FileMode, fill func(*os.File) error) (err error) {
+	if info, err := os.Lstat(name); err == nil && info.Mode()&(os.ModeDevice|os.ModeNamedPipe|os.ModeSocket) != 0 {
+		return fmt.Errorf("write %s: it is not a file that could be replaced", name)
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err

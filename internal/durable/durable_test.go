@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/powercut"
@@ -58,5 +60,19 @@ func TestMkdirAllLasts(t *testing.T) {
 	r := powercut.Record(t, dir, "TestMkdirAllLasts", dir+"/a/b")
 	if got := r.Least()["a/b/f"].Data; string(got) != "x" {
 		t.Errorf("after a power cut the file has %q", got)
+	}
+}
+
+// A pipe stands for the device that root would otherwise lose.
+func TestADeviceIsNotReplaced(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "null")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(name, []byte("x"), 0o644); err == nil || !strings.Contains(err.Error(), "not a file that could be replaced") {
+		t.Errorf("%v", err)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("%v, %v", info, err)
 	}
 }

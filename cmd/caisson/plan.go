@@ -79,7 +79,7 @@ func (a *app) planCommand() *cobra.Command {
 			}
 			if sealer != nil {
 				if due := sealer.Due(); len(due) > 0 {
-					a.say("a publish seals secrets to these for the first time, which is not in this plan: %s", plain.Some(due, fewNodes))
+					a.say("a publish seals secrets anew to these, which is not in this plan: %s", plain.Some(due, fewNodes))
 				}
 			}
 			if err == nil && p.Changed() {

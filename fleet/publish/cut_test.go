@@ -48,7 +48,10 @@ func newLine(t *testing.T, backend string) *line {
 			return
 		}
 		defer l.busy.Done()
-		proxy.ServeHTTP(w, q.WithContext(context.WithoutCancel(q.Context()))) // what was sent arrives
+		// What was sent arrives. Without a Done of its own, the proxy would look at the connection.
+		ctx, done := context.WithCancel(context.WithoutCancel(q.Context()))
+		defer done()
+		proxy.ServeHTTP(w, q.WithContext(ctx))
 	}))
 	t.Cleanup(s.Close)
 	l.at = strings.TrimPrefix(s.URL, "http://")

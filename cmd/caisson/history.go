@@ -124,12 +124,18 @@ func (l *looking) trustsSomebody(ref string) error {
 	return nil
 }
 
-// trustsNobody is the error of a verb that was given no key to verify ref with. A site is
-// not a place where a fleet is published, but it knows one.
+// trustsNobody is the error of a verb that was given no key to verify ref with.
 func trustsNobody(ref string) error {
-	hint := "nodes know it from their bootstrap"
-	if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
-		hint = "it takes where the fleet is published first, as in oci:./out --site " + ref
+	if err := notASite(ref); err != nil {
+		return err
 	}
-	return cli.Usage(hint, "no public key to verify with: give --site or --trust")
+	return cli.Usage("--site FILE is the site that is published there; --trust PUB the public half of an operator's key", "no public key to verify with: give --site or --trust")
+}
+
+// notASite refuses a site where it is asked where a fleet is published.
+func notASite(ref string) error {
+	if ext := filepath.Ext(ref); ext != ".yaml" && ext != ".yml" {
+		return nil
+	}
+	return cli.Usage("it takes where the fleet is published first, as in oci:./out --site "+ref, "%s is a site, and not where one is published", ref)
 }

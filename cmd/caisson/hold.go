@@ -84,6 +84,9 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 
 // changing opens a published fleet to change it.
 func (a *app) changing(ref string, who signers, reach access, whom trustFlags, known memoryFlags) (*publish.Publisher, error) {
+	if err := notASite(ref); err != nil {
+		return nil, err
+	}
 	public, err := whom.operators(a)
 	if err != nil {
 		return nil, err

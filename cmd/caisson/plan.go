@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -60,6 +59,9 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if sealer != nil {
+				sealer.Expect = true
+			}
 			p, err := w.Plan(c.Context(), only)
 			if err != nil {
 				return err
@@ -76,11 +78,6 @@ func (a *app) planCommand() *cobra.Command {
 				err = cli.JSON(a.out, p)
 			} else {
 				p.Write(a.out)
-			}
-			if sealer != nil {
-				if due := sealer.Due(); len(due) > 0 {
-					a.say("a publish seals secrets anew to these, which is not in this plan: %s", plain.Some(due, fewNodes))
-				}
 			}
 			if err == nil && p.Changed() {
 				err = cli.ErrDrift

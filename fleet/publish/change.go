@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -85,6 +86,7 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	}
 	result := newResult(x.Root)
 	result.Rejected, result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
+	p.sayRejected(result.Rejected, rows)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if p.isOld(rows[name].Expires, v.policy.Lifetime) {
@@ -101,6 +103,21 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	result.Unchanged = len(rows) - len(c.todo)
 	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
 	return result, p.write(ctx, v.policy, v, batch, c, result)
+}
+
+// sayRejected names the nodes to which something is published that comes to the reject list.
+func (p *Publisher) sayRejected(digests []string, rows map[string]spec.Published) {
+	for _, d := range digests {
+		var nodes []string
+		for _, name := range slices.Sorted(maps.Keys(rows)) {
+			if rows[name].Overlay == d || rows[name].Layer == d {
+				nodes = append(nodes, name)
+			}
+		}
+		if len(nodes) > 0 {
+			p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", d, plain.Some(nodes, 5))
+		}
+	}
 }
 
 // renewKept prepares new signatures over what nodes have, of the new generation where fresh

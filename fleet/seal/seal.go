@@ -15,10 +15,10 @@ package seal
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +35,7 @@ type Sealer struct {
 	Commands   bool        // programs are run
 	Cluster    ReadSecret  // reads Secrets of Kubernetes; nil reads none
 	Must       bool        // a value that cannot be opened and may have changed is an error
+	Expect     bool        // overlays name what a publish seals anew and was not opened here: for a plan, never for a publish
 	Timeout    time.Duration
 
 	madeUp     bool // nothing is opened, see [Apart]
@@ -49,7 +50,7 @@ type Sealer struct {
 	values    map[string][]byte // opened
 	notLooked []string
 	without   []string
-	due       map[string]bool // nodes that were not sealed to, and would be
+	due       map[rowKey]bool // what is to be sealed for the first time or to another recipient, and was not opened
 }
 
 // ReadSecret returns the value of an entry of a Secret of Kubernetes.
@@ -97,6 +98,8 @@ func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error)
 	for _, name := range names {
 		if row, ok := x.lock.rows[rowKey{node, name}]; ok && to != "" && row.Recipient == to {
 			list = append(list, spec.Secret{Name: name, To: to, Sealed: row.Sealed})
+		} else if x.Expect && x.due[rowKey{node, name}] {
+			list = append(list, spec.Secret{Name: name, To: to})
 		}
 	}
 	return list, nil
@@ -124,7 +127,7 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.notLooked, x.without, x.due = nil, without, map[string]bool{}
+	x.notLooked, x.without, x.due = nil, without, map[rowKey]bool{}
 	for _, secret := range x.site.Secrets() {
 		if list := need[secret.Name]; len(list) > 0 {
 			if err := x.sealOne(ctx, secret, list, forms[secret.Name]); err != nil {
@@ -140,14 +143,6 @@ func (x *Sealer) NotLooked() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.notLooked)
-}
-
-// Due returns the nodes that a publish seals to for the first time, or with another recipient,
-// and that were not sealed to here, since the value was not opened.
-func (x *Sealer) Due() []string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return plain.Names(maps.Keys(x.due))
 }
 
 // Without returns the nodes that need secrets and have no accepted recipient.
@@ -172,12 +167,12 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 	}
 	if opens, hint := x.opens(s); !opens {
 		if x.Must {
-			return cli.WithHint(fmt.Errorf("its value has changed, or is not sealed to %s yet, and nothing was given that opens it", plain.Count(len(todo), "node")), hint)
+			return cli.WithHint(fmt.Errorf("%s, and nothing was given that opens it", x.whyAnew(s.Name, todo)), hint)
 		}
 		x.notLooked = append(x.notLooked, s.Name)
 		for _, node := range todo {
 			if row, ok := x.lock.rows[rowKey{node, s.Name}]; !ok || row.Recipient != x.recipients.Nodes[node].Recipient {
-				x.due[node] = true
+				x.due[rowKey{node, s.Name}] = true
 			}
 		}
 		return nil
@@ -209,6 +204,32 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 		x.lock.rows[rowKey{node, s.Name}] = row
 	}
 	return nil
+}
+
+// whyAnew says why a secret is to be sealed again to nodes: not yet, or its source is another one.
+func (x *Sealer) whyAnew(name string, todo []string) string {
+	var missing, replaced, changed int
+	for _, node := range todo {
+		switch row, ok := x.lock.rows[rowKey{node, name}]; {
+		case !ok:
+			missing++
+		case row.Recipient != x.recipients.Nodes[node].Recipient:
+			replaced++
+		default:
+			changed++
+		}
+	}
+	var why []string
+	if changed > 0 {
+		why = append(why, "its value may have changed since it was sealed to "+plain.Count(changed, "node"))
+	}
+	if missing > 0 {
+		why = append(why, "it is not sealed to "+plain.Count(missing, "node")+" yet")
+	}
+	if replaced > 0 {
+		why = append(why, plain.Count(replaced, "node")+" to which it is sealed got another recipient")
+	}
+	return strings.Join(why, ", ")
 }
 
 // opens reports whether there is what opens a secret, and says what would.

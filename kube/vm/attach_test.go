@@ -99,6 +99,7 @@ spec:
 func (f *fleet) hostsAreSite() {
 	f.Helper()
 	f.must(os.CopyFS(filepath.Join(f.Dir, "hosts"), os.DirFS("../../examples/migration")))
+	f.must(os.CopyFS(filepath.Join(f.Dir, "hosts/keys"), os.DirFS(filepath.Join(f.Dir, "keys"))))
 	f.caisson("publish", "hosts/site.yaml", "--to", strings.Split(f.Registry, "/")[0]+"/hosts", "--key", "keys/operator.key")
 }
 

@@ -55,7 +55,7 @@ func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
 	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
 	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })
-	c.In("credentials", func() { a.Credentials = compileCredentials(c, d.Credentials) })
+	c.In("credentials", func() { a.Credentials = compileCredentials(c, d.Credentials, a.Report != nil) })
 	if reflect.ValueOf(a).IsZero() {
 		return nil
 	}
@@ -63,7 +63,7 @@ func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 }
 
 // compileCredentials does not know which secrets there are: package module does.
-func compileCredentials(c *shape.Checker, d credentialsDoc) *spec.Credentials {
+func compileCredentials(c *shape.Checker, d credentialsDoc, reports bool) *spec.Credentials {
 	if !d.Registry.Set() && !d.Report.Set() {
 		return nil
 	}
@@ -71,6 +71,9 @@ func compileCredentials(c *shape.Checker, d credentialsDoc) *spec.Credentials {
 		if name.Set() {
 			c.Valid(name.At, rules.Secret(name.S))
 		}
+	}
+	if d.Report.Set() && !reports {
+		c.Warnf(d.Report.At, "no-report", "machine.agent.report says where: url or registry", "nothing uses it: the node sends no reports")
 	}
 	return &spec.Credentials{Registry: d.Registry.S, Report: d.Report.S}
 }

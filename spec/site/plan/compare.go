@@ -119,7 +119,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		c.add("pause", "node", a, b)
 	}
 	compareLists(c, "service", from.Services, to.Services, func(s spec.Service) (string, string) { return s.Name, serviceText(s) })
-	compareLists(c, "secret", from.Secrets, to.Secrets, func(s spec.Secret) (string, string) { return s.Name, "sealed as " + short(s.Sealed) + " to " + s.To })
+	compareLists(c, "secret", from.Secrets, to.Secrets, func(s spec.Secret) (string, string) { return s.Name, sealedText(s) })
 	if a, b := confirmText(from.Confirm), confirmText(to.Confirm); a != b {
 		c.add("confirm", "node", a, b)
 	}
@@ -209,6 +209,14 @@ func mountEffect(c *Change) {
 		return
 	}
 	c.Class, c.why = spec.ClassService, "what uses "+c.Key+" must let go of it"
+}
+
+// sealedText says how a secret is sealed. One that was not opened for a plan has no bytes yet.
+func sealedText(s spec.Secret) string {
+	if s.Sealed == "" {
+		return "to be sealed to " + s.To
+	}
+	return "sealed as " + short(s.Sealed) + " to " + s.To
 }
 
 // short is a text's identity in a few characters.

@@ -8,7 +8,7 @@ import (
 )
 
 // attached runs what the chart kube/deploy/attach runs on a host with Divingbell's history,
-// where systemctl is stood in for.
+// where systemd is stood in for.
 const attached = divingbellLeft + `
 caisson publish site.yaml --to oci:out --key keys/operator.key
 mkdir -p /mnt/up/usr /mnt/work/usr /mnt/bin /mnt/files /run/caisson-attach
@@ -28,9 +28,38 @@ daemon-reload) test -s /etc/systemd/system/caisson-agent.service ;;
 *) exit 1 ;;
 esac
 END
-chmod +x /mnt/bin/systemctl
-# The pod has a root of its own: what it does to the host it does from the host's.
-attach() { PATH=/mnt/bin:$PATH FILES=/mnt/files PROC=/proc FROM=oci:/mnt/out FLEET=metal-a NODE=superhost PHASE=$1 unshare --mount sh -c 'mount -t tmpfs tmpfs /var; exec sh /mnt/files/start.sh --threshold=1' >said 2>&1; }
+# systemd-run has the host do it, as systemd does: the program runs in the host's namespaces.
+cat >/mnt/bin/systemd-run <<'END'
+#!/bin/sh
+printf '%s\n' "$@" >/mnt/asked.new
+mv /mnt/asked.new /mnt/asked
+while [ ! -e /mnt/code ]; do sleep 0.05; done
+code=$(cat /mnt/code)
+rm /mnt/code
+cat /mnt/answer
+exit "$code"
+END
+cat >/mnt/bin/host <<'END'
+#!/bin/bash
+while true; do
+	[ -e /mnt/asked ] || { sleep 0.05; continue; }
+	mapfile -t args </mnt/asked
+	rm /mnt/asked
+	with=(PATH="$PATH")
+	while [[ ${args[0]} = --* ]]; do
+		[[ ${args[0]} != --setenv=* ]] || with+=("${args[0]#--setenv=}")
+		args=("${args[@]:1}")
+	done
+	code=0
+	env -i "${with[@]}" "${args[@]}" >/mnt/answer 2>&1 </dev/null || code=$?
+	echo $code >/mnt/code.new
+	mv /mnt/code.new /mnt/code
+done
+END
+chmod +x /mnt/bin/*
+PATH=/mnt/bin:$PATH host >/mnt/host.log 2>&1 &
+# The pod has a root and processes of its own: what it does to the host it does from the host's.
+attach() { PATH=/mnt/bin:$PATH FILES=/mnt/files PROC=/proc FROM=oci:/mnt/out FLEET=metal-a NODE=superhost PHASE=$1 unshare --mount --pid --fork sh -c 'mount -t tmpfs tmpfs /var; exec sh /mnt/files/start.sh --threshold=1' >said 2>&1; }
 
 # A look installs, enrols, and changes nothing else; it may be repeated.
 attach look

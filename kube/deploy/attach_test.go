@@ -75,7 +75,7 @@ func TestAttachTakesDivingbellsValues(t *testing.T) {
 			t.Errorf("%s: %v\n%s", example, err, with)
 		}
 	}
-	for _, want := range []string{"ExecStart=/usr/lib/caisson/caisson-agent run", `"$agent" enroll --from`, "nsenter --mount=", "--threshold=1", "-----BEGIN PUBLIC KEY-----"} {
+	for _, want := range []string{"ExecStart=/usr/lib/caisson/caisson-agent run", `"$agent" enroll --from`, "nsenter --mount=", "systemd-run --quiet --wait", "--threshold=1", "-----BEGIN PUBLIC KEY-----"} {
 		if !strings.Contains(alone, want) {
 			t.Errorf("the hosts do not get %q:\n%s", want, alone)
 		}

@@ -51,8 +51,11 @@ func TestLongAttach(t *testing.T) {
 	if got := f.run(s, "ls /etc/sysctl.d | grep divingbell; systemctl is-active caisson-agent || true"); got != somaxconn+"\ninactive" {
 		t.Errorf("while Divingbell is there: %q", got)
 	}
-	if out, err := c.Kubectl(t, divingbell, "delete", "-f", "-"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	// The controllers of tests collect no garbage: the pod is deleted, too.
+	for _, what := range [][]string{{"delete", "-f", "-"}, {"delete", "pods", "--namespace=default", "--selector=app=divingbell"}} {
+		if out, err := c.Kubectl(t, divingbell, what...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	c.placed("caisson-attach", "superhost", "caisson-attach-a", runs)
 	if got := f.run(s, "cat /proc/sys/net/core/somaxconn; systemctl is-active caisson-agent; ls /etc/sysctl.d | grep divingbell || true"); got != "1024\nactive" {
@@ -100,7 +103,7 @@ func (f *fleet) hostsAreSite() {
 	f.Helper()
 	f.must(os.CopyFS(filepath.Join(f.Dir, "hosts"), os.DirFS("../../examples/migration")))
 	f.must(os.CopyFS(filepath.Join(f.Dir, "hosts/keys"), os.DirFS(filepath.Join(f.Dir, "keys"))))
-	f.caisson("publish", "hosts/site.yaml", "--to", strings.Split(f.Registry, "/")[0]+"/hosts", "--key", "keys/operator.key")
+	f.caisson("publish", "hosts/site.yaml", "--to", strings.Split(f.Registry, "/")[0]+"/hosts", "--key", "keys/operator.key", "--new-fleet")
 }
 
 // chart renders kube/deploy/attach for one rack that has all Nodes.

@@ -29,9 +29,5 @@ func TestLongUbuntu(t *testing.T) {
 	} else {
 		t.Logf("%s", got)
 	}
-	for _, c := range Quickstart("beta", "1") {
-		if _, err := c.Run(t.Context(), s); err != nil {
-			t.Error(err)
-		}
-	}
+	look(t, s, Quickstart("beta", "1")...)
 }

@@ -22,17 +22,46 @@ type Check struct {
 	Want    string // the whole output, or, after "~", a part of it
 }
 
-// Run compares, and returns what the node says.
-func (c Check) Run(ctx context.Context, s *machine.Session) (string, error) {
-	got, err := s.Run(ctx, c.Command)
+// Seen is what a node answered a check.
+type Seen struct {
+	Check
+	Got string // trimmed
+	Err error  // what does not hold
+}
+
+// Look runs checks one after the other, in one command: a shell for each takes an emulated
+// processor longer than most of the commands. The error is that the node did not answer.
+func Look(ctx context.Context, s *machine.Session, checks ...Check) ([]Seen, error) {
+	const mark = "\x1e" // ends an answer, and the exit code after it
+	var script strings.Builder
+	for _, c := range checks {
+		fmt.Fprintf(&script, "(\n%s\n) 2>/tmp/look; code=$?; test $code = 0 || cat /tmp/look; printf '\\036%%d\\036' $code\n", c.Command)
+	}
+	out, err := s.Run(ctx, script.String())
 	if err != nil {
-		return got, fmt.Errorf("%s: %w, after %q", c.What, err, got)
+		return nil, err
 	}
+	answers := strings.Split(out, mark)
+	if len(answers) != 2*len(checks)+1 {
+		return nil, fmt.Errorf("%d checks have %d answers: %q", len(checks), len(answers)/2, out)
+	}
+	seen := make([]Seen, len(checks))
+	for i, c := range checks {
+		seen[i] = Seen{c, strings.TrimSpace(answers[2*i]), nil}
+		seen[i].Err = c.holds(seen[i].Got, answers[2*i+1])
+	}
+	return seen, nil
+}
+
+func (c Check) holds(got, code string) error {
 	part, isPart := strings.CutPrefix(c.Want, "~")
-	if isPart && !strings.Contains(got, part) || !isPart && got != c.Want {
-		return got, fmt.Errorf("%s: %s prints %q, want %q", c.What, c.Command, got, c.Want)
+	switch {
+	case code != "0":
+		return fmt.Errorf("%s: %s: exit code %s, after %q", c.What, c.Command, code, got)
+	case isPart && !strings.Contains(got, part), !isPart && got != c.Want:
+		return fmt.Errorf("%s: %s prints %q, want %q", c.What, c.Command, got, c.Want)
 	}
-	return got, nil
+	return nil
 }
 
 // Quickstart is what examples/quickstart promises of a node; swappiness is 10,

@@ -22,11 +22,7 @@ func TestDisklessNode(t *testing.T) {
 	f.publish(t)
 	newest := f.index(t)
 	m, s := f.refusedAndPinned(t, previous)
-	for _, c := range Quickstart("beta", "1") {
-		if _, err := c.Run(t.Context(), s); err != nil {
-			t.Error(err)
-		}
-	}
+	look(t, s, Quickstart("beta", "1")...)
 	first := status(t, s)
 	if first.Mode != "netboot" || first.Source != "fetched" || first.Sync != "current" || first.Generation == 0 {
 		t.Errorf("status %+v", first)
@@ -71,18 +67,6 @@ func (f *Fleet) refusedAndPinned(t *testing.T, previous string) (*machine.Machin
 		t.Errorf("the package of the newer layer is there: %s", got)
 	}
 	return m, s
-}
-
-// TestBookworm is the same site on the release before: another kernel, systemd
-// and AppArmor, on two processors.
-func TestBookworm(t *testing.T) {
-	f := fleet(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
-	s := f.login(t, f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Processors: 2}))
-	for _, c := range Quickstart("beta", "1") {
-		if _, err := c.Run(t.Context(), s); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // memory holds the running agent to its budget: 24 MiB at its peak, which is

@@ -11,13 +11,11 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // copyOf gives a fault a disk and a console of its own.
@@ -47,16 +45,6 @@ func (f *Fleet) noCard(t *testing.T, node machine.Options) {
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: booting the last good overlay")
 	waitFor(t, m, 0, "alpha login:", "Reached target \x1b[0;1;39mmulti-user.target") // systemd gives a console up that is not there after 90 s
-}
-
-func (f *Fleet) readOnlyDisk(t *testing.T, node machine.Options) {
-	o := copyOf(t, node, "read-only")
-	o.ReadOnly = true
-	m := f.start(t, o)
-	s := f.login(t, m)
-	if st := status(t, s); st.Health != "degraded" || !slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return strings.Contains(d.Reason, "can only be read") }) {
-		t.Errorf("on a read-only disk: %+v", st)
-	}
 }
 
 // slowRegistry has a newer layer, and sends it at a byte a second.

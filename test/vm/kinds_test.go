@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ var everyKind = []string{
 // nowhere.
 func cards() []string {
 	return []string{
-		"-netdev", "hubport,hubid=1,id=one", "-device", "e1000e,netdev=one,addr=0x11,romfile=,mac=52:54:00:00:01:01",
+		"-netdev", "hubport,hubid=1,id=one", "-device", "e1000e,netdev=one,addr=0x16,romfile=,mac=52:54:00:00:01:01",
 		"-netdev", "hubport,hubid=2,id=two", "-device", "vmxnet3,netdev=two,addr=0x12,romfile=,mac=52:54:00:00:01:02",
 		"-netdev", fmt.Sprintf("tap,id=three,ifname=cs%d,queues=4,script=no,downscript=no", os.Getpid()),
 		"-device", "virtio-net-pci,netdev=three,addr=0x13,romfile=,mq=on,vectors=10,mac=52:54:00:00:01:03",
@@ -123,30 +124,37 @@ var looks = []Check{
 	{"network file system", "cat /srv/share/hello; echo; findmnt -no FSTYPE,OPTIONS /srv/share | grep -o 'nfs4 .*nosuid'", "~from the server\nnfs4 rw,nosuid"},
 }
 
+// look wants checks to hold.
 func look(t *testing.T, s *machine.Session, checks ...Check) {
 	t.Helper()
-	for _, c := range checks {
-		if _, err := c.Run(t.Context(), s); err != nil {
-			t.Error(err)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	seen, err := Look(ctx, s, checks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range seen {
+		if c.Err != nil {
+			t.Error(c.Err)
 		}
 	}
 }
 
-// TestEveryKind boots a node with something of every kind, on cards of three
-// drivers, changes it by hand, changes its site, and takes the change back.
+// TestEveryKind boots a node with something of every kind, on cards of three drivers and
+// behind a bond, changes it by hand, changes its site, and takes the change back.
 func TestEveryKind(t *testing.T) {
 	require.Tool(t, "truncate", "mkswap")
-	f := fleet(t, slices.Concat(everyKind, leanSite)...)
+	f := fleet(t, slices.Concat(everyKind, leanSite, behindABond)...)
 	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
 	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
-	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 3072, Extra: slices.Concat(cards(), late, space)})
-	s := f.login(t, m)
+	net := startLACP(t)
+	m := f.start(t, f.byHand(t, net.behind(machine.Options{Memory: 3072, Extra: slices.Concat(cards(), late, space)})))
+	s := net.bonds(t, f, m)
 	t.Run("as the site says", func(t *testing.T) {
-		look(t, s, looks...)
-		look(t, s, Check{"it was started at boot, not by the agent", "sudo journalctl -b -q --no-pager -o cat -u hello.service | grep -c Started", "1"},
+		look(t, s, append(slices.Clone(looks), Check{"it was started at boot, not by the agent", "sudo journalctl -b -q --no-pager -o cat -u hello.service | grep -c Started", "1"},
 			Check{"and had its limit then", "systemctl show -P NeedDaemonReload hello.service", "no"},
 			Check{"what is mounted before it", "test $(systemctl show -P ActiveEnterTimestampMonotonic caisson-agent.service) -lt $(systemctl show -P ActiveEnterTimestampMonotonic hello.service) && echo before", "before"},
-			Check{"a disk that is not there yet", "sudo caisson-agent status || true", "~LABEL=late is not there yet"})
+			Check{"a disk that is not there yet", "sudo caisson-agent status || true", "~LABEL=late is not there yet"})...)
 	})
 	t.Run("what somebody changed comes back", func(t *testing.T) {
 		run(t, s, "sudo systemctl stop hello.service; echo 5 | sudo tee /sys/class/net/lo/tx_queue_len; sudo umount /srv/share; sudo swapoff -a; sudo /usr/sbin/ethtool -G "+
@@ -221,6 +229,5 @@ func (f *Fleet) changeKinds(t *testing.T, s *machine.Session) {
 	run(t, s, "sudo caisson-agent sync || true")
 	look(t, s, Check{"a unit that left", "ls /etc/systemd/system/again.service 2>&1 || true; systemctl is-active again.service || true", "~No such file"})
 	run(t, s, "sudo systemctl restart hello.service; sudo caisson-agent sync") // its file was written again
-	look(t, s, looks...)
-	look(t, s, Check{"status", "sudo caisson-agent status", "~health      ok"})
+	look(t, s, append(slices.Clone(looks), Check{"status", "sudo caisson-agent status", "~health      ok"})...)
 }

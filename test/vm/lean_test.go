@@ -6,7 +6,7 @@ import "strings"
 
 // lean are kernel arguments of guests in which nobody looks at how Debian starts: without
 // what no test needs, of which each unit costs an emulated processor some tenths of a second.
-// TestDisklessNode and TestBookworm start all of it.
+// TestDisklessNode and TestBookwormFromCD start all of it.
 var lean = strings.Fields("mitigations=off init_on_alloc=0 udev.children_max=2 " +
 	"systemd.ssh_auto=no systemd.gpt_auto=no systemd.getty_auto=no " + // listens on AF_VSOCK, looks for partitions, waits for a console
 	masked("modprobe@configfs", "modprobe@drm", "modprobe@efi_pstore", "modprobe@fuse", // modules that nobody has a device for

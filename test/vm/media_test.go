@@ -38,12 +38,14 @@ func (f *Fleet) arrives(t *testing.T, o machine.Options) (*machine.Machine, *mac
 	return m, s
 }
 
-// TestCD boots a machine with UEFI from the virtual disc of a BMC.
-func TestCD(t *testing.T) {
-	f := fleet(t, withUEFI...)
-	o := f.medium("cd", "52:54:00:00:00:0a")
-	o.CD = f.image(t, "boot.iso")
-	f.arrives(t, o)
+// TestBookwormFromCD boots a machine with UEFI and two processors from the virtual disc of a
+// BMC. Its node is the quickstart's on the release before: another kernel, systemd and AppArmor.
+func TestBookwormFromCD(t *testing.T) {
+	f := fleet(t, append([]string{"suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>"}, withUEFI...)...)
+	o := f.medium("beta", "52:54:00:00:00:0b")
+	o.Processors, o.CD = 2, f.image(t, "boot.iso")
+	_, s := f.arrives(t, o)
+	look(t, s, Quickstart("beta", "1")...)
 }
 
 // TestLongStick boots the image that is a CD from a USB stick.

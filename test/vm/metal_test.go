@@ -51,17 +51,13 @@ func TestLongMetal(t *testing.T) {
 	if st := status(t, s); st.Health != "ok" || st.Source != "fetched" {
 		t.Errorf("status of the node: %+v", st)
 	}
-	for _, c := range []Check{
+	look(t, s, []Check{
 		{"kernel", "uname -r", "~-amd64"},
 		{"not the cloud kernel", "uname -r | grep -c cloud || true", "0"},
 		{"firmware", "ls /usr/lib/firmware/bnx2x /usr/lib/firmware/rtl_nic | wc -l | grep -vx 0 >/dev/null && echo there", "there"},
 		{"microcode", "ls -d /usr/lib/firmware/intel-ucode /usr/lib/firmware/amd-ucode | wc -l", "2"},
 		{"no failed units", "systemctl --failed --no-legend --plain", ""},
-	} {
-		if _, err := c.Run(t.Context(), s); err != nil {
-			t.Error(err)
-		}
-	}
+	}...)
 	memory, err := os.Stat(f.Dir + "/netboot/initrd")
 	if err != nil {
 		t.Fatal(err)

@@ -59,9 +59,9 @@ func TestLongSeveralNetworks(t *testing.T) {
 func TestLongBondOverSoftReboot(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, append([]string{"layer:\n", "layer:\n  persist: [/home]\n"}, behindABond...)...)
-	s := startSwitch(t, 2, &netSwitch{Switch: machine.Switch{VLAN: 100, LACP: true}, deaf: true})
-	o := f.byHand(t, f.withDisk(t))
-	o.Name, o.MAC, o.MoreMACs, o.Cables, o.UUID = "beta", "52:54:00:00:00:0b", []string{"52:54:00:00:01:0b"}, s.cables, ""
+	s := startLACP(t)
+	o := s.behind(f.byHand(t, f.withDisk(t)))
+	o.UUID = ""
 	m := f.start(t, o)
 	in := f.login(t, m)
 	mac, err := net.ParseMAC(o.MAC)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -32,19 +33,26 @@ func TestStateDisk(t *testing.T) {
 	}
 	m.PowerCut()
 
-	// From here on each boot has a copy of the disk, and two of them run at a time.
+	// From here on each boot has a copy of the disk.
 	byHand := f.byHand(t, options)
-	t.Run("without the registry", func(t *testing.T) {
+	t.Run("no registry", func(t *testing.T) {
 		t.Parallel()
-		t.Run("unreachable", func(t *testing.T) { f.alone(t, byHand, first, id) })
-		t.Run("no network card", func(t *testing.T) { f.noCard(t, byHand) })
+		f.alone(t, byHand, first, id)
 	})
-	t.Run("with the registry", func(t *testing.T) {
+	t.Run("tampered overlay, and a disk that takes no writes", func(t *testing.T) {
 		t.Parallel()
-		t.Run("a disk that takes no writes", func(t *testing.T) { f.readOnlyDisk(t, byHand) })
-		t.Run("tampered overlay", func(t *testing.T) { f.tampered(t, byHand, first) })
-		t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, byHand, first.Generation) })
+		f.tampered(t, byHand, first)
 	})
+}
+
+// TestLongPoorNetwork is a node that remembers, and has no network card, or a registry that
+// sends a byte a second.
+func TestLongPoorNetwork(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, leanSite...)
+	node, first := f.proven(t)
+	t.Run("no network card", func(t *testing.T) { f.noCard(t, node) })
+	t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, node, first.Generation) })
 }
 
 // alone boots a node whose registry is dead.
@@ -69,18 +77,24 @@ func (f *Fleet) alone(t *testing.T, node machine.Options, first spec.Status, id 
 	}
 }
 
-// tampered boots a node whose overlay somebody has changed.
+// tampered boots a node whose overlay somebody has changed, and whose disk can only be read:
+// it goes on by what that has, and nothing but the disk is wrong with it.
 func (f *Fleet) tampered(t *testing.T, node machine.Options, first spec.Status) {
 	if err := f.Tamper(t.Context(), "alpha", `"value":"10"`, `"value":"99"`); err != nil {
 		t.Fatal(err)
 	}
-	m := f.start(t, copyOf(t, node, "tampered"))
+	o := copyOf(t, node, "tampered")
+	o.ReadOnly = true
+	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: refused:subject")
 	waitFor(t, m, 0, "caisson: booting the last good overlay")
 	s := f.login(t, m)
 	st := status(t, s)
-	if st.Source != "cached" || st.Sync != "refused:subject" || st.Overlay != first.Overlay || st.Health != "ok" {
+	if st.Source != "cached" || st.Sync != "refused:subject" || st.Overlay != first.Overlay {
 		t.Errorf("with a tampered overlay: %+v", st)
+	}
+	if st.Health != "degraded" || len(st.Drift) != 1 || !strings.Contains(st.Drift[0].Reason, "can only be read") {
+		t.Errorf("on a read-only disk: %+v", st)
 	}
 	if got := run(t, s, "cat /proc/sys/vm/swappiness"); got != "10" {
 		t.Errorf("swappiness is %s", got)

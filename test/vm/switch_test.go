@@ -4,6 +4,7 @@ package vm
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -76,11 +77,13 @@ func (s *netSwitch) mine(from int, frame []byte) bool {
 	return false
 }
 
-// pings asks a node whether it is there, again and again until the test ends. Each question
-// has a minute for its answer: a busy host is slow, and a node without its address silent.
-func (s *netSwitch) pings(t *testing.T, mac net.HardwareAddr, ip netip.Addr) {
+// pings asks a node whether it is there, again and again until the test ends or stop is
+// called. Each question has a minute for its answer: a busy host is slow, and a node without
+// its address silent.
+func (s *netSwitch) pings(t *testing.T, mac net.HardwareAddr, ip netip.Addr) (stop context.CancelFunc) {
+	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		for t.Context().Err() == nil {
+		for ctx.Err() == nil {
 			n := s.pinged.Add(1)
 			for card := 1; card < len(s.cables); card++ {
 				s.Send(card, echo(mac, ip.As4(), uint16(n)))
@@ -89,11 +92,12 @@ func (s *netSwitch) pings(t *testing.T, mac net.HardwareAddr, ip netip.Addr) {
 			case <-s.answer:
 				s.answered.Add(1)
 			case <-time.After(time.Minute):
-			case <-t.Context().Done():
+			case <-ctx.Done():
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
 	}()
+	return stop
 }
 
 // echo is a ping (RFC 792).

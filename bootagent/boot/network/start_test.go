@@ -273,7 +273,7 @@ func TestRename(t *testing.T) {
 }
 
 // kernelMakes skips the test where the kernel has no such interfaces, whatever CAISSON_REQUIRE
-// names: nobody can install them there, and TestBehindABond of test/vm brings a kernel
+// names: nobody can install them there, and TestEveryKind of test/vm brings a kernel
 // along that has them.
 func kernelMakes(t *testing.T, name string, args ...string) {
 	t.Helper()

@@ -121,15 +121,18 @@ func (d *demo) boot(ctx context.Context) error {
 
 // look runs checks and prints them as a table.
 func look(ctx context.Context, s *machine.Session, checks []vm.Check) error {
+	seen, err := vm.Look(ctx, s, checks...)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, c := range checks {
-		got, err := c.Run(ctx, s)
+	for _, c := range seen {
 		mark := "ok"
-		if err != nil {
+		if c.Err != nil {
 			mark = "NO"
-			errs = append(errs, err)
+			errs = append(errs, c.Err)
 		}
-		first, _, _ := strings.Cut(got, "\n")
+		first, _, _ := strings.Cut(c.Got, "\n")
 		fmt.Printf("  %-2s %-32s %s\n", mark, c.What, first)
 	}
 	return errors.Join(errs...)

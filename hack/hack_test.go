@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"golang.org/x/sys/unix"
 )
 
 func script(t *testing.T, env []string, name string, args ...string) (said string, code int) {
@@ -117,23 +118,46 @@ import (
 func TestScratch(t *testing.T) {
 	require.Root(t)
 	require.Tool(t, "unshare", "losetup", "mkfs.ext4")
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "checkout"), nil, 0o644); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct{ memory, kind string }{{"8388608", "tmpfs"}, {"8388607", "ext4"}} {
+		if c.kind == "tmpfs" && !keepsAttributes(t) {
+			c.kind = "ext4"
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "checkout"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		said, code := script(t, []string{"TMPDIR=" + dir, "MEMORY_KIB=" + c.memory}, "./scratch", "sh", "-c", `findmnt --noheadings --output FSTYPE,OPTIONS "$TMPDIR" && touch "$TMPDIR/x"; ls "$0" "$TMPDIR"; exit 7`, dir+"/checkout")
+		if strings.Contains(said, "stay on their disk") {
+			require.Missing(t, "loop", said)
+		}
+		if code != 7 || !strings.HasPrefix(said, c.kind) || !strings.Contains(said, "/checkout\n") || !strings.Contains(said, ":\nx\n") {
+			t.Errorf("%s: code %d:\n%s", c.kind, code, said)
+		}
+		if strings.Contains(said, "nobarrier") != (c.kind == "ext4") {
+			t.Errorf("%s waits for an fsync: %s", c.kind, said)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("%s: %v and %v are left", c.kind, left, err)
+		}
 	}
-	said, code := script(t, []string{"TMPDIR=" + dir}, "./scratch", "sh", "-c", `findmnt --noheadings --output OPTIONS "$TMPDIR" && touch "$TMPDIR/x"; ls "$0" "$TMPDIR"; exit 7`, dir+"/checkout")
-	if strings.Contains(said, "stay on their disk") {
-		require.Missing(t, "loop", said)
-	}
-	if code != 7 || !strings.Contains(said, "nobarrier") || !strings.Contains(said, "/checkout\n") || !strings.Contains(said, ":\nx\n") {
-		t.Errorf("code %d:\n%s", code, said)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("%v and %v are left", left, err)
-	}
-	if said, code := script(t, []string{"TMPDIR=" + dir + "/none"}, "./scratch", "sh", "-c", "exit 7"); code != 7 || !strings.Contains(said, "stay on their disk") {
+	if said, code := script(t, []string{"TMPDIR=" + t.TempDir() + "/none"}, "./scratch", "sh", "-c", "exit 7"); code != 7 || !strings.Contains(said, "stay on their disk") {
 		t.Errorf("without a place for the disk: code %d\n%s", code, said)
 	}
+}
+
+// keepsAttributes tells whether a tmpfs of this kernel has user.* attributes.
+func keepsAttributes(t *testing.T) bool {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("scratch", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	return unix.Setxattr(dir, "user.x", nil, 0) == nil
 }
 
 // Who may mount nothing has a directory in memory, of which nothing stays either.

@@ -218,8 +218,20 @@ func hasKey(list []spec.Sysctl, key string) bool {
 // snapshot is all that the configs can reach, and what they change in passing.
 func (m *machine) snapshot() string {
 	m.t.Helper()
+	return m.kernel() + m.files()
+}
+
+// kernel is what the configs can reach of the kernel.
+func (m *machine) kernel() string {
+	m.t.Helper()
+	return m.walk("/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf")
+}
+
+// walk lists what is below directories: names, modes, owners and content.
+func (m *machine) walk(dirs ...string) string {
+	m.t.Helper()
 	var out strings.Builder
-	for _, dir := range []string{"/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf", m.root + "/etc", m.root + "/srv", m.root + "/sys"} {
+	for _, dir := range dirs {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -243,6 +255,14 @@ func (m *machine) snapshot() string {
 			m.t.Fatal(err)
 		}
 	}
+	return out.String()
+}
+
+// files is all that the configs can reach but the kernel, and what they change in passing.
+func (m *machine) files() string {
+	m.t.Helper()
+	var out strings.Builder
+	out.WriteString(m.walk(m.root+"/etc", m.root+"/srv", m.root+"/sys"))
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		m.t.Fatal(err)
@@ -421,11 +441,15 @@ func number(t *testing.T, name string, otherwise int) uint64 {
 }
 
 func randomSequences(t *testing.T, from, sequences uint64) {
+	var kernel string // as the sequence before has left it, which is as it found it
 	for seed := from; seed < from+sequences; seed++ {
 		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 12))
 			m := newMachine(t)
-			before := m.snapshot()
+			if kernel == "" {
+				kernel = m.kernel()
+			}
+			before := kernel + m.files()
 			var now spec.Items
 			for range 1 + r.IntN(5) {
 				next := m.choose(r)

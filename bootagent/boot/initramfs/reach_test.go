@@ -83,8 +83,10 @@ func serves(t *testing.T, there, layout, mac, address string) {
 		does(t, "nsenter", append([]string{"-t", there, "-n", "ip"}, args...)...)
 	}
 	if address != "" {
-		starts(t, exec.Command("nsenter", "-t", there, "-n", "dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far", "--no-ping",
-			"--dhcp-range=192.0.2.50,192.0.2.99", "--dhcp-host="+mac+","+address, "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases")))
+		server := exec.Command("nsenter", "-t", there, "-n", "dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far", "--no-ping",
+			"--log-dhcp", "--log-facility=-", "--dhcp-range=192.0.2.50,192.0.2.99", "--dhcp-host="+mac+","+address, "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"))
+		server.Stderr = t.Output()
+		starts(t, server)
 	}
 	if layout != "" {
 		handler, err := registry.Handler(layout)
@@ -229,11 +231,12 @@ func TestTwoCardsOnOneNetwork(t *testing.T) {
 	p.words, p.id.MACs = []string{"BOOTIF=01-52-54-00-00-00-02"}, macs[1:]
 	p.bootstrap.Registry, p.bootstrap.PlainHTTP, p.source, p.resolv = "192.0.2.1:5000/metal-a", true, nil, filepath.Join(t.TempDir(), "resolv.conf")
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if ways, _, _ := p.net.Ways(""); len(ways) == 2 {
+		ways, pending, _ := p.net.Ways("")
+		if len(ways) == 2 {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("not both cards have an address")
+			t.Fatalf("not both cards have an address: %+v, and %d pending", ways, pending)
 		}
 	}
 	if err := p.pickWay(t.Context()); err != nil || p.lease.Interface != "eth1" {

@@ -17,14 +17,14 @@ import (
 )
 
 // lease makes a way of an interface by DHCPv4, and asks again after half of the lease, with
-// the same identifier: a loader that waits for its registry keeps its address.
-func (s seek) lease(ctx context.Context, i spec.Interface) error {
+// the same identifier: a loader that waits for its registry keeps its address. had is what
+// the interface had before, nil for nothing.
+func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) error {
 	if err := s.carrier(ctx, i); err != nil {
 		return err
 	}
 	s.waits(errors.New("no answer to DHCP"))
 	metric := 1024 + uint32(slices.IndexFunc(s.Table.Interfaces, func(o spec.Interface) bool { return o.Name == i.Name }))
-	var had *state.Lease
 	for {
 		card, err := net.InterfaceByName(i.Name)
 		if err != nil {
@@ -35,9 +35,9 @@ func (s seek) lease(ctx context.Context, i spec.Interface) error {
 			return err
 		}
 		l.MAC, l.DNS = s.mac(i), append(s.dns(), l.DNS...)
-		if had != nil && had.Address != l.Address {
-			s.say("interface %s: DHCP gave %s in place of %s", i.Name, l.Address, had.Address)
-			if err := drop(had); err != nil {
+		if *had != nil && (*had).Address != l.Address {
+			s.say("interface %s: DHCP gave %s in place of %s", i.Name, l.Address, (*had).Address)
+			if err := drop(*had); err != nil {
 				s.say("%v", err)
 			}
 		}
@@ -45,7 +45,7 @@ func (s seek) lease(ctx context.Context, i spec.Interface) error {
 			return err
 		}
 		s.found(l)
-		had = l
+		*had = l
 		select {
 		case <-time.After(half):
 		case <-ctx.Done():

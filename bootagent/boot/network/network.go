@@ -81,7 +81,8 @@ func Start(t table.Table, o Options) (*Network, error) {
 			n.begin(ctx, i.Name, func(s seek) error { return s.given(ctx, i) })
 		}
 		if i.DHCP == spec.DHCPv4 || i.DHCP == spec.DHCPBoth {
-			n.begin(ctx, i.Name+" by DHCP", func(s seek) error { return s.lease(ctx, i) })
+			var had *state.Lease
+			n.begin(ctx, i.Name+" by DHCP", func(s seek) error { return s.lease(ctx, i, &had) })
 		}
 		if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
 			n.begin(ctx, i.Name+" by IPv6", func(s seek) error { return s.advertised(ctx, i, hear) })
@@ -103,13 +104,21 @@ type seek struct {
 	name string // of the interface, and how it gets its address
 }
 
-// begin looks for a way, and says why there is none when it ends.
+// pause is how long nothing is done about an interface after an error.
+const pause = time.Second
+
+// begin looks for a way, and after an error again: an interface may be away for a moment, a
+// server may give what cannot be used, and there may be no other way.
 func (n *Network) begin(ctx context.Context, name string, look func(seek) error) {
 	n.change(func() { n.silent[name] = errors.New("no carrier") })
 	n.running.Go(func() {
 		s := seek{n, name}
-		if err := look(s); err != nil && ctx.Err() == nil {
+		for err := look(s); err != nil && ctx.Err() == nil; err = look(s) {
 			s.waits(err)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
 		}
 	})
 }

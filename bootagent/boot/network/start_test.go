@@ -187,6 +187,30 @@ func TestAddressesThatAreGiven(t *testing.T) {
 	}
 }
 
+// TestACardThatComesBack: no error about a card is the last word on it.
+func TestACardThatComesBack(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip", "nsenter") {
+		return
+	}
+	const mac = "52:54:00:00:00:01"
+	w := plug(t, "eth0", mac)
+	w.ip(t, "link", "set", "far", "down")
+	n := started(t, table.Table{Network: spec.Network{Interfaces: []spec.Interface{{Name: "eth0", MAC: mac, Addresses: []string{"192.0.2.10/24"}}}}}, w)
+	ip(t, "link", "del", "eth0")
+	gone, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	why := func() string { n.mu.Lock(); defer n.mu.Unlock(); return fmt.Sprint(n.silent) }
+	for !strings.Contains(why(), "no such network interface") && gone.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if gone.Err() != nil {
+		t.Fatal(why())
+	}
+	plug(t, "eth0", mac)
+	ip(t, "link", "set", "eth0", "up")
+	comes(t, n, on("eth0"))
+}
+
 // TestEachCardIsAsked: without a table each card is, and one that nobody answers is not in
 // the way of the others.
 func TestEachCardIsAsked(t *testing.T) {

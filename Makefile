@@ -27,7 +27,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube test-kube-long test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube-unit test-kube test-kube-long test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,9 +79,10 @@ test: deps lint build size ## Everything: lint, unit, root, VM and interop tests
 # of which it runs less.
 test-all:
 	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -vet=off -timeout 60m -p $(ATONCE) $(LONGEST) $$($(EACH) | grep -vxFf <($(GO) list $(RACED)))
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,cosign} $(MAKE) --no-print-directory --jobs=4 --output-sync test-race test-kube-unit test-interop fuzz FUZZTIME=1s
+
+test-kube-unit: # without an API server
 	cd kube && CAISSON_WITHOUT=$${CAISSON_WITHOUT-kube} $(GO) test -vet=off ./...
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(MAKE) --no-print-directory test-race
-	$(MAKE) --no-print-directory test-interop fuzz FUZZTIME=1s
 
 check: lint ## What a change needs before anything else: lint, and the unit tests but those that need root, a network or tens of seconds
 	CAISSON_WITHOUT=root,net,slow hack/scratch $(GO) test -short -vet=off -p $(ATONCE) $(UNITS)

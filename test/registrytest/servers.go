@@ -68,15 +68,15 @@ func Private(t testing.TB) (addr, ca string) {
 	return addr, ca
 }
 
-// Certificate writes a certificate for 127.0.0.1 and its key.
-func Certificate(t testing.TB, dir string) (cert, key string) {
+// Certificate writes a certificate for 127.0.0.1 and more addresses, and its key.
+func Certificate(t testing.TB, dir string, more ...net.IP) (cert, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+		IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, more...), IsCA: true, BasicConstraintsValid: true}
 	raw, err := x509.CreateCertificate(rand.Reader, text, text, secret.Public(), secret)
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/letin"
 	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -63,7 +64,7 @@ type service struct {
 	reporter *report.Reporter
 	telling  chan struct{} // it holds one while a report is sent
 	rescuing chan struct{} // and one while it is seen to who is let in
-	rescue   node.Rescue
+	rescue   letin.Keeper
 
 	loader      string    // what of the disk's loaders was seen to
 	loaderAgain time.Time // before it, the registry is not asked for one

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/letin"
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -26,7 +27,7 @@ type locked struct {
 	*machine
 	root, key *ecdsa.PrivateKey
 	keys      spec.Keys
-	look      Rescue
+	look      letin.Keeper
 }
 
 func newLocked(t *testing.T) *locked {
@@ -102,7 +103,7 @@ func TestLetIn(t *testing.T) {
 	l.isOpen(true)
 	l.isSaid()
 
-	l.look = Rescue{} // a restart of the agent prolongs nothing
+	l.look = letin.Keeper{} // a restart of the agent prolongs nothing
 	l.kernel.passed.Add(int64(40 * time.Second))
 	if left, err = l.turn(); err != nil || left <= 0 || left > 20*time.Second {
 		t.Fatalf("%s, %v", left, err)
@@ -268,12 +269,12 @@ func TestLetInByAMedium(t *testing.T) {
 	}
 	l.isOpen(true)
 	l.kernel.passed.Add(int64(2 * time.Minute))
-	l.look = Rescue{}
+	l.look = letin.Keeper{}
 	if left, _ := l.turn(); left != 0 {
 		t.Errorf("open for %s", left)
 	}
 	l.isOpen(false)
-	l.look = Rescue{}
+	l.look = letin.Keeper{}
 	if left, _ := l.turn(); left != 0 || l.book().Times != 1 {
 		t.Errorf("it is obeyed twice: %+v", l.book())
 	}

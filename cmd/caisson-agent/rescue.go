@@ -6,14 +6,14 @@ import (
 	"context"
 	"os"
 
-	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/letin"
 	"github.com/caisson-os/caisson/bootagent/rescue/door"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // rescueKeys prints the keys that sshd is to let root in by.
 func (a *app) rescueKeys() error {
-	o, up, err := node.LetIn(a.root)
+	o, up, err := letin.Now(a.root)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (a *app) rescueKeys() error {
 
 // rescueShell is a session that such a key began.
 func (a *app) rescueShell(ctx context.Context) error {
-	o, up, err := node.LetIn(a.root)
+	o, up, err := letin.Now(a.root)
 	if err != nil {
 		return err
 	}

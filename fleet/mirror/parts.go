@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/release"
@@ -194,7 +195,7 @@ func (r *run) documents(ctx context.Context) error {
 	if err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return err
 	}
-	tags = slices.DeleteFunc(tags, func(tag string) bool { return publish.IsIntent(tag) || strings.HasPrefix(tag, "sha256-") })
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return reserve.IsIntent(tag) || strings.HasPrefix(tag, "sha256-") })
 	list, err := r.resolve(ctx, oci.RepoFleet, sorted(tags))
 	if err != nil {
 		return err

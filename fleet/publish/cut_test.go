@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -90,7 +91,7 @@ func (l *line) cutAt(request int, kill func()) (mend func()) {
 func (f *fleet) later(l *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f.Now = f.Now.Add(intentHonored + time.Hour)
+	f.Now = f.Now.Add(reserve.Honored + time.Hour)
 	l.now = f.Now
 }
 

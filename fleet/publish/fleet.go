@@ -93,7 +93,7 @@ func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []by
 			return "", err
 		}
 	}
-	if err := p.lease.checkOwned(ctx); err != nil {
+	if err := p.lease.CheckOwned(ctx); err != nil {
 		return "", err
 	}
 	return p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)

@@ -203,7 +203,7 @@ func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
 				return err
 			}
 		}
-		if err := p.lease.checkOwned(ctx); err != nil {
+		if err := p.lease.CheckOwned(ctx); err != nil {
 			return err
 		}
 		if _, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, trust.KeysTag(l.Keys.Version)); err != nil {

@@ -15,7 +15,7 @@
 // trust.Accept, the node's own decision: what nodes would refuse is never
 // published.
 //
-// One publisher works at a time, see reserve.go. The order of writes is: the
+// One publisher works at a time (package reserve). The order of writes is: the
 // generation is remembered and reserved in fleet:index, overlays and their tags,
 // shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current, and tags of
 // nodes that are retired go last. Cut anywhere, a repeated publish heals it, and so does a hold or a retirement;
@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -59,8 +60,8 @@ type Publisher struct {
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole
 	agent   *trust.Rules      // by which nodes decide; nil is all that this release's agent has
-	pace    *pace             // nil is usualPace
-	lease   *lease            // of a run on a registry server
+	pace    *reserve.Pace     // nil is reserve.Usual
+	lease   *reserve.Lease    // of a run on a registry server
 }
 
 // Policy is what a site says about trust. Without a site the verified fleet:index

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -71,7 +72,7 @@ func publishAs(text string) error {
 	}
 	p := &Publisher{Registry: r, Signers: []crypto.Signer{keys[0]}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true,
 		Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }, Author: "eve@host",
-		pace: &pace{beat: o.Beat, hold: o.Hold, look: time.Second, dead: time.Minute}}
+		pace: &reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute}}
 	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(keys[0])}, Release: []sign.Verifier{sign.VerifierOf(keys[1])}}
 	result, err := p.Publish(context.Background(), policy, (&fleet{}).nodes("", o.Value), Options{})
@@ -106,7 +107,7 @@ func (f *fleet) process(t *testing.T, ref, value string, beat, hold time.Duratio
 // waiting returns a publisher that counts another as dead soon.
 func (f *fleet) waiting(t *testing.T, ref string, dead time.Duration) *Publisher {
 	p := f.at(t, ref)
-	p.pace = &pace{beat: dead / 10, hold: dead / 2, look: dead / 20, dead: dead}
+	p.pace = &reserve.Pace{Beat: dead / 10, Hold: dead / 2, Look: dead / 20, Dead: dead}
 	return p
 }
 
@@ -136,7 +137,7 @@ func begun(t *testing.T, backend, moment string) (f *fleet, prefix string, dead 
 func (f *fleet) takes(t *testing.T, at string, dead time.Duration) {
 	t.Helper()
 	p := f.at(t, at)
-	p.pace = &pace{beat: 30 * time.Second, hold: 5 * time.Minute, look: dead / 3, dead: dead}
+	p.pace = &reserve.Pace{Beat: 30 * time.Second, Hold: 5 * time.Minute, Look: dead / 3, Dead: dead}
 	r, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
 	if err != nil || r.Generation != 3 {
 		t.Fatalf("in its place: %+v, %v", r, err)
@@ -186,7 +187,7 @@ func TestKilledPublisher(t *testing.T) {
 func reservations(t *testing.T, p *Publisher) ([]string, error) {
 	t.Helper()
 	tags, err := p.Registry.Tags(t.Context(), oci.RepoFleet)
-	return slices.DeleteFunc(tags, func(tag string) bool { return !IsIntent(tag) }), err
+	return slices.DeleteFunc(tags, func(tag string) bool { return !reserve.IsIntent(tag) }), err
 }
 
 func await(t *testing.T, here chan struct{}, out *strings.Builder) {
@@ -255,7 +256,7 @@ func TestSuspendedPublisher(t *testing.T) {
 				if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 					t.Fatal(err)
 				}
-				if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), errLost.Error()) {
+				if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), reserve.ErrLost.Error()) {
 					t.Errorf("it went on: %v: %s", err, out)
 				}
 				if after := tagged(t, f.at(t, at)); after != before {
@@ -275,16 +276,15 @@ func TestLostReservationStays(t *testing.T) {
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
 		p := f.at(t, backend+"/metal-a")
-		p.pace = &pace{beat: time.Hour, hold: time.Nanosecond, look: time.Second, dead: time.Minute}
-		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); !errors.Is(err, errLost) {
+		p.pace = &reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute}
+		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); !errors.Is(err, reserve.ErrLost) {
 			t.Fatalf("without a renewal: %v", err)
 		}
 		tags, err := reservations(t, p)
 		if err != nil || len(tags) != 1 {
 			t.Fatalf("reservations that stayed: %q, %v", tags, err)
 		}
-		mine, _ := parseIntent(tags[0]) // as reservations has it
-		if s, err := p.readIntent(t.Context(), mine); err != nil || !s.isRenewed || s.Reserves != 1 {
+		if s, err := p.reserver().Standing(t.Context()); err != nil || len(s) != 1 || !s[0].Renewed || s[0].Reserves != 1 {
 			t.Errorf("others find %+v, %v", s, err)
 		}
 	})
@@ -340,7 +340,7 @@ func TestOneOfTenKilled(t *testing.T) {
 					p, began := f.waiting(t, at, dead), time.Now()
 					value := fmt.Sprintf("%d of turn %d", i, turn) // anew: an attempt that failed may have put what it had
 					r, err := p.Publish(ctx, f.policy, f.nodes("", value, value), Options{})
-					if errors.Is(err, errTaken) || errors.Is(err, errLost) || isRewritten(err) {
+					if errors.Is(err, reserve.ErrTaken) || errors.Is(err, reserve.ErrLost) || isRewritten(err) {
 						select {
 						case <-ctx.Done():
 							t.Errorf("publisher %d did not get through", i)

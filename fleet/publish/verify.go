@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/release"
@@ -61,7 +62,7 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r
 			return r, err
 		}
 		// A publish that ended meanwhile has moved tags that this compared with the rows before it.
-		if err := q.sameIndex(ctx, v.manifest); !errors.Is(err, errTaken) {
+		if err := q.reserver().SameIndex(ctx, v.manifest); !errors.Is(err, reserve.ErrTaken) {
 			return r, err
 		}
 	}
@@ -179,7 +180,7 @@ func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIn
 
 // unfinished says who is at a generation that is reserved, or that nobody is.
 func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, error) {
-	at, err := p.listIntents(ctx)
+	at, err := p.reserver().Standing(ctx)
 	switch {
 	case err != nil:
 		return "", err
@@ -188,26 +189,6 @@ func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, 
 	}
 	what, advice := cutChange(x)
 	return what + ": " + advice, nil
-}
-
-// listIntents lists the intents that stand.
-func (p *Publisher) listIntents(ctx context.Context) (list []observedIntent, err error) {
-	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
-	if err != nil {
-		return nil, fmt.Errorf("list the intents: %w", err)
-	}
-	for _, tag := range tags {
-		i, ok := parseIntent(tag)
-		if !ok || p.Now.Sub(i.at) > intentHonored {
-			continue
-		}
-		if s, err := p.readIntent(ctx, i); err == nil {
-			list = append(list, s)
-		} else if !isNotFound(err) {
-			return nil, err
-		}
-	}
-	return list, nil
 }
 
 // unfinished is a verdict, see [errUnfinished].

@@ -158,7 +158,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err := batch.Flush(); err != nil {
 		return err
 	}
-	p.lease.noteGiven(x.Root.Generation)
+	p.lease.NoteGiven(x.Root.Generation)
 	before, _ := p.Memory.At(place)
 	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Root.Fleet, x.Root.Epoch, x.Root.Generation, stamp, current
 	return p.Memory.Set(place, before)

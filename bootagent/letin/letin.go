@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package letin sees to who is let into a running node: it takes the statements of rescue that
+// the registry or a medium has, has the book decide about each (package rescue), and opens and
+// shuts what the book says (package door). Package daemon calls it in its rhythm; status and
+// sshd ask who is let in now.
+package letin
 
 import (
 	"cmp"
@@ -24,9 +28,9 @@ import (
 	decision "github.com/caisson-os/caisson/trust/rescue"
 )
 
-// Rescue sees to who is let into the node, from one look to the next. The zero value is that of
+// Keeper sees to who is let into the node, from one look to the next. The zero value is that of
 // a service that has just started.
-type Rescue struct {
+type Keeper struct {
 	asked time.Time
 	media rescue.Media
 }
@@ -34,31 +38,31 @@ type Rescue struct {
 // Look looks for a statement that lets somebody in, opens what it names, and shuts what is over.
 // The registry is asked once in every, media when they change. It returns for how long something is open yet. Where
 // nobody is let in, and it is not time to ask, the node is not opened.
-func (r *Rescue) Look(ctx context.Context, o session.Options, every time.Duration) (time.Duration, error) {
+func (k *Keeper) Look(ctx context.Context, o session.Options, every time.Duration) (time.Duration, error) {
 	boot, err := session.KernelID()
 	if err != nil {
 		return 0, err
 	}
-	r.media.Sys, r.media.Dev = filepath.Join(o.Root, "/sys"), filepath.Join(o.Root, "/dev")
-	carried := r.media.News()
-	if b, err := rescue.Read(o.Root, boot); err == nil && b.Open == nil && !r.due(every) && len(carried) == 0 {
+	k.media.Sys, k.media.Dev = filepath.Join(o.Root, "/sys"), filepath.Join(o.Root, "/dev")
+	carried := k.media.News()
+	if b, err := rescue.Read(o.Root, boot); err == nil && b.Open == nil && !k.due(every) && len(carried) == 0 {
 		return 0, nil
 	}
-	n, err := Open(ctx, o, nil)
+	s, err := session.Open(ctx, o, nil)
 	if err != nil {
-		r.media.Again()
+		k.media.Again()
 		return 0, err
 	}
-	left, err := r.look(ctx, n.session, every, carried)
-	return left, errors.Join(err, n.Close())
+	left, err := k.look(ctx, s, every, carried)
+	return left, errors.Join(err, s.Close())
 }
 
 // due reports whether the registry is to be asked.
-func (r *Rescue) due(every time.Duration) bool {
-	return r.asked.IsZero() || time.Since(r.asked) >= every
+func (k *Keeper) due(every time.Duration) bool {
+	return k.asked.IsZero() || time.Since(k.asked) >= every
 }
 
-func (r *Rescue) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
+func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
 	by := decision.Node{}
 	if s.Tracker != nil { // else nobody is trusted yet
 		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags(), Keys: s.Tracker.RescueKeys()}
@@ -79,11 +83,11 @@ func (r *Rescue) look(ctx context.Context, s *session.Session, every time.Durati
 			err = errors.Join(err, fmt.Errorf("a medium: %w", wrong))
 		}
 	}
-	if b.Code != "" && r.due(every) {
+	if b.Code != "" && k.due(every) {
 		err = errors.Join(err, ask(ctx, s, b, by))
 	}
-	if r.due(every) {
-		r.asked = time.Now()
+	if k.due(every) {
+		k.asked = time.Now()
 	}
 	b.Withdraw(by.Keys, s.Up())
 	return b.Open.Left(s.Up()), errors.Join(err, follow(ctx, s, b))
@@ -174,9 +178,9 @@ func doors(s *session.Session) door.Doors {
 	return d
 }
 
-// LetIn is who is let in now, nil where that is nobody, and how long this kernel runs: for who
+// Now is who is let in now, nil where that is nobody, and how long this kernel runs: for who
 // asks without opening the node.
-func LetIn(root string) (*rescue.Open, time.Duration, error) {
+func Now(root string) (*rescue.Open, time.Duration, error) {
 	boot, err := session.KernelID()
 	if err != nil {
 		return nil, 0, err

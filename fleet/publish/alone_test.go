@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -28,12 +29,13 @@ func (f *fleet) at(t testing.TB, ref string) *Publisher {
 	}
 	p := *f.Publisher
 	p.Registry, p.Memory, p.NewFleet, p.Now = r, nil, true, time.Now().UTC().Truncate(time.Second)
-	p.pace = &pace{beat: time.Second, hold: time.Minute, look: 200 * time.Millisecond, dead: 3 * time.Minute}
+	p.pace = &reserve.Pace{Beat: time.Second, Hold: time.Minute, Look: 200 * time.Millisecond, Dead: 3 * time.Minute}
 	return &p
 }
 
 // unrenewed is an intent that does not say that its publisher renews it.
-func unrenewed(i intent) []byte { return i.annotated(map[string]string{}) }
+var unrenewed = oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: "application/vnd.caisson.intent.v1+json",
+	Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{}})
 
 // through lets hook see every request of one publisher before the registry does.
 func through(t testing.TB, backend string, hook func(q *http.Request)) string {
@@ -88,7 +90,7 @@ func TestBothAnnounceThenLook(t *testing.T) {
 		for _, err := range errs {
 			if err == nil {
 				won++
-			} else if !errors.Is(err, errTaken) {
+			} else if !errors.Is(err, reserve.ErrTaken) {
 				t.Error(err)
 			}
 		}
@@ -119,7 +121,7 @@ func TestOneIsAtWork(t *testing.T) {
 			t.Errorf("the first: %+v, %v", r, err)
 		}
 		var hinted interface{ Hint() string }
-		if !errors.Is(second, errTaken) || !errors.As(second, &hinted) || !strings.Contains(hinted.Hint(), "--ignore-intent intent-0-1-") {
+		if !errors.Is(second, reserve.ErrTaken) || !errors.As(second, &hinted) || !strings.Contains(hinted.Hint(), "--ignore-intent intent-0-1-") {
 			t.Errorf("the second: %v", second)
 		}
 		if r, err := other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
@@ -143,7 +145,7 @@ func TestOneWasFaster(t *testing.T) {
 				})
 			}
 		}))
-		if _, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); !errors.Is(err, errTaken) {
+		if _, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); !errors.Is(err, reserve.ErrTaken) {
 			t.Errorf("the slow one: %v", err)
 		}
 		if r, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
@@ -174,22 +176,22 @@ func TestIntentsThatStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dead := intent{generation: 4, at: p.Now, nonce: "dead"}
-	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed(dead), dead.tag()); err != nil {
+	dead := reserve.Intent{Generation: 4, At: p.Now, Nonce: "dead"}
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed, dead.Tag()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); !errors.Is(err, errTaken) {
+	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); !errors.Is(err, reserve.ErrTaken) {
 		t.Errorf("beside another's intent: %v", err)
 	}
-	p.IgnoreIntent = dead.tag()
+	p.IgnoreIntent = dead.Tag()
 	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); err != nil {
 		t.Errorf("the dead one passed over: %v", err)
 	}
-	p.IgnoreIntent, dead.generation, dead.nonce = "", 9, "late"
-	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed(dead), dead.tag()); err != nil {
+	p.IgnoreIntent, dead.Generation, dead.Nonce = "", 9, "late"
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed, dead.Tag()); err != nil {
 		t.Fatal(err)
 	}
-	p.Now = p.Now.Add(intentHonored + time.Minute)
+	p.Now = p.Now.Add(reserve.Honored + time.Minute)
 	p.rules = &rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks, nil, pastChecks} // the registry's clock does not go on
 	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "y"), Options{}); err != nil {
 		t.Errorf("an intent of hours ago: %v", err)
@@ -209,7 +211,7 @@ func TestManyPublishers(t *testing.T) {
 				p := f.at(t, ref)
 				group.Go(func() {
 					r, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i), fmt.Sprint(i)), Options{})
-					if name == "registry" && errors.Is(err, errTaken) {
+					if name == "registry" && errors.Is(err, reserve.ErrTaken) {
 						return
 					}
 					if err != nil {
@@ -282,7 +284,7 @@ func TestWaitEnds(t *testing.T) {
 		if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil {
 			t.Errorf("the first: %v", err)
 		}
-		if !errors.Is(second, errTaken) || took < other.Wait {
+		if !errors.Is(second, reserve.ErrTaken) || took < other.Wait {
 			t.Errorf("the second, after %s: %v", took, second)
 		}
 	})

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Pace is how often an intent is renewed and what that means. Between Hold and Dead
+// lies the time that a request may be on its way after its sender has given up.
+type Pace struct {
+	Beat time.Duration // between two renewals
+	Hold time.Duration // without one a publisher writes nothing more
+	Look time.Duration // between two looks at another's intent
+	Dead time.Duration // an intent that was not renewed for so long is nobody's
+}
+
+// Usual is the pace of publishers.
+var Usual = Pace{Beat: 15 * time.Second, Hold: time.Minute, Look: 5 * time.Second, Dead: 3 * time.Minute}
+
+// ErrLost is returned where a publisher stops because its reservation is not its own
+// any more.
+var ErrLost = errors.New("the reservation of this publish is lost")
+
+// Lease is a publisher's own intent, as long as it is renewed. A publish on a layout has none:
+// the methods for it are of nil, too.
+type Lease struct {
+	Intent
+	Announcement
+	After uint64 // no generation up to this one is given out again
+
+	r *Reserver
+
+	mu      sync.Mutex
+	began   time.Duration // after the boot: when the last renewal that arrived was sent
+	digests []string      // of all that the tag has led to
+	given   uint64        // the generation that fleet:index has at last
+	lost    error
+}
+
+// timeSinceBoot goes on while the machine is suspended, and nobody can set it.
+func timeSinceBoot() (time.Duration, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0, fmt.Errorf("read the time since the boot: %w", err)
+	}
+	return time.Duration(now.Nano()), nil
+}
+
+// put puts the intent, or renews it.
+func (l *Lease) put(ctx context.Context) error {
+	began, err := timeSinceBoot()
+	if err != nil {
+		return err
+	}
+	digest, err := l.r.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, l.manifest(l.Announcement, len(l.digests)), l.Tag())
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began, l.digests = began, append(l.digests, digest)
+	return nil
+}
+
+// CheckHeld refuses a write when the intent was not renewed for too long: others may count
+// its publisher as dead.
+func (l *Lease) CheckHeld() error {
+	now, err := timeSinceBoot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch silent := now - l.began; {
+	case l.lost != nil:
+	case err != nil:
+		l.lost = err
+	case silent > l.r.Pace.Hold:
+		l.lost = l.lostError("fleet:%s was not renewed for %s, and another publisher may be at work", l.Tag(), silent.Round(time.Second))
+	}
+	return l.lost
+}
+
+func (l *Lease) lostError(format string, args ...any) error {
+	return cli.WithHint(fmt.Errorf("%w: "+format, append([]any{ErrLost}, args...)...), "'caisson verify' tells what is published; run this again")
+}
+
+// NoteGiven notes the generation of what was written.
+func (l *Lease) NoteGiven(generation uint64) {
+	if l != nil {
+		l.given = generation
+	}
+}
+
+// CheckOwned refuses a write when another publisher has withdrawn the intent.
+func (l *Lease) CheckOwned(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	_, err := l.r.read(ctx, l.Intent)
+	if errors.Is(err, oci.ErrNotFound) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = l.lostError("another publisher has withdrawn fleet:%s", l.Tag())
+		return l.lost
+	}
+	if err != nil {
+		return fmt.Errorf("read fleet:%s: %w", l.Tag(), err)
+	}
+	return l.CheckHeld()
+}
+
+// renewWhile renews the intent while f runs, ends f when that is not possible any more,
+// and withdraws the intent. One that is lost stays: what its publisher sent last may still
+// be on its way, for as long as others wait before they count it as dead.
+func (l *Lease) renewWhile(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { l.renew(ctx, cancel) })
+	err := f(ctx)
+	lost := l.CheckHeld()
+	cancel(nil)
+	beats.Wait()
+	switch {
+	case lost == nil:
+		l.withdraw(ctx)
+	case err == nil:
+		return lost // what was written last may have come too late
+	case !errors.Is(err, ErrLost):
+		return fmt.Errorf("%w (%w)", lost, err)
+	}
+	return err
+}
+
+// renew renews the intent until ctx ends. What is withdrawn is not renewed.
+func (l *Lease) renew(ctx context.Context, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(l.r.Pace.Beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		one, end := context.WithTimeout(ctx, l.r.Pace.Beat)
+		if err := l.CheckOwned(one); err == nil {
+			_ = l.put(one) // the next one may arrive; held says when it is too late
+		}
+		end()
+		if err := l.CheckHeld(); err != nil {
+			cancel(err)
+			return
+		}
+	}
+}
+
+func (l *Lease) withdraw(ctx context.Context) { l.r.withdraw(ctx, l.Intent, l.digests) }

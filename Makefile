@@ -84,7 +84,7 @@ test-all:
 test-kube-unit: # without an API server
 	cd kube && CAISSON_WITHOUT=$${CAISSON_WITHOUT-kube} $(GO) test -vet=off ./...
 
-check: lint ## What a change needs before anything else: lint, and the unit tests but those that need root, a network or tens of seconds
+check: lint ## What a change needs before anything else: lint, and the unit tests but those that need root, a network or seconds each
 	CAISSON_WITHOUT=root,net,slow hack/scratch $(GO) test -short -vet=off -p $(ATONCE) $(UNITS)
 
 test-unit: ## Tests that need neither root nor a network

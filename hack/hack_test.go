@@ -34,6 +34,7 @@ func TestErrcheck(t *testing.T) {
 }
 
 func TestVulncheck(t *testing.T) {
+	require.Slow(t)
 	for _, test := range []struct {
 		name, db, pkg string
 		code          int
@@ -53,6 +54,7 @@ func TestVulncheck(t *testing.T) {
 
 // A target that fails ends the run, and one whose package does not compile, too.
 func TestFuzz(t *testing.T) {
+	require.Slow(t)
 	head := "package p\n\nimport \"testing\"\n\n"
 	for _, test := range []struct {
 		name, text string
@@ -81,6 +83,7 @@ func TestFuzz(t *testing.T) {
 // The programs of two packages are there at once, however many packages there are: each
 // target counts what lies beside its own.
 func TestFuzzKeepsTwoPrograms(t *testing.T) {
+	require.Slow(t)
 	dir := t.TempDir()
 	files := map[string]string{"go.mod": "module example\n\ngo 1.26\n"}
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -185,6 +188,47 @@ func TestScratchInMemory(t *testing.T) {
 	}
 	if said, code := as("SHM=" + memory + "/none"); code != 7 || !strings.Contains(said, "at "+dir+"\n") {
 		t.Errorf("without one: code %d\n%s", code, said)
+	}
+}
+
+// The directory has the same name in the next run, and one that runs meanwhile has another.
+func TestScratchHasOneName(t *testing.T) {
+	dir := t.TempDir()
+	env := []string{"TMPDIR=" + dir, "SHM=" + dir}
+	name := func() string {
+		t.Helper()
+		said, code := script(t, env, "./scratch", "sh", "-c", `echo "$TMPDIR"`)
+		if code != 0 || filepath.Dir(strings.TrimSpace(said)) != dir {
+			t.Fatalf("code %d: %s", code, said)
+		}
+		return said
+	}
+	first := name()
+	cmd := exec.CommandContext(t.Context(), "./scratch", "sh", "-c", `echo "$TMPDIR"; read -r line`)
+	cmd.Env = append(os.Environ(), env...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := bufio.NewReader(out).ReadString('\n'); err != nil || again != first {
+		t.Errorf("%q, then %q, %v", first, again, err)
+	}
+	if beside := name(); beside == first {
+		t.Errorf("both are at %s", beside)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // read has met the end
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v and %v are left", left, err)
 	}
 }
 

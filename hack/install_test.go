@@ -8,11 +8,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 // make install puts programs, units, manual pages and completions below DESTDIR and
 // PREFIX, and what refers to another of them finds it there.
 func TestInstall(t *testing.T) {
+	require.Slow(t)
 	bin, dest := t.TempDir(), t.TempDir()
 	if said, code := script(t, nil, "go", "build", "-o", bin+"/", "../cmd/caisson"); code != 0 {
 		t.Fatal(said)

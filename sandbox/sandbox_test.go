@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/mediatype"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -292,6 +293,7 @@ func TestDown(t *testing.T) {
 
 // Where the site has nodes make their state disk, there is an empty one that they may take.
 func TestEmptyDisk(t *testing.T) {
+	require.Slow(t)
 	for create, want := range map[string]string{
 		"create: true":                    "format=raw,if=virtio",
 		"create: true, disks: [S3EVNX0K]": "-device virtio-blk-pci,drive=state,serial=S3EVNX0K",

@@ -19,6 +19,7 @@ const monitoring = "../../examples/monitoring/"
 // The example's configuration is one that Prometheus takes, and each of its alerts is
 // for what it says.
 func TestMonitoring(t *testing.T) {
+	require.Slow(t)
 	require.Tool(t, "promtool")
 	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yml"}, {"test", "rules", "caisson.rules.test.yml"}} {
 		cmd := exec.CommandContext(t.Context(), "promtool", args...)

@@ -38,6 +38,7 @@ func (d *diskless) goesAlone() {
 // killInMemory kills an agent that goes to another layer after each of its calls that change
 // a file, and looks at every so many of the results.
 func killInMemory(t *testing.T, every int) {
+	require.Slow(t)
 	if words, is := powercut.Recorded(t); is {
 		(&diskless{swapping: &swapping{machine: &machine{t: t, root: words[0]}}}).goesAlone()
 		return

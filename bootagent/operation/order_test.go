@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/stalled"
 )
@@ -361,6 +362,7 @@ func TestAnActThatFails(t *testing.T) {
 // TestThePowerGoesAnywhere: whatever step is cut, everything is given back in the end,
 // nothing runs twice, and what is not known to be done is not called done.
 func TestThePowerGoesAnywhere(t *testing.T) {
+	require.Slow(t)
 	for cut := 1; ; cut++ {
 		y, m := newYard(t)
 		y.cut = cut

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -322,6 +323,7 @@ func TestASwapThatSomebodyElseMakes(t *testing.T) {
 // TestASwapOfWhichThePowerGoes, before or after each thing that others see, ends: with
 // what waited, nothing taken, and the machine rebooted by it once at most.
 func TestASwapOfWhichThePowerGoes(t *testing.T) {
+	require.Slow(t)
 	for cut := 2; ; cut++ {
 		d := newDock(t)
 		d.cut = cut / 2

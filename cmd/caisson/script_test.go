@@ -24,7 +24,7 @@ import (
 // files that are compared.
 func TestMain(m *testing.M) {
 	root.Enter()
-	keyfile.Cost = keyfile.MinCost
+	keyfile.Cost, keyfile.MinCost = 16, 16
 	testscript.Main(m, map[string]func(){
 		"caisson": func() { os.Exit(run()) },
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go

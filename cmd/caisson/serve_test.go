@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 )
@@ -58,6 +59,7 @@ func TestServe(t *testing.T) {
 
 // TestServeKnowsWhoIsUnknown: a machine asks by all its names and finds nothing.
 func TestServeKnowsWhoIsUnknown(t *testing.T) {
+	require.Slow(t)
 	s := newShelf(t)
 	if err := s.reg.PutData(t.Context(), "node", oci.Describe("text/plain", []byte("x"))); err != nil {
 		t.Fatal(err)

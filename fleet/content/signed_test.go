@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/test/gittest"
 )
@@ -186,6 +187,7 @@ func TestLockWithoutSignature(t *testing.T) {
 // Whatever strangers do to the branch between what Ann does, each commit that the lock
 // goes to is one that she signed, and none that an earlier one had left behind.
 func TestHistoriesOnlyLeadOn(t *testing.T) {
+	require.Slow(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

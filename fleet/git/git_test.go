@@ -316,6 +316,7 @@ func TestNothingOfTheUserActs(t *testing.T) {
 // TestObjectsThatUnpack: what is small on its way and large in memory ends git, or is not
 // held in memory, and nothing else of the machine pays for it.
 func TestObjectsThatUnpack(t *testing.T) {
+	require.Slow(t)
 	g := gittest.New(t)
 	const large = 40 << 20
 	zeros := func(name string, end byte) {

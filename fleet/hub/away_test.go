@@ -159,6 +159,7 @@ func TestWhatNoWaitingMends(t *testing.T) {
 // TestWhatTheDatabaseCannotHold: a node that reports such text ends no service, and is
 // taken or refused.
 func TestWhatTheDatabaseCannotHold(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, db string) {
 		r := newRigAt(t, db, "n1")
 		r.must(r.report("k1", "n1", 1, nil))

@@ -398,6 +398,7 @@ func TestLongAChangeConcernsItsNodes(t *testing.T) {
 }
 
 func concerns(t *testing.T, from, to uint64) {
+	require.Slow(t)
 	seen := map[string]int{}
 	for seed := from; seed < to; seed++ {
 		w := newRacks(t, seed, seen)

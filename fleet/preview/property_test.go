@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -301,6 +302,7 @@ func (w *world) plan(s *site.Site) *plan.Plan {
 // says is what the publish after it does, node by node and part by part, and a plan
 // without changes is followed by a publish without any.
 func TestPlanIsWhatPublishDoes(t *testing.T) {
+	require.Slow(t)
 	seen, changes := map[string]int{}, map[string]int{}
 	for seed := range uint64(4) {
 		w := newWorld(t, seed)

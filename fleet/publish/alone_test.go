@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -201,6 +202,7 @@ func TestIntentsThatStay(t *testing.T) {
 // Many publishers at once, each with content of its own: whoever is done has a
 // generation of its own, and every node finds the content of the last one.
 func TestManyPublishers(t *testing.T) {
+	require.Slow(t)
 	f := newFleet(t)
 	for name, ref := range map[string]string{"layout": f.Registry.Ref().String(), "registry": registrytest.WithReferrers(t) + "/metal-a"} {
 		t.Run(name, func(t *testing.T) {
@@ -240,6 +242,7 @@ func TestManyPublishers(t *testing.T) {
 // Those that may wait for others all get through, one after another, each with a
 // generation of its own.
 func TestWaitForOthers(t *testing.T) {
+	require.Slow(t)
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
 		const publishers = 4
@@ -265,6 +268,7 @@ func TestWaitForOthers(t *testing.T) {
 
 // Who has waited for as long as it may is told who is at work.
 func TestWaitEnds(t *testing.T) {
+	require.Slow(t)
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
 		var once sync.Once

@@ -215,6 +215,7 @@ func TestLongRotateCutEverywhere(t *testing.T) {
 }
 
 func rotateEverywhere(t *testing.T, more int) {
+	require.Slow(t)
 	server := registrytest.WithReferrers(t)
 	for _, lost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost %v", lost), func(t *testing.T) {

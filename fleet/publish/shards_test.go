@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -62,6 +63,7 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // TestHoldingOneOfManyWritesLittle: at most 1 MB for one of 100,000 nodes.
 func TestHoldingOneOfManyWritesLittle(t *testing.T) {
+	require.Slow(t)
 	f, written := manyNodes(t)
 	for what, hold := range map[string]func() (*Result, error){
 		"freeze":  func() (*Result, error) { return f.Freeze(t.Context(), n0("why")) },
@@ -135,6 +137,7 @@ func TestAGenerationIsKept(t *testing.T) {
 // TestALostOverlayStopsNothing: a registry that lost what nobody runs any more takes
 // the next publish all the same.
 func TestALostOverlayStopsNothing(t *testing.T) {
+	require.Slow(t)
 	f := newFleet(t)
 	p := f.at(t, registrytest.Distribution(t)+"/metal-a")
 	_, err := p.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
@@ -46,6 +47,7 @@ func driveAs(t *testing.T, text string) {
 // A driver whose process is killed at any request of a wave leaves what another one goes
 // on with.
 func TestADriverThatIsKilled(t *testing.T) {
+	require.Slow(t)
 	if text := os.Getenv(asDriver); text != "" {
 		driveAs(t, text)
 		return

@@ -59,6 +59,7 @@ func TestLongTenThousand(t *testing.T) {
 func TestThreeHundred(t *testing.T) { big(t, 300) }
 
 func big(t *testing.T, n int) {
+	require.Slow(t)
 	f := newFleet(t, layout(t), n, "{waves: [{percent: 1}, {percent: 10}, {each: rack}], soak: 5m, deadline: 30m, silence: 15m, halt: {percent: 10}, undo: all}")
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	gone := 0

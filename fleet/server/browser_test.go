@@ -81,6 +81,7 @@ func arrive(at string) chromedp.ActionFunc {
 // TestThePage is a night on call: what is wrong, why, one node, its other key, and a
 // report that arrives meanwhile.
 func TestThePage(t *testing.T) {
+	require.Slow(t)
 	ctx := browser(t)
 	var names []string
 	for i := range 60 {

@@ -39,6 +39,7 @@ func TestLongLiarsSteerNothing(t *testing.T) {
 }
 
 func liars(t *testing.T, from, seeds uint64) {
+	require.Slow(t)
 	halts := 0
 	for seed := from; seed < from+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

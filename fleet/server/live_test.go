@@ -12,12 +12,14 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // TestThePageStaysLive opens the page from another site's, takes the service away from
 // it and gives it back, and ends its session.
 func TestThePageStaysLive(t *testing.T) {
+	require.Slow(t)
 	ctx := browser(t)
 	s := newSite(t, published("n1", "n2"), true)
 	key, seq := newKey(t), uint64(0)

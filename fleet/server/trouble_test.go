@@ -65,6 +65,7 @@ func TestUnread(t *testing.T) {
 
 // TestTheDatabaseIsAway: what a service is without its database, everybody is told.
 func TestTheDatabaseIsAway(t *testing.T) {
+	require.Slow(t)
 	s := newSite(t, published("n1"), false)
 	s.stop() // the hub alone touches its database
 	if err := s.db.Close(); err != nil {

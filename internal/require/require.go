@@ -53,12 +53,13 @@ func Net(t testing.TB) {
 	}
 }
 
-// Slow says that the test cuts or kills something at every moment, or waits by the clock:
-// tens of seconds of "make test" that tell little of most changes ("slow").
+// Slow says that the test cuts or kills something at every moment, waits by the clock, or goes
+// through hundreds of sites, nodes or facts: seconds of "make test" that tell little of most
+// changes ("slow").
 func Slow(t testing.TB) {
 	t.Helper()
 	if isLeftOut("slow") {
-		Missing(t, "slow", "the test takes tens of seconds")
+		Missing(t, "slow", "the test takes seconds")
 	}
 }
 

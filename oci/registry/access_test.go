@@ -20,6 +20,7 @@ import (
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -169,6 +170,7 @@ func TestTagsAreTags(t *testing.T) {
 
 // TestEndlessTags: a list of tags has an end, whatever a registry sends.
 func TestEndlessTags(t *testing.T) {
+	require.Slow(t)
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"one page": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"tags":["a"`)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -102,6 +103,7 @@ func TestAGrownDisk(t *testing.T) {
 // The power goes while a table is written for a disk that grew: the next look has one
 // that is whole.
 func TestACutWhileItGrows(t *testing.T) {
+	require.Slow(t)
 	b := newBench(t)
 	image := b.add(t, "vda", diskSize, nil)
 	if b.finder(&spec.NewStateDisk{}).Make() == "" {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/fat32test"
 )
 
@@ -81,6 +82,7 @@ func TestChanges(t *testing.T) {
 // there is there, and what is new is there as a whole or not at all. What was written since the
 // disk was asked to keep it may be there in any part, sector by sector.
 func TestPowerCuts(t *testing.T) {
+	require.Slow(t)
 	few := made(t)
 	more := fat32test.New(few)
 	if v, err := Open(more, size); err != nil {

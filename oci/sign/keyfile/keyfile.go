@@ -33,11 +33,11 @@ var ErrPassphrase = errors.New("the passphrase does not open the key")
 
 // Cost is scrypt's N of the keys that [Marshal] writes: cosign's, which takes 64 MiB and
 // some 200 ms, and is what cosign wants of a key that it reads. Tests of the command line,
-// which read keys by the hundred, lower it to [MinCost].
+// which read keys by the hundred, lower it and [MinCost].
 var Cost = 1 << 16
 
 // MinCost is the least N of a key that is read.
-const MinCost = 1 << 14
+var MinCost = 1 << 14
 
 // envelope is the JSON within cosign's PEM block. []byte fields are base64.
 type envelope struct {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -85,6 +86,7 @@ func TestLongLists(t *testing.T) {
 // What is not a long list of sound nodes is read whole: it says what it always said, at
 // its place, and means what it always meant.
 func TestLongListsWithFaults(t *testing.T) {
+	require.Slow(t)
 	for what, text := range map[string]string{
 		"an unknown key at the end": long("") + "- {name: x, lables: {a: b}}\n",
 		"a text instead of a node":  long("") + "- x\n" + long(""),

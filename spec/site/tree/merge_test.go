@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -102,6 +103,7 @@ func valueOf(t testing.TB, data any) *Value {
 }
 
 func TestMergeAgainstReference(t *testing.T) {
+	require.Slow(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	dropped, changed := 0, 0
 	for range 20000 {

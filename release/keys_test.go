@@ -97,3 +97,9 @@ func says(err error, want string) bool {
 	}
 	return err != nil && strings.Contains(err.Error(), want)
 }
+
+// TestMain makes keys that cost what reading a hash does.
+func TestMain(m *testing.M) {
+	keyfile.Cost, keyfile.MinCost = 16, 16
+	m.Run()
+}

@@ -207,6 +207,7 @@ func TestVerdicts(t *testing.T) {
 // TestLiars starts programs that are not what they should be: what they say has
 // no more weight than a registry's word, and none of them holds the agent.
 func TestLiars(t *testing.T) {
+	require.Slow(t)
 	blob := []byte("content")
 	for name, c := range map[string]struct {
 		program  string

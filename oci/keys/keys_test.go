@@ -151,3 +151,9 @@ func TestWritePairOverwritesNothing(t *testing.T) {
 		t.Error("one half was written")
 	}
 }
+
+// TestMain makes keys that cost what reading a hash does.
+func TestMain(m *testing.M) {
+	keyfile.Cost, keyfile.MinCost = 16, 16
+	m.Run()
+}

@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"net"
@@ -13,16 +14,27 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/leak"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
-// guarded is a registry behind TLS that wants a password once it has one. The zero password
-// lets everybody in.
-type guarded struct {
+// reportsBelow is where nodes put reports, on the registry that they read.
+const reportsBelow = "metal-reports"
+
+// guarded is a registry behind TLS: who reads it shows a password, and who puts reports into
+// it another one.
+type guarded struct{ reads, reports gate }
+
+// gate wants a password once it has one. The zero password lets everybody in.
+type gate struct {
 	mu       sync.Mutex
 	password string
 	let      int // requests with it
@@ -30,21 +42,21 @@ type guarded struct {
 }
 
 // wants sets the password, and counts from here.
-func (g *guarded) wants(password string) {
+func (g *gate) wants(password string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.password, g.let, g.refused = password, 0, 0
 }
 
 // counted returns how many requests came with the password, and with another.
-func (g *guarded) counted() (let, refused int) {
+func (g *gate) counted() (let, refused int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.let, g.refused
 }
 
 // may notes a request.
-func (g *guarded) may(r *http.Request) bool {
+func (g *gate) may(r *http.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, shown, has := r.BasicAuth()
@@ -58,19 +70,24 @@ func (g *guarded) may(r *http.Request) bool {
 	return false
 }
 
-// guard puts a registry at 127.0.0.1 behind TLS, and returns the address and the certificate.
-func (g *guarded) guard(t *testing.T, registry string) (addr, ca string) {
+// guard puts two registries at 127.0.0.1 behind TLS, as one: that of the fleet and that of its
+// reports. It returns the address and the certificate.
+func (g *guarded) guard(t *testing.T, fleet, reports string) (addr, ca string) {
 	t.Helper()
-	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry})
 	ca, key := registrytest.Certificate(t, t.TempDir(), net.IPv4(10, 0, 2, 100))
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !g.may(r) {
+		gate, to := &g.reads, fleet
+		if strings.Contains(r.URL.Path, "/"+reportsBelow+"/") {
+			gate, to = &g.reports, reports
+		}
+		if !gate.may(r) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		r.Header.Del("Authorization")
-		to.ServeHTTP(w, r)
+		r.Header.Set("X-Forwarded-Proto", "https") // where it says that uploads go
+		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to}).ServeHTTP(w, r)
 	})}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,17 +103,60 @@ func loginFile(password string) string {
 	return fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, guestRegistry, base64.StdEncoding.EncodeToString([]byte("node:"+password)))
 }
 
+// isReported wants a report of this boot in a registry.
+func isReported(t *testing.T, s *machine.Session, store string) {
+	t.Helper()
+	boot := strings.TrimSpace(run(t, s, "cat /proc/sys/kernel/random/boot_id"))
+	var (
+		said *spec.Report
+		err  error
+	)
+	for range 120 {
+		if said, err = reported(t.Context(), store, "alpha"); err == nil && said.BootID == boot {
+			return
+		}
+		time.Sleep(5 * time.Second) // the node sends it when it does
+	}
+	t.Errorf("no report of boot %s: %+v, %v\n%s", boot, said, err, run(t, s, "sudo caisson-agent report; sudo journalctl -b -u caisson-agent --no-pager | tail -40"))
+}
+
+// reported returns the last report that a node has put into a registry.
+func reported(ctx context.Context, store, node string) (*spec.Report, error) {
+	r, err := registry.Open(store+"/"+reportsBelow, registry.Options{PlainHTTP: true})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := r.Source().Manifest(ctx, oci.RepoReport, node, "")
+	if err != nil {
+		return nil, err
+	}
+	raw, _, err := oci.ReadDocument(ctx, r.Source(), oci.RepoReport, resp, oci.TypeReport, sign.MaxReport)
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := sign.OpenReport(raw)
+	if err != nil {
+		return nil, err
+	}
+	return spec.DecodeReport(data)
+}
+
 // TestLongOwnLogin: a node reads its registry with a password that came as a secret, the loader
-// too, and with the next one; where that is no longer good, with what it was installed with.
+// too, and with the next one; where that is no longer good, with what it was installed with. It
+// puts reports there with another secret.
 func TestLongOwnLogin(t *testing.T) {
 	require.Long(t)
 	g := &givenSecrets{dir: t.TempDir(), values: map[string]string{}}
-	one, two, three := leak.Value()[:24], leak.Value()[:24], leak.Value()[:24]
+	one, two, three, writes := leak.Value()[:24], leak.Value()[:24], leak.Value()[:24], leak.Value()[:24]
 	g.give(t, "pull", loginFile(one))
+	g.give(t, "push", loginFile(writes))
 	g.Fleet = fleet(t, append(leanSite,
-		"machine:\n", "secrets: {pull: {command: [cat, "+filepath.Join(g.dir, "pull")+"]}}\nmachine:\n  agent: {credentials: {registry: pull}}\n")...)
+		"machine:\n", "secrets: {pull: {command: [cat, "+filepath.Join(g.dir, "pull")+"]}, push: {command: [cat, "+filepath.Join(g.dir, "push")+"]}}\nmachine:\n"+
+			"  agent: {credentials: {registry: pull, report: push}, report: {registry: \""+guestRegistry+"/"+reportsBelow+"\", interval: 1h}}\n")...)
 	var door guarded
-	addr, ca := door.guard(t, g.registry)
+	door.reports.wants(writes)
+	store := registrytest.Distribution(t)
+	addr, ca := door.guard(t, g.registry, store)
 	g.must(t, "netboot", "site.yaml", "--from", g.To(), "--out", "netboot", "--registry", g.guest(), "--ca", ca, "--http-url", "http://"+guestHTTP)
 	o := g.byHand(t, g.withDisk(t))
 	o.Forwards[guestRegistry] = addr
@@ -115,7 +175,7 @@ func TestLongOwnLogin(t *testing.T) {
 			t.Errorf("%s, after generation %d: %+v", when, had, st)
 		}
 		had = st.Generation
-		if let, refused := door.counted(); let == 0 || refused > 0 {
+		if let, refused := door.reads.counted(); let == 0 || refused > 0 {
 			t.Errorf("%s: %d requests with the password, %d with another", when, let, refused)
 		}
 	}
@@ -124,13 +184,13 @@ func TestLongOwnLogin(t *testing.T) {
 	run(t, s, "sudo caisson-agent sync")
 	had = status(t, s).Generation
 
-	door.wants(one)
+	door.reads.wants(one)
 	g.give(t, "pull", loginFile(two)) // while the first is still good
 	g.publish(t)
 	run(t, s, "sudo caisson-agent sync")
 	reads("with the first password")
 
-	door.wants(two)
+	door.reads.wants(two)
 	g.give(t, "pull", loginFile(two)+"\n")
 	g.publish(t)
 	s = g.reboot(t, m, s)
@@ -138,18 +198,22 @@ func TestLongOwnLogin(t *testing.T) {
 	if st := status(t, s); st.Source != spec.SourceFetched {
 		t.Errorf("booted from what is %s", st.Source)
 	}
+	isReported(t, s, store)
+	if let, refused := door.reports.counted(); let == 0 || refused > 0 {
+		t.Errorf("%d requests with the password for reports, %d with another", let, refused)
+	}
 
-	door.wants(three)
+	door.reads.wants(three)
 	file := "/var/lib/caisson/registry/auth.json"
 	run(t, s, "printf %s '"+loginFile(three)+"' | sudo install -D -m 600 /dev/stdin "+file)
 	run(t, s, "sudo caisson-agent sync")
 	if st := status(t, s); st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
 		t.Errorf("with what it was installed with: %+v", st)
 	}
-	if let, refused := door.counted(); let == 0 || refused == 0 {
+	if let, refused := door.reads.counted(); let == 0 || refused == 0 {
 		t.Errorf("with what it was installed with: %d requests, after %d with the secret", let, refused)
 	}
-	for _, secret := range []string{one, two, three} {
+	for _, secret := range []string{one, two, three, writes} {
 		if strings.Contains(m.Console.String(), secret) {
 			t.Error("the console has a password")
 		}

@@ -70,7 +70,7 @@ release: ## Make a release of a tagged commit in out/release: programs, packages
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
-test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, some 21 minutes on two cores that do nothing else)
+test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, some 18 minutes on two cores that do nothing else)
 	hack/scratch $(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory test-vm
 

@@ -431,6 +431,7 @@ func TestOneAtATime(t *testing.T) {
 // TestOneAtATimeWithoutASlot: who has its turn has it while its preconditions are asked
 // once more, however long that takes.
 func TestOneAtATimeWithoutASlot(t *testing.T) {
+	require.Slow(t)
 	y, m := newYard(t)
 	when := y.says("when", "echo >>asked; test $(wc -l <asked) -lt 2 || until test -e answer; do sleep 0.01; done")
 	first := &m.Operations[0]

@@ -304,6 +304,7 @@ func TestASwapThatCouldNotBegin(t *testing.T) {
 
 // TestASwapThatSomebodyElseMakes, or takes back, gives back what it had taken.
 func TestASwapThatSomebodyElseMakes(t *testing.T) {
+	require.Slow(t)
 	for _, how := range []string{"rebooted", "withdrawn"} {
 		d := newDock(t)
 		d.Swap.Policy.Drain.Exec = d.says("drain", "touch drained; sleep 60")
@@ -383,6 +384,7 @@ func (d *dock) reaches() (went bool) {
 // slot is taken or a reboot comes up with something else: a node reboots in its window
 // only, once for what waits, and with a slot.
 func TestAYearOfSwaps(t *testing.T) {
+	require.Slow(t)
 	b := newBench(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	start := b.clock

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -37,6 +38,7 @@ func (w *witness) Wait(ctx context.Context, id string) error {
 // clock that is lost, and times at which nobody looks: an operation never runs outside
 // its window, never twice for one time, never beside itself, and a oneShot runs once.
 func TestFourHundredDays(t *testing.T) {
+	require.Slow(t)
 	b := newBench(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	start := at("2026-11-21T12:00Z")

@@ -53,6 +53,7 @@ func (d *signedDesk) commit(n string) string {
 
 // Nobody without a key takes a service back to what somebody signed once.
 func TestGoingBackTakesAKey(t *testing.T) {
+	require.Slow(t)
 	for name, attack := range map[string]func(d *signedDesk, one, two string) (says string){
 		"a branch that was reset": func(d *signedDesk, one, _ string) string {
 			d.git.Git("reset", "--quiet", "--hard", one)

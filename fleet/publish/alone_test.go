@@ -108,6 +108,7 @@ func TestBothAnnounceThenLook(t *testing.T) {
 // One is at work when the other announces itself: the other is refused, with what
 // to do, and the first one ends well.
 func TestOneIsAtWork(t *testing.T) {
+	require.Slow(t)
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
 		var once sync.Once

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -466,6 +467,7 @@ func TestThreshold(t *testing.T) {
 // TestVerifyTellsSilenceFromAbsence: a layer that is gone is a finding, a registry
 // that fails while it is asked for one is an error.
 func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
+	require.Slow(t)
 	f := newFleet(t)
 	digest := f.layer("1", "default", f.release).Digest
 	f.publish(f.nodes(digest, "10"), Options{})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/fleet/store/storetest"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -38,6 +39,7 @@ func node(name string, seq uint64) Node {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
@@ -110,6 +112,7 @@ func writesAfter(t *testing.T, s *Store) (err error) {
 
 // Of a node that is forgotten nothing is left, and nothing of others goes with it.
 func TestForget(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
@@ -157,6 +160,7 @@ func TestOneWriter(t *testing.T) {
 
 // A change that fails leaves nothing.
 func TestAllOrNothing(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		twice := []Slot{{Group: "g", Node: "a"}, {Group: "g", Node: "a"}}
@@ -173,6 +177,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestADatabaseOfALaterRelease(t *testing.T) {
+	require.Slow(t)
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		if _, err := s.db.Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, $1)", true); err != nil {

@@ -32,6 +32,7 @@ import (
 // new, from any registry and between any two versions. What caisson diff says of it
 // is what comes.
 func TestDelta(t *testing.T) {
+	require.Slow(t)
 	require.Tool(t, "mksquashfs")
 	for name, push := range map[string]func(t *testing.T) (to, from string){
 		"a registry": func(t *testing.T) (string, string) {

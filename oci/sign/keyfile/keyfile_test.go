@@ -13,11 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 func TestRoundTrip(t *testing.T) {
+	require.Slow(t)
 	key, err := sign.Generate()
 	if err != nil {
 		t.Fatal(err)

@@ -59,3 +59,24 @@ func (f *Facts) waits() bool { return f.Run.Phase == run.Confirming }
 func (f *Facts) partial(g state.Generation) bool {
 	return f.Without != nil && f.Without.Overlay == g.Overlay
 }
+
+// Way is one way in which a loader goes back.
+type Way struct {
+	At    int  // which of the generations that ran well
+	Fetch bool // what is missing of it may be fetched
+}
+
+// WaysBack lists how a loader goes back to one of some generations that ran well, the newest
+// first: each from what is whole on the disk, and only where none is whole there, each with
+// what the registry completes, where there is one.
+func WaysBack(generations int, registry bool) []Way {
+	var ways []Way
+	for _, fetch := range []bool{false, true} {
+		for at := range generations {
+			if !fetch || registry {
+				ways = append(ways, Way{at, fetch})
+			}
+		}
+	}
+	return ways
+}

@@ -15,17 +15,19 @@ type Event string
 // Events. Of the service's rhythms a look is Begin and then Look, a question to the
 // registry is Begin and then Answer; the others follow from acts.
 const (
-	Begin  Event = "begin"  // anything is to be done: what was left unfinished comes first
-	Look   Event = "look"   // the node looks at what runs
-	Answer Event = "answer" // the registry was asked
-	Try    Event = "try"    // a change is to be made
-	Made   Event = "made"   // it was made, or failed
-	Probed Event = "probed" // the way to the registry was tried after a change
-	Undo   Event = "undo"   // a change on trial is to be undone
-	Effect Event = "effect" // a generation is in effect
-	Judged Event = "judged" // the checks of what is in effect were looked at
-	Swap   Event = "swap"   // another root waits, and its policy is asked when to start over into it
-	Boot   Event = "boot"   // the registry has answered the loader
+	Begin   Event = "begin"   // anything is to be done: what was left unfinished comes first
+	Look    Event = "look"    // the node looks at what runs
+	Answer  Event = "answer"  // the registry was asked
+	Try     Event = "try"     // a change is to be made
+	Made    Event = "made"    // it was made, or failed
+	Probed  Event = "probed"  // the way to the registry was tried after a change
+	Undo    Event = "undo"    // a change on trial is to be undone
+	Effect  Event = "effect"  // a generation is in effect
+	Judged  Event = "judged"  // the checks of what is in effect were looked at
+	Swap    Event = "swap"    // another root waits, and its policy is asked when to start over into it
+	Boot    Event = "boot"    // the loader has asked the registry, or a medium
+	Fetched Event = "fetched" // the loader has fetched the layer of what it was to enter, or could not
+	Sought  Event = "sought"  // the loader has looked for what ran well before
 )
 
 // Facts are what a decision depends on, and all of it: values that were read before.
@@ -67,6 +69,8 @@ type Facts struct {
 	Proof  Proof
 	Gates  Gates
 	Awaits Awaited
+	Fetch  Fetch
+	Back   Back
 }
 
 // Offer is what the registry, or the disk of a loader, has.
@@ -81,6 +85,24 @@ type Offer struct {
 	Live       bool   // it can be applied to the running root
 	Why        string // why it cannot
 	Uncounted  bool   // of a loader: an attempt could not be counted
+	Unreached  bool   // of a loader: nobody answered
+	Medium     bool   // of a loader: a medium was asked, which nobody reached the registry beside
+}
+
+// Fetch is what came of bringing the layer of what a loader is to enter.
+type Fetch struct {
+	Why       string // it is not here, "" where it is
+	Late      bool   // it did not arrive in time
+	TooLarge  bool   // it does not fit into the memory of this machine
+	Unreached bool   // nobody answered any more
+	Medium    bool   // it was read from a medium
+}
+
+// Back is what came of looking for what ran well before.
+type Back struct {
+	Found   bool   // one can run
+	Kexec   string // why the arguments of a kexec may keep this loader from the registry, "" where they do not
+	Overdue string // why the trial of this loader is over, "" where it is not
 }
 
 // Attempt is a change that is to be made.

@@ -49,19 +49,37 @@ func anyFacts(r *rand.Rand) *Facts {
 		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Now: int64(r.IntN(100)), Ended: yes(), Retry: yes(),
 		Run:  run.Record{Phase: run.Phases[r.IntN(len(run.Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100))},
 		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"),
-		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes()},
+		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes(), Unreached: yes(), Medium: yes()},
 		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
 		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), Busy: yes(), OtherLayer: yes()},
 		Reach:  text("no answer"), Undo: Fault{Reason: text("why"), WayBack: yes()},
 		Proof:  Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
 		Gates:  Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
 		Awaits: Awaited{Uncounted: yes(), Forgotten: yes(), Missing: text("its images")},
+		Fetch:  Fetch{Why: text("not here"), Late: yes(), TooLarge: yes(), Unreached: yes(), Medium: yes()},
+		Back:   Back{Found: yes(), Kexec: text("nothing was reached"), Overdue: text("on trial")},
 	}
 	if yes() {
 		g := anyGeneration(r)
 		f.Without = &state.Without{Overlay: g.Overlay, Generation: g.Generation}
 	}
 	return f
+}
+
+// A loader reads no byte from a registry while anything that ran well is whole on the disk, and
+// leaves nothing untried.
+func TestWaysBack(t *testing.T) {
+	for n := range 4 {
+		whole := WaysBack(n, false)
+		if all := WaysBack(n, true); len(whole) != n || len(all) != 2*n || !slices.Equal(all[:n], whole) {
+			t.Fatalf("%d generations: %+v, and %+v with a registry", n, whole, all)
+		}
+		for i, way := range WaysBack(n, true) {
+			if way.At != i%n || way.Fetch != (i >= n) {
+				t.Errorf("%d generations: way %d is %+v", n, i, way)
+			}
+		}
+	}
 }
 
 // changes are acts that change what is in effect, but for taking back.
@@ -121,6 +139,14 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a machine is started over again and again"
 		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0):
 			wrong = "a loader enters what it must not"
+		case f.Event == Boot && s.Act == Enter && f.Offer.Failed:
+			wrong = "a loader enters what it was not given"
+		case f.Event == Fetched && s.Act == Enter && f.Fetch.Why != "":
+			wrong = "a loader enters what is not here"
+		case s.Act == AskMedium && (f.Event == Boot && f.Offer.Medium || f.Event == Fetched && f.Fetch.Medium):
+			wrong = "a medium is asked for a medium"
+		case f.Event == Sought && f.Back.Found != (s.Act == Enter):
+			wrong = "what ran well before is not entered, or what did not"
 		}
 		if wrong != "" {
 			t.Fatalf("%s: %s by %s: %+v", f.Event, wrong, s.Name, *f)

@@ -101,6 +101,87 @@ func (m *model) save(change func(s *state.State)) error {
 	return nil
 }
 
+// choose is what the loader enters, nil where it starts the machine over, or waits until
+// it is.
+func (m *model) choose() *state.Generation {
+	g, step := m.offered, Step{Act: AskMedium}
+	if reached := g != nil && m.r.IntN(3) > 0; reached {
+		g, step = m.answers(false)
+	} else {
+		f := m.facts(Boot)
+		f.Offer = Offer{Failed: true, Unreached: m.r.IntN(2) == 0}
+		step = m.decide(f)
+	}
+	if step.Act == Enter || step.Act == EnterOld {
+		step = m.fetches(false)
+	}
+	if step.Act == AskMedium && m.offered != nil && m.r.IntN(4) == 0 {
+		if g, step = m.answers(true); step.Act == Enter || step.Act == EnterOld {
+			step = m.fetches(true)
+		}
+	} else if step.Act == AskMedium { // there is none
+		f := m.facts(Boot)
+		f.Offer = Offer{Failed: true, Unreached: true, Medium: true}
+		step = m.decide(f)
+	}
+	switch step.Act {
+	case Enter:
+		return g
+	case AskMedium:
+		m.fail("a medium is asked beside a medium")
+	}
+	f := m.facts(Sought)
+	all := m.disk.Generations()
+	f.Back.Found = len(all) > 0
+	if m.r.IntN(4) == 0 {
+		f.Back.Kexec = "nothing was reached"
+	}
+	if m.r.IntN(4) == 0 {
+		f.Back.Overdue = "it is on trial"
+	}
+	if m.decide(f).Act == Enter {
+		return all[0]
+	}
+	return nil
+}
+
+// answers is what the registry, or a medium, has for the loader, and what is decided.
+func (m *model) answers(medium bool) (*state.Generation, Step) {
+	g := m.offered
+	o := Offer{Medium: medium, Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
+	if !o.Held {
+		m.disk.Accept(*g)
+		if m.disk.Staged != nil {
+			o.Generation = *m.disk.Staged
+		}
+	}
+	o.Attempts = o.Generation.Attempts
+	f := m.facts(Boot)
+	f.Offer = o
+	step := m.decide(f)
+	if step.Act == EnterOld {
+		return m.disk.Generations()[0], step
+	}
+	return &o.Generation, step
+}
+
+// fetches is what follows from fetching a layer, which may fail.
+func (m *model) fetches(medium bool) Step {
+	f := m.facts(Fetched)
+	if f.Fetch.Medium = medium; m.r.IntN(4) == 0 {
+		f.Fetch.Why = "it is not here"
+		switch m.r.IntN(4) {
+		case 0:
+			f.Fetch.Late = true
+		case 1:
+			f.Fetch.TooLarge = true
+		case 2:
+			f.Fetch.Unreached = true
+		}
+	}
+	return m.decide(f)
+}
+
 // make makes the machine as an overlay says. Cut in between, it is neither.
 func (m *model) make(overlay string) error {
 	m.effect, m.partial = "half of "+overlay, false
@@ -470,33 +551,15 @@ func (m *model) start() {
 			m.effect, m.root = "", state.Generation{}
 			return
 		}
-		f := m.facts(Boot)
-		g := m.offered
-		reached := g != nil && m.r.IntN(3) > 0
-		if reached {
-			o := Offer{Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
-			if !o.Held {
-				m.disk.Accept(*g)
-				if m.disk.Staged != nil {
-					o.Generation = *m.disk.Staged
-				}
-			}
-			o.Attempts = o.Generation.Attempts
-			f.Offer = o
-		}
-		var enter state.Generation
-		if reached && m.decide(f).Act == Enter {
-			enter = f.Offer.Generation
-		} else if all := m.disk.Generations(); len(all) > 0 {
-			enter = *all[0]
-		} else {
+		enter := m.choose()
+		if enter == nil {
 			m.root, m.effect = state.Generation{}, ""
 			continue
 		}
-		if s := m.disk.Staged; s != nil && s.Pair(enter) {
+		if s := m.disk.Staged; s != nil && s.Pair(*enter) {
 			s.Attempts++
 		}
-		m.root, m.effect = enter, ""
+		m.root, m.effect = *enter, ""
 		if !m.contents[enter.Overlay].dead || m.wasProved(enter.Overlay) {
 			return
 		}

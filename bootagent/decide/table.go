@@ -12,53 +12,56 @@ import (
 
 // Acts.
 const (
-	PutBack  Act = "put back"   // undo the change on trial; the way is decided at Undo
-	Follow   Act = "follow"     // end the hold
-	Arrive   Act = "arrive"     // note that this root goes by an older generation
-	Go       Act = "go on"      // nothing is unfinished
-	Watch    Act = "watch"      // look and report, change nothing
-	ComeUp   Act = "come up"    // apply to a root that has come up what nobody has proved
-	Return   Act = "return"     // start the machine over into what proved itself
-	Keep     Act = "keep"       // correct what differs from what runs
-	Stop     Act = "stop"       // there is nothing to act on
-	Report   Act = "report"     // say how the node is, and why nothing newer was had
-	LookNow  Act = "look"       // go on as a look does
-	Decline  Act = "decline"    // say why, and go on as a look does
-	Take     Act = "take"       // note a newer generation of what runs, and go on as a look does
-	Wait     Act = "wait"       // leave it to a later time
-	Rest     Act = "rest"       // put in effect a generation that says that nothing is to be changed
-	Change   Act = "change"     // apply it to the running root, all of it or nothing
-	Untested Act = "untested"   // apply it as what is kept is
-	ForReach Act = "for reach"  // save that it is on trial by the way to the registry, and make it
-	ForWord  Act = "for a word" // save that it is on trial by its operator, and make it
-	Plain    Act = "plain"      // make it
-	Leave    Act = "leave"      // leave it to a boot: this root cannot be changed so
-	Blame    Act = "blame"      // note the failure, and do not try it again
-	Postpone Act = "postpone"   // note the failure, and try it again in a while
-	Excuse   Act = "excuse"     // note the failure, and try it again
-	Await    Act = "await"      // leave it to its operator, for a time
-	Probe    Act = "probe"      // try the way to the registry
-	Settle   Act = "settle"     // it is in effect
-	Forgive  Act = "forgive"    // undo it, and try it again
-	Condemn  Act = "condemn"    // undo it, and do not try it again
-	Forget   Act = "forget"     // put back what ran, and forget the trial
-	Withhold Act = "withhold"   // go on without what can cut the node off, and note why
-	Restore  Act = "restore"    // put back what ran, and note why
-	None     Act = "none"       // nothing
-	Renumber Act = "renumber"   // the checks go on, for the newer number
-	Unarm    Act = "unarm"      // end the deadline of this boot
-	Prove    Act = "prove"      // it is the newest that proved itself
-	Soak     Act = "soak"       // the checks decide
-	BackLive Act = "back, live" // reject it, and put in effect what ran before
-	BackBoot Act = "back, boot" // reject it, and start the machine over into what ran before
-	Stay     Act = "stay"       // go on with it and look from the start
-	Later    Act = "later"      // look again
-	Remain   Act = "remain"     // never start over by itself
-	Delay    Act = "delay"      // start over later
-	SetOut   Act = "set out"    // start over, in its turn
-	Enter    Act = "enter"      // stack its layer and switch to it
-	EnterOld Act = "enter old"  // enter what the node has
-	FallBack Act = "fall back"  // enter the best of what ran well before
+	PutBack   Act = "put back"   // undo the change on trial; the way is decided at Undo
+	Follow    Act = "follow"     // end the hold
+	Arrive    Act = "arrive"     // note that this root goes by an older generation
+	Go        Act = "go on"      // nothing is unfinished
+	Watch     Act = "watch"      // look and report, change nothing
+	ComeUp    Act = "come up"    // apply to a root that has come up what nobody has proved
+	Return    Act = "return"     // start the machine over into what proved itself
+	Keep      Act = "keep"       // correct what differs from what runs
+	Stop      Act = "stop"       // there is nothing to act on
+	Report    Act = "report"     // say how the node is, and why nothing newer was had
+	LookNow   Act = "look"       // go on as a look does
+	Decline   Act = "decline"    // say why, and go on as a look does
+	Take      Act = "take"       // note a newer generation of what runs, and go on as a look does
+	Wait      Act = "wait"       // leave it to a later time
+	Rest      Act = "rest"       // put in effect a generation that says that nothing is to be changed
+	Change    Act = "change"     // apply it to the running root, all of it or nothing
+	Untested  Act = "untested"   // apply it as what is kept is
+	ForReach  Act = "for reach"  // save that it is on trial by the way to the registry, and make it
+	ForWord   Act = "for a word" // save that it is on trial by its operator, and make it
+	Plain     Act = "plain"      // make it
+	Leave     Act = "leave"      // leave it to a boot: this root cannot be changed so
+	Blame     Act = "blame"      // note the failure, and do not try it again
+	Postpone  Act = "postpone"   // note the failure, and try it again in a while
+	Excuse    Act = "excuse"     // note the failure, and try it again
+	Await     Act = "await"      // leave it to its operator, for a time
+	Probe     Act = "probe"      // try the way to the registry
+	Settle    Act = "settle"     // it is in effect
+	Forgive   Act = "forgive"    // undo it, and try it again
+	Condemn   Act = "condemn"    // undo it, and do not try it again
+	Forget    Act = "forget"     // put back what ran, and forget the trial
+	Withhold  Act = "withhold"   // go on without what can cut the node off, and note why
+	Restore   Act = "restore"    // put back what ran, and note why
+	None      Act = "none"       // nothing
+	Renumber  Act = "renumber"   // the checks go on, for the newer number
+	Unarm     Act = "unarm"      // end the deadline of this boot
+	Prove     Act = "prove"      // it is the newest that proved itself
+	Soak      Act = "soak"       // the checks decide
+	BackLive  Act = "back, live" // reject it, and put in effect what ran before
+	BackBoot  Act = "back, boot" // reject it, and start the machine over into what ran before
+	Stay      Act = "stay"       // go on with it and look from the start
+	Later     Act = "later"      // look again
+	Remain    Act = "remain"     // never start over by itself
+	Delay     Act = "delay"      // start over later
+	SetOut    Act = "set out"    // start over, in its turn
+	Enter     Act = "enter"      // stack its layer and switch to it
+	EnterOld  Act = "enter old"  // enter what the node has
+	FallBack  Act = "fall back"  // look for the best of what ran well before
+	AskMedium Act = "ask medium" // ask a medium that carries a layer
+	StartOver Act = "start over" // start the machine over
+	AskAgain  Act = "ask again"  // show why nothing is entered, and ask again in a while
 )
 
 // Table is what a node does. Of the rows of an event the first one that holds counts.
@@ -217,17 +220,41 @@ var Table = []Row{
 		why: func(f *Facts) string { return f.Awaits.Missing }},
 	{Name: "swap", On: Swap, Act: SetOut, When: "else", Does: "takes its turn, as every operation that disturbs"},
 
+	{Name: "boot-ask-medium", On: Boot, Act: AskMedium, When: "the registry was not reached", Does: "asks a medium that carries a layer, where there is one",
+		is: func(f *Facts) bool { return f.Offer.Failed && f.Offer.Unreached && !f.Offer.Medium }},
+	{Name: "boot-no-answer", On: Boot, Act: FallBack, When: "nothing was had that may act", Does: "looks for what ran well before", is: func(f *Facts) bool { return f.Offer.Failed }},
 	{Name: "boot-held", On: Boot, Act: EnterOld, When: "an operator holds the node", Does: "enters what it has", is: func(f *Facts) bool { return f.Offer.Held }},
-	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only", Does: "enters what ran well before",
+	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only", Does: "looks for what ran well before",
 		is:  func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil },
 		why: func(*Facts) string { return "an attempt could not be counted, the state disk is read-only" }},
-	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "enters what ran well before",
+	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "looks for what ran well before",
 		is:  func(f *Facts) bool { return f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0 },
 		why: func(f *Facts) string { return "it was rejected on this node: " + f.Offer.Generation.Failed }},
-	{Name: "boot-too-often", On: Boot, Act: FallBack, When: "it was begun three times and never proved itself", Does: "enters what ran well before",
+	{Name: "boot-too-often", On: Boot, Act: FallBack, When: "it was begun three times and never proved itself", Does: "looks for what ran well before",
 		is:  func(f *Facts) bool { return f.Offer.Attempts >= state.MaxAttempts },
 		why: func(f *Facts) string { return fmt.Sprintf("it was begun %d times: it never came up", f.Offer.Attempts) }},
-	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "counts the attempt, and enters it"},
+	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "fetches its layer"},
+
+	{Name: "fetched", On: Fetched, Act: Enter, When: "the kernel and all images are here", Does: "counts the attempt, and enters it", is: func(f *Facts) bool { return f.Fetch.Why == "" }},
+	{Name: "fetch-ask-medium", On: Fetched, Act: AskMedium, When: "the registry is not reached any more", Does: "asks a medium that carries a layer, where there is one",
+		is:  func(f *Facts) bool { return f.Fetch.Unreached && !f.Fetch.Medium },
+		why: func(f *Facts) string { return f.Fetch.Why }},
+	{Name: "fetch-late", On: Fetched, Act: FallBack, When: "it did not arrive in time", Does: "looks for what ran well before, whose service fetches the rest",
+		is:  func(f *Facts) bool { return f.Fetch.Late },
+		why: func(f *Facts) string { return f.Fetch.Why }},
+	{Name: "fetch-too-large", On: Fetched, Act: FallBack, When: "its images do not fit into memory", Does: "fetches none of them, and looks for what ran well before",
+		is:  func(f *Facts) bool { return f.Fetch.TooLarge },
+		why: func(f *Facts) string { return f.Fetch.Why }},
+	{Name: "fetch-failed", On: Fetched, Act: FallBack, When: "else", Does: "looks for what ran well before", why: func(f *Facts) string { return f.Fetch.Why }},
+
+	{Name: "sought-found", On: Sought, Act: Enter, When: "a generation that ran well before can run", Does: "enters it", is: func(f *Facts) bool { return f.Back.Found }},
+	{Name: "sought-behind-kexec", On: Sought, Act: StartOver, When: "a loader behind a kexec has reached nothing for ten minutes", Does: "starts the machine over: the arguments of the kexec may be why",
+		is:  func(f *Facts) bool { return f.Back.Kexec != "" },
+		why: func(f *Facts) string { return f.Back.Kexec }},
+	{Name: "sought-overdue", On: Sought, Act: StartOver, When: "the loader is on trial, and its time is over", Does: "starts the machine over; once its starts are spent, the loader before it runs",
+		is:  func(f *Facts) bool { return f.Back.Overdue != "" },
+		why: func(f *Facts) string { return f.Back.Overdue }},
+	{Name: "sought-none", On: Sought, Act: AskAgain, When: "else", Does: "shows why on the console, and asks again in a while"},
 }
 
 // onTrial reports whether a change has no outcome yet.

@@ -38,41 +38,42 @@ const newRoot = "/newroot"
 // boot is what the stages learn.
 type boot struct {
 	console
-	build     time.Time
-	version   string
-	devkmsg   setting
-	oops      setting
-	arp       []*setting                        // of the network
-	watchdog  atomic.Pointer[watchdog.Hardware] // nil without one
-	progress  *watchdog.Progress
-	unproven  bool     // this boot must prove its generation, and is counted
-	words     []string // kernel command line
-	proc      string   // /proc
-	resolv    string   // /etc/resolv.conf
-	bootstrap spec.Bootstrap
-	id        trust.Identity
-	modules   *kmod.Index
-	finder    *disk.Finder
-	disk      string // device of the state partition, "" without one
-	readOnly  error  // why the state disk cannot be written to
-	failed    bool   // it could be at first
-	folder    *state.Folder
-	store     *layers.Store
-	canCheck  func() error           // why the kernel cannot check images while they are read; nil is layers.CanCheck
-	trees     *stage.Trees           // taken from the store once a boot
-	whenRead  map[string]verity.Hash // roots of the images that the kernel checks while they are read
-	net       *network.Network       // nil until it is made
-	lease     *state.Lease           // the way to source
-	source    oci.Source
-	record    state.Boot
-	noted     []spec.Event // of this boot, in the black box or on their way there
-	trace     trace.Recorder
-	letting   letting
-	secretDir string    // where secrets are opened; "" is the real place
-	tell      Hint      // nil: nobody is told
-	told      time.Time // when it was last
-	limits    limits
-	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
+	build      time.Time
+	version    string
+	devkmsg    setting
+	oops       setting
+	arp        []*setting                        // of the network
+	watchdog   atomic.Pointer[watchdog.Hardware] // nil without one
+	progress   *watchdog.Progress
+	unproven   bool     // this boot must prove its generation, and is counted
+	transition string   // name of the decision that this boot goes by, see package decide
+	words      []string // kernel command line
+	proc       string   // /proc
+	resolv     string   // /etc/resolv.conf
+	bootstrap  spec.Bootstrap
+	id         trust.Identity
+	modules    *kmod.Index
+	finder     *disk.Finder
+	disk       string // device of the state partition, "" without one
+	readOnly   error  // why the state disk cannot be written to
+	failed     bool   // it could be at first
+	folder     *state.Folder
+	store      *layers.Store
+	canCheck   func() error           // why the kernel cannot check images while they are read; nil is layers.CanCheck
+	trees      *stage.Trees           // taken from the store once a boot
+	whenRead   map[string]verity.Hash // roots of the images that the kernel checks while they are read
+	net        *network.Network       // nil until it is made
+	lease      *state.Lease           // the way to source
+	source     oci.Source
+	record     state.Boot
+	noted      []spec.Event // of this boot, in the black box or on their way there
+	trace      trace.Recorder
+	letting    letting
+	secretDir  string    // where secrets are opened; "" is the real place
+	tell       Hint      // nil: nobody is told
+	told       time.Time // when it was last
+	limits     limits
+	trial      time.Time // until when this loader has to find what to boot; zero where it is not on trial
 }
 
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:

@@ -7,19 +7,18 @@ import (
 	"errors"
 
 	"github.com/caisson-os/caisson/bootagent/boot/medium"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // carried prepares what a medium carries, where the registry was not reached. It is judged as
 // the registry's answer is: what is older than what this node has accepted is refused.
-func (b *boot) carried(ctx context.Context) (*track.Found, *spec.Layer, error) {
+func (b *boot) carried(ctx context.Context) asked {
 	layout, err := medium.Mount("/sys", "/dev", paths.RunMedium)
 	if err != nil {
-		return nil, nil, err
+		return b.unasked(err)
 	}
 	defer func() {
 		if err := medium.Unmount(paths.RunMedium); err != nil {
@@ -28,17 +27,17 @@ func (b *boot) carried(ctx context.Context) (*track.Found, *spec.Layer, error) {
 	}()
 	from, err := pull.Open(oci.Ref{Layout: layout}, pull.Options{})
 	if err != nil {
-		return nil, nil, err
+		return b.unasked(err)
 	}
 	defer func(before oci.Source) { b.source = before }(b.source)
 	b.source = from
 	b.say("asking the medium, which carries a layer")
-	found, err := b.answer(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	layer, err := b.prepareInTime(ctx, from, found)
-	return found, layer, err
+	return b.newest(ctx, b.answer, true)
+}
+
+// unasked is what came of a medium that could not be asked.
+func (b *boot) unasked(err error) asked {
+	return asked{err: err, step: decide.Next(b.askedFacts(nil, err, true))}
 }
 
 // carries reports whether a medium carries a layer.
@@ -51,10 +50,10 @@ func carries() bool {
 
 // fromMedium is carried, for the loop that chooses: it says what is wrong with a medium that
 // is there, and only errStartOver ends the loop.
-func (b *boot) fromMedium(ctx context.Context) (*track.Found, *spec.Layer, error) {
-	found, layer, err := b.carried(ctx)
-	if err != nil && !errors.Is(err, medium.ErrNone) && !errors.Is(err, errStartOver) {
-		b.say("the medium: %v", err)
+func (b *boot) fromMedium(ctx context.Context) asked {
+	a := b.carried(ctx)
+	if a.err != nil && !errors.Is(a.err, medium.ErrNone) && !errors.Is(a.err, errStartOver) {
+		b.say("the medium: %v", a.err)
 	}
-	return found, layer, err
+	return a
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/memory"
@@ -21,78 +20,56 @@ import (
 )
 
 // choose returns the overlay and the layer that this boot will run, all of it
-// verified and in the store. It tries the registry, then what was good before,
-// and on a node that has neither it goes on trying. Where the registry is not reached, a
-// medium that carries a layer stands in for it.
+// verified and in the store. What it tries, and in which order, is decided by the table of
+// package decide: the registry, a medium, what ran well before, and then all of it again.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	begun, tries := time.Now(), 0
 	cutOff := begun // since when nothing was reached
 	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
 		b.progress.Made()
 		tries++
-		found, err := b.ask(ctx)
-		if reached(err) {
+		newest := b.newest(ctx, b.ask, false)
+		if errors.Is(newest.err, errStartOver) {
+			return nil, nil, newest.err
+		}
+		if reached(newest.err) {
 			cutOff = time.Now()
 		}
-		if err == nil {
-			var layer *spec.Layer
-			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
+		if newest.step.Act == decide.Enter {
+			return b.fetched(newest)
+		}
+		b.sayNot(newest)
+		if newest.step.Act == decide.AskMedium {
+			carried := b.fromMedium(ctx)
+			if errors.Is(carried.err, errStartOver) {
+				return nil, nil, carried.err
+			}
+			if carried.step.Act == decide.Enter {
 				b.record.Source = spec.SourceFetched
-				// The registry has it, and it is what comes up.
-				live := &b.record.Live
-				if live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer); err != nil {
-					return nil, nil, err
-				}
-				live.Began = live.Had
-				return &found.Overlay, layer, nil
+				return &carried.found.Overlay, carried.layer, nil
 			}
 		}
+		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: newest.err, Next: pause}
+		found, layer, err := b.fallBack(ctx)
 		if errors.Is(err, errStartOver) {
 			return nil, nil, err
 		}
-		b.record.Sync, b.record.SyncDetail = track.Describe(err)
-		var older notBegun
-		var little *memory.TooLittle
-		if errors.As(err, &older) || errors.As(err, &little) || errors.Is(err, errSlow) {
-			b.record.Sync = spec.SyncBehind
-		}
-		b.say("%s: %v", b.record.Sync, err)
-		if b.disk != "" && track.OfDisk(err) {
-			b.trouble("state disk %s: %v", b.disk, err)
-			b.again(err)
-		}
-		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
-		if !reached(err) {
-			found, layer, mediumErr := b.fromMedium(ctx)
-			if mediumErr == nil {
-				b.record.Source = spec.SourceFetched
-				return &found.Overlay, layer, nil
-			}
-			if errors.Is(mediumErr, errStartOver) {
-				return nil, nil, mediumErr
-			}
-		}
-		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: err, Next: pause}
-		found, layer, err := b.fallBack(ctx)
-		switch {
-		case err == nil:
+		step := decide.Next(b.backFacts(err == nil, cutOff))
+		b.transition = step.Name
+		switch step.Act {
+		case decide.Enter:
 			b.record.Source = spec.SourceCached
 			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
-			b.note(b.about(found.Generation, spec.Event{Event: spec.EventFellBack, Why: why, Did: "ran what ran well before"}))
+			b.note(b.about(found.Generation, spec.Event{Event: spec.EventFellBack, Transition: newest.step.Name, Why: why, Did: "ran the last good generation"}))
 			return &found.Overlay, layer, nil
-		case errors.Is(err, errStartOver):
-			return nil, nil, err
-		case !errors.Is(err, track.ErrNothing):
+		case decide.StartOver:
+			return nil, nil, fmt.Errorf("%w: %s: %w", errStartOver, step.Why, newest.err)
+		}
+		if !errors.Is(err, track.ErrNothing) {
 			b.say("no way back: %v", err)
 			if b.hasGood() { // else it is the one that was just asked for
 				failed.NoWay = err
 			}
-		}
-		if b.afterKexec() && time.Since(cutOff) > b.limits.only {
-			return nil, nil, fmt.Errorf("%w: nothing was reached for %s under the arguments of a kexec, which may be why", errStartOver, b.limits.only)
-		}
-		if over := b.overdue(failed.Err); over != nil {
-			return nil, nil, over
 		}
 		failed.Rescue = b.letIn(ctx)
 		b.show(failed)
@@ -103,55 +80,68 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	}
 }
 
-// reached reports whether an error of ask is the answer of somebody.
-func reached(err error) bool {
-	sync, _ := track.Describe(err)
-	return sync != spec.SyncUnreachable || errors.Is(err, oci.ErrNotFound)
+// asked is what came of asking for the newest generation.
+type asked struct {
+	found *track.Found
+	layer *spec.Layer // prepared, of Enter
+	step  decide.Step
+	err   error // why found is not entered
 }
 
-// fallBack prepares the best of what was good before: what is whole on the disk,
-// and only where nothing is, what the registry can complete.
-func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) {
-	f := b.follower()
-	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
-		f.Identity.Node = s.DHCPName
+// newest asks for the newest generation, and prepares what is to be entered.
+func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Found, error), medium bool) (a asked) {
+	a.found, a.err = ask(ctx)
+	a.step = decide.Next(b.askedFacts(a.found, a.err, medium))
+	b.transition = a.step.Name
+	switch a.step.Act {
+	case decide.AskMedium:
+		return a
+	case decide.FallBack:
+		if a.err == nil {
+			a.err = notBegun{a.found.Generation.Generation, a.step}
+		}
+		return a
+	case decide.EnterOld:
+		good, err := b.follower().Good()
+		if err != nil {
+			a.err, a.step = err, decide.Next(fetchFacts(err, medium))
+			return a
+		}
+		a.found = good[0]
 	}
-	good, err := f.Good()
-	if err != nil {
+	b.say("overlay of node %s, generation %d, layer %s", a.found.Overlay.Node, a.found.Generation.Generation, a.found.Generation.Layer)
+	if a.layer, a.err = b.prepareInTime(ctx, b.source, a.found); !errors.Is(a.err, errStartOver) {
+		a.step = decide.Next(fetchFacts(a.err, medium))
+	}
+	return a
+}
+
+// fetched is what choose returns of what the registry had.
+func (b *boot) fetched(a asked) (_ *spec.Overlay, _ *spec.Layer, err error) {
+	b.record.Source = spec.SourceFetched
+	// The registry has it, and it is what comes up.
+	live := &b.record.Live
+	if live.Had, err = spec.RootID(&a.found.Overlay, a.found.Overlay.Layer); err != nil {
 		return nil, nil, err
 	}
-	var errs []error
-	for _, found := range good {
-		whole := *found
-		whole.Unchanged = b.source == nil // else its kernel may still be fetched
-		layer, err := b.prepare(ctx, nil, &whole)
-		if err == nil || errors.Is(err, errStartOver) {
-			b.passedOver(errs)
-			return found, layer, err
-		}
-		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
-	}
-	if b.source == nil {
-		return nil, nil, errors.Join(errs...)
-	}
-	errs = nil
-	for _, found := range good {
-		layer, err := b.prepareInTime(ctx, b.source, found)
-		if err == nil || errors.Is(err, errStartOver) {
-			b.passedOver(errs)
-			return found, layer, err
-		}
-		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
-	}
-	return nil, nil, errors.Join(errs...)
+	live.Began = live.Had
+	return &a.found.Overlay, a.layer, nil
 }
 
-// passedOver says what ran well and cannot run any more, where something older can: the
-// disk has lost it.
-func (b *boot) passedOver(errs []error) {
-	for _, err := range errs {
-		b.trouble("what ran well before cannot run: %v", err)
+// sayNot says why what was asked for is not entered.
+func (b *boot) sayNot(a asked) {
+	b.record.Sync, b.record.SyncDetail = track.Describe(a.err)
+	var older notBegun
+	var little *memory.TooLittle
+	if errors.As(a.err, &older) || errors.As(a.err, &little) || errors.Is(a.err, errSlow) {
+		b.record.Sync = spec.SyncBehind
 	}
+	b.say("%s: %v", b.record.Sync, a.err)
+	if b.disk != "" && track.OfDisk(a.err) {
+		b.trouble("state disk %s: %v", b.disk, a.err)
+		b.again(a.err)
+	}
+	b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked, Transition: a.step.Name}, a.err))
 }
 
 // notBegun is why a newer generation is not begun.
@@ -162,63 +152,29 @@ type notBegun struct {
 
 func (n notBegun) Error() string { return fmt.Sprintf("generation %d: %s", n.generation, n.step.Why) }
 
-// facts are what decides whether the loader enters what the registry has.
-func (b *boot) facts(found *track.Found) *decide.Facts {
-	f := &decide.Facts{Event: decide.Boot, Offer: decide.Offer{Held: found.Held, Unchanged: found.Unchanged,
-		Generation: found.Generation, Attempts: b.begun(found.Generation), Uncounted: b.readOnly != nil}}
+// askedFacts are what decides what follows from what was asked for.
+func (b *boot) askedFacts(found *track.Found, err error, medium bool) *decide.Facts {
+	f := &decide.Facts{Event: decide.Boot, Offer: decide.Offer{Medium: medium}}
+	if err != nil {
+		f.Offer.Failed, f.Offer.Unreached = true, !reached(err)
+		return f
+	}
+	f.Offer.Held, f.Offer.Unchanged, f.Offer.Generation = found.Held, found.Unchanged, found.Generation
+	f.Offer.Attempts, f.Offer.Uncounted = b.begun(found.Generation), b.readOnly != nil
 	if s, err := b.folder.Load(); err == nil { // else nothing is known to fall back on
 		f.Best = s.Best()
 	}
 	return f
 }
 
-// begin counts a boot that the service will prove, or nobody: before anything of
-// it is entered, and once, also when that takes a kexec. A disk that cannot be
-// written to does not stop the boot; then nothing ends it, since nothing would count
-// how often. What a diskless node counts is gone with the boot: it has nothing better
-// to run, and asks for something newer each time.
-func (b *boot) begin() {
-	s, err := b.folder.Load()
-	if err == nil && s.Staged != nil && s.Staged.Pair(b.record.Generation) {
-		b.unproven = true
-		if b.countedFor(s.Staged.Overlay) {
-			return
-		}
-		s.Staged.Attempts++
-		err = b.folder.Save(s)
-	}
+// fetchFacts are what decides what follows from preparing what is to be entered.
+func fetchFacts(err error, medium bool) *decide.Facts {
+	f := &decide.Facts{Event: decide.Fetched, Fetch: decide.Fetch{Medium: medium}}
 	if err != nil {
-		b.unproven = false
-		b.say("this boot is not counted: %v", err)
+		var little *memory.TooLittle
+		f.Fetch.Why, f.Fetch.Late, f.Fetch.TooLarge, f.Fetch.Unreached = err.Error(), errors.Is(err, errSlow), errors.As(err, &little), !reached(err)
 	}
-}
-
-// begun returns how many boots of a generation were begun before this one. Behind its
-// kexec, this one is counted already.
-func (b *boot) begun(g state.Generation) int {
-	if b.countedFor(g.Overlay) {
-		return g.Attempts - 1
-	}
-	return g.Attempts
-}
-
-// countedFor reports whether the loader before this kexec counted this boot for an
-// overlay. One that entered the last good generation, because another had been begun
-// too often, counted for none: that other one is not to be begun behind the kexec.
-func (b *boot) countedFor(overlay string) bool {
-	if !b.afterKexec() {
-		return false
-	}
-	counted, said := kexec.CountedFor(b.words)
-	return counted == overlay || !said // loaders before this one counted whatever they entered
-}
-
-// counted is what the loader behind a kexec is told of the count.
-func (b *boot) counted() string {
-	if !b.unproven {
-		return kexec.Counted
-	}
-	return kexec.Counted + b.record.Generation.Overlay
+	return f
 }
 
 // ask brings the network up where it is not, and syncs.
@@ -236,7 +192,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	return b.answer(ctx)
 }
 
-// answer judges what the source has for this node.
+// answer returns what the source has for this node.
 func (b *boot) answer(ctx context.Context) (*track.Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
 	defer cancel()
@@ -250,18 +206,6 @@ func (b *boot) answer(ctx context.Context) (*track.Found, error) {
 	if b.record.Sync != spec.SyncCurrent {
 		b.say("%s: %s", b.record.Sync, b.record.SyncDetail)
 	}
-	step := decide.Next(b.facts(found))
-	switch g := found.Generation; step.Act {
-	case decide.EnterOld:
-		good, err := b.follower().Good()
-		if err != nil {
-			return nil, err
-		}
-		return good[0], nil
-	case decide.FallBack:
-		return nil, notBegun{g.Generation, step}
-	}
-	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Generation.Layer)
 	return found, nil
 }
 

@@ -71,7 +71,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 	}
 	defer initrd.Close() // a memory file that kexec has read
 	b.begin()
-	b.note(b.about(found.Generation, spec.Event{Event: spec.EventKexec, Why: "kernel " + layer.Kernel.Release}))
+	b.note(b.about(found.Generation, spec.Event{Event: spec.EventKexec, Transition: b.transition, Why: "kernel " + layer.Kernel.Release}))
 	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, append(line.Words, b.counted()), b.settle))
 }
 
@@ -85,9 +85,9 @@ func (b *boot) commandLine(found *track.Found, layer *spec.Layer) (line kexec.Li
 // afterKexec reports whether this loader is the second one of its boot.
 func (b *boot) afterKexec() bool { return kexec.Ran(b.words, b.proc) }
 
-// errStartOver is returned when a kexec did not lead to the wanted kernel: only a
-// restart through the firmware is left.
-var errStartOver = errors.New("the kernel could not be entered")
+// errStartOver is returned when only a restart through the firmware is left: a kexec did not
+// lead to the wanted kernel, or this loader has waited too long.
+var errStartOver = errors.New("only a restart of the machine is left")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
 func (b *boot) nextInitrd(layer *spec.Layer) (*os.File, error) {

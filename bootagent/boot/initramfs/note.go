@@ -48,7 +48,7 @@ func (b *boot) lastWord(why string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.note(b.about(b.record.Generation, spec.Event{Event: spec.EventGaveUp, Why: why, Did: "started the machine over", Console: blackbox.Console(kmsg)}))
+		b.note(b.about(b.record.Generation, spec.Event{Event: spec.EventGaveUp, Transition: b.transition, Why: why, Did: "started the machine over", Console: blackbox.Console(kmsg)}))
 	}()
 	select {
 	case <-done:

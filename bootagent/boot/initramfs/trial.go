@@ -46,11 +46,11 @@ func (b *boot) booted(variables string) (string, error) {
 	return loader.Booted(variables)
 }
 
-// overdue is why a loader on trial gives up: it has found nothing to boot for too long. The
-// one before it is started once its starts are spent.
-func (b *boot) overdue(err error) error {
+// overdue says why a loader on trial gives up, "" where it does not: it has found nothing to
+// boot for too long.
+func (b *boot) overdue() string {
 	if b.trial.IsZero() || time.Now().Before(b.trial) {
-		return nil
+		return ""
 	}
-	return fmt.Errorf("this loader is on trial and has found nothing to boot within %s: %w", b.limits.trial, err)
+	return fmt.Sprintf("this loader is on trial and has found nothing to boot within %s", b.limits.trial)
 }

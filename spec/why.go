@@ -30,7 +30,7 @@ const (
 	EventKexec    = "kexec"     // another kernel was entered
 	EventEntered  = "entered"   // the layer was entered
 	EventAsked    = "asked"     // the registry was asked, and what it had could not be run
-	EventFellBack = "fell-back" // what ran well before was run
+	EventFellBack = "fell-back" // the last good generation was run
 	EventGaveUp   = "gave-up"   // the loader started the machine over
 	EventLost     = "lost"      // the boot before ended before its agent had applied anything, and said no word
 	EventCrashed  = "crashed"   // the kernel of a boot before died; its last lines outlived it
@@ -43,6 +43,7 @@ const (
 	EventHung       = "hung"        // a look at what runs did not end, and its agent ended with it
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
+	EventLeft       = "left"        // the machine was started over into what proved itself, which needs another root
 	EventCorrupt    = "corrupt"     // a block of an image was read that is not what was signed
 )
 
@@ -77,8 +78,9 @@ type Finding struct {
 	Item       string    `json:"item,omitempty"`
 	Key        string    `json:"key,omitempty"`
 	Errno      string    `json:"errno,omitempty"`
-	Code       string    `json:"code,omitempty"`    // of a refusal
-	Did        string    `json:"did"`               // what the node did about it
-	Do         string    `json:"do"`                // what a person can do now
-	Console    []string  `json:"console,omitempty"` // the kernel's last lines then
+	Code       string    `json:"code,omitempty"`       // of a refusal
+	Transition string    `json:"transition,omitempty"` // what was decided, a name of docs/decisions.md
+	Did        string    `json:"did"`                  // what the node did about it
+	Do         string    `json:"do"`                   // what a person can do now
+	Console    []string  `json:"console,omitempty"`    // the kernel's last lines then
 }

@@ -95,6 +95,9 @@ func (c *Cycle) cycle(ctx context.Context, t *turn) error {
 		if c.Options.Decided != nil {
 			c.Options.Decided(f, step)
 		}
+		if step.Act.Changes() {
+			metrics.CountTransition(&c.Boot.Live.Counts, step.Name)
+		}
 		before := c.Transition
 		c.Transition = step.Name
 		ends, err := c.act(ctx, t, step)
@@ -153,6 +156,8 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.enforce(ctx, t.before)
 		return true, err
 	case decide.Return:
+		c.RecordStep("returning", events.With("to", c.proved()), events.With("why", step.Why))
+		c.Note(t.before.Generation, nil, spec.Event{Event: spec.EventLeft, Transition: step.Name, Why: step.Why, Did: "starts the machine over into what proved itself"})
 		class, why, err := c.destination.Reboot(ctx)
 		c.Say("%s; going back by a %s: %s", step.Why, class, why)
 		if err == nil {
@@ -189,6 +194,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		return false, nil
 
 	case decide.Untested:
+		c.RecordStep("untested", events.With("generation", t.next.Generation.Generation), events.With("why", step.Why))
 		c.Say("what could cut this node off is applied untested: %s", step.Why)
 		t.status, err = c.enforce(ctx, t.next)
 		return true, err
@@ -251,6 +257,14 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		return true, c.stay(ctx, t)
 	}
 	return true, fmt.Errorf("%s: no act %q", step.Name, step.Act) // TestEveryActIsDone
+}
+
+// proved is the generation that proved itself last, 0 where that is not known.
+func (c *Cycle) proved() uint64 {
+	if s, err := c.Folder.Load(); err == nil && s.Best() != nil { // the record is made without it, too
+		return s.Best().Generation
+	}
+	return 0
 }
 
 // undoFor undoes the change on trial. Where nobody has just asked the registry, what the node

@@ -9,10 +9,10 @@
 // package cycle, package operate or the loader has read before; acts are theirs to do, and
 // what comes of an act is the next event. Nothing here reads, waits, or asks what time it is.
 //
-// A row's name is what the journal calls it, and the black box, where its act changes
-// anything: the act writes its record itself, by RecordStep of package session. One that waits is
-// what the status says of it. docs/decisions.md shows the table as it stands here, see
-// TestThePageShowsTheTable.
+// A row's name is what the journal, the black box, why and the metrics call a decision whose
+// act changes anything, see [Act.Changes]: package cycle counts it, and the act writes its
+// record, by RecordStep of package session. One that waits is what the status says of it.
+// docs/decisions.md shows the table as it is here, see TestThePageShowsTheTable.
 //
 // To add a transition, add a row, and an act where there is none that does it; of a new
 // event also a row of events and titles in the tests. Its facts go into anyFacts, and its
@@ -20,8 +20,16 @@
 // reason. What real nodes met is replayed, see TestTraces.
 package decide
 
+import "slices"
+
 // Act is what is done.
 type Act string
+
+// quiet are the acts that change nothing on the node but what it says of itself.
+var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Later, Wait, Renumber, Unarm, Delay, Remain, AskMedium, AskAgain}
+
+// Changes reports whether an act changes what the node runs, tries, or goes back to.
+func (a Act) Changes() bool { return !slices.Contains(quiet, a) }
 
 // Step is a decision.
 type Step struct {

@@ -58,7 +58,7 @@ func TestItIsPure(t *testing.T) {
 		t.Fatal(err)
 	}
 	const own = `"github.com/caisson-os/caisson/bootagent/`
-	may := []string{`"fmt"`, `"time"`, own + `run"`, own + `state"`, `"github.com/caisson-os/caisson/spec"`}
+	may := []string{`"fmt"`, `"slices"`, `"time"`, own + `run"`, own + `state"`, `"github.com/caisson-os/caisson/spec"`}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -87,7 +87,7 @@ func TestItIsPure(t *testing.T) {
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
 	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
-	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for what ran well before: from what is whole on the disk first, the newest first, then with what the registry completes",
+	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for what ran well before",
 }
 
 // page is the table as the page shows it.

@@ -48,6 +48,9 @@ func NoteArtifacts(c *state.Counts, st *spec.Status, now time.Time) {
 	}
 }
 
+// CountTransition counts a decision that changed something.
+func CountTransition(c *state.Counts, name string) { add(&c.Transitions, name) }
+
 // CountFetch counts how the registry answered: err is what came of asking it.
 func CountFetch(c *state.Counts, err error, now time.Time) {
 	switch {

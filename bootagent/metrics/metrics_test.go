@@ -30,7 +30,7 @@ func facts() *Facts {
 			Services:   []spec.ServiceStatus{{Name: "web", Commit: "0123456789abcdef0123456789abcdef01234567"}},
 			Operations: []spec.OperationStatus{{Name: "disks/trim", State: spec.OperationWaiting, Since: now, Next: now, Missed: 2, Slot: "storage"}}},
 		Maintenance: &spec.Maintenance{Horizon: now, Slots: map[string]spec.Slot{"db": {}, "storage": {}}, Windows: map[string]spec.Window{"night": night}},
-		Counts: state.Counts{Drift: map[string]uint64{"sysctl": 5}, Corrections: map[string]uint64{"sysctl": 4}, Fetches: map[string]uint64{"ok": 9}, Verified: now.Unix(),
+		Counts: state.Counts{Drift: map[string]uint64{"sysctl": 5}, Corrections: map[string]uint64{"sysctl": 4}, Fetches: map[string]uint64{"ok": 9}, Verified: now.Unix(), Transitions: map[string]uint64{"proved": 2},
 			Artifacts: map[string]state.Artifact{"overlay": {Digest: "sha256:aa", Since: now.Unix()}}}}
 }
 
@@ -44,6 +44,7 @@ func TestText(t *testing.T) {
 		`caisson_activity_state{state="waiting"} 1` + "\n", `caisson_waiting_reason{reason="disks/trim"} 1` + "\n",
 		`caisson_drift{kind="mounts"} 0` + "\n", `caisson_drift{kind="state"} 1` + "\n", `caisson_drift{kind="sysctl"} 1` + "\n", `caisson_deferred{kind="sysctl"} 1` + "\n",
 		`caisson_drift_total{kind="sysctl"} 5` + "\n", `caisson_corrections_total{kind="mounts"} 0` + "\n", `caisson_corrections_total{kind="sysctl"} 4` + "\n",
+		`caisson_transitions_total{transition="proved"} 2` + "\n",
 		`caisson_fetch_total{result="ok"} 9` + "\n", `caisson_fetch_total{result="unreachable"} 0` + "\n",
 		`caisson_service_info{service="web",commit="0123456789abcdef0123456789abcdef01234567"} 1` + "\n",
 		`caisson_window_open{window="night"} 1` + "\n", `caisson_window_next_timestamp_seconds{window="night"} 1790082800` + "\n",

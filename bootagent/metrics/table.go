@@ -81,6 +81,11 @@ var table = []Family{
 			put(float64(f.Counts.Fetches[result]), result)
 		}
 	}},
+	{"caisson_transitions_total", "counter", []string{"transition"}, "How often this node made a transition that changed something since this machine started, by its name in docs/decisions.md. One that it never made has no series.", func(f *Facts, put put) {
+		for _, name := range slices.Sorted(maps.Keys(f.Counts.Transitions)) {
+			put(float64(f.Counts.Transitions[name]), name)
+		}
+	}},
 	{"caisson_settings", "gauge", []string{"kind"}, "Settings of a kind that are as the overlay says.", func(f *Facts, put put) {
 		for _, i := range f.Status.Items {
 			put(float64(i.Applied), i.Name)

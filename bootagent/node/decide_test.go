@@ -3,12 +3,14 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -67,6 +69,14 @@ func TestWhatANodeDecides(t *testing.T) {
 	}
 	if s := m.state(); s.Current.Generation != 3 {
 		t.Errorf("it ends at %+v", s.Current)
+	}
+	b, err := state.LoadRecord(m.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint64{"come-up": 1, "no-trial": 3, "proved": 2, "change": 2, "made": 2, "soak": 1, "failed-back-live": 1}
+	if got := b.Live.Counts.Transitions; !maps.Equal(got, want) {
+		t.Errorf("transitions that changed something: %v, want %v", got, want)
 	}
 }
 

@@ -144,7 +144,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			m.sync()
 			m.apply()
 			return m
-		}, []string{"generation 2 is rejected", "exit status 7", `"key":"fails"`, "does not try it again"}},
+		}, []string{"generation 2 is rejected", "exit status 7", `"key":"fails"`, "does not try it again", `"transition":"taken-back"`}},
 		"24 the kernel refuses a value": {func(t *testing.T) *machine {
 			m := newMachine(t)
 			if err := os.WriteFile(filepath.Join(m.root, "proc/sys/vm/fixed"), []byte("1\n"), 0o444); err != nil {

@@ -114,6 +114,7 @@ type Counts struct {
 	Corrections map[string]uint64   `json:"corrections,omitempty"` // made, by kind
 	Fetches     map[string]uint64   `json:"fetches,omitempty"`     // by result: ok, refused, unreachable
 	Verified    int64               `json:"verified,omitempty"`    // when the last one was ok
+	Transitions map[string]uint64   `json:"transitions,omitempty"` // that changed something, by name, see package decide
 	Artifacts   map[string]Artifact `json:"artifacts,omitempty"`   // what runs: overlay, layer
 }
 

@@ -38,7 +38,7 @@ type explainer struct {
 
 // troubles are the events that tell of something that failed.
 var troubles = []string{spec.EventAsked, spec.EventGaveUp, spec.EventLost, spec.EventCrashed, spec.EventDeadline, spec.EventRefused,
-	spec.EventTakenBack, spec.EventOverdue, spec.EventHung, spec.EventUndone, spec.EventGateFailed, spec.EventCorrupt}
+	spec.EventTakenBack, spec.EventOverdue, spec.EventHung, spec.EventUndone, spec.EventGateFailed, spec.EventLeft, spec.EventCorrupt}
 
 // last is the last event that tells of something that failed, nil where none does.
 func (e explainer) last() *spec.Event {
@@ -50,15 +50,15 @@ func (e explainer) last() *spec.Event {
 	return nil
 }
 
-// told fills in what the black box has of a generation: what failed, and what was done.
+// fillFromEvents fills in what the black box has of a generation: what failed, and what was done.
 // Of a boot that counts as an attempt, the one that left the most words.
-func (e explainer) told(f *spec.Finding, overlay string, kinds ...string) {
+func (e explainer) fillFromEvents(f *spec.Finding, overlay string, kinds ...string) {
 	for _, event := range slices.Backward(e.events) {
 		if event.Overlay != overlay || !slices.Contains(kinds, event.Event) {
 			continue
 		}
 		if f.Did == "" {
-			f.Did, f.Since = event.Did, event.Time
+			f.Did, f.Since, f.Transition = event.Did, event.Time, event.Transition
 		}
 		if f.Layer == "" {
 			f.Layer = event.Layer
@@ -87,7 +87,7 @@ func (e explainer) rejected() []spec.Finding {
 		return nil
 	}
 	f := spec.Finding{What: fmt.Sprintf("generation %d is rejected on this node", r.Generation), Generation: r.Generation, Overlay: r.Overlay, Reason: r.Reason, Do: again}
-	e.told(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventOverdue, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
+	e.fillFromEvents(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventOverdue, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
 	if !r.At.IsZero() {
 		f.Since = r.At
 	}
@@ -104,7 +104,7 @@ func (e explainer) undone() []spec.Finding {
 		return nil
 	}
 	f := spec.Finding{What: fmt.Sprintf("generation %d was undone", t.Generation), Generation: t.Generation, Overlay: t.Overlay, Reason: t.Undone, Since: t.Since, Do: again}
-	e.told(&f, t.Overlay, spec.EventUndone)
+	e.fillFromEvents(&f, t.Overlay, spec.EventUndone)
 	return []spec.Finding{f}
 }
 
@@ -115,7 +115,7 @@ func (e explainer) broken() []spec.Finding {
 	}
 	f := spec.Finding{What: fmt.Sprintf("generation %d did not pass its gates", e.st.Generation), Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer,
 		Reason: e.st.HealthDetail, Since: e.st.HealthSince, Did: "goes on with it: there is nothing better", Do: "mend what the check looks at, or publish a newer generation"}
-	e.told(&f, e.st.Overlay, spec.EventGateFailed)
+	e.fillFromEvents(&f, e.st.Overlay, spec.EventGateFailed)
 	return []spec.Finding{f}
 }
 
@@ -201,7 +201,7 @@ func (e explainer) rest() []spec.Finding {
 		}
 		if d.Item == "image" {
 			f.Did = ""
-			e.told(&f, e.st.Overlay, spec.EventCorrupt)
+			e.fillFromEvents(&f, e.st.Overlay, spec.EventCorrupt)
 		}
 		if d.Item == "overlay" {
 			f = spec.Finding{What: d.Key + " is not in effect", Reason: d.Reason, Do: again}
@@ -209,7 +209,7 @@ func (e explainer) rest() []spec.Finding {
 			if l := e.last(); l != nil && "generation "+fmt.Sprint(l.Generation) == d.Key {
 				overlay = l.Overlay
 			}
-			e.told(&f, overlay, spec.EventTakenBack, spec.EventUndone)
+			e.fillFromEvents(&f, overlay, spec.EventTakenBack, spec.EventUndone)
 			if f.Did == "" {
 				f.Did = fmt.Sprintf("goes on with generation %d", e.st.Generation)
 			}

@@ -72,6 +72,7 @@ func (a *app) printWhy(w spec.Why) {
 			row("  layer", "%s", f.Layer)
 		}
 		row("  did", "%s", f.Did)
+		row("  decided", "%s", f.Transition)
 		row("  do", "%s", f.Do)
 		for _, line := range f.Console[max(0, len(f.Console)-mostConsole):] {
 			row("  console", "%s", line)

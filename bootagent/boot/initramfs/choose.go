@@ -64,20 +64,26 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return &found.Overlay, layer, nil
 		case decide.StartOver:
 			return nil, nil, fmt.Errorf("%w: %s: %w", errStartOver, step.Why, newest.err)
-		}
-		if !errors.Is(err, track.ErrNothing) {
-			b.say("no way back: %v", err)
-			if b.hasGood() { // else it is the one that was just asked for
-				failed.NoWay = err
+		case decide.AskAgain:
+			b.showStuck(ctx, failed, err)
+			if tries >= hintTries {
+				b.hint(ctx, why)
 			}
-		}
-		failed.Rescue = b.letIn(ctx)
-		b.show(failed)
-		if tries >= hintTries {
-			b.hint(ctx, why)
 		}
 		time.Sleep(pause)
 	}
+}
+
+// showStuck shows why nothing is entered; back is why nothing that ran well before is.
+func (b *boot) showStuck(ctx context.Context, failed screen.Failure, back error) {
+	if !errors.Is(back, track.ErrNothing) {
+		b.say("no way back: %v", back)
+		if b.hasGood() { // else it is the one that was just asked for
+			failed.NoWay = back
+		}
+	}
+	failed.Rescue = b.letIn(ctx)
+	b.show(failed)
 }
 
 // asked is what came of asking for the newest generation.

@@ -107,22 +107,15 @@ type needing struct {
 }
 
 func (i Items) needSecrets() (list []needing) {
-	add := func(item, key string, names []string) {
-		if len(names) > 0 {
-			list = append(list, needing{ItemKey{Item: item, Key: key}, names})
+	for _, k := range kinds {
+		if k.secrets == nil {
+			continue
 		}
-	}
-	for _, f := range i.Files {
-		add("files", f.Path, f.SecretNames())
-	}
-	for _, x := range i.Exec {
-		add("exec", x.Name, x.SecretNames())
-	}
-	for _, u := range i.Units {
-		add("units", u.Name, u.SecretNames())
-	}
-	for _, p := range i.Passwords {
-		add("passwords", p.User, []string{p.Secret})
+		k.secrets(&i, func(key string, names []string) {
+			if len(names) > 0 {
+				list = append(list, needing{ItemKey{Item: k.name, Key: key}, names})
+			}
+		})
 	}
 	return list
 }

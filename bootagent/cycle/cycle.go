@@ -156,7 +156,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.enforce(ctx, t.before)
 		return true, err
 	case decide.Return:
-		c.RecordStep("returning", events.With("to", c.proved()), events.With("why", step.Why))
+		c.RecordStep("returning", events.With("why", step.Why))
 		c.Note(t.before.Generation, nil, spec.Event{Event: spec.EventLeft, Transition: step.Name, Why: step.Why, Did: "starts the machine over into what proved itself"})
 		class, why, err := c.destination.Reboot(ctx)
 		c.Say("%s; going back by a %s: %s", step.Why, class, why)
@@ -257,14 +257,6 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		return true, c.stay(ctx, t)
 	}
 	return true, fmt.Errorf("%s: no act %q", step.Name, step.Act) // TestEveryActIsDone
-}
-
-// proved is the generation that proved itself last, 0 where that is not known.
-func (c *Cycle) proved() uint64 {
-	if s, err := c.Folder.Load(); err == nil && s.Best() != nil { // the record is made without it, too
-		return s.Best().Generation
-	}
-	return 0
 }
 
 // undoFor undoes the change on trial. Where nobody has just asked the registry, what the node

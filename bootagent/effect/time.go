@@ -31,8 +31,7 @@ const madeWithin = 5 * time.Minute
 // unit has a minute for its programs. Foreground scripts have their own timeouts, and what
 // they take comes on top.
 func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
-	i := &o.Items
-	return cmp.Or(ef.Options.Made, madeWithin+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
+	return cmp.Or(ef.Options.Made, madeWithin+time.Duration(o.Items.Programs())*time.Minute)
 }
 
 // watch returns what times the runs under a context. Scripts that they wait for count

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Caps on what is read back.
@@ -104,13 +105,10 @@ func keyIsPlain(e item.Entry) error {
 	return nil
 }
 
-// lasting are the kinds whose changes can outlive a root: permissions of files on
-// the disk, and scripts that run once per machine. The ids of a kernel and of a root
-// are random, and unknown to who writes to the disk meanwhile; the disk's is not.
-var lasting = []string{"exec", "perm"}
-
+// kindLasts refuses the disk's scope of what is gone with its root. The ids of a kernel and of a
+// root are random, and unknown to who writes to the disk meanwhile; the disk's is not.
 func kindLasts(e item.Entry) error {
-	if e.Scope == item.Disk && !slices.Contains(lasting, e.Item) {
+	if e.Scope == item.Disk && !spec.OutlivesRoot(e.Item) {
 		return fmt.Errorf("nothing that %s changes lasts as long as the disk", e.Item)
 	}
 	return nil

@@ -56,11 +56,15 @@ func invalid(rule, hint, format string, args ...any) error {
 }
 
 // oneOf checks a value that has to be one of a few words; what describes them.
-func oneOf(value, what string, words []string) error {
+func oneOf[T ~string](value T, what string, words []T) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	return &Error{Rule: "enum", Value: value, Words: words, Message: fmt.Sprintf("%.80q is not %s", value, what)}
+	var texts []string
+	for _, w := range words {
+		texts = append(texts, string(w))
+	}
+	return &Error{Rule: "enum", Value: string(value), Words: texts, Message: fmt.Sprintf("%.80q is not %s", value, what)}
 }
 
 // fields collects the problems of a value's fields.

@@ -9,20 +9,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Policied reports whether a kind of settings has a policy: it can be read back. A
-// script cannot; it runs when it is due.
-func Policied(kind string) bool { return kind != "exec" }
-
-// Policies are those that settings of a kind may have. What is protected is so by the
-// kernel, which can do that for its own parameters alone.
-func Policies(kind string) []string {
-	words := []string{string(spec.PolicyEnforce), string(spec.PolicyReport)}
-	if kind == "sysctl" {
-		words = append(words, string(spec.PolicyProtect))
-	}
-	return words
-}
-
 // PolicyKey returns the key of a setting as a drift has it, of one as its author
 // writes it.
 func PolicyKey(kind, key string) string {
@@ -43,7 +29,7 @@ func PolicyName(kind, key string) string {
 // Enforcement checks the policy of a kind or of one setting of it.
 func Enforcement(e spec.Enforcement) error {
 	var f fields
-	f.add("policy", oneOf(string(e.Policy), "a policy of "+e.Item, Policies(e.Item)))
+	f.add("policy", oneOf(e.Policy, "a policy of "+e.Item, spec.Policies(e.Item)))
 	if e.Key != "" {
 		f.add("key", policyKey(e.Item, e.Key))
 	}
@@ -70,12 +56,12 @@ func Budget(b spec.Budget) error {
 }
 
 func policyKey(kind, key string) error {
-	switch kind {
-	case "sysctl":
+	switch {
+	case kind == "sysctl":
 		if !sysctlKey(key) {
 			return invalid("sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%.150q is not a kernel parameter", SysctlName(key))
 		}
-	case "files", "mounts", "perm", "sysfs":
+	case spec.KeyIsPath(kind):
 		return Path(key)
 	default:
 		if !printable(key) || strings.TrimSpace(key) != key {

@@ -39,9 +39,9 @@ func policyFields() (out []shape.Field) {
 	items := reflect.TypeFor[spec.Items]()
 	for i := range items.NumField() {
 		switch kind, _, _ := strings.Cut(items.Field(i).Tag.Get("json"), ","); {
-		case kind == "sysctl":
+		case slices.Contains(spec.Policies(kind), spec.PolicyProtect):
 			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[sysctlPolicyDoc](), Doc: "enforce, report or protect; or one of them by key, with * for all other keys"})
-		case rules.Policied(kind):
+		case spec.Policies(kind) != nil:
 			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[kindPolicyDoc](), Doc: "enforce or report; or one of them by key, with * for all other keys"})
 		}
 	}
@@ -100,13 +100,15 @@ func (r *ruleDoc) Decode(c *shape.Checker, v *tree.Value) {
 }
 
 // Schema returns the schema of one kind.
-func (*kindPolicyDoc) Schema(g *shape.Generator) any { return wordOrWords(g, "") }
+func (*kindPolicyDoc) Schema(g *shape.Generator) any { return wordOrWords(g, spec.EnforceOrReport) }
 
 // Schema returns that of kernel parameters.
-func (*sysctlPolicyDoc) Schema(g *shape.Generator) any { return wordOrWords(g, "sysctl") }
+func (*sysctlPolicyDoc) Schema(g *shape.Generator) any {
+	return wordOrWords(g, spec.Policies("sysctl"))
+}
 
-func wordOrWords(g *shape.Generator, kind string) any {
-	word := map[string]any{"enum": rules.Policies(kind)}
+func wordOrWords(g *shape.Generator, policies []spec.Policy) any {
+	word := map[string]any{"enum": policies}
 	rule := map[string]any{"type": "object", "required": []string{"policy"}, "additionalProperties": false,
 		"properties": map[string]any{"policy": word, "onConflict": g.Of(reflect.TypeFor[conflict.BudgetDoc](), false)}}
 	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{word, rule}}}}}

@@ -5,12 +5,10 @@ package spec
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,6 +19,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // update has docs/formats written anew, and golden documents that are not there.
@@ -43,6 +43,8 @@ var documents = []struct {
 	{"keys", new(Keys), "leaves it out and says so; `needs` names what nobody must leave out"},
 	{"rescue", new(Rescue), "leaves it out; `needs` names what nobody must leave out"},
 	{"report", new(Report), "passes over it"},
+	{"hint", new(Hint), "passes over it: nothing follows from a hint"},
+	{"recipe", new(Recipe), "takes it as it is: it says to people what a layer was made of"},
 }
 
 // reserved are keys that later releases give a meaning, and that nothing else may be called.
@@ -56,10 +58,10 @@ func TestGoldens(t *testing.T) {
 		file := filepath.Join("testdata/golden", d.name+".json")
 		if update {
 			doc := reflect.New(reflect.TypeOf(d.doc).Elem())
-			fill(doc.Elem())
+			golden.Fill(doc.Elem())
 			data, err := Encode(doc.Interface())
 			if err == nil {
-				err = writeNew(file, data)
+				err = golden.WriteNew(file, data)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -123,6 +125,7 @@ var laterKeys = map[string]laterKey{
 	"overlay agent.credentials":      {"0.10.0", mayBeLeftOut}, // what the node was installed with goes on
 	"overlay agent.credentials.*":    {"0.10.0", mayBeLeftOut},
 	"report recipient":               {"0.10.0", mayBeLeftOut},
+	"hint code":                      {"0.10.0", mayBeLeftOut},
 
 	"bootstrap nodes":                                      {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].match":                              {"0.10.0", BootNetworkFeature},
@@ -221,7 +224,7 @@ func TestLaterKeysAreClassified(t *testing.T) {
 		have = addKeys(have, d.name+" ", reflect.TypeOf(d.doc).Elem())
 	}
 	if update {
-		if err := writeNew(keysFile, []byte(strings.Join(have, "\n")+"\n")); err != nil {
+		if err := golden.WriteNew(keysFile, []byte(strings.Join(have, "\n")+"\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -364,65 +367,16 @@ func fieldsBelow(s reflect.Type, into map[string]reflect.StructField) map[string
 	return into
 }
 
-// writeNew writes a golden file where there is none. What a release wrote is never written
-// anew: it is what later releases read.
-func writeNew(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
-}
-
 // TestUpdateKeepsGoldens: -update leaves what is there.
 func TestUpdateKeepsGoldens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "layer.json")
 	for _, text := range []string{"of 0.9.0", "of today"} {
-		if err := writeNew(file, []byte(text)); err != nil {
+		if err := golden.WriteNew(file, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != "of 0.9.0" {
 		t.Errorf("%q, %v", got, err)
-	}
-}
-
-// fill gives every field a value that is not its zero.
-func fill(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem())
-	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(time.Unix(1800000000, 0).UTC()))
-			return
-		}
-		for i := range v.NumField() {
-			fill(v.Field(i))
-		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0))
-	case reflect.Map:
-		value := reflect.New(v.Type().Elem()).Elem()
-		fill(value)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf("a").Convert(v.Type().Key()), value)
-	case reflect.String:
-		v.SetString("a")
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(1)
-	case reflect.Uint8, reflect.Uint64:
-		v.SetUint(1)
-	case reflect.Float64:
-		v.SetFloat(1)
 	}
 }
 
@@ -578,4 +532,21 @@ func comments(t *testing.T) map[string]string {
 		})
 	}
 	return notes
+}
+
+// TestEachFormatIsListed: docs/formats.md leads to each page of docs/formats.
+func TestEachFormatIsListed(t *testing.T) {
+	list, err := os.ReadFile("../docs/formats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../docs/formats/*.md")
+	if err != nil || len(pages) < len(documents) {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, name := range pages {
+		if link := "(formats/" + filepath.Base(name) + ")"; !bytes.Contains(list, []byte(link)) {
+			t.Errorf("docs/formats.md has no link %s", link)
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // TestDecodeKnown reads what a later release wrote with the types of this one.
@@ -114,7 +116,7 @@ func TestMissing(t *testing.T) {
 // TestWithout: what a feature brings to a site.cpio can be taken out of it.
 func TestWithout(t *testing.T) {
 	b := new(Bootstrap)
-	fill(reflect.ValueOf(b).Elem())
+	golden.Fill(reflect.ValueOf(b).Elem())
 	b.Needs = nil
 	b.SetNeeds()
 	for _, f := range features {

@@ -3,40 +3,34 @@
 package state
 
 import (
-	"bytes"
 	"os"
+	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // TestGolden: the state that 0.9.0 wrote is read, and written byte-equal; it has every key of
 // the page, and the page every key of the types.
 func TestGolden(t *testing.T) {
-	golden, err := os.ReadFile("testdata/golden/state.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := parse(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := encode(s); err != nil || !bytes.Equal(again, golden) {
-		t.Errorf("written otherwise: %v\n%s", err, again)
-	}
-	page, err := os.ReadFile("../../docs/formats/state.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, of := range []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof]()} {
-		for i := range of.NumField() {
-			key, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
-			if !bytes.Contains(golden, []byte(`"`+key+`":`)) {
-				t.Errorf("the golden state lacks %s of %s", key, of.Name())
+	golden.Check(t, golden.Document{File: "testdata/golden/state.json", Page: "../../docs/formats/state.md", New: new(State),
+		Write: func(v any) ([]byte, error) { return encode(v.(*State)) },
+		Read:  func(data []byte) (any, error) { return parse(data) },
+		Types: []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof]()}})
+}
+
+// TestGoldenBoot: so is the boot record, which a soft-reboot hands to the agent of another layer.
+func TestGoldenBoot(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../docs/formats/node-files.md", New: new(Boot), Write: spec.Encode,
+		Read: func(data []byte) (any, error) {
+			name := filepath.Join(t.TempDir(), "boot.json")
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				return nil, err
 			}
-			if !bytes.Contains(page, []byte("\n| "+key+" |")) && !bytes.Contains(page, []byte("\n| "+key+", always |")) {
-				t.Errorf("docs/formats/state.md lacks %s of %s", key, of.Name())
-			}
-		}
-	}
+			return LoadBoot(name)
+		},
+		Types: []reflect.Type{reflect.TypeFor[Boot](), reflect.TypeFor[Images](), reflect.TypeFor[Live](), reflect.TypeFor[ForBoot](), reflect.TypeFor[Protection](), reflect.TypeFor[Without](),
+			reflect.TypeFor[Counts](), reflect.TypeFor[Artifact](), reflect.TypeFor[TakenBack](), reflect.TypeFor[Lease]()}})
 }

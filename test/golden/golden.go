@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package golden holds files that one release of an agent writes and another reads: what was
+// written once is read, and written byte-equal, and the page of the format names each key.
+//
+// Tests of the packages that write such files import it.
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Document is a file that is kept on a node.
+type Document struct {
+	File  string                               // golden, below testdata/golden
+	Page  string                               // that names its keys
+	New   any                                  // pointer to a value of its type
+	Write func(v any) ([]byte, error)          // as the node writes it
+	Read  func(data []byte) (v any, err error) // as the node reads it
+	Types []reflect.Type                       // whose keys file and page have
+}
+
+// Check holds a document to its golden file. With CAISSON_UPDATE it writes one where there is
+// none: what a release wrote is never written anew.
+func Check(t *testing.T, d Document) {
+	t.Helper()
+	if os.Getenv("CAISSON_UPDATE") != "" {
+		Fill(reflect.ValueOf(d.New).Elem())
+		data, err := d.Write(d.New)
+		if err == nil {
+			err = WriteNew(d.File, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(d.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := d.Read(golden)
+	if err != nil {
+		t.Fatalf("%s: %v", d.File, err)
+	}
+	if again, err := d.Write(v); err != nil || !bytes.Equal(again, golden) {
+		t.Errorf("%s is written otherwise: %v\n%s", d.File, err, again)
+	}
+	page, err := os.ReadFile(d.Page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range d.Types {
+		for i := range of.NumField() {
+			key, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if !bytes.Contains(golden, []byte(`"`+key+`":`)) {
+				t.Errorf("%s lacks %s of %s", d.File, key, of.Name())
+			}
+			if !bytes.Contains(page, []byte("\n| "+key+" |")) && !bytes.Contains(page, []byte("\n| "+key+", always |")) {
+				t.Errorf("%s lacks %s of %s", d.Page, key, of.Name())
+			}
+		}
+	}
+}
+
+// WriteNew writes a golden file where there is none.
+func WriteNew(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// Fill gives every field of a value one that is not its zero.
+func Fill(v reflect.Value) {
+	switch v.Type() {
+	case reflect.TypeFor[json.RawMessage]():
+		v.Set(reflect.ValueOf(json.RawMessage(`"a"`)))
+		return
+	case reflect.TypeFor[netip.Addr]():
+		v.Set(reflect.ValueOf(netip.MustParseAddr("192.0.2.1")))
+		return
+	case reflect.TypeFor[netip.Prefix]():
+		v.Set(reflect.ValueOf(netip.MustParsePrefix("192.0.2.0/24")))
+		return
+	case reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Unix(1800000000, 0).UTC()))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		Fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				Fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		Fill(v.Index(0))
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		Fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("a").Convert(v.Type().Key()), value)
+	case reflect.String:
+		v.SetString("a")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Float64:
+		v.SetFloat(1)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
@@ -222,4 +223,7 @@ func (b *Box) down(ctx context.Context, end string) *DownError {
 	return &DownError{all[:min(len(all), 12)]}
 }
 
-func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
+// lines are those of a console's text.
+func lines(text string) []string {
+	return strings.Split(strings.TrimSpace(plain.WithoutSequences(text)), "\n")
+}

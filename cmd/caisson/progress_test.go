@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Off a terminal a long step says what it is doing each half minute, and nothing
@@ -95,14 +95,12 @@ func TestProgressOnATerminal(t *testing.T) {
 	<-seen.over
 	text := seen.String()
 	for line := range strings.SplitSeq(text, "\n") {
-		line = escape.ReplaceAllString(strings.ReplaceAll(line, "\r", ""), "")
+		line = plain.WithoutSequences(strings.ReplaceAll(line, "\r", ""))
 		if n := utf8.RuneCountInString(line); n > 80 || !utf8.ValidString(line) {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
 }
-
-var escape = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
 // terminal returns both ends of a pseudo terminal of some width.
 func terminal(t *testing.T, width uint16) (master, slave *os.File) {

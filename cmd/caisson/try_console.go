@@ -3,12 +3,12 @@
 package main
 
 import (
-	"bytes"
-	"regexp"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // consoleWriter shows a machine's console as talk, a line at a time. What the machine
@@ -16,26 +16,27 @@ import (
 type consoleWriter struct {
 	app *app
 
-	mu    sync.Mutex
-	line  []byte
-	muted bool
+	mu        sync.Mutex
+	sequences plain.Sequences
+	line      []byte
+	muted     bool
 }
 
 // longestConsoleLine is where a line is taken apart that has no end.
 const longestConsoleLine = 1000
 
-// escapes are what colours, cursors and titles are made of, see console_codes(4).
-var escapes = regexp.MustCompile(`\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)`)
-
 func (c *consoleWriter) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, b := range p {
-		if b != '\n' {
-			c.line = append(c.line, b)
+		if !c.sequences.Text(b) {
+			continue
 		}
-		if b == '\n' || len(c.line) >= longestConsoleLine {
+		if full := len(c.line) - longestConsoleLine; b == '\n' || full >= utf8.UTFMax || full >= 0 && utf8.RuneStart(b) {
 			c.show()
+		}
+		if b != '\n' && b != '\r' {
+			c.line = append(c.line, b)
 		}
 	}
 	return len(p), nil
@@ -43,7 +44,7 @@ func (c *consoleWriter) Write(p []byte) (int, error) {
 
 // show prints what has come of a line. The lock is held.
 func (c *consoleWriter) show() {
-	text := strings.TrimSpace(string(escapes.ReplaceAll(bytes.ReplaceAll(c.line, []byte("\r"), nil), nil)))
+	text := strings.TrimSpace(string(c.line))
 	c.line = c.line[:0]
 	if text != "" && !c.muted && !c.app.quiet && !c.app.json() {
 		cli.Printf(c.app.err, "  console | %s\n", text)

@@ -64,26 +64,31 @@ func (k *Keeper) due(every time.Duration) bool {
 
 func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
 	by := decision.Node{}
+	var none error
 	if s.Tracker != nil { // else nobody is trusted yet
-		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags(), Keys: s.Tracker.RescueKeys()}
+		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags()}
+		if by.Keys, none = s.Tracker.RescueKeys(); none != nil {
+			k.media.Again() // what they carry may count once it is known which keys do
+		}
 	}
-	open := rescue.Read
-	if len(by.Keys.Keys) > 0 {
+	open, counts := rescue.Read, len(by.Keys.Keys) > 0
+	if counts {
 		open = rescue.Begin
 	}
 	b, err := open(s.Options.Root, s.Scopes.Kernel)
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(none, err)
 	}
+	err = none
 	for _, c := range carried {
-		if b.Code == "" {
-			break // no rescue key counts
+		if !counts {
+			break
 		}
 		if _, wrong := offer(s, b, c, by); unexpected(wrong) != nil {
 			err = errors.Join(err, fmt.Errorf("a medium: %w", wrong))
 		}
 	}
-	if b.Code != "" && k.due(every) {
+	if counts && k.due(every) {
 		err = errors.Join(err, ask(ctx, s, b, by))
 	}
 	if k.due(every) {

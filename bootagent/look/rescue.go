@@ -14,7 +14,11 @@ func (l *Look) rescue(code bool) (*spec.RescueStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := l.Tracker != nil && len(l.Tracker.RescueKeys().Keys) > 0
+	counts := false
+	if l.Tracker != nil {
+		keys, err := l.Tracker.RescueKeys()
+		counts = err == nil && len(keys.Keys) > 0 // the service says the error
+	}
 	if !counts && b.Open == nil && b.Times == 0 {
 		return nil, nil
 	}

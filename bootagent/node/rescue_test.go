@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
 )
 
@@ -203,6 +204,51 @@ func (l *locked) revoke() {
 	defer n.Close() // it has walked
 	if _, err := n.Sync(l.t.Context()); err != nil {
 		l.t.Fatal(err)
+	}
+}
+
+// TestARevokedKeyWhileKeysAreMissing: the version that revokes it is damaged here, or is named and
+// withheld. Nobody comes in, who is in goes, and no code is shown, until the version is there.
+func TestARevokedKeyWhileKeysAreMissing(t *testing.T) {
+	for name, miss := range map[string]func(l *locked){
+		"damaged": func(l *locked) {
+			l.revoke()
+			if err := os.WriteFile(filepath.Join(l.machine.root, paths.State, "keys", "2.json"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"withheld": func(l *locked) {
+			l.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+			n := l.openOwn()
+			defer n.Close() // it has asked
+			if _, err := n.Sync(t.Context()); refusal.Of(err) != refusal.KeysBehind {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocked(t)
+			if _, err := l.turn(); err != nil {
+				t.Fatal(err)
+			}
+			l.Rescue(spec.Rescue{Code: l.book().Code, SSHKeys: []string{rescueKey}}, l.key)
+			if left, err := l.turn(); left == 0 || err != nil {
+				t.Fatalf("%s, %v", left, err)
+			}
+			miss(l)
+			l.Rescue(spec.Rescue{Code: l.book().Code, SSHKeys: []string{rescueKey}}, l.key)
+			for range 2 {
+				if left, err := l.turn(); left != 0 || refusal.Of(err) != refusal.KeysBehind || l.book().Times != 1 {
+					t.Errorf("%s, %v, let in %d times", left, err, l.book().Times)
+				}
+			}
+			l.isOpen(false)
+			n := l.openOwn()
+			defer n.Close() // only read
+			if st, err := n.Status(t.Context()); err != nil || st.Rescue == nil || st.Rescue.Open || st.Rescue.Code != "" {
+				t.Errorf("%+v, %v", st.Rescue, err)
+			}
+		})
 	}
 }
 

@@ -66,6 +66,8 @@ type Fleet struct {
 	Expires int64      `json:"expires,omitempty"` // seconds since 1970
 	Reject  []string   `json:"reject,omitempty"`
 	LeftOut []string   `json:"leftOut,omitempty"` // paths of keys of a later release, which do not act
+	Keys    uint64     `json:"keys,omitempty"`    // newest version of fleet:keys that one named since KeysBy counts
+	KeysBy  uint64     `json:"keysBy,omitempty"`  // version of fleet:keys by which it was accepted
 }
 
 // Empty reports whether the node has never accepted a fleet:current.

@@ -5,6 +5,7 @@ package track
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -31,7 +32,11 @@ func (f *Tracker) Keys() *chain.Chain {
 			break // what was signed by an earlier version cannot be verified; nothing else is lost
 		}
 	}
-	for v := c.Version() + 1; v <= f.keysFloor(); v++ {
+	floor, err := f.keysFloor()
+	if err != nil {
+		f.Say("%v", err)
+	}
+	for v := c.Version() + 1; v <= floor; v++ {
 		next, err := f.savedKeys(v)
 		if err == nil {
 			_, err = c.Add(next)
@@ -109,30 +114,27 @@ func (f *Tracker) keep(l chain.Link) error {
 	return f.Folder.SaveKeys(l.Keys.Version, l.Candidate.SaveKeys())
 }
 
-// behind refuses where versions are missing that this node has seen, or that fleet:current
-// names.
-func (f *Tracker) behind(fresh *trust.FleetState) error {
+// behind refuses where versions are missing that this node has seen, or that a fleet:current
+// has named that it accepted.
+func (f *Tracker) behind(s *state.State) error {
 	c := f.Keys()
 	if c == nil {
 		return nil
 	}
-	named := f.keysFloor()
-	if fresh != nil {
-		named = max(named, fresh.Keys)
+	floor, err := f.keysFloor()
+	if err != nil {
+		f.Say("%v", err) // what is known goes on counting
 	}
-	return c.Behind(named)
+	return c.Behind(max(floor, s.Fleet.Keys))
 }
 
 // keysFloor is the newest version that this node has accepted, whatever became of it.
-func (f *Tracker) keysFloor() uint64 {
+func (f *Tracker) keysFloor() (uint64, error) {
 	have, err := f.Folder.KeysVersions()
-	if err != nil {
-		f.Say("%v", err)
+	if err != nil || len(have) == 0 {
+		return 0, err
 	}
-	if len(have) == 0 {
-		return 0
-	}
-	return have[len(have)-1]
+	return have[len(have)-1], nil
 }
 
 func (f *Tracker) savedKeys(version uint64) (trust.Candidate, error) {
@@ -191,10 +193,23 @@ func ofKeys(err error) bool {
 	return errors.As(err, &r) && (r.Code == refusal.UnknownKey || r.Code == refusal.Threshold)
 }
 
-// RescueKeys are the keys that may let somebody into this node: none without a chain.
-func (f *Tracker) RescueKeys() spec.Role {
-	if c := f.Keys(); c != nil {
-		return c.Newest().Keys.Roles.Rescue
+// RescueKeys are the keys that may let somebody into this node: none without a chain. Where
+// versions are missing, which may revoke those of the newest one, none counts either, and
+// the error says so.
+func (f *Tracker) RescueKeys() (spec.Role, error) {
+	c := f.Keys()
+	if c == nil {
+		return spec.Role{}, nil
 	}
-	return spec.Role{}
+	s, err := f.Folder.Load()
+	if err == nil {
+		_, err = f.keysFloor()
+	}
+	if err == nil {
+		err = f.behind(s)
+	}
+	if err != nil {
+		return spec.Role{}, fmt.Errorf("no rescue key counts: %w", err)
+	}
+	return c.Newest().Keys.Roles.Rescue, nil
 }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -148,6 +150,96 @@ func TestAVersionIsAFloor(t *testing.T) {
 	r.refuses(refusal.UnknownKey)
 	if good, err := r.Good(); err != nil || len(good) != 1 {
 		t.Errorf("the file is mended from the registry: %+v, %v", good, err)
+	}
+}
+
+// TestNoRescueKeyOfAnOldVersion: where a newer version is damaged here, or is named and withheld,
+// those of the version before let nobody in: the newer one may revoke them.
+func TestNoRescueKeyOfAnOldVersion(t *testing.T) {
+	for name, miss := range map[string]func(r *rotating){
+		"it is damaged": func(r *rotating) {
+			r.published.Keys(r.two, r.root)
+			if _, err := r.Sync(t.Context()); refusal.Of(err) != refusal.UnknownKey {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(r.dir, "keys", "2.json"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.Source = without{r.Source, "keys-2"}
+			r.again()
+		},
+		"it is withheld": func(r *rotating) {
+			r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+			r.refuses(refusal.KeysBehind)
+		},
+		"it is withheld, and then fleet:current, too": func(r *rotating) {
+			r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+			r.refuses(refusal.KeysBehind)
+			r.Source = without{r.Source, "current"}
+			r.publish(9, "evil")
+			r.refuses(refusal.KeysBehind)
+		},
+		"it is withheld, and a revoked key signs another fleet:current": func(r *rotating) {
+			r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
+			r.refuses(refusal.KeysBehind)
+			r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 1}, fixture.Now().Add(time.Minute))
+			r.publish(9, "evil")
+			r.refuses(refusal.KeysBehind)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRotating(t)
+			r.t = t
+			rescue := fixture.RoleOf(fixture.NewKey(t))
+			r.one.Roles.Rescue = rescue
+			r.two = r.published.NextKeys(r.one, func(k *spec.Keys) {
+				k.Roles.Operator, k.Roles.Rescue = fixture.RoleOf(r.fresh), fixture.RoleOf(fixture.NewKey(t))
+			})
+			r.Bootstrap.Chain = r.published.Anchor(r.one)
+			r.again()
+			r.publish(7, "10")
+			r.sync()
+			r.promote()
+			if got, err := r.RescueKeys(); err != nil || !slices.Equal(got.Keys, rescue.Keys) {
+				t.Fatalf("%v, %v", got, err)
+			}
+			miss(r)
+			for range 2 {
+				if got, err := r.RescueKeys(); refusal.Of(err) != refusal.KeysBehind || len(got.Keys) > 0 {
+					t.Errorf("%v, %v", got, err)
+				}
+				r.Source = nil // a start without a network
+				r.again()
+			}
+			r.Source = r.published.Registry.Source()
+			r.again()
+			r.published.Keys(r.two, r.root)
+			r.published.Operator = r.fresh
+			r.publish(9, "20")
+			r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now().Add(time.Hour))
+			r.sync()
+			if got, err := r.RescueKeys(); err != nil || slices.Equal(got.Keys, rescue.Keys) || len(got.Keys) != 1 {
+				t.Errorf("with the newer version: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestAVersionThatNeverWas: a thief names one that nobody can sign. The next version revokes
+// his key, and what its operator says counts.
+func TestAVersionThatNeverWas(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 1 << 40}, fixture.Now())
+	r.refuses(refusal.KeysBehind)
+	r.published.Keys(r.two, r.root)
+	r.published.Operator = r.fresh
+	r.publish(7, "10")
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now().Add(time.Minute))
+	r.again()
+	r.sync()
+	if _, err := r.RescueKeys(); err != nil {
+		t.Error(err)
 	}
 }
 

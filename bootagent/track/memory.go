@@ -36,7 +36,7 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState,
 	issued, expires := time.Unix(s.Fleet.Issued, 0), time.Unix(s.Fleet.Expires, 0)
 	return &trust.FleetState{
 		Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject, IssuedAt: issued, Expires: expires,
-		Expired: now.After(expires), Credible: clock.Credible(issued),
+		Expired: now.After(expires), Credible: clock.Credible(issued), Keys: s.Fleet.Keys,
 	}, nil
 }
 
@@ -107,7 +107,14 @@ func (f *Tracker) rememberFleet(s *state.State, fresh *trust.FleetState) {
 	if !fresh.Credible {
 		issued = f.seen(s)
 	}
-	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject, LeftOut: fresh.LeftOut}
+	before := s.Fleet
+	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject, LeftOut: fresh.LeftOut, Keys: fresh.Keys}
+	if c := f.Keys(); c != nil {
+		s.Fleet.KeysBy = c.Version()
+	}
+	if s.Fleet.KeysBy == before.KeysBy { // else the keys that signed before may be revoked
+		s.Fleet.Keys = max(s.Fleet.Keys, before.Keys)
+	}
 	f.rememberDate(s, fresh.IssuedAt)
 }
 

@@ -130,10 +130,11 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		if l.overlay.NotModified {
 			l.overlay = kept
 		}
-		if err := f.behind(fresh()); err != nil {
+		said := fresh() // and s has what it names
+		if err := f.behind(s); err != nil {
 			return nil, err
 		}
-		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
+		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: said})
 	})
 	if err != nil {
 		return l, err

@@ -42,8 +42,12 @@ type letting struct {
 // the failure screen to say; "" where no rescue key counts. The code is that of the running node,
 // too: a boot that succeeds at last takes what is open along.
 func (b *boot) letIn(ctx context.Context) string {
-	f := b.follower()
-	by := decision.Node{Fleet: b.bootstrap.Fleet, Names: b.id.Tags(), Keys: f.RescueKeys()}
+	keys, err := b.follower().RescueKeys()
+	if err != nil {
+		b.letting.code = ""
+		return err.Error()
+	}
+	by := decision.Node{Fleet: b.bootstrap.Fleet, Names: b.id.Tags(), Keys: keys}
 	if len(by.Keys.Keys) == 0 {
 		return ""
 	}

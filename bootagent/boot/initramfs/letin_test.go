@@ -116,6 +116,13 @@ func TestAFailingLoaderStaysClosed(t *testing.T) {
 			t.Errorf("%s: %q", name, said)
 		}
 	}
+	if err := l.folder.SaveKeys(2, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	l.Rescue(spec.Rescue{Code: code, Console: true}, l.key)
+	if said := l.letIn(t.Context()); !strings.Contains(said, "no rescue key counts") || len(l.shown) != 0 || l.book().Open != nil {
+		t.Errorf("with a key that a damaged version may revoke: %q", said)
+	}
 	l.bootstrap.Chain = nil
 	if said := l.letIn(t.Context()); said != "" {
 		t.Errorf("where no rescue key counts: %q", said)

@@ -5,6 +5,7 @@ package node
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -183,6 +186,82 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// TestRotatedKey: the next key is reported, what is sealed to either is opened, and the one before
+// is gone when nothing needs it that the node goes back to by itself.
+func TestRotatedKey(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	first := m.recipient()
+	items := spec.Items{Files: []spec.File{{Path: "/etc/app/db", Secret: "db"}}}
+	m.publishSecrets(2, items, sealTo(t, "db", first, "hunter2"))
+	m.sync()
+	rotate := func() string {
+		t.Helper()
+		n := m.open()
+		defer n.Close() // what was made is on disk
+		if err := n.RotateRecipient(); err != nil {
+			t.Fatal(err)
+		}
+		return n.session.Recipient()
+	}
+	recipients := func() [2]string {
+		t.Helper()
+		n := m.open()
+		defer n.Close() // only read
+		now, before, err := n.Recipients()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]string{now, before}
+	}
+	next := rotate()
+	if next == first || rotate() != next {
+		t.Fatalf("%s, then %s", first, next)
+	}
+	st := m.apply()
+	if spec.NewReport(st).Recipient != next || st.Health != spec.HealthOK || m.opened("db") != "hunter2" {
+		t.Errorf("recipient %s, health %s, opened %q", st.Recipient, st.Health, m.opened("db"))
+	}
+	m.publishSecrets(3, items, sealTo(t, "db", first, "hunter3")) // nobody has accepted the next one yet
+	if m.sync(); m.opened("db") != "hunter3" || recipients() != [2]string{next, first} {
+		t.Errorf("opened %q, %v", m.opened("db"), recipients())
+	}
+
+	m.publishSecrets(4, items, sealTo(t, "db", next, "hunter4"))
+	if st = m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter4" {
+		t.Errorf("health %s, opened %q", st.Health, m.opened("db"))
+	}
+	previous := func(change func(s *state.State)) {
+		t.Helper()
+		folder := state.View(m.root + paths.State)
+		s, err := folder.Load()
+		if err == nil {
+			change(s)
+			err = folder.Save(s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	previous(func(s *state.State) { s.Previous = &s.Earlier[0] }) // as if the third were of the layer before
+	if recipients() != [2]string{next, first} {
+		t.Errorf("%v: it may go back", recipients())
+	}
+	previous(func(s *state.State) { s.Previous = nil })
+	if recipients() != [2]string{next, ""} {
+		t.Errorf("%v: nothing needs it", recipients())
+	}
+	if _, err := os.Stat(m.root + paths.State + "/" + paths.SecretsNext); !os.IsNotExist(err) {
+		t.Errorf("%v", err)
+	}
+	if m.publishSecrets(5, items, sealTo(t, "db", first, "hunter5")); m.sync().Health != spec.HealthOK || m.opened("db") != "" {
+		t.Errorf("with the key that is removed it opens %q", m.opened("db"))
+	}
+}
+
 // A node whose state is in memory makes no key: nobody could open what is sealed to it.
 func TestNoRecipientWithoutADisk(t *testing.T) {
 	m := newMachine(t)
@@ -202,6 +281,11 @@ func TestNoRecipientWithoutADisk(t *testing.T) {
 	if st := m.apply(); st.Recipient != "" {
 		t.Errorf("recipient %q", st.Recipient)
 	}
+	n = m.open()
+	if err := n.RotateRecipient(); !errors.Is(err, session.ErrNoKey) {
+		t.Errorf("rotated: %v", err)
+	}
+	n.Close() // nothing is made
 	if left, _ := filepath.Glob(m.root + paths.State + "/identity/secrets*"); left != nil {
 		t.Errorf("it made %q", left)
 	}

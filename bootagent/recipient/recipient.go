@@ -6,6 +6,10 @@
 // public half, is in the node's status and reports. A node without a disk has none: what
 // would be sealed to it nobody could open after a reboot. Where else a key may lie, such as a
 // TPM, is another [Identity]. Who opens a node, and who makes its root, import it.
+//
+// While a key is rotated there are two, each in a file of its own: agents from before that
+// read the first. Each step is one file that is written or renamed, so a node that is cut
+// off between two opens what it could open before.
 package recipient
 
 import (
@@ -16,6 +20,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -29,17 +34,37 @@ import (
 
 // Identity opens secrets.
 type Identity interface {
-	Recipient() string // what they are sealed to
+	Recipient() string // what they are to be sealed to
+	Before() string    // what they were sealed to before, and are opened of as well; "" where no key is being rotated
 	Open(s spec.Secret) ([]byte, error)
 }
 
-// file names the key in a state directory: beside the other keys of the node, which are set
+// file names a key in a state directory: beside the other keys of the node, which are set
 // aside with the fleet that knows it.
-func file(state string) string { return filepath.Join(state, paths.SecretsKey) }
+func file(state, name string) string { return filepath.Join(state, name) }
 
-// Read returns the identity in a state directory, nil where there is none.
+// Read returns the identity in a state directory, nil where there is none. Of two keys it is
+// enough that one can be read: then that one counts.
 func Read(state string) (Identity, error) {
-	text, err := ownfiles.ReadSecret(file(state))
+	var keys kept
+	var errs []error
+	for _, name := range []string{paths.SecretsNext, paths.SecretsKey} {
+		switch key, err := read(file(state, name)); {
+		case err != nil:
+			errs = append(errs, err)
+		case key != nil:
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) > 0 {
+		return keys, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// read returns the key in a file, nil where there is none.
+func read(name string) (*age.X25519Identity, error) {
+	text, err := ownfiles.ReadSecret(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -48,9 +73,9 @@ func Read(state string) (Identity, error) {
 	}
 	key, err := age.ParseX25519Identity(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("read the key of secrets: %s is damaged", file(state)) // age's own error may quote it
+		return nil, fmt.Errorf("read the key of secrets: %s is damaged", name) // age's own error may quote it
 	}
-	return kept{key}, nil
+	return key, nil
 }
 
 // Ensure is Read, and makes an identity where there is none.
@@ -59,35 +84,78 @@ func Ensure(state string) (Identity, error) {
 	if has != nil || err != nil {
 		return has, err
 	}
-	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		return nil, fmt.Errorf("make a key of secrets: %w", err)
+	if err := generate(file(state, paths.SecretsKey)); err != nil {
+		return nil, err
 	}
-	if err := ownfiles.Folder(filepath.Dir(file(state))); err != nil {
-		return nil, fmt.Errorf("keep the key of secrets: %w", err)
-	}
-	if err := durable.WriteFile(file(state), []byte(key.String()+"\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("keep the key of secrets: %w", err)
-	}
-	return kept{key}, nil
+	return Read(state)
 }
 
-// kept is an identity whose key lies in a file.
-type kept struct{ key *age.X25519Identity }
+// Rotate makes the next key, where there is none yet, and returns the identity that reports
+// it and opens what was sealed to either.
+func Rotate(state string) (Identity, error) {
+	has, err := Ensure(state)
+	if err != nil || has.Before() != "" {
+		return has, err
+	}
+	if key, err := read(file(state, paths.SecretsKey)); key == nil || err != nil { // the next one is all that is left
+		if err := Settle(state); err != nil {
+			return nil, err
+		}
+	}
+	if err := generate(file(state, paths.SecretsNext)); err != nil {
+		return nil, err
+	}
+	return Read(state)
+}
+
+// Settle ends a rotation: the next key is the only one from now on.
+func Settle(state string) error {
+	if err := durable.Rename(file(state, paths.SecretsNext), file(state, paths.SecretsKey)); err != nil {
+		return fmt.Errorf("put the next key of secrets in the place of the one before: %w", err)
+	}
+	return nil
+}
+
+// generate makes a key in a file.
+func generate(name string) error {
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		return fmt.Errorf("make a key of secrets: %w", err)
+	}
+	if err := ownfiles.Folder(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("keep the key of secrets: %w", err)
+	}
+	if err := durable.WriteFile(name, []byte(key.String()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("keep the key of secrets: %w", err)
+	}
+	return nil
+}
+
+// kept are the keys that lie in files, the one that is reported first.
+type kept []*age.X25519Identity
 
 // Recipient implements Identity.
-func (k kept) Recipient() string { return k.key.Recipient().String() }
+func (k kept) Recipient() string { return k[0].Recipient().String() }
+
+// Before implements Identity.
+func (k kept) Before() string {
+	if len(k) < 2 {
+		return ""
+	}
+	return k[1].Recipient().String()
+}
 
 // Open implements Identity. No error holds anything of the value.
 func (k kept) Open(s spec.Secret) ([]byte, error) {
-	if s.To != k.Recipient() {
+	at := slices.IndexFunc(k, func(key *age.X25519Identity) bool { return key.Recipient().String() == s.To })
+	if at < 0 {
 		return nil, errors.New("it is sealed to another key")
 	}
 	sealed, err := base64.StdEncoding.DecodeString(s.Sealed)
 	if err != nil {
 		return nil, errors.New("it is not base64")
 	}
-	out, err := age.Decrypt(bytes.NewReader(sealed), k.key)
+	out, err := age.Decrypt(bytes.NewReader(sealed), k[at])
 	if err != nil {
 		return nil, errors.New("this node's key does not open it")
 	}

@@ -43,6 +43,9 @@ var details = map[string]string{
 	"resume": "A pause of the fleet goes on: 'caisson resume' ends that.",
 	"clear": "A setting that was corrected too often, by default five times within ten minutes, is quarantined: it is reported\n" +
 		"and left alone. After clear it is corrected again, and its corrections are counted anew.",
+	"recipient": "Secrets are sealed to it once 'caisson secrets accept' has it. rotate makes another key beside the present one,\n" +
+		"and status and reports have its recipient from then on. Both open secrets until a generation that is sealed to the\n" +
+		"new one has proved itself, and none is sealed to the other that this node goes back to by itself; then that is removed.",
 	"reboot": "Where only another layer waits, its kernel is the one that runs, and systemd is of release 254 or newer on both, the\n" +
 		"kernel goes on and only what runs above it starts anew. It says which way it takes, and why.",
 	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",

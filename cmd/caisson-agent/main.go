@@ -58,6 +58,7 @@ func verbs() []verb {
 		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
+		{"recipient", "print what secrets are sealed to for this node; rotate makes its next key", recipientVerb},
 		{"windows", "print the maintenance windows of this node", windows},
 		{"reboot", "reboot this node, by a soft-reboot where that is enough", reboot},
 		{"install", "make a disk one that this machine boots from", install},

@@ -26,7 +26,7 @@ const nobody = 65534
 // looking are the verbs that only look: whoever may run them as root, by sudo, changes
 // nothing.
 var looking = [][]string{
-	{"status"}, {"status", "--trace"}, {"why"}, {"report"}, {"windows"}, {"operation", "list"}, {"service", "list"}, {"version"},
+	{"status"}, {"status", "--trace"}, {"why"}, {"report"}, {"windows"}, {"operation", "list"}, {"service", "list"}, {"recipient"}, {"version"},
 	{"plan"},
 }
 
@@ -34,7 +34,7 @@ var looking = [][]string{
 var acting = [][]string{
 	{"run"}, {"apply"}, {"enroll", "--from", "oci:out", "--fleet", "metal", "--key", "keys/operator.pub", "--node", "host"}, {"sync"}, {"sync", "--wipe"}, {"confirm"},
 	{"rollback"}, {"pin", "1"}, {"freeze"}, {"forward"}, {"pause"}, {"resume"}, {"clear"}, {"operation", "run", "disks/mark"}, {"operation", "rerun", "disks/mark"},
-	{"service", "freeze", "x"}, {"service", "rollback", "x"}, {"service", "forward", "x"}, {"reboot"}, {"install", "--disk", "/dev/none", "--yes"}, {"restore", "--all"},
+	{"service", "freeze", "x"}, {"service", "rollback", "x"}, {"service", "forward", "x"}, {"recipient", "rotate"}, {"reboot"}, {"install", "--disk", "/dev/none", "--yes"}, {"restore", "--all"},
 }
 
 // TestEveryVerbLooksOrActs: a new verb belongs in one of the tables.

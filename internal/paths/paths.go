@@ -45,6 +45,7 @@ const (
 	StateLabel   = "caisson-state"             // GPT partition name
 	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
 	SecretsKey   = "identity/secrets.key"      // below State: what opens secrets that are sealed to this node, see bootagent/recipient
+	SecretsNext  = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
 	Reports      = "report"                    // below State: reports of this node, see bootagent/report
 	Corrections  = "corrections.json"          // below State: which settings were corrected lately, see bootagent/policy
 )

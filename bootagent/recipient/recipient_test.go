@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recipient
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/powercut"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func sealed(t *testing.T, to string) spec.Secret {
+	t.Helper()
+	r, err := age.ParseX25519Recipient(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w, err := age.Encrypt(&out, r)
+	if err == nil {
+		_, err = w.Write([]byte("hunter2"))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Secret{Name: "db", To: to, Sealed: base64.StdEncoding.EncodeToString(out.Bytes())}
+}
+
+func opens(t *testing.T, state string, s spec.Secret) bool {
+	t.Helper()
+	id, err := Read(state)
+	if err != nil || id == nil {
+		t.Errorf("%v, %v", id, err)
+		return false
+	}
+	value, err := id.Open(s)
+	return err == nil && string(value) == "hunter2"
+}
+
+// TestRotate: both keys open, the newer one is reported, and the older one is gone at the end.
+func TestRotate(t *testing.T) {
+	dir := t.TempDir()
+	if id, err := Read(dir); id != nil || err != nil {
+		t.Fatal(id, err)
+	}
+	first, err := Ensure(dir)
+	if err != nil || first.Before() != "" {
+		t.Fatal(first, err)
+	}
+	next, err := Rotate(dir)
+	if err != nil || next.Before() != first.Recipient() || next.Recipient() == first.Recipient() {
+		t.Fatal(next, err)
+	}
+	old, fresh := sealed(t, first.Recipient()), sealed(t, next.Recipient())
+	again, err := Rotate(dir)
+	if err != nil || again.Recipient() != next.Recipient() {
+		t.Errorf("a rotation within one: %v, %v", again, err)
+	}
+	if has, err := Ensure(dir); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
+		t.Error(has, err)
+	}
+	if err := Settle(dir); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := Read(dir); err != nil || has.Recipient() != next.Recipient() || has.Before() != "" || opens(t, dir, old) || !opens(t, dir, fresh) {
+		t.Error(has, err)
+	}
+}
+
+// TestADamagedKey: what the other one opens is opened.
+func TestADamagedKey(t *testing.T) {
+	for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
+		dir := t.TempDir()
+		first, err := Ensure(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := Rotate(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		to := map[string]string{paths.SecretsKey: next.Recipient(), paths.SecretsNext: first.Recipient()}[name]
+		if id, err := Read(dir); err != nil || id.Recipient() != to || !opens(t, dir, sealed(t, to)) {
+			t.Errorf("%s: %v, %v", name, id, err)
+		}
+		if id, err := Rotate(dir); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
+			t.Errorf("%s: rotated: %v, %v", name, id, err)
+		}
+		for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if id, err := Read(dir); err == nil {
+			t.Errorf("both: %v", id)
+		}
+	}
+}
+
+// TestRotateCutAnywhere: at each moment the node opens what was sealed to it before, and after
+// the next key counts alone, what is sealed to that.
+func TestRotateCutAnywhere(t *testing.T) {
+	if words, is := powercut.Recorded(t); is {
+		step := map[string]func(string) error{
+			"rotate": func(dir string) error { _, err := Rotate(dir); return err },
+			"settle": Settle,
+		}[words[0]]
+		if err := step(words[1]); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	first, err := Ensure(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := first.Recipient()
+	for _, step := range []string{"rotate", "settle"} {
+		r := powercut.Record(t, dir, "TestRotateCutAnywhere", step, dir)
+		for _, cut := range append(r.Cuts(1), r.Kills()...) {
+			at := t.TempDir()
+			if err := cut.Tree.Write(at); err != nil {
+				t.Fatal(err)
+			}
+			if !opens(t, at, sealed(t, to)) {
+				t.Errorf("%s: %s: it is not opened any more", step, cut)
+			}
+			if id, err := Rotate(at); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
+				t.Errorf("%s: %s: rotated again: %v", step, cut, err)
+			}
+		}
+		id, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = id.Recipient()
+	}
+}

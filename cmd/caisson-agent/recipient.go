@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// recipients is what recipient -o json prints.
+type recipients struct {
+	Recipient string `json:"recipient"`
+	Before    string `json:"before,omitempty"`
+}
+
+// recipientVerb is recipient and recipient rotate.
+func recipientVerb(ctx context.Context, a *app, args []string) error {
+	f, what := newFlags(a, "recipient [rotate]"), ""
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		what, args = args[0], args[1:]
+	}
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	open := node.Read
+	switch what {
+	case "":
+	case "rotate":
+		open = node.Open
+	default:
+		return cli.Usage("recipient, or recipient rotate", "unknown verb %q", "recipient "+what)
+	}
+	n, err := open(ctx, a.options("recipient"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was made is on disk already
+	return noKey(a.recipient(n, f, what == "rotate"))
+}
+
+// recipient prints the recipients, after a rotation was begun where rotate says so.
+func (a *app) recipient(n *node.Node, f *flags, rotate bool) error {
+	_, under, err := n.Recipients()
+	if err == nil && rotate {
+		err = n.RotateRecipient()
+	}
+	if err != nil {
+		return err
+	}
+	now, before, err := n.Recipients()
+	if err != nil {
+		return err
+	}
+	switch {
+	case rotate && under != "":
+		a.say("a rotation is under way; another one can begin when it is over")
+	case rotate:
+		a.say("the next key is made: accept its recipient by 'caisson secrets accept SITE NODE --recipient … --replace', and publish")
+	}
+	if before != "" {
+		a.say("%s still opens what is sealed to it; it is removed once nothing is that this node runs or goes back to by itself", before)
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, recipients{now, before})
+	}
+	cli.Printf(a.out, "%s\n", now)
+	return nil
+}
+
+func noKey(err error) error {
+	if errors.Is(err, node.ErrNoKey) {
+		return cli.WithHint(err, "secrets need a state disk that takes writes; without one there is nothing to rotate")
+	}
+	return err
+}

@@ -22,6 +22,7 @@ import (
 type holdVerb struct {
 	use, short, long, example string
 	begins                    bool // a hold, which has a reason and maybe an end
+	sealed                    bool // it brings secrets, and takes heed of the accepted recipients
 	flags                     func(*pflag.FlagSet)
 	check                     func() error
 	run                       func(context.Context, *publish.Publisher, publish.Hold) (*publish.Result, error)
@@ -59,6 +60,11 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 			p, err := a.changing(args[0], who, reach, whom, known)
 			if err != nil {
 				return err
+			}
+			if v.sealed {
+				if h.Recipients, err = whom.recipients(a); err != nil {
+					return err
+				}
 			}
 			result, err := v.run(c.Context(), p, h)
 			if err != nil {

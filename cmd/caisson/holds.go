@@ -66,6 +66,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 			"older ones are named, and take --old-secrets. " + holdsHelp,
 		example: "  caisson rollback registry.example.org:5000/metal-a --site site.yaml --all --to 41 --reason 'mounts fail' --key keys/operator.key",
 		begins:  true,
+		sealed:  true,
 		flags: func(f *pflag.FlagSet) {
 			f.BoolVar(&oldSecrets, "old-secrets", false, "also where secrets become older, or were sealed to a recipient that a node had before")
 			f.StringVar(&to, "to", "", "the generation `GEN`, as 'caisson history' lists them")

@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
@@ -72,6 +73,26 @@ func (t *trustFlags) operators(a *app) ([]string, error) {
 		return nil, err
 	}
 	return s.Trust().Operator, nil
+}
+
+// recipients are those of the site's nodes that have an accepted one, nil without a site.
+func (t *trustFlags) recipients(a *app) (map[string]string, error) {
+	if len(t.site) == 0 {
+		return nil, nil
+	}
+	s, err := t.load(a)
+	if err != nil {
+		return nil, err
+	}
+	r, err := seal.ReadRecipients(s.Dir())
+	if err != nil {
+		return nil, err
+	}
+	accepted := map[string]string{}
+	for node, one := range r.Nodes {
+		accepted[node] = one.Recipient
+	}
+	return accepted, nil
 }
 
 // memoryFlags say what a publisher remembers.

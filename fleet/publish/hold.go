@@ -24,7 +24,8 @@ type Hold struct {
 	All   bool      // instead of Nodes
 	Until time.Time // zero is without end
 
-	OldSecrets bool // a rollback may bring older secrets, and some that were sealed to another recipient
+	OldSecrets bool              // a rollback may bring older secrets, and some that were sealed to another recipient
+	Recipients map[string]string // of nodes that have an accepted one; nil where they are not known
 }
 
 // Freeze keeps what nodes have, until [Publisher.Forward].

@@ -15,7 +15,7 @@ import (
 // aged is a secret of which nodes would get another value than they have, or none.
 type aged struct {
 	name     string
-	replaced bool // it was sealed to another recipient than the node has now
+	replaced bool // it was sealed to another recipient than the node has now, or is accepted with
 }
 
 // noteSecrets notes which secrets of an overlay are not those that a node has now.
@@ -27,17 +27,18 @@ func (e *editing) noteSecrets(ctx context.Context, w *work, o *spec.Overlay) err
 	if err != nil {
 		return err
 	}
+	accepted := func(to string) bool { return e.h.Recipients == nil || e.h.Recipients[w.name] == to }
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range o.Secrets {
 		now := looked.overlay.Secret(s.Name)
-		if now != nil && *now == s {
+		if now != nil && *now == s && accepted(s.To) {
 			continue
 		}
 		if e.older == nil {
 			e.older = map[aged][]string{}
 		}
-		one := aged{s.Name, now != nil && now.To != s.To}
+		one := aged{s.Name, now != nil && now.To != s.To || !accepted(s.To)}
 		e.older[one] = append(e.older[one], w.name)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -115,7 +116,7 @@ func TestLongSecrets(t *testing.T) {
 	g.publish(t)
 	s = g.reboot(t, m, s)
 	g.holds(t, s, "after a boot")
-	run(t, s, `sudo systemd-run -q --unit sampler --property=Nice=10 sh -c 'while sleep 2; do cat /proc/[0-9]*/cmdline 2>/dev/null; done >/run/arguments'`)
+	sample(t, s)
 
 	g.give(t, "cred", leak.Value())
 	g.give(t, "db", leak.Value())
@@ -133,7 +134,13 @@ func TestLongSecrets(t *testing.T) {
 	g.seek(t, s, m)
 	run(t, s, "sync")
 	m.PowerCut()
-	g.everywhere(t)
+	g.everywhere(t, st.Recipient, "fleet.db")
+}
+
+// sample keeps the arguments of processes from now on, for seek.
+func sample(t *testing.T, s *machine.Session) {
+	t.Helper()
+	run(t, s, `sudo systemd-run -q --unit sampler --property=Nice=10 sh -c 'while sleep 2; do cat /proc/[0-9]*/cmdline 2>/dev/null; done >/run/arguments'`)
 }
 
 func hasCannot(st spec.Status, kind string) bool {
@@ -213,10 +220,11 @@ func (g *givenSecrets) none(t *testing.T, place string, data []byte) {
 }
 
 // everywhere looks through all that is left of the run: the node's disk, the registry, what the
-// publisher keeps, the service's database, the console.
-func (g *givenSecrets) everywhere(t *testing.T) {
+// publisher keeps, the console, and what else is named. In the registry there must have been
+// something that is sealed to the recipient.
+func (g *givenSecrets) everywhere(t *testing.T, recipient string, also ...string) {
 	t.Helper()
-	seen := map[string]int64{}
+	seen, blobs, sealed := map[string]int64{}, 0, 0
 	err := filepath.WalkDir(g.Dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
@@ -238,12 +246,25 @@ func (g *givenSecrets) everywhere(t *testing.T) {
 		if infoErr == nil {
 			seen[rel] = info.Size()
 		}
-		return err
+		if filepath.Dir(rel) == "out/blobs/sha256" && err == nil {
+			blobs++
+			if info.Size() < 1<<20 { // no layer
+				text, err := os.ReadFile(name)
+				if err != nil {
+					return err
+				}
+				sealed += bytes.Count(text, []byte(recipient))
+			}
+		}
+		return errors.Join(err, infoErr)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"state.raw", "alpha.console", "fleet.db", "secrets.lock", "recipients.lock", "keys/secrets.key"} {
+	if blobs == 0 || sealed == 0 {
+		t.Errorf("%d blobs of the registry were looked through, with %d secrets for %s", blobs, sealed, recipient)
+	}
+	for _, name := range append(also, "state.raw", "alpha.console", "secrets.lock", "recipients.lock", "keys/secrets.key") {
 		if seen[name] == 0 {
 			t.Errorf("there is no %s to look through, of %d files", name, len(seen))
 		}

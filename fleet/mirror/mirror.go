@@ -5,11 +5,12 @@
 //
 // It publishes nothing: what arrives has the digests and signatures that it had. It
 // decides what belongs to a fleet, whether it may be copied, and in which order nodes
-// must find it: layers and images of services, overlays, then fleet:index and fleet:current. Moving the
-// bytes is oci/transfer. Only cmd/caisson imports it.
+// must find it: layers and images of services, overlays and versions of the keys, then
+// fleet:index and fleet:current. Moving the bytes is oci/transfer. Only cmd/caisson imports it.
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/transfer"
 	"github.com/caisson-os/caisson/spec"
@@ -59,8 +61,8 @@ type run struct {
 
 // start opens the destination for many writes as one, lets do copy, and ends it.
 func (m *Mirror) start(do func(*run) error) (_ *Result, err error) {
-	r := &run{m, &transfer.Transfer{From: m.From.Registry, To: m.To.Registry, Say: m.Say}, m.Policy,
-		&Result{From: m.From.Registry.Ref().String(), To: m.To.Registry.Ref().String(), Copied: []Copied{}}}
+	r := &run{Mirror: m, transfer: &transfer.Transfer{From: m.From.Registry, To: m.To.Registry, Say: m.Say}, policy: m.Policy,
+		result: &Result{From: m.From.Registry.Ref().String(), To: m.To.Registry.Ref().String(), Copied: []Copied{}}}
 	if m.Dry {
 		r.transfer.Dry, r.result.DryRun = true, true
 		return r.result, do(r)
@@ -93,7 +95,9 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 			func() error { return r.layers(ctx) },
 			func() error { return r.kept(ctx, oci.RepoService) },
 			func() error { return r.kept(ctx, oci.RepoLoader) },
-			func() error { return r.overlays(ctx, nodes) },
+			func() error { return r.overlays(ctx, nodes.before) },
+			func() error { return r.keys(ctx) },
+			func() error { return r.overlays(ctx, nodes.after) },
 			func() error { return r.documents(ctx) },
 		} {
 			if err := step(); err != nil {
@@ -128,51 +132,68 @@ func (m *Mirror) verify(ctx context.Context, p *publish.Publisher) error {
 	return nil
 }
 
+// nodeTags are tags of the node repository, by when they are copied.
+type nodeTags struct{ before, after []string } // versions of the keys
+
 // nodes returns the tags to copy of the node repository: of the nodes in the verified
 // index, of their machines and of the shards of all generations; or all.
-func (r *run) nodes(ctx context.Context) ([]string, error) {
+func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 	if r.policy == nil {
-		return r.From.Registry.Tags(ctx, oci.RepoNode)
+		tags.after, err = r.From.Registry.Tags(ctx, oci.RepoNode)
+		return tags, err
 	}
 	here, err := r.From.Find(ctx, *r.policy)
 	if err != nil {
-		return nil, err
-	}
-	there, err := r.To.Find(ctx, *r.policy)
-	if err != nil {
-		return nil, fmt.Errorf("what %s holds: %w", r.To.Registry.Ref(), err)
-	}
-	if newer(there.Floor(), here.Floor()) {
-		return nil, cli.WithHint(refusal.New(refusal.Rollback, "%s holds generation %d of epoch %d, this is generation %d of epoch %d",
-			r.To.Registry.Ref(), there.Floor().Generation, there.Floor().Epoch, here.Floor().Generation, here.Floor().Epoch),
-			"nodes there would refuse it; is it copied the wrong way round?")
+		return tags, err
 	}
 	policy := here.Policy()
+	floor, there, err := r.To.Reached(ctx, policy)
+	if err != nil {
+		return tags, cli.WithHint(fmt.Errorf("what %s holds: %w", r.To.Registry.Ref(), err), "is it another fleet's place? --unverified replaces whatever is there")
+	}
+	if newer(floor, here.Floor()) {
+		return tags, wrongWay("%s holds generation %d of epoch %d, this is generation %d of epoch %d",
+			r.To.Registry.Ref(), floor.Generation, floor.Epoch, here.Floor().Generation, here.Floor().Epoch)
+	}
+	if there.Chain != nil && there.Chain.Version() > policy.Chain.Version() {
+		return tags, wrongWay("%s has version %d of the keys, this is version %d", r.To.Registry.Ref(), there.Chain.Version(), policy.Chain.Version())
+	}
 	r.policy = &policy
 	rows, err := here.Nodes(ctx)
 	if err != nil {
-		return nil, err
+		return tags, err
 	}
 	shards, err := r.From.Registry.Tags(ctx, oci.RepoNode)
 	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		return nil, err
+		return tags, err
 	}
 	shards = slices.DeleteFunc(shards, func(tag string) bool { return !publish.IsShard(tag) })
-	return append(tagsOf(rows), shards...), nil
+	before, after, err := r.byKeys(ctx, rows)
+	return nodeTags{tagsOf(before), append(tagsOf(after), shards...)}, err
+}
+
+func wrongWay(format string, args ...any) error {
+	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "nodes there would refuse it; is it copied the wrong way round?")
 }
 
 func newer(a, b spec.Floor) bool {
 	return a.Epoch > b.Epoch || a.Epoch == b.Epoch && a.Generation > b.Generation
 }
 
-// sorted returns tags with the ones that name what is newest at the end.
+// sorted returns tags with the ones that name what is newest at the end, after what they need:
+// fleet:index is copied with the generation that it is.
 func sorted(tags []string) []string {
-	last := map[string]int{"index": 1, "current": 2}
-	slices.SortFunc(tags, func(a, b string) int {
-		if d := last[a] - last[b]; d != 0 {
-			return d
+	last := func(tag string) int {
+		switch {
+		case tag == "current":
+			return 3
+		case tag == "index":
+			return 2
+		case strings.HasPrefix(tag, "gen-"):
+			return 1
 		}
-		return strings.Compare(a, b)
-	})
+		return 0
+	}
+	slices.SortFunc(tags, func(a, b string) int { return cmp.Or(last(a)-last(b), plain.Natural(a, b)) })
 	return tags
 }

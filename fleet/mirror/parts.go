@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -112,14 +113,18 @@ func (r *run) layers(ctx context.Context) error {
 // key made current earlier, or never did: whoever may push can move a tag, and the
 // destination's next build and loader come out of it.
 func (r *run) currentLeadsOn(ctx context.Context) error {
-	there, err := r.stated(ctx, r.To)
+	released, err := r.policy.Released()
+	if err != nil {
+		return err
+	}
+	there, err := r.stated(ctx, r.To, released)
 	if refusal.Of(err) != "" || errors.Is(err, oci.ErrNotFound) {
 		return nil // there is none to go back from
 	}
 	if err != nil {
 		return fmt.Errorf("layer:current of %s: %w", r.To.Registry.Ref(), err)
 	}
-	switch here, err := r.stated(ctx, r.From); {
+	switch here, err := r.stated(ctx, r.From, r.policy.Release); {
 	case errors.Is(err, oci.ErrNotFound):
 		return nil // it stays as it is there
 	case err != nil:
@@ -132,12 +137,12 @@ func (r *run) currentLeadsOn(ctx context.Context) error {
 }
 
 // stated says which layers a place has as current, by a release key.
-func (r *run) stated(ctx context.Context, p *publish.Publisher) (release.Statement, error) {
+func (r *run) stated(ctx context.Context, p *publish.Publisher, by []sign.Verifier) (release.Statement, error) {
 	set, err := release.Find(ctx, p.Registry, release.Current)
 	if err != nil {
 		return release.Statement{}, err
 	}
-	return set.Statement(ctx, r.policy.Release)
+	return set.Statement(ctx, by)
 }
 
 // kept copies images of services, or loaders. Nobody signs them: overlays and fleet:current
@@ -188,14 +193,20 @@ func (r *run) overlays(ctx context.Context, tags []string) error {
 	return err
 }
 
-// documents copies what is in the fleet's repository, but for the reservations of
-// publishers. fleet:current comes last: with it the copy counts.
+// documents copies what is in the fleet's repository, but for the versions of the keys, see
+// keys, and the reservations of publishers. fleet:current comes last: with it the copy counts.
 func (r *run) documents(ctx context.Context) error {
 	tags, err := r.From.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return err
 	}
-	tags = slices.DeleteFunc(tags, func(tag string) bool { return reserve.IsIntent(tag) || strings.HasPrefix(tag, "sha256-") })
+	return r.fleet(ctx, slices.DeleteFunc(tags, func(tag string) bool {
+		return reserve.IsIntent(tag) || publish.IsKeys(tag) || strings.HasPrefix(tag, "sha256-")
+	}))
+}
+
+// fleet copies some of what is in the fleet's repository.
+func (r *run) fleet(ctx context.Context, tags []string) error {
 	list, err := r.resolve(ctx, oci.RepoFleet, sorted(tags))
 	if err != nil {
 		return err

@@ -166,10 +166,7 @@ func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest strin
 		return 0, "", err
 	}
 	for _, tag := range tags {
-		digits, ok := strings.CutPrefix(tag, strings.TrimSuffix(trust.KeysTag(0), "0"))
-		if v, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
-			newest = max(newest, v)
-		}
+		newest = max(newest, versionOf(tag))
 	}
 	if newest == 0 {
 		return 0, "", nil
@@ -177,6 +174,19 @@ func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest strin
 	c, err := trust.Keys(ctx, p.Registry.Source(), newest)
 	return newest, oci.Digest(c.Document), err
 }
+
+// versionOf returns the version of the keys that a tag of the fleet's repository names, 0 where
+// it names something else.
+func versionOf(tag string) uint64 {
+	digits, _ := strings.CutPrefix(tag, strings.TrimSuffix(trust.KeysTag(0), "0"))
+	if v, err := strconv.ParseUint(digits, 10, 64); err == nil && trust.KeysTag(v) == tag {
+		return v
+	}
+	return 0
+}
+
+// IsKeys reports whether a tag of the fleet's repository is that of a version of the keys.
+func IsKeys(tag string) bool { return versionOf(tag) > 0 }
 
 // putKeys pushes the versions that the registry lacks, oldest first: a node finds each by the
 // one before. Of a registry that has the newest it asks nothing else.

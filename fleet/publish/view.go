@@ -37,6 +37,7 @@ type purpose struct {
 	publish bool // everything is compiled from the site: a cut publish may be healed
 	raise   bool // the epoch rises, which ends numbers that somebody ran ahead with
 	half    bool // what a publish has left half done, or is at, is of interest or can be put right
+	index   bool // how far fleet:index is, and no more
 }
 
 // rules are all checks of this package; only its tests use others than [whole].
@@ -96,6 +97,9 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 	v.index, v.manifest = p.openIndex(l.index), c.Manifest
 	if err := v.complete(); err != nil {
 		return nil, err
+	}
+	if why.index {
+		return v, nil
 	}
 	l.policy = v.policy
 	indexStamp, issued := l.stamp(), l.said.IssuedAt

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"slices"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Versions returns the policy with the keys of each version that it follows, the newest
+// first, none of which follows others by itself. Without a chain it is the policy.
+func (p Policy) Versions() (all []Policy, err error) {
+	if p.Chain == nil {
+		return []Policy{p}, nil
+	}
+	for _, l := range slices.Backward(p.Chain.Links()) {
+		of, err := p.of(l)
+		if err != nil {
+			return nil, err
+		}
+		of.Chain = nil
+		all = append(all, of)
+	}
+	return all, nil
+}
+
+// withoutKeys returns the policy without some operators, and whether enough are left.
+func (p Policy) withoutKeys(ids []string) (Policy, bool) {
+	p.Operator = slices.DeleteFunc(slices.Clone(p.Operator), func(k sign.Verifier) bool { return slices.Contains(ids, k.ID()) })
+	return p, len(p.Operator) >= p.Threshold
+}
+
+// Released returns the release keys of all versions, without those that were revoked: a copy
+// is as old as it is.
+func (p Policy) Released() (keys []sign.Verifier, err error) {
+	versions, err := p.Versions()
+	if err != nil {
+		return nil, err
+	}
+	revoked := p.revoked()
+	for _, of := range versions {
+		for _, k := range of.Release {
+			if !slices.Contains(revoked, k.ID()) && !slices.ContainsFunc(keys, func(o sign.Verifier) bool { return o.ID() == k.ID() }) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys, nil
+}
+
+// revoked returns the ids of keys that are never accepted again.
+func (p Policy) revoked() []string {
+	if p.Chain == nil {
+		return nil
+	}
+	return p.Chain.Newest().Keys.Revoked
+}
+
+// Reached returns the epoch and the generation that were given out last at a place to which
+// another one is copied, zero where nothing is published, and the policy with the newest
+// version of the keys there. Only fleet:index is looked at. The operators of any version may
+// have signed it, since a copy is as old as it is: what is held against it is only how far it
+// is. What keys signed that were revoked since, and no others, is no floor: whoever stole them
+// could else keep every copy out, and what the fleet itself signed then is older than what
+// counts now.
+func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Policy, error) {
+	q := *p
+	q.AcceptExpired = true
+	now, err := p.Follow(ctx, policy, false)
+	if err != nil {
+		return spec.Floor{}, now, err
+	}
+	versions, err := now.Versions()
+	if err != nil {
+		return spec.Floor{}, now, err
+	}
+	revoked := now.revoked()
+	floor := func(versions []Policy) (spec.Floor, error) {
+		var first error
+		for _, by := range versions {
+			v, err := q.look(ctx, by, purpose{index: true})
+			if err == nil {
+				return (&Fleet{&q, v}).Floor(), nil
+			}
+			if !ofKeys(err) {
+				return spec.Floor{}, err
+			}
+			if first == nil {
+				first = err
+			}
+		}
+		return spec.Floor{}, first
+	}
+	var count []Policy
+	for _, by := range versions {
+		if by, enough := by.withoutKeys(revoked); enough {
+			count = append(count, by)
+		}
+	}
+	f, err := floor(count)
+	if ofKeys(err) && len(revoked) > 0 {
+		if old, err := floor(versions); err == nil {
+			p.Say("%s: generation %d is signed by keys that were revoked, and by no others: it is replaced", p.Registry.Ref(), old.Generation)
+			return spec.Floor{}, now, nil
+		}
+	}
+	return f, now, err
+}

@@ -8,34 +8,54 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
+// Resigning is which layers another release key is to sign, and whose word it takes.
+type Resigning struct {
+	Layers  []string        // digests that somebody trusted names
+	Trusted []sign.Verifier // who released them
+	Stated  []sign.Verifier // who may have said of an index that it is current; those whose keys are stolen may not
+	Seen    string          // digest of the index that was seen as current before: any of Trusted may have said so
+	By      crypto.Signer
+	Now     time.Time
+	Dry     bool // verify all of it, and sign nothing
+}
+
+// ErrNotStated is returned where all layers are signed again, and what is current is not:
+// nobody trusted has said so.
+var ErrNotStated = errors.New("nobody trusted says what is current")
+
 // Resign has another release key sign layers that one of the trusted keys released, and what
-// that key says of the index that is current. What it has signed already is left as it is,
-// so a call that was cut is repeated.
-func Resign(ctx context.Context, r *registry.Registry, layers []string, trusted []sign.Verifier, by crypto.Signer, now time.Time) error {
-	pub, err := sign.NewVerifier(by.Public())
+// is said of the index that is current. What it has signed already is left as it is, so a call
+// that was cut is repeated.
+func Resign(ctx context.Context, r *registry.Registry, what Resigning) error {
+	pub, err := sign.NewVerifier(what.By.Public())
 	if err != nil {
 		return err
 	}
 	mine := []sign.Verifier{pub}
-	for _, digest := range layers {
+	for _, digest := range what.Layers {
 		if Verify(ctx, r, digest, mine) == nil {
 			continue
 		}
-		if err := Verify(ctx, r, digest, trusted); err != nil {
+		if err := Verify(ctx, r, digest, what.Trusted); err != nil {
 			return err
 		}
 		resp, err := r.Source().Manifest(ctx, oci.RepoLayer, digest, "")
 		if err != nil {
 			return fmt.Errorf("layer %s: %w", digest, err)
 		}
-		if err := Sign(ctx, r, resp.Data, by, now); err != nil {
+		if what.Dry {
+			continue
+		}
+		if err := Sign(ctx, r, resp.Data, what.By, what.Now); err != nil {
 			return fmt.Errorf("layer %s: %w", digest, err)
 		}
 	}
@@ -49,15 +69,25 @@ func Resign(ctx context.Context, r *registry.Registry, layers []string, trusted 
 	if _, err := set.Statement(ctx, mine); err == nil {
 		return nil
 	}
-	said, err := set.Statement(ctx, trusted)
+	stated := what.Stated
+	if set.Index == what.Seen {
+		stated = slices.Concat(stated, what.Trusted)
+	}
+	said, err := set.Statement(ctx, stated)
+	if refusal.Of(err) != "" {
+		return fmt.Errorf("%w: %w", ErrNotStated, err)
+	}
 	if err != nil {
 		return fmt.Errorf("layer:%s: %w", Current, err)
+	}
+	if what.Dry {
+		return nil
 	}
 	predicate, err := json.Marshal(said)
 	if err != nil {
 		return err
 	}
-	bundle, err := sign.Attest(by, set.Index, PredicateLayers, predicate)
+	bundle, err := sign.Attest(what.By, set.Index, PredicateLayers, predicate)
 	if err != nil {
 		return err
 	}
@@ -65,5 +95,5 @@ func Resign(ctx context.Context, r *registry.Registry, layers []string, trusted 
 	if err != nil {
 		return err
 	}
-	return attach(ctx, r, oci.Describe(oci.MediaTypeIndex, resp.Data), bundle, PredicateLayers, now)
+	return attach(ctx, r, oci.Describe(oci.MediaTypeIndex, resp.Data), bundle, PredicateLayers, what.Now)
 }

@@ -45,9 +45,12 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 		}
 	}
 	past, err := f.Past(ctx, Generation{to.Epoch, to.Generation})
-	if errors.Is(err, errNotKept) {
-		past, b.before = nil, to // their rows say what they had before the present
-	} else if err != nil {
+	switch { // without it, their rows say what they had before the present
+	case errors.Is(err, errNotKept):
+		b.before, b.gone = to, "which was removed"
+	case ofKeys(err):
+		b.before, b.gone = to, "which only keys signed that count no more"
+	case err != nil:
 		return nil, err
 	}
 	if err := forEach(ctx, todo, func(ctx context.Context, w *work) error { return b.prepare(ctx, past, w) }); err != nil {
@@ -72,7 +75,8 @@ type returning struct {
 	*editing
 	back   *Back
 	given  map[string]string
-	before spec.Floor // the generation, where its root was removed
+	before spec.Floor // the generation, where its root cannot be had
+	gone   string     // why not
 
 	mu     sync.Mutex
 	lost   map[string][]string // what is gone, or may not run → nodes
@@ -95,7 +99,7 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 		b.keepNode(w, "it got something else since")
 		return nil
 	case was == nil && past == nil:
-		b.noteLost(w, fmt.Sprintf("what was published in generation %s, which was removed", Generation{b.before.Epoch, b.before.Generation}))
+		b.noteLost(w, fmt.Sprintf("what was published in generation %s, %s", Generation{b.before.Epoch, b.before.Generation}, b.gone))
 		return nil
 	case was == nil:
 		b.keepNode(w, "nothing was published for it before")

@@ -87,7 +87,12 @@ func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []by
 		}
 		bundles = append(bundles, b)
 	}
-	manifest, blobs := oci.DocumentManifest(kind, raw, append(bundles, also...)...)
+	return p.putSigned(ctx, kind, raw, tags, append(bundles, also...)...)
+}
+
+// putSigned pushes a document of the whole fleet with its signatures.
+func (p *Publisher) putSigned(ctx context.Context, kind string, raw []byte, tags []string, bundles ...[]byte) (digest string, err error) {
+	manifest, blobs := oci.DocumentManifest(kind, raw, bundles...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
 			return "", err

@@ -109,18 +109,31 @@ var errNotKept = errors.New("is not kept")
 
 // Past reads the root of a generation. Its shards are read as they are asked for.
 func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
-	c, err := document(ctx, f.p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+	l, err := f.p.readPast(ctx, f.v.policy, g)
+	if err != nil {
+		return nil, err
+	}
+	return f.p.pastOf(l), nil
+}
+
+func (p *Publisher) pastOf(l *looked) *Past {
+	return &Past{Generation: l.past, Root: l.index, Issued: l.said.IssuedAt, index: p.openIndex(l.index)}
+}
+
+// readPast reads the root of a generation, and verifies it by the operators of a policy.
+func (p *Publisher) readPast(ctx context.Context, policy Policy, g Generation) (*looked, error) {
+	c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
 	if errors.Is(err, oci.ErrNotFound) {
 		return nil, hint("caisson history lists them; prune removes old ones", "generation %s %w", g, errNotKept)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l := &looked{candidate: c, policy: f.v.policy, past: g}
-	if err := f.p.allRules().past.Run(l); err != nil {
+	l := &looked{candidate: c, policy: policy, past: g}
+	if err := p.allRules().past.Run(l); err != nil {
 		return nil, fmt.Errorf("fleet:%s: %w", g.tag(), err)
 	}
-	return &Past{Generation: g, Root: l.index, Issued: l.said.IssuedAt, index: f.p.openIndex(l.index)}, nil
+	return l, nil
 }
 
 // Row returns what a node had, and whether it was published.

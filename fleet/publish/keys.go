@@ -207,16 +207,7 @@ func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
 		missing = append(missing, l)
 	}
 	for _, l := range slices.Backward(missing) {
-		manifest, blobs := oci.DocumentManifest(oci.TypeKeys, l.Candidate.Document, l.Candidate.Bundles...)
-		for _, b := range blobs {
-			if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
-				return err
-			}
-		}
-		if err := p.lease.CheckOwned(ctx); err != nil {
-			return err
-		}
-		if _, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, trust.KeysTag(l.Keys.Version)); err != nil {
+		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)}, l.Candidate.Bundles...); err != nil {
 			return err
 		}
 	}

@@ -6,15 +6,12 @@ import (
 	"context"
 	"crypto"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
@@ -32,8 +29,8 @@ type Rotation struct {
 }
 
 // Rotate has other keys count. First everything that nodes hold or may be given again is
-// signed by the new keys, beside the signatures that it has: rows, holds, the layers in use
-// and in kept generations. The version itself is published after all of it, so that at each
+// signed by the new keys, beside the signatures that it has: rows, holds, kept generations, and
+// the layers in use and in those. The version itself is published after all of it, so that at each
 // moment a node that could boot before can boot now, whichever version it knows; then
 // fleet:current names it. Cut anywhere, the same call takes it up.
 func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *chain.Chain, result *Result, err error) {
@@ -161,7 +158,14 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 		return nil, err
 	}
 	x.Root.Grant = grant
-	if err := p.resignLayers(ctx, v, now, next, r); err != nil {
+	past, err := p.keptPast(ctx, v, now, next)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.resignLayers(ctx, v, past, now, next, r); err != nil {
+		return nil, err
+	}
+	if err := p.resignPast(ctx, past, now); err != nil {
 		return nil, err
 	}
 	rows, err := x.All(ctx)
@@ -184,18 +188,13 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 // keepBundles has each node keep the signatures by operators of the version before, and has
 // the further ones say the same: until, and for whom.
 func (p *Publisher) keepBundles(ctx context.Context, v *view, now Policy, todo []work) error {
+	mine := p.mine()
 	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
 		looked, err := p.overlay(ctx, v, w.name)
 		if err != nil {
 			return err
 		}
 		w.same = looked.accepted
-		mine := map[string]bool{} // keys that sign now
-		for _, s := range p.Signers {
-			if pub, err := sign.NewVerifier(s.Public()); err == nil {
-				mine[pub.ID()] = true
-			}
-		}
 		for _, b := range looked.candidate.Bundles {
 			said, err := sign.VerifyOverlay([][]byte{b}, now.Operator, 1, w.overlay)
 			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, now.Epoch, v.policy.Fleet, v.index.Root.Epoch) == nil {
@@ -216,57 +215,4 @@ func (r *Rotation) grant(x spec.FleetIndex, now, next Policy) ([]byte, error) {
 		return nil, hint("--epoch-key names one of the epoch keys that are to count", "the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
 	}
 	return sign.SignEpoch(r.Epoch, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
-}
-
-// resignLayers has a release key of the next version sign each layer that nodes have, had
-// before, or could go back to.
-func (p *Publisher) resignLayers(ctx context.Context, v *view, now, next Policy, r Rotation) error {
-	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
-	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
-		return err
-	}
-	if r.Release == nil {
-		return hint("--release-key names one of the release keys that are to count", "layers must be signed by a release key of the next version")
-	}
-	if _, ok := sign.Find(next.Release, r.Release.Public()); !ok {
-		return hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
-	}
-	f := &Fleet{p, v}
-	layers := map[string]bool{}
-	note := func(rows index.Rows) {
-		for _, row := range rows {
-			layers[row.Layer] = row.Layer != ""
-			if row.Before != nil {
-				layers[row.Before.Layer] = row.Before.Layer != ""
-			}
-		}
-	}
-	rows, err := v.index.All(ctx)
-	if err != nil {
-		return err
-	}
-	note(rows)
-	kept, err := f.Generations(ctx)
-	if err != nil {
-		return err
-	}
-	for _, g := range kept {
-		past, err := f.Past(ctx, g)
-		if err != nil {
-			p.Say("generation %s is not looked at: %v", g, err) // nobody goes back to what cannot be verified
-			continue
-		}
-		if rows, err = past.Nodes(ctx); err != nil {
-			return err
-		}
-		note(rows)
-	}
-	maps.DeleteFunc(layers, func(_ string, named bool) bool { return !named })
-	if p.Dry {
-		return nil
-	}
-	if err := release.Resign(ctx, p.Registry, slices.Sorted(maps.Keys(layers)), slices.Concat(now.Release, next.Release), r.Release, p.Now); err != nil {
-		return fmt.Errorf("sign the layers in use: %w", err)
-	}
-	return nil
 }

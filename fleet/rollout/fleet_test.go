@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // fleet is a published site, its simulated nodes, and a clock that only the test moves.
@@ -29,8 +30,10 @@ type fleet struct {
 	p     publish.Publisher
 	now   time.Time
 	key   *ecdsa.PrivateKey
-	rule  string // of the site's Rollout
-	value string // what the site says now
+	keys  *chain.Chain      // versions of the keys; nil is none
+	root  *ecdsa.PrivateKey // of them
+	rule  string            // of the site's Rollout
+	value string            // what the site says now
 
 	before string // what it said in the round before
 	round  int
@@ -107,7 +110,11 @@ func (f *fleet) site() *site.Site {
 func (f *fleet) policy() publish.Policy {
 	v, err := sign.NewVerifier(f.key.Public())
 	must(f.t, err)
-	return publish.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour}
+	policy := publish.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour, Chain: f.keys}
+	if f.root != nil {
+		policy.Root, policy.RootThreshold = []sign.Verifier{sign.VerifierOf(f.root)}, 1
+	}
+	return policy
 }
 
 func (f *fleet) compile() []publish.Node {

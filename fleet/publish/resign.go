@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// keptRoot is the root of a kept generation, verified.
+type keptRoot struct {
+	*looked
+	signed bool // by enough operators of the next version
+}
+
+// keptPast returns the generations that are kept, but for the present one, as far as they
+// verify by the operators who count before a rotation, without those that it revokes, or by
+// the next. What only revoked keys signed is left out: whoever stole them can make any
+// generation, of any age, and to sign it again would make it the fleet's word. Nodes can
+// still go back to what the verified index says that they had before.
+func (p *Publisher) keptPast(ctx context.Context, v *view, now, next Policy) (past []keptRoot, err error) {
+	list, err := (&Fleet{p, v}).Generations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, enough := now.withoutKeys(next.revoked())
+	present := Generation{v.index.Root.Epoch, v.index.Root.Generation}
+	var lost []string
+	var why error
+	for _, g := range list {
+		if g == present {
+			continue // it is written with fleet:index
+		}
+		l, err := p.readPast(ctx, next, g)
+		signed := err == nil
+		if ofKeys(err) && enough {
+			l, err = p.readPast(ctx, before, g)
+		}
+		switch {
+		case err == nil:
+			past = append(past, keptRoot{l, signed})
+		case refusal.Of(err) != "":
+			lost, why = append(lost, g.String()), cmp.Or(why, err)
+		case !isNotFound(err): // else it was pruned meanwhile
+			return nil, err
+		}
+	}
+	if len(lost) > 0 {
+		p.Say("generations %s are not signed again, and no node can go back to them: %v", plain.Some(lost, 5), why)
+	}
+	return past, nil
+}
+
+// resignPast puts kept generations again, with the signatures of those who sign now beside
+// those that they have. Each says what was said before: its time of issue stays.
+func (p *Publisher) resignPast(ctx context.Context, past []keptRoot, now Policy) error {
+	if p.Dry {
+		return nil
+	}
+	mine := p.mine()
+	for _, g := range past {
+		if g.signed {
+			continue
+		}
+		raw := g.candidate.Document
+		var bundles [][]byte
+		for _, b := range g.candidate.Bundles {
+			said, err := sign.VerifyFleet([][]byte{b}, now.Operator, 1, oci.Digest(raw), sign.PredicateIndex)
+			if err == nil && !mine[said.Keys[0]] {
+				bundles = append(bundles, b)
+			}
+		}
+		for _, s := range p.Signers {
+			b, err := sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
+			if err != nil {
+				return err
+			}
+			bundles = append(bundles, b)
+		}
+		if _, err := p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
+			return fmt.Errorf("sign generation %s: %w", g.past, err)
+		}
+	}
+	return nil
+}
+
+// mine returns the ids of the keys that sign now.
+func (p *Publisher) mine() map[string]bool {
+	ids := map[string]bool{}
+	for _, s := range p.Signers {
+		if pub, err := sign.NewVerifier(s.Public()); err == nil {
+			ids[pub.ID()] = true
+		}
+	}
+	return ids
+}
+
+// resignLayers has a release key of the next version sign each layer that nodes have, had
+// before, or could go back to. One that only earlier generations name and that is gone is
+// left out: nobody goes back to it.
+func (p *Publisher) resignLayers(ctx context.Context, v *view, past []keptRoot, now, next Policy, r Rotation) error {
+	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
+	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
+		return err
+	}
+	if r.Release == nil {
+		return hint("--release-key names one of the release keys that are to count", "layers must be signed by a release key of the next version")
+	}
+	if _, ok := sign.Find(next.Release, r.Release.Public()); !ok {
+		return hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
+	}
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return err
+	}
+	trusted := slices.Concat(now.Release, next.Release)
+	layers, had := map[string]bool{}, map[string]bool{}
+	for _, row := range rows {
+		layers[row.Layer] = true
+	}
+	noteLayers(had, rows)
+	for _, g := range past {
+		if rows, err = p.pastOf(g.looked).Nodes(ctx); err != nil {
+			return err
+		}
+		noteLayers(had, rows)
+	}
+	for _, digest := range slices.Sorted(maps.Keys(had)) {
+		if digest == "" || layers[digest] {
+			continue
+		}
+		switch err := release.Verify(ctx, p.Registry, digest, trusted); {
+		case err == nil:
+			layers[digest] = true
+		case lost(err):
+			p.Say("layer %s is not signed again, and no node can go back to it: %v", digest, err)
+		default:
+			return err
+		}
+	}
+	delete(layers, "")
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: v.seen.Layers.Digest, By: r.Release, Now: p.Now, Dry: p.Dry}
+	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
+	switch err := release.Resign(ctx, p.Registry, by); {
+	case errors.Is(err, release.ErrNotStated):
+		p.Say("layer:current is not signed again: only a key that is revoked says what it is: %v; 'caisson build' makes another current", err)
+	case err != nil:
+		return fmt.Errorf("sign the layers in use: %w", err)
+	}
+	return nil
+}
+
+// noteLayers adds the layers of rows, and of what nodes had before.
+func noteLayers(layers map[string]bool, rows index.Rows) {
+	for _, row := range rows {
+		layers[row.Layer] = true
+		if row.Before != nil {
+			layers[row.Before.Layer] = true
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// goOn makes a version of the keys count that change makes of the present one, and the site and
+// the signers follow it.
+func (r *rotated) goOn(by []crypto.Signer, change func(*Policy, *Rotation)) error {
+	r.t.Helper()
+	now, err := r.Follow(r.t.Context(), r.policy, false)
+	must(r.t, err)
+	next := now
+	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
+	change(&next, &rotation)
+	rotation.Next.Roles = next.Roles()
+	q := *r.Publisher
+	q.Signers = by
+	c, _, err := q.Rotate(r.t.Context(), r.policy, rotation)
+	if err == nil {
+		next.Chain = c
+		r.policy = next
+	}
+	return err
+}
+
+// operators makes operators count in the next version; those that leave are revoked where
+// that is said.
+func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*Policy, *Rotation) {
+	return func(next *Policy, rotation *Rotation) {
+		was := next.Operator
+		next.Operator = nil
+		for _, k := range keys {
+			next.Operator = append(next.Operator, sign.VerifierOf(k))
+		}
+		if !revoke {
+			return
+		}
+		for _, k := range was {
+			if !slices.ContainsFunc(next.Operator, func(o sign.Verifier) bool { return o.ID() == k.ID() }) {
+				rotation.Next.Revoked = append(rotation.Next.Revoked, k.ID())
+			}
+		}
+		slices.Sort(rotation.Next.Revoked)
+	}
+}
+
+// rollsBack rolls the nodes back to a generation, and returns what n0 had in it.
+func (r *rotated) rollsBack(to string) error {
+	_, err := r.Rollback(r.t.Context(), Hold{All: true}, to)
+	return err
+}
+
+// Nodes go back to generations from before rotations, however many, and to layers that only
+// they name and that earlier release keys signed.
+func TestRollbackAcrossRotations(t *testing.T) {
+	r := newRotated(t, "", nil)
+	first, second := r.layer("1", "", r.release).Digest, r.layer("2", "", r.release).Digest
+	give := func(layer, value string) {
+		t.Helper()
+		r.Now = r.Now.Add(time.Minute)
+		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+		must(t, err)
+	}
+	give(first, "20")
+	for _, v := range []string{"30", "40"} { // the rows have forgotten the first layer since
+		give(second, v)
+	}
+	issued := func() time.Time {
+		t.Helper()
+		f, err := r.Look(t.Context())
+		must(t, err)
+		past, err := f.Past(t.Context(), Generation{Number: 2})
+		must(t, err)
+		return past.Issued
+	}
+	was := issued()
+	operator, releases := r.fresh, []*ecdsa.PrivateKey{newKey(t), newKey(t)}
+	must(t, r.goOn([]crypto.Signer{operator}, operators(false, operator))) // the key before is lost
+	r.Signers = []crypto.Signer{operator}
+	for i, fresh := range releases { // of the operators, then of releases twice
+		again := newKey(t)
+		must(t, r.goOn([]crypto.Signer{again}, func(next *Policy, rotation *Rotation) {
+			operators(false, again)(next, rotation)
+			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
+		}))
+		r.Signers = []crypto.Signer{again}
+		if err := release.Verify(t.Context(), r.Registry, first, r.policy.Release); err != nil {
+			t.Errorf("after rotation %d: %v", i+2, err)
+		}
+	}
+	if now := issued(); !now.Equal(was) {
+		t.Errorf("generation 2 was issued at %s, and is said to be at %s since", was, now)
+	}
+	for to, value := range map[string]string{"1": "10", "2": "20", "3": "30"} {
+		must(t, r.rollsBack(to))
+		r.isGreen(r.values())
+		if got := strings.Fields(r.values())[0]; got != value {
+			t.Errorf("rolled back to %s: %s", to, got)
+		}
+		_, err := r.Forward(t.Context(), Hold{All: true})
+		must(t, err)
+	}
+	give(second, "50")
+	r.isGreen(r.values())
+}
+
+// What only a stolen key signed is not made the fleet's word: neither a generation, which the
+// thief can make of any age, nor what is current of the layers, unless the publisher has seen
+// it before. Nodes go back to what the index says that they had.
+func TestRevokedSignNothingForGood(t *testing.T) {
+	r := newRotated(t, "", nil)
+	layer := r.layer("1", "", r.release)
+	given := map[string]string{}
+	res, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "20", "20", "20"), Options{LayerNamed: true})
+	must(t, err)
+	for _, n := range res.Published {
+		given[n.Node] = n.Overlay
+	}
+	var said []string
+	r.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	must(t, r.goOn([]crypto.Signer{r.fresh}, operators(true, r.fresh)))
+	if !slices.ContainsFunc(said, func(s string) bool {
+		return strings.HasPrefix(s, "generations 0-1 are not signed again, and no node can go back to them: ")
+	}) {
+		t.Errorf("%q", said)
+	}
+	r.Signers = []crypto.Signer{r.fresh}
+	if err := r.rollsBack("1"); refusal.Of(err) != refusal.UnknownKey {
+		t.Errorf("rolled back to what a thief may have made: %v", err)
+	}
+	f, err := r.Read(t.Context(), r.policy)
+	must(t, err)
+	b, err := f.Back(t.Context(), given, spec.Floor{Generation: 1})
+	must(t, err)
+	if len(b.Nodes()) != 3 || b.Lost != nil || len(b.Stay) > 0 {
+		t.Errorf("%v go back, %v stay, lost: %v", b.Nodes(), b.Stay, b.Lost)
+	}
+	must(t, r.rollsBack("")) // each to what it had before
+	if got := strings.Fields(r.values())[0]; got != "10" {
+		t.Errorf("rolled back: %s", got)
+	}
+	r.isGreen(r.values())
+}
+
+// Where enough of those stay who have signed a generation, it stays one to go back to after
+// one of them was revoked.
+func TestRevokedOneOfTwo(t *testing.T) {
+	r := newRotated(t, "", nil)
+	both := func(next *Policy, rotation *Rotation) { operators(false, r.operator, r.fresh)(next, rotation) }
+	r.Signers = []crypto.Signer{r.operator, r.fresh}
+	must(t, r.goOn(r.Signers, both))
+	must(t, r.gives(t.Context(), "20", Options{}))
+	third := newKey(t)
+	must(t, r.goOn([]crypto.Signer{third, r.fresh}, operators(true, r.fresh, third)))
+	r.Signers = []crypto.Signer{third}
+	must(t, r.rollsBack("1"))
+	if got := strings.Fields(r.values())[0]; got != "10" {
+		t.Errorf("rolled back: %s", got)
+	}
+	r.isGreen(r.values())
+}

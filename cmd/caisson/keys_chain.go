@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -178,11 +179,17 @@ func (a *app) keysPullCommand() *cobra.Command {
 		Example: "  caisson keys pull site.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			_, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
-			if err != nil {
-				return err
+			p, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
+			for errors.Is(err, chain.ErrLong) { // each is signed by root keys: it ends
+				if err := r.write(now.Chain); err != nil {
+					return err
+				}
+				now, err = p.Follow(c.Context(), r.policy, false)
 			}
-			if err := r.write(now.Chain); err != nil {
+			if now.Chain != nil { // what could be had is kept, whatever came after it
+				err = errors.Join(err, r.write(now.Chain))
+			}
+			if err != nil {
 				return err
 			}
 			return a.printChain(now.Chain)

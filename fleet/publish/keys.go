@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -114,7 +115,9 @@ func (p Policy) of(version chain.Link) (_ Policy, err error) {
 
 // Follow returns the policy with the keys that count now: those of the newest version that
 // the site or the registry has. Without root keys it is the policy as it was. For a publish
-// the site must name the same keys: else it would be signed by keys that nodes do not obey.
+// the site must name the same keys: else it would be signed by keys that nodes do not obey. Where
+// a version cannot be had, the policy has the newest before it beside the error, for who keeps
+// versions and nothing else.
 func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (Policy, error) {
 	if policy.Chain == nil {
 		if publishes && len(policy.Root) > 0 {
@@ -127,7 +130,11 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 	}
 	c := policy.Chain.Fork()
 	if err := c.Walk(ctx, p.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
-		return policy, err
+		reached, bad := policy.with(c)
+		if errors.Is(err, chain.ErrLong) {
+			err = cli.WithHint(err, "'caisson keys pull' brings them all")
+		}
+		return reached, errors.Join(err, bad)
 	}
 	if mine := policy.Chain.Version(); c.Version() > mine {
 		p.Say("%s has version %d of the keys, the file beside the site has %d: 'caisson keys pull' brings it", p.Registry.Ref(), c.Version(), mine)

@@ -106,13 +106,16 @@ var ErrLong = errors.New("the chain of keys goes on")
 // keep before it counts. What it took stays taken when a later one is refused or cannot be
 // had: the caller has then the newest version that it could reach, and the error.
 func (c *Chain) Walk(ctx context.Context, src oci.Source, keep func(Link) error) error {
-	for range MaxSteps {
+	for step := 0; ; step++ {
 		next, err := trust.Keys(ctx, src, c.Version()+1)
 		if errors.Is(err, oci.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if step == MaxSteps {
+			return fmt.Errorf("%w after %d versions", ErrLong, MaxSteps)
 		}
 		l, err := c.Add(next)
 		if err != nil {
@@ -123,7 +126,6 @@ func (c *Chain) Walk(ctx context.Context, src oci.Source, keep func(Link) error)
 			return err
 		}
 	}
-	return fmt.Errorf("%w after %d versions", ErrLong, MaxSteps)
 }
 
 // Bootstrap returns b with the keys of the newest version.

@@ -364,11 +364,20 @@ func TestWalk(t *testing.T) {
 	})
 }
 
-// TestWalkIsBounded: 256 steps at once and no more; the next walk goes on.
+// TestWalkIsBounded: 256 steps at once and no more; the next walk goes on. Where that many are
+// all there are, the walk has come to their end.
 func TestWalkIsBounded(t *testing.T) {
 	one := first(t)
 	p, k := &place{versions: map[string]trust.Candidate{}, err: oci.ErrNotFound}, one
-	for range MaxSteps + 10 {
+	for range MaxSteps {
+		k = after(t, k, nil)
+		p.versions[trust.KeysTag(k.Version)] = signedBy(t, k, "root1", "root2")
+	}
+	all := begin(t, one)
+	if err := all.Walk(t.Context(), p, keepAll); err != nil || all.Version() != MaxSteps+1 {
+		t.Errorf("%v, version %d", err, all.Version())
+	}
+	for range 10 {
 		k = after(t, k, nil)
 		p.versions[trust.KeysTag(k.Version)] = signedBy(t, k, "root1", "root2")
 	}

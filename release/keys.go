@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"errors"
 	"io/fs"
-	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
@@ -14,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// KeyFiles name the private keys of a build, one for each role, as [keys.Open] reads
+// KeyFiles name the private keys of a build, one for each role, as [keys.Signer] reads
 // them. Either may be empty.
 type KeyFiles struct {
 	Release    string
@@ -60,37 +59,46 @@ func (f *KeyFiles) Check(s *site.Site) (warning string, err error) {
 		}
 		return "without --key the layers are not signed, and publish refuses them", nil
 	}
-	beside, err := keys.Publics([]string{strings.TrimSuffix(f.Release, ".key") + ".pub"})
-	if err != nil || len(beside) != 1 {
+	public, err := keys.PublicOf(f.Release)
+	if err != nil || public == nil {
 		return "", nil // then the key itself decides, after the build
 	}
-	return "", checkNamed(s, beside[0])
+	return "", checkNamed(s, public)
 }
 
 // Open opens the keys, of which those that are not named are nil, and refuses
 // what Check could not know.
 func (f *KeyFiles) Open(s *site.Site) (release, attest crypto.Signer, err error) {
-	if f.Release != "" {
-		key, err := keys.Open(f.Release, &f.Passphrase)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := checkNamed(s, sign.VerifierOf(key)); err != nil {
-			return nil, nil, err
-		}
-		release = key
+	release, released, err := f.open(f.Release)
+	if err != nil {
+		return nil, nil, err
 	}
-	if f.Attest != "" {
-		key, err := keys.Open(f.Attest, &f.Passphrase)
-		if err != nil {
+	if released != nil {
+		if err := checkNamed(s, released); err != nil {
 			return nil, nil, err
 		}
-		if release != nil && key.Equal(release) {
-			return nil, nil, errSameKey
-		}
-		attest = key
+	}
+	attest, attested, err := f.open(f.Attest)
+	if err != nil {
+		return nil, nil, err
+	}
+	if released != nil && attested != nil && released.ID() == attested.ID() {
+		return nil, nil, errSameKey
 	}
 	return release, attest, nil
+}
+
+// open opens one key, none where it is not named.
+func (f *KeyFiles) open(source string) (crypto.Signer, sign.Verifier, error) {
+	if source == "" {
+		return nil, nil, nil
+	}
+	key, err := keys.Signer(source, &f.Passphrase)
+	if err != nil {
+		return nil, nil, err
+	}
+	public, err := sign.NewVerifier(key.Public())
+	return key, public, err
 }
 
 // namedKeys returns the release keys that a site names. Without their files there

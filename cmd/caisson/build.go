@@ -53,7 +53,7 @@ func (a *app) buildCommand() *cobra.Command {
 			"Needs root, of the host, of a container that may mount, or of a user namespace. A lock beside the\n" +
 			"site (see 'caisson lock') is used when it is there; else the newest packages are taken.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
-			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp,
+			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp + "\n" + keys.CommandHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -63,8 +63,8 @@ func (a *app) buildCommand() *cobra.Command {
 	}
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
-	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME or fd:N")
-	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME or fd:N")
+	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME, fd:N or command:CMD")
+	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")

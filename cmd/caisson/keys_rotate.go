@@ -97,9 +97,9 @@ func (r *rotating) dryFlag(c *cobra.Command) {
 func (r *rotating) flags(a *app, c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
-	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE`; those of both versions, as many as their thresholds")
-	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE`, where release keys change")
-	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE`, where epoch keys change")
+	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE` or of command:CMD; those of both versions, as many as their thresholds")
+	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE` or of command:CMD, where release keys change")
+	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE` or of command:CMD, where epoch keys change")
 	f.StringVar(&r.reason, "reason", "", "why, for people")
 	r.who.keyFlags(f)
 	r.known.flags(f)
@@ -149,12 +149,12 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if err != nil {
 		return err
 	}
-	root, err := openAll(r.root, &r.who.passphrase)
+	root, err := keys.Signers(r.root, &r.who.passphrase)
 	if err != nil {
 		return err
 	}
 	if len(root) == 0 {
-		if root, err = openAll(keys.Beside(r.site.Trust().Root), &r.who.passphrase); err != nil {
+		if root, err = keys.Signers(keys.Beside(r.site.Trust().Root), &r.who.passphrase); err != nil {
 			return err
 		}
 	}
@@ -323,20 +323,9 @@ func (a *app) printRotation(out keysChanged) error {
 	return nil
 }
 
-func openOne(name string, pass *keys.Passphrase) (crypto.Signer, error) {
-	if name == "" {
+func openOne(source string, pass *keys.Passphrase) (crypto.Signer, error) {
+	if source == "" {
 		return nil, nil
 	}
-	return keys.Open(name, pass)
-}
-
-func openAll(names []string, pass *keys.Passphrase) (out []crypto.Signer, err error) {
-	for _, name := range names {
-		key, err := keys.Open(name, pass)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, key)
-	}
-	return out, nil
+	return keys.Signer(source, pass)
 }

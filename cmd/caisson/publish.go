@@ -86,7 +86,7 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			if epochKey != "" {
-				if o.EpochKey, err = keys.Open(epochKey, &who.passphrase); err != nil {
+				if o.EpochKey, err = keys.Signer(epochKey, &who.passphrase); err != nil {
 					return err
 				}
 			}
@@ -142,7 +142,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.BoolVar(&which.all, "all", false, "a new generation also for nodes that do not change")
 	why.flags(f)
 	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
-	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch")
+	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch; also env:NAME, fd:N or command:CMD")
 	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
 	who.flags(f)
 	known.flags(f)

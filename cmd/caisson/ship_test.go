@@ -14,23 +14,26 @@ import (
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/media/uki/ukitest"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// ship is a program for scripts, "ship SITE REF VERSION": it pushes and signs layers
+// ship is a program for scripts, "ship SITE REF VERSION [KEY]": it pushes and signs layers
 // that fit a site, as build does, with a line of text for each image.
 func ship() {
-	if err := shipLayers(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	key := ""
+	if len(os.Args) > 4 {
+		key = os.Args[4]
+	}
+	if err := shipLayers(os.Args[1], os.Args[2], os.Args[3], key); err != nil {
 		fmt.Fprintln(os.Stderr, "ship:", err)
 		os.Exit(1)
 	}
 }
 
-func shipLayers(file, ref, version string) error {
+func shipLayers(file, ref, version, key string) error {
 	s, found := site.Parse(hostFiles{}, file)
 	if err := found.Err(); err != nil {
 		return err
@@ -57,10 +60,12 @@ func shipLayers(file, ref, version string) error {
 		return err
 	}
 	p := release.Pusher{Registry: reg, Tool: "test", Now: now()}
-	var errs [2]error
-	p.Release, errs[0] = keys.Open(s.Trust().Release[0][:len(s.Trust().Release[0])-len(".pub")]+".key", nil)
-	p.Attest, errs[1] = keys.Open(s.Trust().Attestation[0][:len(s.Trust().Attestation[0])-len(".pub")]+".key", nil)
-	if err := errors.Join(errs[:]...); err != nil {
+	f := release.KeyFiles{Release: key}
+	f.Beside(s)
+	if _, err := f.Check(s); err != nil {
+		return err
+	}
+	if p.Release, p.Attest, err = f.Open(s); err != nil {
 		return err
 	}
 	_, err = p.PushAll(context.Background(), s.Name(), version, &release.Built{Variants: variants, Results: results})

@@ -4,6 +4,7 @@ package main
 
 import (
 	"crypto"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -24,10 +25,8 @@ const signerHelp = `Keys: --key FILE is cosign's encrypted PEM, PKCS#8 or SEC 1,
 --key, the private keys are taken that lie beside the site's public ones. The
 passphrase comes from --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD, or is asked
 for on a terminal. ` + keys.SourceHelp + `
---signer-command CMD keeps a key in hardware or a KMS: "CMD public"
-prints the public key as PEM; "CMD sign" reads a SHA-256 digest in hex and
-prints the ASN.1 ECDSA signature in base64. CMD is split at blanks and run
-without a shell.`
+` + keys.CommandHelp + `
+--signer-command CMD is --key command:CMD.`
 
 func (s *signers) flags(f *pflag.FlagSet) {
 	s.keyFlags(f)
@@ -36,9 +35,9 @@ func (s *signers) flags(f *pflag.FlagSet) {
 
 // keyFlags are those of a verb that signs in any case.
 func (s *signers) keyFlags(f *pflag.FlagSet) {
-	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME or fd:N; several for a threshold")
+	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME, fd:N or command:CMD; several for a threshold")
 	passphraseFlag(f, &s.passphrase)
-	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS")
+	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS: --key command:CMD")
 }
 
 // dryFlag adds a look at what a verb would do.
@@ -62,23 +61,12 @@ func (s *signers) load(a *app, public []string) ([]crypto.Signer, error) {
 			a.say("signing with %s", strings.Join(s.keys, ", "))
 		}
 	}
-	var out []crypto.Signer
-	for _, name := range s.keys {
-		key, err := keys.Open(name, &s.passphrase)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, key)
-	}
+	sources := slices.Clone(s.keys)
 	for _, command := range s.commands {
-		signer, err := keys.Program(command)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, signer)
+		sources = append(sources, keys.Command(command))
 	}
-	if len(out) == 0 {
+	if len(sources) == 0 {
 		return nil, cli.Usage("caisson keys generate makes keys", "no key to sign with: give --key or --signer-command")
 	}
-	return out, nil
+	return keys.Signers(sources, &s.passphrase)
 }

@@ -133,12 +133,16 @@ func write(dir, name string, data []byte) (sum string, err error) {
 
 // signed signs the sums and says how that is checked.
 func signed(dir, sums, name string) error {
-	key, err := keys.Open(name, new(keys.Passphrase))
+	key, err := keys.Signer(name, new(keys.Passphrase))
+	if err != nil {
+		return err
+	}
+	public, err := sign.NewVerifier(key.Public())
 	if err != nil {
 		return err
 	}
 	digest := sha256.Sum256([]byte(sums))
-	signature, err := key.Sign(nil, digest[:], crypto.SHA256) // without a random number: RFC 6979
+	signature, err := key.Sign(nil, digest[:], crypto.SHA256) // of a file without a random number: RFC 6979
 	if err != nil {
 		return err
 	}
@@ -148,6 +152,6 @@ func signed(dir, sums, name string) error {
 	fmt.Printf(`signed by %s; who has release.pub checks it so:
   base64 -d SHA256SUMS.sig >sig && openssl dgst -sha256 -verify release.pub -signature sig SHA256SUMS && sha256sum -c SHA256SUMS
   cosign verify-blob --key release.pub --signature SHA256SUMS.sig --insecure-ignore-tlog SHA256SUMS
-`, sign.VerifierOf(key).ID())
+`, public.ID())
 	return nil
 }

@@ -63,6 +63,45 @@ func TestOpenRefusesWhatOthersCanRead(t *testing.T) {
 	}
 }
 
+// TestASignerThatIsAProgram is named as one: its mode lets others read it, as it should.
+func TestASignerThatIsAProgram(t *testing.T) {
+	key, private, public := pair(t, "")
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\ncat $1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []func(string) error{
+		func(source string) error { _, err := Signer(source, nil); return err },
+		Check,
+	} {
+		err := open(program)
+		var hinted interface{ Hint() string }
+		if err == nil || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "command:"+program) {
+			t.Errorf("a program that is named as a file: %v", err)
+		}
+		if err := open(Command(program + " " + public)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Open(Command(program+" "+public), nil); err == nil {
+		t.Error("a program gave a private key away")
+	}
+	both, err := Signers([]string{private, Command(program + " " + public)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range both {
+		if got, _ := sign.NewVerifier(s.Public()); got == nil || got.ID() != sign.VerifierOf(key).ID() {
+			t.Errorf("signer %d has another public half", i)
+		}
+	}
+	for _, source := range []string{private, Command(program + " " + public)} {
+		if got, err := PublicOf(source); err != nil || got == nil || got.ID() != sign.VerifierOf(key).ID() {
+			t.Errorf("the public half of %s: %v", source, err)
+		}
+	}
+}
+
 // TestOpenNamesAPublicKey: its mode lets others read it, as it should.
 func TestOpenNamesAPublicKey(t *testing.T) {
 	key, err := sign.Generate()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -25,10 +26,16 @@ import (
 // the passphrase, then the empty one, and asks on a terminal only when no passphrase
 // is given. A nil passphrase is that of the environment.
 func Open(source string, p *Passphrase) (*ecdsa.PrivateKey, error) {
+	if strings.HasPrefix(source, commandPrefix) {
+		return nil, cli.Usage("name the file of a private key", "read key %s: a program gives no private key away", source)
+	}
 	text, err := read(source)
 	if err != nil && public(source) {
 		// Its mode is right for what it is, so that is not what to mend.
 		return nil, cli.WithHint(fmt.Errorf("read key %s: it is a public key", source), "name the private half, as in keys/operator.key")
+	}
+	if err != nil && isProgram(source) {
+		return nil, errProgram(source)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)

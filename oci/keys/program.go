@@ -33,7 +33,7 @@ type program struct {
 func Program(command string) (crypto.Signer, error) {
 	s := &program{argv: strings.Fields(command)}
 	if len(s.argv) == 0 {
-		return nil, cli.Usage("give the program and its arguments", "--signer-command is empty")
+		return nil, cli.Usage("give the program and its arguments", "the command of a key is empty")
 	}
 	text, err := s.run("public", nil)
 	if err != nil {

@@ -23,6 +23,12 @@ import (
 const SourceHelp = `In place of a file, env:NAME reads a variable, also one in base64, and fd:N a file
 descriptor that the caller has open: for pipelines, whose files others can read.`
 
+// CommandHelp explains how [Signer] asks a program.
+const CommandHelp = `In place of any private key's file, command:CMD names a program that has it in
+hardware or a KMS: "CMD public" prints the public key as PEM; "CMD sign" reads a
+SHA-256 digest in hex and prints the ASN.1 ECDSA signature in base64. CMD is split
+at blanks and run without a shell.`
+
 // maxSource is above every key and passphrase.
 const maxSource = 64 << 10
 
@@ -48,6 +54,10 @@ func read(source string) ([]byte, error) {
 // Check returns the error that reading a key's source would begin with, and reads
 // no content.
 func Check(source string) error {
+	if command, ok := strings.CutPrefix(source, commandPrefix); ok {
+		_, err := Program(command) // a public half is no secret
+		return err
+	}
 	if name, ok := strings.CutPrefix(source, "env:"); ok {
 		_, err := variable(name)
 		return err
@@ -56,7 +66,11 @@ func Check(source string) error {
 		_, err := handed(number)
 		return err
 	}
-	return inPipelines(ownfiles.CheckLinked(source))
+	err := ownfiles.CheckLinked(source)
+	if err != nil && isProgram(source) {
+		return errProgram(source)
+	}
+	return inPipelines(err)
 }
 
 // inPipelines adds to what is wrong with a file how a pipeline hands over a secret.

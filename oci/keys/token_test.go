@@ -6,44 +6,23 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/test/tokentest"
 )
 
 // TestToken holds examples/signer/pkcs11 against a token that never gives its key away.
 func TestToken(t *testing.T) {
-	require.Tool(t, "softhsm2-util", "pkcs11-tool", "openssl", "basenc")
-	modules, err := filepath.Glob("/usr/lib/*/softhsm/libsofthsm2.so")
-	if err != nil || len(modules) == 0 {
-		t.Fatalf("softhsm2 has no library: %v", err)
+	for name, value := range tokentest.New(t, "operator", "root") {
+		t.Setenv(name, value)
 	}
-	dir := t.TempDir()
-	conf := filepath.Join(dir, "softhsm2.conf")
-	if err := os.WriteFile(conf, []byte("directories.tokendir = "+dir+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SOFTHSM2_CONF", conf)
-	t.Setenv("CAISSON_TOKEN_MODULE", modules[0])
-	t.Setenv("CAISSON_TOKEN_KEY", "operator")
-	t.Setenv("CAISSON_TOKEN_PIN", "1234")
-	run := func(name string, args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
-	}
-	run("softhsm2-util", "--init-token", "--free", "--label", "fleet", "--so-pin", "0000", "--pin", "1234")
-	run("pkcs11-tool", "--module", modules[0], "--login", "--pin", "1234", "--keypairgen", "--key-type", "EC:prime256v1", "--label", "operator")
-
 	command, err := filepath.Abs("../../examples/signer/pkcs11")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("CAISSON_TOKEN_KEY", "operator")
 	signer, err := Program(command)
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +42,19 @@ func TestToken(t *testing.T) {
 	if public.Verify([]byte("another overlay"), sig) {
 		t.Error("the token's signature holds for anything")
 	}
+
+	// A label that is named with the command takes the place of the variable.
+	both, err := Signers([]string{Command(command + " operator"), Command(command + " root")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, same := sign.Find([]sign.Verifier{public}, both[0].Public()); !same {
+		t.Error("the key of the label operator is another one than that of the variable")
+	}
+	if _, same := sign.Find([]sign.Verifier{public}, both[1].Public()); same {
+		t.Error("the keys of two labels are one")
+	}
+
 	t.Setenv("CAISSON_TOKEN_PIN", "4321")
 	if _, err := signer.Sign(rand.Reader, digest[:], crypto.SHA256); err == nil {
 		t.Error("the token signs with a wrong PIN")

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -80,7 +81,7 @@ func main() {
 	flag.Var(&o.namespaces, "namespace", "look after this namespace; several may be given; all of them when absent")
 	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, other public keys, and services.lock")
 	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
-	flag.Var(&o.keys, "key", "sign with the private key in this file; several for a threshold")
+	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
 	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
 	flag.BoolVar(&o.noApproval, "without-approval", false, "publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
 	flag.BoolVar(&o.newFleet, "new-fleet", false, "make a first fleet in a registry that has none")
@@ -254,22 +255,11 @@ func (o *options) service(namespace, address string) (*service.Client, error) {
 
 // signers opens the keys; none is none.
 func (o *options) signers() ([]crypto.Signer, error) {
-	var out []crypto.Signer
-	for _, name := range o.keys {
-		key, err := keys.Open(name, &keys.Passphrase{})
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, key)
-	}
+	sources := slices.Clone(o.keys)
 	for _, command := range o.commands {
-		signer, err := keys.Program(command)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, signer)
+		sources = append(sources, keys.Command(command))
 	}
-	return out, nil
+	return keys.Signers(sources, &keys.Passphrase{})
 }
 
 // open opens the registry that a Site names.

@@ -26,7 +26,8 @@ type Registry struct {
 	CAs       []string // PEM
 }
 
-// Bootstrap returns the trust anchor of a site's nodes.
+// Bootstrap returns the trust anchor of a site's nodes, with the newest version of the keys
+// that is beside the site: the registry may have a newer one, which [Follow] takes.
 func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 	b, err := Anchor(s, r, nil)
 	if err != nil {
@@ -52,10 +53,20 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 		if of := c.Newest().Keys.Fleet; of != b.Fleet {
 			return b, cli.WithHint(fmt.Errorf("%s is of fleet %q, the site is %q", name, of, b.Fleet), "take that of this site; 'caisson keys rotate' makes one where there is none")
 		}
-		b = c.Bootstrap(b) // those that count, whatever the site names meanwhile
-		b.Chain = c.Newest().Candidate.Document
+		b = Follow(b, c)
 	}
 	return b, nil
+}
+
+// Follow returns a bootstrap with the keys of the newest version of a chain, whatever the site
+// names meanwhile. Without one it is as it was.
+func Follow(b spec.Bootstrap, c *chain.Chain) spec.Bootstrap {
+	if c == nil {
+		return b
+	}
+	b = c.Bootstrap(b)
+	b.Chain = c.Newest().Candidate.Document
+	return b
 }
 
 // ForHost returns what of a bootstrap a host needs that caisson does not boot: nothing of

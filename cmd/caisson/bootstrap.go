@@ -3,14 +3,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/netboot"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // bootstrapped is what bootstrap -o json prints where it writes a file; else it prints what
@@ -22,12 +25,13 @@ type bootstrapped struct {
 func (a *app) bootstrapCommand() *cobra.Command {
 	var f nodesAsk
 	var reach access
-	var out string
+	var from, out string
 	c := &cobra.Command{
 		Use:   "bootstrap FILE…",
 		Short: "Write site.json, by which a host that caisson does not boot is enrolled",
 		Long: "Write site.json, by which a host that caisson does not boot is enrolled: whom it trusts and which registry\n" +
-			"it asks. Of a site with root keys it has the newest version of the keys, so the host follows the chain.\n" +
+			"it asks. Of a site with root keys it has the newest version of the keys that is published, so the host follows\n" +
+			"the chain.\n" +
 			"It holds no secret; bring it to hosts by a way that you trust.",
 		Example: "  caisson bootstrap site.yaml --out site.json\n  caisson-agent enroll --site site.json",
 		Args:    cobra.MinimumNArgs(1),
@@ -42,6 +46,12 @@ func (a *app) bootstrapCommand() *cobra.Command {
 			}
 			b, err := f.anchor(s, o.CAs)
 			if err != nil {
+				return err
+			}
+			if from == "" {
+				from = s.Registry()
+			}
+			if b, err = a.follows(c.Context(), b, s, reach, from, names[0]); err != nil {
 				return err
 			}
 			data, err := spec.Encode(netboot.ForHost(b))
@@ -64,7 +74,30 @@ func (a *app) bootstrapCommand() *cobra.Command {
 		},
 	}
 	f.flags(c.Flags())
-	c.Flags().StringArrayVar(&reach.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry")
+	reach.flags(a, c.Flags())
+	c.Flags().StringVar(&from, "from", "", "registry or layout where the fleet is published (the site's own when empty)")
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write; standard output when empty")
 	return c
+}
+
+// follows returns a bootstrap with the keys that count now. Where the site has no versions of
+// them, no registry is asked.
+func (a *app) follows(ctx context.Context, b spec.Bootstrap, s *site.Site, reach access, from, file string) (spec.Bootstrap, error) {
+	if b.Chain == nil {
+		return b, nil
+	}
+	reg, err := reach.existing(from)
+	if err != nil {
+		return b, err
+	}
+	p, err := a.besideSite(reg, file)
+	if err != nil {
+		return b, err
+	}
+	known, err := policy.Versions(s)
+	if err != nil {
+		return b, err
+	}
+	known, err = p.Newest(ctx, known)
+	return netboot.Follow(b, known.Chain), err
 }

@@ -10,19 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
@@ -113,11 +113,24 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
+	beside, err := a.besideSite(reg, names[0])
+	if err != nil {
+		return err
+	}
+	trusted, noKeys := policy.Release(s)
+	if trusted, err = beside.Newest(ctx, trusted); err != nil {
+		return err
+	}
+	if public, err := keys.PublicOf(f.keys.Release); err == nil && public != nil { // else the key itself decides, after the build
+		if err := notRevoked(trusted, public); err != nil {
+			return err
+		}
+	}
 	places := []string{f.cache}
 	if ref := reg.Ref(); ref.IsLayout() {
 		places = append(places, ref.Layout)
 	}
-	built, err := a.bake(ctx, f, s, reg, names[0])
+	built, err := a.bake(ctx, f, s, going{beside, trusted, noKeys}, names[0])
 	if err != nil {
 		return full(err, places...)
 	}
@@ -125,7 +138,16 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
 		return err
 	}
-	if trusted, err := policy.Release(s); err == nil { // else the builder's own key counts
+	if p.Release != nil {
+		public, err := sign.NewVerifier(p.Release.Public())
+		if err != nil {
+			return err
+		}
+		if err := notRevoked(trusted, public); err != nil {
+			return err
+		}
+	}
+	if noKeys == nil { // else the builder's own key counts
 		p.Trusted = trusted.Release
 	}
 	progress := a.progress()
@@ -150,9 +172,26 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	return nil
 }
 
+// notRevoked refuses to sign layers by a key that no node takes any more: the site of whoever
+// builds may be older than the version that revokes it.
+func notRevoked(trusted publish.Policy, public sign.Verifier) error {
+	if trusted.Chain == nil || !slices.Contains(trusted.Chain.Newest().Keys.Revoked, public.ID()) {
+		return nil
+	}
+	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s", trusted.Chain.Version(), public.ID()),
+		"take the site as it was last published; 'caisson keys pull' brings the versions of the keys")
+}
+
+// going is what a build goes on from: the registry, and whose layers count there.
+type going struct {
+	*publish.Publisher
+	trusted publish.Policy
+	noKeys  error // why the site's release keys cannot be read, which a digest does not need
+}
+
 // bake builds every variant and shows how it goes.
-func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) (*release.Built, error) {
-	before, err := a.before(ctx, f, s, reg, file)
+func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, file string) (*release.Built, error) {
+	before, err := a.before(ctx, f, s, on)
 	if err != nil {
 		return nil, err
 	}
@@ -171,47 +210,44 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registr
 // their files. A registry that holds no layer yet begins a new one. A digest is as good as
 // a signature. Numbers that the layers where it is pushed to have given stay given,
 // whatever is named.
-func (a *app) before(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) (b release.Before, err error) {
-	trusted, noKeys := policy.Release(s)
-	current, err := a.beforeAt(ctx, s, trusted, noKeys, reg, release.Current, file)
+func (a *app) before(ctx context.Context, f buildFlags, s *site.Site, on going) (b release.Before, err error) {
+	current, err := on.at(ctx, s, release.Current)
 	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
 	switch {
 	case none && f.previous == "":
 		return b, nil
 	case f.previous == "":
 		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; --previous REF@sha256:DIGEST names others")
-	case err != nil && !none && noKeys == nil && refusal.Of(err) == "":
+	case err != nil && !none && on.noKeys == nil && refusal.Of(err) == "":
 		return b, err
 	}
 	ref, reference, err := release.ParseName(f.previous)
 	if err != nil {
 		return b, err
 	}
-	if reg, err = f.registry.existing(ref); err != nil {
+	there := *on.Publisher
+	if there.Registry, err = f.registry.existing(ref); err != nil {
 		return b, err
 	}
-	if b, err = a.beforeAt(ctx, s, trusted, noKeys, reg, reference, file); err != nil {
+	on.Publisher = &there
+	if b, err = on.at(ctx, s, reference); err != nil {
 		return b, fmt.Errorf("--previous: %w", err)
 	}
 	b.Ledger, err = release.Join(current.Ledger, b.Ledger)
 	return b, err
 }
 
-// beforeAt reads what to go on from at one place; noKeys is why the site's release keys
-// cannot be read, which a digest does not need.
-func (a *app) beforeAt(ctx context.Context, s *site.Site, trusted publish.Policy, noKeys error, reg *registry.Registry, reference, file string) (b release.Before, err error) {
+// at reads what to go on from at one place.
+func (on going) at(ctx context.Context, s *site.Site, reference string) (b release.Before, err error) {
+	trusted := on.trusted
 	var set *release.Set
 	if oci.ValidDigest(reference) {
 		trusted.Release = nil
-		set, err = release.Find(ctx, reg, reference)
+		set, err = release.Find(ctx, on.Registry, reference)
 	} else {
-		m, openErr := memory.Open(memoryName(file))
-		if openErr != nil {
-			return b, openErr
-		}
-		set, err = (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Set(ctx, trusted, reference)
-		if noKeys != nil && !errors.Is(err, oci.ErrNotFound) {
-			return b, noKeys
+		set, err = on.Set(ctx, trusted, reference)
+		if on.noKeys != nil && !errors.Is(err, oci.ErrNotFound) {
+			return b, on.noKeys
 		}
 	}
 	if err != nil {

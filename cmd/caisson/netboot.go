@@ -148,28 +148,37 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 	if reg, err = f.registry.existing(f.from); err != nil {
 		return b, nil, l, err
 	}
-	l, err = a.loaderLayer(ctx, reg, s, f, file)
-	return b, reg, l, err
+	p, err := a.besideSite(reg, file)
+	if err != nil {
+		return b, nil, l, err
+	}
+	trusted, noKeys := policy.Release(s)
+	if trusted, err = p.Newest(ctx, trusted); err != nil {
+		return b, nil, l, err
+	}
+	l, err = a.loaderLayer(ctx, p, trusted, noKeys, s, f)
+	return netboot.Follow(b, trusted.Chain), reg, l, err
 }
 
-// loaderLayer returns the layer whose kernel loads. A release key of the site must
-// have signed it, unless the operator insists.
-func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f *loaderFlags, file string) (l release.Layer, err error) {
+// besideSite returns a publisher that signs nothing, and remembers what is beside a site.
+func (a *app) besideSite(reg *registry.Registry, file string) (*publish.Publisher, error) {
+	m, err := memory.Open(memoryName(file))
+	return &publish.Publisher{Registry: reg, Memory: m, Now: now(), Say: a.say}, err
+}
+
+// loaderLayer returns the layer whose kernel loads. A release key that counts must
+// have signed it, unless the operator insists; noKeys is why the site's cannot be read.
+func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, noKeys error, s *site.Site, f *loaderFlags) (l release.Layer, err error) {
 	reference := cmp.Or(f.layer, release.Current)
 	var layers []release.Layer
 	if f.unsigned {
-		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", reg.Ref())
-		layers, err = release.Open(ctx, reg, reference)
+		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", p.Registry.Ref())
+		layers, err = release.Open(ctx, p.Registry, reference)
 	} else {
-		policy, keyErr := policy.Release(s)
-		if keyErr != nil {
-			return l, cli.WithHint(keyErr, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
+		if noKeys != nil {
+			return l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
 		}
-		m, openErr := memory.Open(memoryName(file))
-		if openErr != nil {
-			return l, openErr
-		}
-		layers, err = (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Layers(ctx, policy, reference)
+		layers, err = p.Layers(ctx, trusted, reference)
 	}
 	if err != nil {
 		return l, err

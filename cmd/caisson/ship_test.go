@@ -78,7 +78,7 @@ func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result
 	if err != nil {
 		return nil, err
 	}
-	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(),
+	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: s.Name(),
 		Variant: v.Name, Recipe: oci.Digest(recipe), Arch: v.Recipe.Arch, Created: "2026-01-0" + version + "T00:00:00Z"}}
 	put := func(title, mediaType string, text []byte) spec.Blob {
 		b := spec.Blob{Digest: oci.Digest(text), Size: int64(len(text))}

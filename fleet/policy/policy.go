@@ -66,11 +66,25 @@ func Keys(names []string, threshold int) (*publish.Policy, error) {
 	return &publish.Policy{Operator: trusted, Threshold: threshold}, nil
 }
 
-// Release returns what a site says about layers alone.
-func Release(s *site.Site) (publish.Policy, error) {
-	trusted, err := keys.Publics(s.Trust().Release)
-	if err != nil {
-		return publish.Policy{}, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
+// Versions returns the versions of the keys beside a site alone, none without root keys:
+// [publish.Publisher.Newest] says which keys count.
+func Versions(s *site.Site) (p publish.Policy, err error) {
+	p.Fleet = s.Name()
+	if name := s.Trust().Chain; name != "" {
+		p.Chain, err = chain.ReadFile(name)
 	}
-	return publish.Policy{Fleet: s.Name(), Release: trusted}, nil
+	return p, err
+}
+
+// Release returns what a site says about layers alone, and [Versions] also where its release
+// keys cannot be read.
+func Release(s *site.Site) (publish.Policy, error) {
+	p, err := Versions(s)
+	if err != nil {
+		return p, err
+	}
+	if p.Release, err = keys.Publics(s.Trust().Release); err != nil {
+		return p, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
+	}
+	return p, nil
 }

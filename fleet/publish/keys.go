@@ -131,8 +131,11 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 	c := policy.Chain.Fork()
 	if err := c.Walk(ctx, p.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
 		reached, bad := policy.with(c)
-		if errors.Is(err, chain.ErrLong) {
+		switch {
+		case errors.Is(err, chain.ErrLong):
 			err = cli.WithHint(err, "'caisson keys pull' brings them all")
+		case refusal.Of(err) != "":
+			err = hint("where another chain was begun, take trust.keys and caisson.keys from where the site was last published", "version %d of the keys: %w", c.Version()+1, err)
 		}
 		return reached, errors.Join(err, bad)
 	}
@@ -150,6 +153,31 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 		}
 	}
 	return policy.with(c)
+}
+
+// Newest is [Publisher.Follow] for those who write what nodes begin with or build on: the
+// published fleet is verified, whose fleet:current names the newest version, so one that the
+// registry withholds is missed. A policy without versions is refused where the registry has
+// some: nodes that begin with its keys would obey no version.
+func (p *Publisher) Newest(ctx context.Context, policy Policy) (Policy, error) {
+	if policy.Chain == nil {
+		_, err := p.Registry.Source().Manifest(ctx, oci.RepoFleet, trust.KeysTag(1), "")
+		switch {
+		case isNotFound(err):
+			return policy, nil
+		case err != nil:
+			return policy, err
+		}
+		return policy, cli.WithHint(refusal.New(refusal.KeysBehind, "%s has versions of the keys, and the site has none", p.Registry.Ref()),
+			"take trust.keys.root and caisson.keys from where the site was last published")
+	}
+	q := *p
+	q.AcceptExpired = true
+	v, err := q.look(ctx, policy, purpose{half: true})
+	if err != nil {
+		return policy, err
+	}
+	return v.policy, nil
 }
 
 // currentKeysAreThere: whoever withholds a version keeps this publisher obeying keys that

@@ -19,7 +19,6 @@ import (
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // imaged is what image -o json prints.
@@ -30,7 +29,7 @@ type imaged struct {
 	Number      int64    `json:"number"`          // of the loader: boot managers take the highest
 	Node        string   `json:"node,omitempty"`  // the one node that the medium is for
 	Nodes       int      `json:"nodes,omitempty"` // whose overlays go along
-	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node does not take what goes along
+	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node that has another overlay takes none of these
 	Credentials []string `json:"credentials"`     // what looks like one; whoever holds the medium can read it
 }
 
@@ -103,14 +102,15 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 			return err
 		}
 		defer os.RemoveAll(m.Carried) // the medium has it, or was not written
-		rows, err := a.carry(ctx, f, reg, names, m.Carried)
+		c, err := a.carry(ctx, f, reg, names, m.Carried)
 		if err != nil {
 			return err
 		}
-		result.Nodes = len(rows)
+		result.Nodes = c.Nodes
 		if s.Trust().OnExpired == "hold" {
-			result.Until = earliest(rows)
-			a.say("what goes along expires at %s, and this site's nodes hold what has expired: write the medium anew before", result.Until)
+			result.Until = c.Expires.UTC().Format(time.RFC3339)
+			a.say("%s expires at %s, and this site's nodes hold what has expired: from then on they take no other overlay from the medium; run 'caisson refresh' before writing one",
+				c.First, result.Until)
 		}
 	}
 	a.say("writing %s", f.out)
@@ -148,8 +148,8 @@ func (a *app) allows(credentials []string, yes bool) error {
 	return cli.Usage("--yes writes it all the same", "whoever holds the medium can read: %s", what)
 }
 
-// carry copies what nodes need to come up into a layout, and returns their rows.
-func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, names []string, dir string) (map[string]spec.Published, error) {
+// carry copies what nodes need to come up into a layout.
+func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, names []string, dir string) (*mirror.Carried, error) {
 	to, err := registry.Open("oci:"+dir, registry.Options{})
 	if err != nil {
 		return nil, err
@@ -159,29 +159,18 @@ func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, 
 		return nil, err
 	}
 	m.Policy = m.From.Trust
-	result, rows, err := m.Nodes(ctx, f.node)
+	carried, err := m.Nodes(ctx, f.node)
 	if err != nil {
 		return nil, err
 	}
 	var bytes int64
-	for _, c := range result.Copied {
+	for _, c := range carried.Copied {
 		bytes += c.Bytes
 	}
-	a.say("%s with layers and images of services:%s", plain.Count(len(rows), "overlay"), size(bytes))
-	return rows, nil
+	a.say("%s with layers and images of services:%s", plain.Count(carried.Nodes, "overlay"), size(bytes))
+	return carried, nil
 }
 
 // stateRoom is what a state partition has that is not enlarged: two layers, and what a node
 // writes besides.
 func stateRoom(l release.Layer) int64 { return 2*l.Bytes() + 256<<20 }
-
-// earliest returns when the first of the overlays expires.
-func earliest(rows map[string]spec.Published) string {
-	var first int64
-	for _, row := range rows {
-		if first == 0 || row.Expires < first {
-			first = row.Expires
-		}
-	}
-	return time.Unix(first, 0).UTC().Format(time.RFC3339)
-}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,11 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
@@ -42,8 +47,28 @@ func TestScript(t *testing.T) {
 		Dir:                 "testdata/script",
 		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits, "expires": expires},
 	})
+}
+
+// expires sets a variable to when the signature of a document in a layout expires, as it is
+// signed: expires VARIABLE LAYOUT REPOSITORY TAG.
+func expires(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: expires VARIABLE LAYOUT REPOSITORY TAG")
+	}
+	src, err := pull.Open(oci.Ref{Layout: ts.MkAbs(args[1])}, pull.Options{})
+	ts.Check(err)
+	found, err := src.Manifest(context.Background(), args[2], args[3], "")
+	ts.Check(err)
+	kind := map[string]string{oci.RepoFleet: oci.TypeFleet, oci.RepoNode: oci.TypeOverlay}[args[2]]
+	_, bundles, err := oci.ReadDocument(context.Background(), src, args[2], found, kind, oci.MaxFleet)
+	ts.Check(err)
+	var bundle struct{ DsseEnvelope struct{ Payload []byte } }
+	ts.Check(json.Unmarshal(bundles[0], &bundle))
+	var said struct{ Predicate struct{ Expires time.Time } }
+	ts.Check(json.Unmarshal(bundle.DsseEnvelope.Payload, &said))
+	ts.Setenv(args[0], said.Predicate.Expires.Format(time.RFC3339))
 }
 
 // TestRegistryScript runs scripts against a registry server with TLS and a login. In

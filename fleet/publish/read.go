@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
@@ -55,6 +56,15 @@ func (f *Fleet) Floor() spec.Floor {
 		return spec.Floor{}
 	}
 	return spec.Floor{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation}
+}
+
+// CurrentExpires returns until when fleet:current confirms what nodes find, zero where
+// nothing is published.
+func (f *Fleet) CurrentExpires() time.Time {
+	if f.v.current == nil {
+		return time.Time{}
+	}
+	return f.v.current.Expires
 }
 
 // Look reads what is published for those who change nothing, with the policy that

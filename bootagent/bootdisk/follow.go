@@ -223,23 +223,35 @@ func (l *following) bring(kind string) func(spec.Blob) (io.ReadCloser, error) {
 	}
 }
 
-// carried reads a part of a loader from a medium that carries it, as where no registry is.
+// carried reads a part of a loader from the first medium that carries it, as where no
+// registry is.
 func (l *following) carried(d oci.Descriptor) (io.ReadCloser, error) {
-	at := l.session.Path(paths.RunMedium)
-	layout, err := medium.Mount(l.session.Path("/sys"), l.session.Path("/dev"), at)
+	media, err := medium.Mount(l.session.Path("/sys"), l.session.Path("/dev"), l.session.Path(paths.RunMedium))
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if err := medium.Unmount(at); err != nil { // what is being read stays
-			l.session.Say("unmount the medium: %v", err)
+		if err := media.Close(); err != nil { // what is being read stays
+			l.session.Say("%v", err)
 		}
 	}()
-	from, err := pull.Open(oci.Ref{Layout: layout}, pull.Options{})
-	if err != nil {
-		return nil, err
+	return carriedBy(l.ctx, media.Layouts, media.Passed, d)
+}
+
+// carriedBy reads a blob from the first of layouts that has it. errs is why media were passed
+// over.
+func carriedBy(ctx context.Context, layouts []string, errs []error, d oci.Descriptor) (io.ReadCloser, error) {
+	for _, layout := range layouts {
+		from, err := pull.Open(oci.Ref{Layout: layout}, pull.Options{})
+		if err == nil {
+			var body io.ReadCloser
+			if body, err = from.Blob(ctx, oci.RepoLoader, d, 0); err == nil {
+				return body, nil
+			}
+		}
+		errs = append(errs, err)
 	}
-	return from.Blob(l.ctx, oci.RepoLoader, d, 0)
+	return nil, errors.Join(errs...)
 }
 
 // ofRegistry tells errors of the registry from those of the disk.

@@ -3,9 +3,9 @@
 // Package medium finds what a CD, a USB stick or a disk of 'caisson image' carries beside its
 // loader: an OCI layout in the file system that firmware started from.
 //
-// It looks at the first sector of file systems and mounts one read-only. It trusts nothing
+// It looks at the first sector of file systems and mounts those of media read-only. It trusts nothing
 // that is there and decides nothing: what is read of the layout is verified as an answer of
-// the registry is. bootagent/boot/initramfs imports it, and bootagent/node, which takes from it
+// the registry is. bootagent/boot/initramfs imports it, and bootagent/bootdisk, which takes from it
 // what a disk starts.
 package medium
 
@@ -16,7 +16,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,32 +40,71 @@ type place struct {
 // partition table.
 const partitionAt = 1 << 20
 
-// Mount mounts a medium that carries a layout, and returns the layout's directory. sys and
-// dev are /sys and /dev.
-func Mount(sys, dev, at string) (layout string, err error) {
-	if err := os.MkdirAll(at, 0o700); err != nil {
-		return "", err
-	}
-	var errs []error
-	for _, p := range places(sys, dev) {
-		if err := p.mount(at); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		layout := filepath.Join(at, paths.MediumLayout)
-		if _, err := os.Stat(layout); err == nil {
-			return layout, nil
-		}
-		errs = append(errs, Unmount(at)) // a loader alone
-	}
-	if err := errors.Join(errs...); err != nil {
-		return "", err
-	}
-	return "", ErrNone
+// Media are the mounted media that carry a layout.
+type Media struct {
+	Layouts []string // directories, in the order of the kernel's names
+	Passed  []error  // why others could not be looked at
+
+	mounted []string
 }
 
-// Unmount takes a medium away as soon as nobody reads it.
-func Unmount(at string) error { return unix.Unmount(at, unix.MNT_DETACH) }
+// Mount mounts each medium that carries a layout, in directories below at. sys and dev are
+// /sys and /dev. All are there at once, since which of them has the newest generation is
+// known only when all were asked: a machine's own disk may carry what it was installed with.
+func Mount(sys, dev, at string) (*Media, error) {
+	return mountEach(places(sys, dev), at, place.mount)
+}
+
+func mountEach(list []place, at string, mount func(place, string) error) (*Media, error) {
+	m := &Media{}
+	var read []string
+	for n, p := range list {
+		if p.at != 0 && slices.ContainsFunc(read, p.holds) {
+			continue // it was one of the partitions
+		}
+		at := filepath.Join(at, strconv.Itoa(n))
+		err := os.MkdirAll(at, 0o700)
+		if err == nil {
+			err = mount(p, at)
+		}
+		if err != nil {
+			m.Passed = append(m.Passed, err)
+			continue
+		}
+		m.mounted, read = append(m.mounted, at), append(read, p.device)
+		layout := filepath.Join(at, paths.MediumLayout)
+		if _, err := os.Stat(layout); err == nil { // else it is a loader alone
+			m.Layouts = append(m.Layouts, layout)
+		}
+	}
+	if len(m.Layouts) > 0 {
+		return m, nil
+	}
+	if err := errors.Join(append(m.Passed, m.Close())...); err != nil {
+		return nil, err
+	}
+	return nil, ErrNone
+}
+
+// partition is what the kernel adds to a disk's name.
+var partition = regexp.MustCompile(`^p?[0-9]+$`)
+
+// holds reports whether a device is a partition of the place's.
+func (p place) holds(device string) bool {
+	rest, ok := strings.CutPrefix(device, p.device)
+	return ok && partition.MatchString(rest)
+}
+
+// Close takes the media away, each as soon as nobody reads it.
+func (m *Media) Close() error {
+	var errs []error
+	for _, at := range m.mounted {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount the medium: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 func (p place) mount(at string) error {
 	device := p.device

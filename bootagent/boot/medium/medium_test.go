@@ -58,7 +58,38 @@ func TestPlaces(t *testing.T) {
 func TestNoMedium(t *testing.T) {
 	b := bench{filepath.Join(t.TempDir(), "sys"), filepath.Join(t.TempDir(), "dev")}
 	b.add(t, "sda", make([]byte, 4096))
-	if layout, err := Mount(b.sys, b.dev, filepath.Join(t.TempDir(), "at")); !errors.Is(err, ErrNone) {
-		t.Errorf("%q, %v", layout, err)
+	if m, err := Mount(b.sys, b.dev, filepath.Join(t.TempDir(), "at")); !errors.Is(err, ErrNone) {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// TestEachMedium: each that carries a layout is there, whatever comes before it: a loader
+// alone, or one that cannot be read. A stick is not there twice.
+func TestEachMedium(t *testing.T) {
+	broken := errors.New("it cannot be read")
+	mount := func(p place, at string) error {
+		switch filepath.Base(p.device) {
+		case "sdb1":
+			return nil
+		case "sdc1":
+			return broken
+		}
+		return os.Mkdir(filepath.Join(at, paths.MediumLayout), 0o700)
+	}
+	at := t.TempDir()
+	list := []place{{"/dev/sda1", 0}, {"/dev/sdb1", 0}, {"/dev/sdc1", 0}, {"/dev/nvme0n1p2", 0}, {"/dev/nvme0n1", partitionAt}, {"/dev/sda", partitionAt}, {"/dev/sdaa", partitionAt}, {"/dev/sr0", partitionAt}}
+	m, err := mountEach(list, at, mount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, n := range []string{"0", "3", "6", "7"} {
+		want = append(want, filepath.Join(at, n, paths.MediumLayout))
+	}
+	if !slices.Equal(m.Layouts, want) || len(m.Passed) != 1 || !errors.Is(m.Passed[0], broken) {
+		t.Errorf("%v passed %v, want %v", m.Layouts, m.Passed, want)
+	}
+	if m, err := mountEach(list[2:3], at, mount); !errors.Is(err, broken) {
+		t.Errorf("%+v, %v", m, err)
 	}
 }

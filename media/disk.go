@@ -23,39 +23,48 @@ import (
 )
 
 // A disk is laid out as the loader lays one out that it makes: a mebibyte, room for the
-// partition that firmware starts from, and the state partition up to the end.
+// partition that firmware starts from, which is more where something goes along, and the state
+// partition up to the end.
 const (
 	mebibyte = 1 << 20
 	espRoom  = 1 << 30
 )
 
-// espSize is what the partition has that firmware starts from, in bytes.
-func (m Medium) espSize() int64 { return cmp.Or(m.room, espRoom) }
-
-// stateAt is the first byte of the state partition.
-func (m Medium) stateAt() int64 { return mebibyte + m.espSize() }
+// espSize is what the partition has that firmware starts from, in bytes: whatever goes along lies
+// there beside room for loaders, so that updates have as much of it on each disk.
+func (m Medium) espSize(carried []fat.File) (int64, error) {
+	free := cmp.Or(m.room, espRoom)
+	if len(carried) == 0 {
+		return free, nil
+	}
+	return fat.Room(carried, free)
+}
 
 // raw writes a disk.
 func (m Medium) raw(f *os.File) error {
-	state := (m.State + mebibyte - 1) / mebibyte * mebibyte
-	size := m.stateAt() + state + mebibyte // the copy of the table comes last
-	if err := f.Truncate(size); err != nil {
-		return err
-	}
 	files, err := m.carried()
 	if err != nil {
 		return err
 	}
+	esp, err := m.espSize(files)
+	if err != nil {
+		return err
+	}
+	stateAt, state := mebibyte+esp, (m.State+mebibyte-1)/mebibyte*mebibyte
+	size := stateAt + state + mebibyte // the copy of the table comes last
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
 	files = append(files, m.Loader.chosen()...)
-	if err := m.volume(files, m.espSize()).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
+	if err := m.volume(files, esp).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
 		return fmt.Errorf("EFI system partition: %w", err)
 	}
-	if err := m.fileSystem(f.Name(), state); err != nil {
+	if err := m.fileSystem(f.Name(), stateAt, state); err != nil {
 		return err
 	}
 	return m.table(
-		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(), Start: uint64(m.stateAt() / sector), End: uint64(m.stateAt()+state)/sector - 1},
-		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(), Start: mebibyte / sector, End: uint64(m.stateAt()/sector) - 1},
+		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(), Start: uint64(stateAt / sector), End: uint64(stateAt+state)/sector - 1},
+		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(), Start: mebibyte / sector, End: uint64(stateAt/sector) - 1},
 	).Write(f, size)
 }
 
@@ -81,7 +90,7 @@ const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64
 
 // fileSystem makes the state partition's. Its checksums are made from a number of their own
 // (metadata_csum_seed), so that its identifier can be replaced while it is mounted.
-func (m Medium) fileSystem(disk string, size int64) error {
+func (m Medium) fileSystem(disk string, at, size int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), making)
 	defer cancel()
 	id := m.state().String()
@@ -94,7 +103,7 @@ func (m Medium) fileSystem(disk string, size int64) error {
 		content = []string{"-d", m.Content}
 	}
 	cmd := exec.CommandContext(ctx, program, append(content, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-L", paths.StateLabel, "-U", id, "-O", features,
-		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", m.stateAt(), id), disk, fmt.Sprintf("%dk", size>>10))...)
+		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", at, id), disk, fmt.Sprintf("%dk", size>>10))...)
 	// It shows nothing of this machine's settings, nor of the time.
 	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}
 	var said bytes.Buffer

@@ -43,7 +43,7 @@ type Medium struct {
 	State   int64  // bytes of a disk's state partition
 	Content string // directory that is copied into it, "" for none
 
-	room int64 // of a disk's EFI system partition; 0 is espRoom
+	room int64 // for loaders, in a disk's EFI system partition; 0 is espRoom
 }
 
 // formats are the ways to write a medium, by the end of a file's name.

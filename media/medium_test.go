@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,14 +94,50 @@ func TestDisk(t *testing.T) {
 	raw := write(t, m, "caisson.raw")
 	says(t, []string{"No problems found"}, "sgdisk", "-v", raw)
 	says(t, []string{"8300  caisson-state", "EF00  caisson"}, "sgdisk", "-p", raw)
-	esp := part(t, raw, mebibyte, m.espSize())
+	esp := part(t, raw, mebibyte, m.room)
 	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
 	says(t, []string{"manager"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
 	says(t, []string{"timeout 0\neditor no\nauto-firmware no\n"}, "mtype", "-i", esp, "::/loader/loader.conf")
 	says(t, []string{"loader loader"}, "mtype", "-i", esp, "::/EFI/Linux/caisson-1767225600-"+m.Loader.id()+".efi")
-	state := part(t, raw, m.stateAt(), 40<<20)
+	state := part(t, raw, mebibyte+m.room, 40<<20)
 	says(t, []string{"caisson-state"}, "e2fsck", "-fn", state)
 	says(t, []string{"metadata_csum_seed", "has_journal", m.state().String()}, "dumpe2fs", "-h", state)
+}
+
+// TestRoomForLoaders: what goes along takes nothing of the room for loaders, and may have more
+// than that.
+func TestRoomForLoaders(t *testing.T) {
+	require.Tool(t, "sgdisk", "fsck.vfat", "mdir", "mke2fs", "e2fsck")
+	m := medium()
+	m.Carried = layout(t)
+	const more = 90 << 20
+	large := filepath.Join(m.Carried, "blobs/sha256", strings.Repeat("1b", 32))
+	if err := os.WriteFile(large, bytes.Repeat([]byte("layer "), more/6), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	raw := write(t, m, "caisson.raw")
+	says(t, []string{"No problems found"}, "sgdisk", "-v", raw)
+	files, err := m.carried()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := m.espSize(files)
+	if err != nil || size < more+m.room {
+		t.Fatalf("%d bytes, %v", size, err)
+	}
+	esp := part(t, raw, mebibyte, size)
+	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
+	out, err := exec.Command("mdir", "-i", esp, "::/").CombinedOutput()
+	free := 0
+	for line := range strings.Lines(string(out)) {
+		if digits, ok := strings.CutSuffix(strings.TrimSpace(line), " bytes free"); ok {
+			free, err = strconv.Atoi(strings.ReplaceAll(digits, " ", ""))
+		}
+	}
+	if used := int64(len(m.Loader.Image) + 64<<10); err != nil || int64(free) < m.room-used {
+		t.Errorf("%d bytes are free, of %d for loaders: %v\n%s", free, m.room, err, out)
+	}
+	says(t, []string{"caisson-state"}, "e2fsck", "-fn", part(t, raw, mebibyte+size, 40<<20))
 }
 
 // TestQcow2: QEMU reads the disk that .raw has, and finds nothing wrong with it.

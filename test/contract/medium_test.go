@@ -97,6 +97,33 @@ func own(t *testing.T, d *os.File, size int64) gpt.Layout {
 	return table
 }
 
+// TestADiskWithALayer: the loader knows the table of a disk that carries one, whose first
+// partition is larger.
+func TestADiskWithALayer(t *testing.T) {
+	require.Tool(t, "mke2fs")
+	name := filepath.Join(t.TempDir(), "caisson.raw")
+	m := media.Medium{Fleet: "metal-a", State: 64 << 20, Carried: t.TempDir(), Loader: &media.Loader{Image: []byte("loader"), Manager: []byte("manager"), Arch: "amd64", Date: time.Unix(1767225600, 0)}}
+	const layer = 5 << 20
+	if err := os.WriteFile(filepath.Join(m.Carried, "layer"), bytes.Repeat([]byte("x"), layer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Write(name); err != nil {
+		t.Fatal(err)
+	}
+	const size = 3 << 30
+	if err := os.Truncate(name, size); err != nil {
+		t.Fatal(err)
+	}
+	d, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() // only read
+	if table := own(t, d, size); table.Start < gpt.Start+layer {
+		t.Errorf("%+v", table)
+	}
+}
+
 // TestANodesDiskStaysItsOwn: the disk of one node has that node's identifiers from the
 // beginning.
 func TestANodesDiskStaysItsOwn(t *testing.T) {

@@ -11,6 +11,7 @@ package iso
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -45,9 +46,15 @@ const BootAt = fileAt * Sector
 // Size returns the bytes of the whole image, with room for the copy of a partition table.
 func (i Image) Size() int64 { return BootAt + i.Boot + trailer*Sector }
 
+// largest is what the records of a file take that fit into the sector of the folder.
+const largest = 32 * extent
+
 // Write writes all but the partition itself and the first 16 sectors, which are the system
 // area's. w reads as zeros.
 func (i Image) Write(w io.WriterAt) error {
+	if i.Boot > largest {
+		return fmt.Errorf("a partition of %d bytes: a CD takes at most %d", i.Boot, int64(largest))
+	}
 	for at, data := range map[int64][]byte{
 		volumeAt: i.volume(), bootAt: bootRecord(), endAt: append([]byte{255}, descriptor...),
 		catalogAt: catalog(), littleAt: pathTable(binary.LittleEndian), bigAt: pathTable(binary.BigEndian), rootAt: i.root(),
@@ -122,10 +129,22 @@ func pathTable(order binary.AppendByteOrder) []byte {
 func (i Image) root() []byte {
 	b := i.record("\x00", rootAt, Sector, isFolder)
 	b = append(b, i.record("\x01", rootAt, Sector, isFolder)...)
-	return append(b, i.record(fileName, fileAt, i.Boot, 0)...)
+	at, left := int64(fileAt), i.Boot
+	for ; left > extent; at, left = at+extent/Sector, left-extent {
+		b = append(b, i.record(fileName, at, extent, isMore)...)
+	}
+	return append(b, i.record(fileName, at, left, 0)...)
 }
 
-const isFolder = 2
+// extent is how much of a file one record names: its size has 32 bits. A larger file has several,
+// see ECMA-119, 6.5.1.
+const extent = 1<<32 - Sector
+
+// Flags of a record.
+const (
+	isFolder = 1 << 1
+	isMore   = 1 << 7 // of the file: the next record names it
+)
 
 // record is what a folder says of one of its entries.
 func (i Image) record(name string, at, size int64, flags byte) []byte {

@@ -4,6 +4,7 @@ package iso
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,5 +74,42 @@ func TestSystemAreaIsFree(t *testing.T) {
 	end := BootAt + 70<<20
 	if len(bytes.Trim(data[:16*Sector], "\x00")) != 0 || len(bytes.Trim(data[end:], "\x00")) != 0 || len(data)-end < 33*512 {
 		t.Errorf("something is in the system area, or %d bytes are too few behind the partition", len(data)-end)
+	}
+}
+
+// TestLargePartition: one of 4 GiB or more is there in several extents, with all of its bytes.
+func TestLargePartition(t *testing.T) {
+	require.Tool(t, "isoinfo", "xorriso")
+	i := image()
+	i.Boot = 9<<30 + 1<<20
+	name := made(t, i)
+	for _, row := range []struct {
+		command []string
+		want    []string
+	}{
+		{[]string{"isoinfo", "-d", "-i", name}, []string{fmt.Sprintf("Volume size is: %d", i.Size()/Sector)}},
+		{[]string{"xorriso", "-indev", name, "-find", "/ESP.IMG", "-exec", "report_lba", "--"}, []string{
+			fmt.Sprintf("File data lba:  0 , %8d , %8d , %d , '/ESP.IMG'", fileAt, extent/Sector, i.Boot),
+			fmt.Sprintf("File data lba:  2 , %8d , %8d , %d , '/ESP.IMG'", fileAt+2*extent/Sector, (i.Boot-2*extent)/Sector, i.Boot)}},
+	} {
+		out, err := exec.Command(row.command[0], row.command[1:]...).CombinedOutput()
+		for _, want := range row.want {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %v, want %q\n%s", row.command, err, want, out)
+			}
+		}
+	}
+}
+
+// TestTooLarge: what the format cannot say is refused.
+func TestTooLarge(t *testing.T) {
+	i := image()
+	i.Boot = largest + Sector
+	if err := i.Write(nil); err == nil || !strings.Contains(err.Error(), "a CD takes at most 137438887936") {
+		t.Error(err)
+	}
+	i.Boot = largest
+	if n := len(i.root()); n > Sector {
+		t.Errorf("the folder has %d bytes", n)
 	}
 }

@@ -3,7 +3,7 @@
 package media
 
 import (
-	"io"
+	"context"
 	"os"
 
 	"github.com/diskfs/go-diskfs/partition/gpt"
@@ -14,7 +14,7 @@ import (
 )
 
 // iso writes an image that firmware starts as a CD, and as a USB stick.
-func (m Medium) iso(f *os.File) error {
+func (m Medium) iso(ctx context.Context, f *os.File) error {
 	files, err := m.carried()
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (m Medium) iso(f *os.File) error {
 	if err := image.Write(f); err != nil {
 		return err
 	}
-	if err := m.volume(files, size).Write(io.NewOffsetWriter(f, iso.BootAt)); err != nil {
+	if err := m.writeVolume(ctx, f, iso.BootAt, size, files); err != nil {
 		return err
 	}
 	return m.table(gpt.Partition{Index: 1, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(),

@@ -41,7 +41,7 @@ func (m Medium) espSize(carried []fat.File) (int64, error) {
 }
 
 // raw writes a disk.
-func (m Medium) raw(f *os.File) error {
+func (m Medium) raw(ctx context.Context, f *os.File) error {
 	files, err := m.carried()
 	if err != nil {
 		return err
@@ -56,10 +56,10 @@ func (m Medium) raw(f *os.File) error {
 		return err
 	}
 	files = append(files, m.Loader.chosen()...)
-	if err := m.volume(files, esp).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
+	if err := m.writeVolume(ctx, f, mebibyte, esp, files); err != nil {
 		return fmt.Errorf("EFI system partition: %w", err)
 	}
-	if err := m.fileSystem(f.Name(), stateAt, state); err != nil {
+	if err := m.fileSystem(ctx, f.Name(), stateAt, state); err != nil {
 		return err
 	}
 	return m.table(
@@ -90,8 +90,8 @@ const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64
 
 // fileSystem makes the state partition's. Its checksums are made from a number of their own
 // (metadata_csum_seed), so that its identifier can be replaced while it is mounted.
-func (m Medium) fileSystem(disk string, at, size int64) error {
-	ctx, cancel := context.WithTimeout(context.Background(), making)
+func (m Medium) fileSystem(ctx context.Context, disk string, at, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, making)
 	defer cancel()
 	id := m.state().String()
 	program, err := exec.LookPath("mke2fs")
@@ -109,6 +109,9 @@ func (m Medium) fileSystem(disk string, at, size int64) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("make the state partition: %w", context.Cause(ctx))
+		}
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("make the state partition: %w; on Debian: apt install e2fsprogs", err)
 		}
@@ -118,14 +121,14 @@ func (m Medium) fileSystem(disk string, at, size int64) error {
 }
 
 // aside writes a disk beside the file that it becomes in another form, and reads it.
-func (m Medium) aside(f *os.File, convert func(disk *os.File) error) error {
+func (m Medium) aside(ctx context.Context, f *os.File, convert func(disk *os.File) error) error {
 	disk, err := os.CreateTemp(filepath.Dir(f.Name()), ".disk.*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(disk.Name()) // what it was for is done, or has failed
 	defer disk.Close()           // what it was for is done, or has failed
-	if err := m.raw(disk); err != nil {
+	if err := m.raw(ctx, disk); err != nil {
 		return err
 	}
 	if _, err := disk.Seek(0, io.SeekStart); err != nil {
@@ -135,13 +138,17 @@ func (m Medium) aside(f *os.File, convert func(disk *os.File) error) error {
 }
 
 // zstd writes a disk compressed.
-func (m Medium) zstd(f *os.File) error {
-	return m.aside(f, func(disk *os.File) error {
+func (m Medium) zstd(ctx context.Context, f *os.File) error {
+	return m.aside(ctx, f, func(disk *os.File) error {
+		info, err := disk.Stat()
+		if err != nil {
+			return err
+		}
 		z, err := zstd.NewWriter(f, zstd.WithEncoderConcurrency(1))
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(z, disk)
+		_, err = io.Copy(z, m.tally(ctx, "compress", info.Size()).from(disk))
 		return errors.Join(err, z.Close())
 	})
 }

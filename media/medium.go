@@ -17,6 +17,7 @@ package media
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -42,6 +43,7 @@ type Medium struct {
 	Carried string // directory of an OCI layout that goes along, "" for none
 	State   int64  // bytes of a disk's state partition
 	Content string // directory that is copied into it, "" for none
+	Step    Step   // nil tells nobody
 
 	room int64 // for loaders, in a disk's EFI system partition; 0 is espRoom
 }
@@ -49,13 +51,13 @@ type Medium struct {
 // formats are the ways to write a medium, by the end of a file's name.
 var formats = []struct {
 	suffix string
-	write  func(Medium, *os.File) error
+	write  func(Medium, context.Context, *os.File) error
 }{
 	{".efi", Medium.efi}, {".iso", Medium.iso}, {".raw", Medium.raw}, {".raw.zst", Medium.zstd}, {".qcow2", Medium.qcow2},
 }
 
 // writer returns what writes the format that a file's name asks for.
-func writer(name string) (func(Medium, *os.File) error, error) {
+func writer(name string) (func(Medium, context.Context, *os.File) error, error) {
 	var known []string
 	for _, f := range formats {
 		if base := filepath.Base(name); strings.HasSuffix(base, f.suffix) && base != f.suffix {
@@ -72,19 +74,19 @@ func CheckName(name string) error {
 	return err
 }
 
-// Write writes the medium to a file, or leaves the file as it was.
-func (m Medium) Write(name string) error {
+// Write writes the medium to a file, or leaves the file as it was, also where ctx ends it.
+func (m Medium) Write(ctx context.Context, name string) error {
 	write, err := writer(name)
 	if err != nil {
 		return err
 	}
-	if err := durable.Fill(name, 0o644, func(f *os.File) error { return write(m, f) }); err != nil {
+	if err := durable.Fill(name, 0o644, func(f *os.File) error { return write(m, ctx, f) }); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
 
-func (m Medium) efi(f *os.File) error {
+func (m Medium) efi(_ context.Context, f *os.File) error {
 	if m.Carried != "" {
 		return cli.Usage("an .iso or a disk has room for a layer", "a program holds a loader alone")
 	}

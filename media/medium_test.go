@@ -4,9 +4,12 @@ package media
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,7 +42,7 @@ func layout(t *testing.T) string {
 func write(t *testing.T, m Medium, name string) string {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
-	if err := m.Write(name); err != nil {
+	if err := m.Write(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -195,13 +198,66 @@ func TestFullDisk(t *testing.T) {
 		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k", "none", dir).CombinedOutput(); err != nil {
 			require.Missing(t, "root", "mount: "+string(out))
 		}
-		err := medium().Write(filepath.Join(dir, "caisson"+format.suffix))
+		err := medium().Write(t.Context(), filepath.Join(dir, "caisson"+format.suffix))
 		left, listErr := os.ReadDir(dir)
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err == nil || !strings.Contains(err.Error(), "caisson"+format.suffix) || !strings.Contains(strings.ToLower(err.Error()), "no space left") || listErr != nil || len(left) > 0 {
 			t.Errorf("%s: %v; left are %v, %v", format.suffix, err, left, listErr)
+		}
+	}
+}
+
+// TestInterrupted: whatever is being done when nobody wants a medium any more, it ends and leaves
+// nothing.
+func TestInterrupted(t *testing.T) {
+	require.Tool(t, "mke2fs")
+	for _, c := range []struct{ name, what string }{
+		{"caisson.iso", "write"}, {"caisson.raw", "write"}, {"caisson.raw.zst", "compress"}, {"caisson.qcow2", "read"}, {"caisson.qcow2", "convert"},
+	} {
+		dir := t.TempDir()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		enough := errors.New("enough")
+		m := medium()
+		m.Carried = layout(t)
+		m.Loader.Image = bytes.Repeat([]byte("loader "), 1_000_000)
+		begun := false
+		m.Step = func(what string, done, of int64) {
+			if begun = what == c.what; begun {
+				cancel(enough)
+			}
+		}
+		err := m.Write(ctx, filepath.Join(dir, c.name))
+		left, listErr := os.ReadDir(dir)
+		if !begun || !errors.Is(err, enough) || listErr != nil || len(left) > 0 {
+			t.Errorf("%s, at %s: begun %v, %v; left are %v, %v", c.name, c.what, begun, err, left, listErr)
+		}
+	}
+}
+
+// TestSteps: somebody is told of each step, up to all of its bytes.
+func TestSteps(t *testing.T) {
+	require.Tool(t, "mke2fs")
+	for name, want := range map[string][]string{"caisson.iso": {"write"}, "caisson.raw": {"write"}, "caisson.raw.zst": {"write", "compress"}, "caisson.qcow2": {"write", "read", "convert"}} {
+		m := medium()
+		var steps []string
+		var done, of int64
+		m.Step = func(what string, d, o int64) {
+			if len(steps) == 0 || steps[len(steps)-1] != what {
+				if done != of {
+					t.Errorf("%s: %s ends with %d of %d", name, steps[len(steps)-1], done, of)
+				}
+				steps, done = append(steps, what), 0
+			}
+			if d < done || d > o {
+				t.Errorf("%s: %s: %d after %d, of %d", name, what, d, done, o)
+			}
+			done, of = d, o
+		}
+		if err := m.Write(t.Context(), filepath.Join(t.TempDir(), name)); err != nil || done != of || !slices.Equal(steps, want) {
+			t.Errorf("%s: %v, %d of %d, %v", name, steps, done, of, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package media
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -23,16 +24,16 @@ const (
 
 // qcow2 writes a disk as QEMU has it: clusters of zeros are left out, all others follow the
 // tables in the order of the disk.
-func (m Medium) qcow2(f *os.File) error {
-	return m.aside(f, func(disk *os.File) error { return writeQcow2(f, disk) })
+func (m Medium) qcow2(ctx context.Context, f *os.File) error {
+	return m.aside(ctx, f, func(disk *os.File) error { return m.writeQcow2(ctx, f, disk) })
 }
 
-func writeQcow2(f, disk *os.File) error {
+func (m Medium) writeQcow2(ctx context.Context, f, disk *os.File) error {
 	info, err := disk.Stat()
 	if err != nil {
 		return err
 	}
-	data, err := inUse(disk)
+	data, err := inUse(m.tally(ctx, "read", info.Size()).from(disk))
 	if err != nil {
 		return err
 	}
@@ -59,6 +60,7 @@ func writeQcow2(f, disk *os.File) error {
 		at++
 	}
 	buffer := make([]byte, cluster)
+	counted := m.tally(ctx, "convert", int64(len(data))*cluster).onto(f)
 	for i, n := range data {
 		got, err := disk.ReadAt(buffer, n*cluster)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -67,7 +69,7 @@ func writeQcow2(f, disk *os.File) error {
 		clear(buffer[got:])
 		to := dataAt + int64(i)
 		binary.BigEndian.PutUint64(second[n/perTable][n%perTable*8:], alone|uint64(to*cluster))
-		if _, err := f.WriteAt(buffer, to*cluster); err != nil {
+		if _, err := counted.WriteAt(buffer, to*cluster); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
 	if err != nil {
 		return err
 	}
-	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(b.dir.file(b.road().medium()))
+	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(ctx, b.dir.file(b.road().medium()))
 }
 
 // fromMedium has firmware start the machine.

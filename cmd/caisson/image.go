@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -114,7 +115,13 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		}
 	}
 	a.say("writing %s", f.out)
-	if err := m.Write(f.out); err != nil {
+	progress := a.progress()
+	m.Step = func(what string, done, of int64) {
+		progress.event(builder.Event{Step: filepath.Base(f.out), State: what, Bytes: done, OfBytes: of})
+	}
+	err = m.Write(ctx, f.out)
+	progress.close()
+	if err != nil {
 		return err
 	}
 	info, err := os.Stat(f.out)

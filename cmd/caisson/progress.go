@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ import (
 // it is doing: a log without a line for half a minute looks like one that hangs.
 const pace = 30 * time.Second
 
-// progress shows a build's events: a bar on a terminal, plain lines elsewhere,
+// progress shows events of a build, or of what is as long: a bar on a terminal, plain lines elsewhere,
 // JSON lines with -o json. It talks on standard error.
 type progress struct {
 	app  *app
@@ -77,7 +78,7 @@ func (p *progress) event(e builder.Event) {
 		return
 	}
 	switch e.State {
-	case "start", "fetch", "install", "compress", "push":
+	case "start", "fetch", "install", "compress", "push", "write", "read", "convert":
 		p.show(e)
 		if e.State == "start" {
 			p.step = e
@@ -161,8 +162,8 @@ func (p *progress) close() {
 	}
 }
 
-// where is what an event is about.
-func where(e builder.Event) string { return e.Variant + " " + e.Step }
+// where is what an event is about. What is not of a build has no variant.
+func where(e builder.Event) string { return strings.TrimPrefix(e.Variant+" "+e.Step, " ") }
 
 // amount is how far a piece of work has come, in bytes or in packages; of is 0
 // where that is not known.

@@ -23,7 +23,7 @@ func TestACopiedDiskBecomesItsOwn(t *testing.T) {
 	require.Tool(t, "sgdisk", "mke2fs")
 	name := filepath.Join(t.TempDir(), "caisson.raw")
 	m := media.Medium{Fleet: "metal-a", State: 64 << 20, Loader: &media.Loader{Image: []byte("loader"), Manager: []byte("manager"), Arch: "amd64", Date: time.Unix(1767225600, 0)}}
-	if err := m.Write(name); err != nil {
+	if err := m.Write(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	const size, sector = 3 << 30, 512
@@ -107,7 +107,7 @@ func TestADiskWithALayer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.Carried, "layer"), bytes.Repeat([]byte("x"), layer), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Write(name); err != nil {
+	if err := m.Write(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	const size = 3 << 30
@@ -130,7 +130,7 @@ func TestANodesDiskStaysItsOwn(t *testing.T) {
 	require.Tool(t, "mke2fs")
 	name := filepath.Join(t.TempDir(), "caisson.raw")
 	m := media.Medium{Fleet: "metal-a", Node: "alpha", State: 64 << 20, Loader: &media.Loader{Image: []byte("loader"), Manager: []byte("manager"), Arch: "amd64", Date: time.Unix(1767225600, 0)}}
-	if err := m.Write(name); err != nil {
+	if err := m.Write(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	d, err := os.Open(name)

@@ -265,6 +265,47 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
+// advertises starts radvd(8) at the other end, with a prefix and what else is said there.
+func (w wire) advertises(t *testing.T, prefix, more string) {
+	t.Helper()
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "radvd.conf")
+	text := fmt.Sprintf("interface far { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; %s\n%s };\n", more, prefix)
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.ip(t, "link", "set", "lo", "up")
+	radvd := w.command("radvd", "--nodaemon", "--logmethod=stderr", "--config="+conf, "--pidfile="+filepath.Join(dir, "pid"))
+	radvd.Stderr = t.Output()
+	runs(t, radvd)
+}
+
+// TestRoutersBits: what the router says in its M and O bits is followed, as radvd sends them: an
+// address of DHCPv6, or one of the prefix and resolvers of DHCPv6.
+func TestRoutersBits(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip", "nsenter", "dnsmasq", "radvd") {
+		return
+	}
+	managed := plug(t, "eth0", "52:54:00:00:00:01", "2001:db8:3::1/64")
+	other := plug(t, "eth1", "52:54:00:00:00:02", "2001:db8:4::1/64")
+	neither := plug(t, "eth2", "52:54:00:00:00:03", "2001:db8:5::1/64")
+	managed.serves(t, "--dhcp-range=2001:db8:3::100,2001:db8:3::1ff,64,10m", "--dhcp-option=option6:dns-server,[2001:db8:3::53]")
+	other.serves(t, "--dhcp-range=2001:db8:4::,static", "--dhcp-option=option6:dns-server,[2001:db8:4::53]")
+	managed.advertises(t, "prefix 2001:db8:3::/64 { AdvOnLink on; AdvAutonomous off; };", "AdvManagedFlag on;")
+	other.advertises(t, "prefix 2001:db8:4::/64 { AdvOnLink on; AdvAutonomous on; };", "AdvOtherConfigFlag on;")
+	neither.advertises(t, "prefix 2001:db8:5::/64 { AdvOnLink on; AdvAutonomous on; };\nRDNSS 2001:db8:5::53 { };", "")
+	n := started(t, table.Table{Any: spec.DHCPv6}, managed, other, neither)
+	if l := comes(t, n, on("eth0")); !strings.HasPrefix(l.Address.String(), "2001:db8:3::1") || l.Address.Bits() != 128 || fmt.Sprint(l.DNS) != "[2001:db8:3::53]" {
+		t.Errorf("with M: %+v", l)
+	}
+	if l := comes(t, n, on("eth1")); l.Address.String() != "2001:db8:4:0:5054:ff:fe00:2/64" || fmt.Sprint(l.DNS) != "[2001:db8:4::53]" {
+		t.Errorf("with O: %+v", l)
+	}
+	if l := comes(t, n, on("eth2")); l.Address.String() != "2001:db8:5:0:5054:ff:fe00:3/64" || fmt.Sprint(l.DNS) != "[2001:db8:5::53]" {
+		t.Errorf("with neither: %+v", l)
+	}
+}
+
 // TestRename: an interface keeps what it has under the name that the new root knows, and one
 // that the new root does not make goes. A bridge stands for the bond: any kernel makes one.
 func TestRename(t *testing.T) {

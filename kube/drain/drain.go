@@ -5,8 +5,9 @@
 // A node of the fleet that asks its service for a slot of a group whose nodes are drained
 // waits for us: we cordon its Node, evict its pods by the eviction API as 'kubectl drain'
 // does, and tell the service. When the slot is given back we uncordon what we cordoned,
-// once the Node is ready. What we did to a Node is written on it, so that another instance
-// goes on where one was killed; a cordon of somebody else is left alone.
+// once the Node is ready. What we did to a Node is written on it with the fleet for which
+// it was done, so that another instance goes on where one was killed; a cordon of somebody
+// else and what was done for another fleet are left alone.
 package drain
 
 import (
@@ -31,16 +32,6 @@ import (
 	"github.com/caisson-os/caisson/kube/service"
 )
 
-// Annotation is on a Node that is drained: the group of slots, and whether it was we who
-// cordoned it.
-const Annotation = "caisson.dev/drain"
-
-// mark is the annotation's value.
-type mark struct {
-	Group    string `json:"group"`
-	Cordoned bool   `json:"cordoned"` // by us
-}
-
 // Slots is where nodes ask for leave.
 type Slots interface {
 	Slots(ctx context.Context) ([]service.Slot, error)
@@ -63,13 +54,15 @@ type Policy struct {
 
 // Drainer drains the Nodes of one fleet.
 type Drainer struct {
-	Client kubernetes.Interface
-	Events Events
-	Slots  Slots
-	Policy Policy
-	Every  time.Duration // looks after this long, whatever changes
-	Again  time.Duration // tries a Node again after this long that could not be drained
-	Seen   func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
+	Client    kubernetes.Interface
+	Events    Events
+	Slots     Slots
+	Namespace string // of the fleet
+	Alone     bool   // no other fleet's Nodes are drained: a mark that names no fleet is ours
+	Policy    Policy
+	Every     time.Duration // looks after this long, whatever changes
+	Again     time.Duration // tries a Node again after this long that could not be drained
+	Seen      func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
 
 	mu      sync.Mutex
 	at      map[string]*drainage // Nodes that are being drained, by name
@@ -125,11 +118,12 @@ func (d *Drainer) Look(ctx context.Context) error {
 	var failed []error
 	busy := map[string]string{} // groups, and the Node that has them
 	for _, n := range nodes {
-		m, ours := markOf(n)
-		if !ours {
+		m, marked := markOf(n)
+		_, has := held[n.Name+" "+m.Group]
+		if !marked || !d.owns(m, has) {
 			continue
 		}
-		if _, has := held[n.Name+" "+m.Group]; has {
+		if has {
 			busy[m.Group] = n.Name
 			continue
 		}
@@ -149,6 +143,10 @@ func (d *Drainer) Look(ctx context.Context) error {
 		n := nodes[s.Node]
 		if n == nil {
 			failed = append(failed, d.Slots.Drained(ctx, s, "it is no Node of this cluster"))
+			continue
+		}
+		if m, marked := markOf(n); marked && !d.owns(m, true) {
+			failed = append(failed, fmt.Errorf("drain Node %s: it is drained for the fleet of the namespace %s", n.Name, m.Namespace))
 			continue
 		}
 		if other := busy[s.Group]; other != "" && other != n.Name && !alsoHeld(held, other, s.Group) {
@@ -210,10 +208,17 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 
 // drain takes the work off a Node.
 func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) error {
-	if _, ours := markOf(n); !ours {
-		if err := d.mark(ctx, n, mark{s.Group, !n.Spec.Unschedulable}); err != nil {
+	m, marked := markOf(n)
+	if !marked || m.Namespace == "" { // an older release named no fleet
+		next := mark{d.Namespace, s.Group, !n.Spec.Unschedulable}
+		if marked {
+			next.Cordoned = m.Cordoned
+		}
+		if err := d.mark(ctx, n, next); err != nil {
 			return err
 		}
+	}
+	if !marked {
 		d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Draining", "Drain", "it asked for a slot of %s", s.Group)
 	}
 	var said bytes.Buffer
@@ -248,7 +253,7 @@ func (d *Drainer) giveBack(ctx context.Context, n *corev1.Node, failed error) er
 	if err != nil {
 		return fmt.Errorf("give the Node back: %w", err)
 	}
-	if m, ours := markOf(n); ours {
+	if m, marked := markOf(n); marked && d.owns(m, true) {
 		return d.release(ctx, n, m, "it could not be drained")
 	}
 	return nil
@@ -287,14 +292,6 @@ func (d *Drainer) patch(ctx context.Context, name string, change any) error {
 	}
 	_, err = d.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 	return err
-}
-
-func markOf(n *corev1.Node) (m mark, ours bool) {
-	text := n.Annotations[Annotation]
-	if text == "" || json.Unmarshal([]byte(text), &m) != nil || m.Group == "" {
-		return mark{}, false
-	}
-	return m, true
 }
 
 func ready(n *corev1.Node) bool {

@@ -203,7 +203,7 @@ func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
 }
 
 func (b *bench) drainer(timeout time.Duration) *Drainer {
-	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
+	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
 }
 
 // counts waits until caisson_kube_drains_total says so many of a result, and nothing of others.
@@ -363,4 +363,71 @@ func TestWhatIsLeftAlone(t *testing.T) {
 
 	b.slots.ask("elsewhere")
 	b.until("a machine that is no Node", func() bool { return b.slots.drained("elsewhere") })
+}
+
+// TestTwoFleets: what is done to a Node for one fleet is left alone by another, whose slots do
+// not have it, also while the Node is not ready; and a Node is not drained for two at once.
+func TestTwoFleets(t *testing.T) {
+	b := newBench(t)
+	b.node("n1", false)
+	b.node("n2", false)
+	other := b.drainer(time.Minute)
+	others := &slots{}
+	other.Slots, other.Namespace = others, "metal-b"
+	kill := b.run(other)
+	others.ask("n1")
+	b.until("n1 is drained for metal-b", func() bool { return others.drained("n1") })
+	kill()
+
+	d := b.drainer(time.Minute)
+	held := func(when string) {
+		t.Helper()
+		b.must(d.Look(t.Context()))
+		if n := b.get("n1"); !n.Spec.Unschedulable || n.Annotations[Annotation] == "" {
+			t.Errorf("%s: metal-a gave back what was drained for metal-b", when)
+		}
+	}
+	held("ready")
+	b.well("n1", false)
+	held("not ready")
+	b.run(d)
+	b.slots.ask("n2") // no Node of metal-a's is unwell
+	b.until("n2 is drained for metal-a", func() bool { return b.slots.drained("n2") })
+
+	b.slots.ask("n1")
+	if err := d.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace metal-b") {
+		t.Errorf("both fleets ask for one Node: %v", err)
+	}
+	if b.slots.drained("n1") {
+		t.Error("n1 is drained for both fleets")
+	}
+	others.free("n1")
+	b.well("n1", true)
+	b.run(other)
+	b.until("metal-a has its turn", func() bool { return b.slots.drained("n1") })
+}
+
+// TestOlderMark: a mark that names no fleet is of the fleet in which the Node has a slot, or of
+// the only one.
+func TestOlderMark(t *testing.T) {
+	held, alone, other := mark{Group: "default"}, &Drainer{Namespace: "metal-a", Alone: true}, &Drainer{Namespace: "metal-a"}
+	if !alone.owns(held, false) || !other.owns(held, true) || other.owns(held, false) {
+		t.Error("whose an older mark is")
+	}
+	b := newBench(t)
+	b.node("n1", true)
+	n := b.get("n1")
+	n.Annotations = map[string]string{Annotation: `{"group":"default","cordoned":true}`}
+	_, err := b.c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
+	b.must(err)
+	d := b.drainer(time.Minute)
+	d.Alone = false
+	b.slots.ask("n1")
+	b.run(d)
+	b.until("it is drained", func() bool { return b.slots.drained("n1") })
+	if m, _ := markOf(b.get("n1")); m != (mark{"metal-a", "default", true}) {
+		t.Errorf("the mark is %+v", m)
+	}
+	b.slots.free("n1")
+	b.until("it is uncordoned", func() bool { return !b.get("n1").Spec.Unschedulable })
 }

@@ -233,7 +233,7 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		if err != nil {
 			return nil, err
 		}
-		if err := mgr.Add(&drain.Drainer{Client: set, Events: events, Slots: s, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
+		if err := mgr.Add(&drain.Drainer{Client: set, Events: events, Slots: s, Namespace: namespace, Alone: len(o.fleets) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
 			return nil, err
 		}
 	}

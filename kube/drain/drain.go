@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,23 +117,19 @@ func (d *Drainer) Look(ctx context.Context) error {
 	}
 	d.endOthers(held)
 	var failed []error
-	busy := map[string]string{} // groups, and the Node that has them
+	back := map[string][]string{} // by group, Nodes that gave their slot back and are not well yet
 	for _, n := range nodes {
 		m, marked := markOf(n)
 		_, has := held[n.Name+" "+m.Group]
-		if !marked || !d.owns(m, has) {
-			continue
-		}
-		if has {
-			busy[m.Group] = n.Name
+		if !marked || !d.owns(m, has) || has { // whose slots are held, the service lets act
 			continue
 		}
 		if !ready(n) { // the next one is not begun while this one is not well
-			busy[m.Group] = n.Name
+			back[m.Group] = append(back[m.Group], n.Name)
 			continue
 		}
 		if err := d.release(ctx, n, m, "its slot was given back"); err != nil {
-			busy[m.Group] = n.Name
+			back[m.Group] = append(back[m.Group], n.Name)
 			failed = append(failed, err)
 		}
 	}
@@ -149,18 +146,12 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("drain Node %s: it is drained for the fleet of the namespace %s", n.Name, m.Namespace))
 			continue
 		}
-		if other := busy[s.Group]; other != "" && other != n.Name && !alsoHeld(held, other, s.Group) {
+		if slices.ContainsFunc(back[s.Group], func(other string) bool { return other != n.Name }) {
 			continue
 		}
 		d.begin(ctx, n, s)
 	}
 	return errors.Join(failed...)
-}
-
-// alsoHeld reports whether a Node has a slot of a group: then the service lets both act.
-func alsoHeld(held map[string]service.Slot, node, group string) bool {
-	_, has := held[node+" "+group]
-	return has
 }
 
 // endOthers stops the drains whose slots are gone: a window closed, or somebody released it.

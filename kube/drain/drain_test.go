@@ -431,3 +431,30 @@ func TestOlderMark(t *testing.T) {
 	b.slots.free("n1")
 	b.until("it is uncordoned", func() bool { return !b.get("n1").Spec.Unschedulable })
 }
+
+// TestSlotsOfTwo: in a group of two slots a Node that gave its slot back and is not ready keeps
+// others from being begun, whatever else has a slot.
+func TestSlotsOfTwo(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		b.node(name, false)
+	}
+	kill := b.run(b.drainer(time.Minute))
+	b.slots.ask("n1")
+	b.slots.ask("n2")
+	b.until("two are drained", func() bool { return b.slots.drained("n1") && b.slots.drained("n2") })
+	kill()
+	b.well("n1", false)
+	b.slots.free("n1")
+	b.slots.ask("n3")
+	d := b.drainer(time.Minute)
+	for range 50 { // in whatever order it meets n1 and n2
+		b.must(d.Look(t.Context()))
+	}
+	if b.get("n3").Spec.Unschedulable {
+		t.Error("n3 was begun while n1 was not ready")
+	}
+	b.well("n1", true)
+	b.run(d)
+	b.until("n3 is begun", func() bool { return b.slots.drained("n3") })
+}

@@ -23,11 +23,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	kubectl "k8s.io/kubectl/pkg/drain"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/caisson-os/caisson/kube/service"
@@ -56,6 +59,7 @@ type Policy struct {
 // Drainer drains the Nodes of one fleet.
 type Drainer struct {
 	Client    kubernetes.Interface
+	Nodes     client.Reader // Nodes as they are in memory: looking at them asks nobody
 	Events    Events
 	Slots     Slots
 	Namespace string // of the fleet
@@ -103,8 +107,8 @@ func (d *Drainer) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := d.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
+	var list corev1.NodeList
+	if err := d.Nodes.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
 	nodes := map[string]*corev1.Node{}
@@ -128,7 +132,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 			back[m.Group] = append(back[m.Group], n.Name)
 			continue
 		}
-		if err := d.release(ctx, n, m, "its slot was given back"); err != nil {
+		if err := d.release(ctx, n.Name, "its slot was given back"); err != nil {
 			back[m.Group] = append(back[m.Group], n.Name)
 			failed = append(failed, err)
 		}
@@ -137,13 +141,17 @@ func (d *Drainer) Look(ctx context.Context) error {
 		if !s.Draining {
 			continue
 		}
-		n := nodes[s.Node]
-		if n == nil {
-			failed = append(failed, d.Slots.Drained(ctx, s, "it is no Node of this cluster"))
+		n, err := d.find(ctx, nodes, s.Node)
+		if err != nil {
+			failed = append(failed, err)
 			continue
 		}
-		if m, marked := markOf(n); marked && !d.owns(m, true) {
-			failed = append(failed, fmt.Errorf("drain Node %s: it is drained for the fleet of the namespace %s", n.Name, m.Namespace))
+		if n == nil {
+			failed = append(failed, d.Slots.Drained(ctx, s, "it is not a Node of this cluster"))
+			continue
+		}
+		if err := d.others(n); err != nil {
+			failed = append(failed, fmt.Errorf("drain Node %s: %w", n.Name, err))
 			continue
 		}
 		if slices.ContainsFunc(back[s.Group], func(other string) bool { return other != n.Name }) {
@@ -152,6 +160,22 @@ func (d *Drainer) Look(ctx context.Context) error {
 		d.begin(ctx, n, s)
 	}
 	return errors.Join(failed...)
+}
+
+// find returns a Node, nil where the cluster has none: memory may not know a new one yet, so
+// the API server has the last word before a machine waits for nobody.
+func (d *Drainer) find(ctx context.Context, known map[string]*corev1.Node, name string) (*corev1.Node, error) {
+	if n := known[name]; n != nil {
+		return n, nil
+	}
+	n, err := d.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Node %s: %w", name, err)
+	}
+	return n, nil
 }
 
 // endOthers stops the drains whose slots are gone: a window closed, or somebody released it.
@@ -199,17 +223,11 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 
 // drain takes the work off a Node.
 func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) error {
-	m, marked := markOf(n)
-	if !marked || m.Namespace == "" { // an older release named no fleet
-		next := mark{d.Namespace, s.Group, !n.Spec.Unschedulable}
-		if marked {
-			next.Cordoned = m.Cordoned
-		}
-		if err := d.mark(ctx, n, next); err != nil {
-			return err
-		}
+	begun, err := d.mark(ctx, n.Name, s.Group)
+	if err != nil {
+		return err
 	}
-	if !marked {
+	if begun {
 		d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Draining", "Drain", "it asked for a slot of %s", s.Group)
 	}
 	var said bytes.Buffer
@@ -221,7 +239,7 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 			}
 		}}
 	pods, errs := h.GetPodsForDeletion(n.Name)
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if err == nil {
 		err = h.DeleteOrEvictPods(pods.Pods())
 	}
@@ -240,49 +258,69 @@ func (d *Drainer) giveBack(ctx context.Context, n *corev1.Node, failed error) er
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", short(failed.Error()))
-	n, err := d.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("give the Node back: %w", err)
-	}
-	if m, marked := markOf(n); marked && d.owns(m, true) {
-		return d.release(ctx, n, m, "it could not be drained")
-	}
-	return nil
+	return d.release(ctx, n.Name, "it could not be drained")
 }
 
 // release uncordons a Node that we cordoned, and takes the mark off.
-func (d *Drainer) release(ctx context.Context, n *corev1.Node, m mark, why string) error {
-	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: nil}, "resourceVersion": n.ResourceVersion}}
-	if m.Cordoned {
-		patch["spec"] = map[string]any{"unschedulable": false}
-	}
-	if err := d.patch(ctx, n.Name, patch); err != nil {
-		return fmt.Errorf("uncordon Node %s: %w", n.Name, err)
-	}
-	d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Released", "Drain", "%s", why)
-	return nil
-}
-
-// mark writes down what is done before it is done, in one request.
-func (d *Drainer) mark(ctx context.Context, n *corev1.Node, m mark) error {
-	value, err := json.Marshal(m)
+func (d *Drainer) release(ctx context.Context, name, why string) error {
+	n, changed, err := d.change(ctx, name, func(n *corev1.Node) (map[string]any, error) {
+		m, marked := markOf(n)
+		if !marked || !d.owns(m, true) {
+			return nil, nil // memory is behind: it was given back
+		}
+		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: nil}, "resourceVersion": n.ResourceVersion}}
+		if m.Cordoned {
+			patch["spec"] = map[string]any{"unschedulable": false}
+		}
+		return patch, nil
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("uncordon Node %s: %w", name, err)
 	}
-	err = d.patch(ctx, n.Name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: string(value)}, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}})
-	if err != nil {
-		return fmt.Errorf("cordon Node %s: %w", n.Name, err)
+	if changed {
+		d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Released", "Drain", "%s", why)
 	}
 	return nil
 }
 
-func (d *Drainer) patch(ctx context.Context, name string, change any) error {
-	data, err := json.Marshal(change)
+// mark writes down what is done before it is done, in one request, and reports whether it was
+// begun now.
+func (d *Drainer) mark(ctx context.Context, name, group string) (begun bool, err error) {
+	_, _, err = d.change(ctx, name, func(n *corev1.Node) (map[string]any, error) {
+		m, marked := markOf(n)
+		begun = !marked
+		if marked && m.Namespace != "" { // an older release named no fleet
+			return nil, d.others(n)
+		}
+		next := mark{d.Namespace, group, !n.Spec.Unschedulable || m.Cordoned}
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: next.text()}, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}}, nil
+	})
 	if err != nil {
-		return err
+		return false, fmt.Errorf("cordon Node %s: %w", name, err)
 	}
-	_, err = d.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
-	return err
+	return begun, nil
+}
+
+// change reads a Node as it is, and writes what next makes of it unless somebody wrote
+// meanwhile; nil changes nothing.
+func (d *Drainer) change(ctx context.Context, name string, next func(*corev1.Node) (map[string]any, error)) (n *corev1.Node, changed bool, err error) {
+	nodes := d.Client.CoreV1().Nodes()
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if n, err = nodes.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		patch, err := next(n)
+		if changed = err == nil && patch != nil; !changed {
+			return err
+		}
+		data, err := json.Marshal(patch)
+		if err != nil {
+			return err
+		}
+		_, err = nodes.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+		return err
+	})
+	return n, changed, err
 }
 
 func ready(n *corev1.Node) bool {

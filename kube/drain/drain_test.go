@@ -5,6 +5,8 @@ package drain
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/metrics"
@@ -97,6 +102,8 @@ func (t *told) has(words string) bool {
 type bench struct {
 	*testing.T
 	c      kubernetes.Interface
+	memory client.Reader // as that of caisson-kube
+	asked  *asked
 	slots  *slots
 	events *told
 	seen   *metrics.Metrics
@@ -106,7 +113,14 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	c := kubetest.Start(t)
 	c.Controllers(t, "disruption-controller")
-	set, err := kubernetes.NewForConfig(c.Env.Config)
+	asked := &asked{}
+	config := rest.CopyConfig(c.Env.Config)
+	config.Wrap(asked.wrap)
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := cache.New(c.Env.Config, cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +129,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, c: set, slots: &slots{}, events: &told{}, seen: seen, scrape: r}
+	b := &bench{T: t, c: set, memory: memory, asked: asked, slots: &slots{}, events: &told{}, seen: seen, scrape: r}
 	done := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -125,8 +139,71 @@ func newBench(t *testing.T) *bench {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}()
-	t.Cleanup(func() { stop(); <-done })
+	ended := make(chan error, 1)
+	go func() { ended <- memory.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	return b
+}
+
+// asked notes which lists of Nodes an API server was asked for, and which Nodes.
+type asked struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+func (a *asked) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet && strings.HasPrefix(req.URL.Path, "/api/v1/nodes") {
+			a.mu.Lock()
+			a.paths = append(a.paths, req.URL.Path)
+			a.mu.Unlock()
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+func (a *asked) reset() (paths []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	paths, a.paths = a.paths, nil
+	return paths
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// known waits until memory has the Nodes as they are.
+func (b *bench) known() {
+	b.Helper()
+	b.until("memory has the Nodes", func() bool {
+		l, err := b.c.CoreV1().Nodes().List(b.Context(), metav1.ListOptions{})
+		b.must(err)
+		var known corev1.NodeList
+		b.must(b.memory.List(b.Context(), &known))
+		as := func(all []corev1.Node) map[string]string {
+			out := map[string]string{}
+			for _, n := range all {
+				out[n.Name] = n.ResourceVersion
+			}
+			return out
+		}
+		return maps.Equal(as(l.Items), as(known.Items))
+	})
+	b.asked.reset()
+}
+
+// look has a drainer look once at Nodes as they are.
+func (b *bench) look(d *Drainer) error {
+	b.Helper()
+	b.known()
+	return d.Look(b.Context())
 }
 
 // kubelets ends the pods that are to end.
@@ -203,7 +280,7 @@ func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
 }
 
 func (b *bench) drainer(timeout time.Duration) *Drainer {
-	return &Drainer{Client: b.c, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
+	return &Drainer{Client: b.c, Nodes: b.memory, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
 }
 
 // counts waits until caisson_kube_drains_total says so many of a result, and nothing of others.
@@ -293,8 +370,8 @@ func TestDrain(t *testing.T) {
 	b.slots.free("n1")
 	b.slots.ask("n2")
 	d := b.drainer(time.Minute)
-	b.must(d.Look(t.Context()))
-	b.must(d.Look(t.Context()))
+	b.must(b.look(d))
+	b.must(b.look(d))
 	if n := b.get("n2"); n.Spec.Unschedulable || !b.get("n1").Spec.Unschedulable {
 		t.Error("the next one was begun while the last was not ready")
 	}
@@ -382,7 +459,7 @@ func TestTwoFleets(t *testing.T) {
 	d := b.drainer(time.Minute)
 	held := func(when string) {
 		t.Helper()
-		b.must(d.Look(t.Context()))
+		b.must(b.look(d))
 		if n := b.get("n1"); !n.Spec.Unschedulable || n.Annotations[Annotation] == "" {
 			t.Errorf("%s: metal-a gave back what was drained for metal-b", when)
 		}
@@ -395,7 +472,7 @@ func TestTwoFleets(t *testing.T) {
 	b.until("n2 is drained for metal-a", func() bool { return b.slots.drained("n2") })
 
 	b.slots.ask("n1")
-	if err := d.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace metal-b") {
+	if err := b.look(d); err == nil || !strings.Contains(err.Error(), "namespace metal-b") {
 		t.Errorf("both fleets ask for one Node: %v", err)
 	}
 	if b.slots.drained("n1") {
@@ -448,6 +525,7 @@ func TestSlotsOfTwo(t *testing.T) {
 	b.slots.free("n1")
 	b.slots.ask("n3")
 	d := b.drainer(time.Minute)
+	b.known()
 	for range 50 { // in whatever order it meets n1 and n2
 		b.must(d.Look(t.Context()))
 	}
@@ -458,3 +536,32 @@ func TestSlotsOfTwo(t *testing.T) {
 	b.run(d)
 	b.until("n3 is begun", func() bool { return b.slots.drained("n3") })
 }
+
+// TestWhoIsAsked: looking asks an API server for nothing while no slot is held, and a machine
+// that memory does not know is asked for before it waits for nobody.
+func TestWhoIsAsked(t *testing.T) {
+	b := newBench(t)
+	b.node("n1", false)
+	d := b.drainer(time.Minute)
+	b.known()
+	for range 10 {
+		b.must(d.Look(t.Context()))
+	}
+	if paths := b.asked.reset(); len(paths) > 0 {
+		t.Errorf("with no slot held it asked for %q", paths)
+	}
+	d.Nodes = unknowing{}
+	b.slots.ask("n1")
+	b.slots.ask("elsewhere")
+	b.must(d.Look(t.Context()))
+	b.until("n1 is drained", func() bool { return b.slots.drained("n1") })
+	if !b.get("n1").Spec.Unschedulable || !b.slots.drained("elsewhere") {
+		t.Errorf("memory is behind, and it said %q", b.slots.said)
+	}
+	d.wg.Wait()
+}
+
+// unknowing is a memory that does not have the Nodes yet.
+type unknowing struct{ client.Reader }
+
+func (unknowing) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }

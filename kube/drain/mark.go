@@ -4,6 +4,7 @@ package drain
 
 import (
 	"encoding/json"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -17,6 +18,15 @@ type mark struct {
 	Namespace string `json:"namespace"` // of the fleet; "" where an older release wrote it
 	Group     string `json:"group"`
 	Cordoned  bool   `json:"cordoned"` // by us
+}
+
+// text is the mark as it is written.
+func (m mark) text() string {
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // two texts and a flag
+	}
+	return string(text)
 }
 
 // markOf returns what is written on a Node, and whether anything is.
@@ -35,4 +45,12 @@ func (d *Drainer) owns(m mark, hasSlot bool) bool {
 		return hasSlot || d.Alone
 	}
 	return m.Namespace == d.Namespace
+}
+
+// others says that a Node is drained for another fleet, nil where it is not.
+func (d *Drainer) others(n *corev1.Node) error {
+	if m, marked := markOf(n); marked && !d.owns(m, true) {
+		return fmt.Errorf("it is drained for the fleet of the namespace %s", m.Namespace)
+	}
+	return nil
 }

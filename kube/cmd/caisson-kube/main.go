@@ -195,12 +195,15 @@ func secretsOf(api client.Reader) func(ctx context.Context, namespace, name, key
 // counting are the metrics of this process, which it has once.
 var counting = sync.OnceValues(func() (*metrics.Metrics, error) { return metrics.New(ctrlmetrics.Registry) })
 
-// whatIsRead keeps of a Node in memory what a site or a FleetNode is compared with: images and
-// volumes of thousands of them are not.
+// whatIsRead keeps of a Node in memory what a site, a FleetNode or a drain is compared with:
+// images and volumes of thousands of them are not.
 func whatIsRead(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		kept := &corev1.Node{}
 		kept.Name, kept.UID, kept.ResourceVersion, kept.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
+		if mark, drained := n.Annotations[drain.Annotation]; drained {
+			kept.Annotations = map[string]string{drain.Annotation: mark}
+		}
 		kept.Status.Conditions, kept.Status.NodeInfo.SystemUUID = n.Status.Conditions, n.Status.NodeInfo.SystemUUID
 		return kept, nil
 	}
@@ -233,7 +236,7 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		if err != nil {
 			return nil, err
 		}
-		if err := mgr.Add(&drain.Drainer{Client: set, Events: events, Slots: s, Namespace: namespace, Alone: len(o.fleets) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
+		if err := mgr.Add(&drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: s, Namespace: namespace, Alone: len(o.fleets) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
 			return nil, err
 		}
 	}

@@ -295,7 +295,6 @@ func podOf(t *testing.T, c *kubetest.Cluster) string {
 var rare = map[string]string{
 	"patch events.k8s.io events": "an Event that is said again within minutes is counted",
 	"patch  events":              "the same, of who leads",
-	"get  nodes":                 "a Node that could not be drained is read again before it is given back",
 }
 
 // TestManyChangesLong: ten thousand changes in about a minute take memory within the limit of the

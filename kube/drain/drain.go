@@ -78,8 +78,11 @@ type Drainer struct {
 // drainage is one Node being drained.
 type drainage struct {
 	slot service.Slot
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 }
+
+// errOver ends a drain whose slot was given up: nobody waits for it any more.
+var errOver = errors.New("its slot was given up")
 
 // NeedLeaderElection says that one instance drains.
 func (*Drainer) NeedLeaderElection() bool { return true }
@@ -126,6 +129,10 @@ func (d *Drainer) Look(ctx context.Context) error {
 		m, marked := markOf(n)
 		_, has := held[n.Name+" "+m.Group]
 		if !marked || !d.owns(m, has) || has { // whose slots are held, the service lets act
+			continue
+		}
+		if d.busy(n.Name) { // it was stopped, and gives the Node back itself
+			back[m.Group] = append(back[m.Group], n.Name)
 			continue
 		}
 		if !ready(n) { // the next one is not begun while this one is not well
@@ -184,9 +191,16 @@ func (d *Drainer) endOthers(held map[string]service.Slot) {
 	defer d.mu.Unlock()
 	for name, one := range d.at {
 		if _, has := held[name+" "+one.slot.Group]; !has {
-			one.stop()
+			one.stop(errOver)
 		}
 	}
+}
+
+// busy reports whether a Node is being drained.
+func (d *Drainer) busy(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at[name] != nil
 }
 
 // begin drains a Node unless that is being done, or was tried a moment ago.
@@ -199,23 +213,31 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 	if d.at[n.Name] != nil || time.Now().Before(d.waiting[n.Name]) {
 		return
 	}
-	own, stop := context.WithTimeout(ctx, d.Policy.Timeout+time.Minute)
+	own, stop := context.WithCancelCause(ctx)
 	d.at[n.Name] = &drainage{s, stop}
 	d.wg.Go(func() {
-		defer stop()
+		defer stop(nil)
 		err := d.drain(own, n, s)
-		if err != nil && ctx.Err() == nil { // a process that ends leaves the Node to the next one
-			err = errors.Join(err, d.giveBack(context.WithoutCancel(own), n, err))
+		over := err != nil && errors.Is(context.Cause(own), errOver)
+		switch {
+		case err == nil, ctx.Err() != nil: // a process that ends leaves the Node to the next one
+		case over:
+			err = d.giveBack(ctx, n.Name, errOver.Error()+" before it was drained")
+		default:
+			d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", short(err.Error()))
+			err = errors.Join(err, d.giveBack(ctx, n.Name, "it could not be drained"))
 		}
-		if d.Seen != nil && ctx.Err() == nil {
+		if d.Seen != nil && ctx.Err() == nil && !over {
 			d.Seen(err)
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.at, n.Name)
 		delete(d.waiting, n.Name)
-		if err != nil {
+		if err != nil && !over {
 			d.waiting[n.Name] = time.Now().Add(d.Again)
+		}
+		if err != nil {
 			log.FromContext(ctx).Error(err, "drain", "node", n.Name)
 		}
 	})
@@ -223,6 +245,8 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 
 // drain takes the work off a Node.
 func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Policy.Timeout+time.Minute)
+	defer cancel()
 	begun, err := d.mark(ctx, n.Name, s.Group)
 	if err != nil {
 		return err
@@ -253,12 +277,11 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 	return nil
 }
 
-// giveBack undoes what was done to a Node that could not be drained.
-func (d *Drainer) giveBack(ctx context.Context, n *corev1.Node, failed error) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// giveBack undoes what was done to a Node that is not drained, also where the manager ends.
+func (d *Drainer) giveBack(ctx context.Context, name, why string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", short(failed.Error()))
-	return d.release(ctx, n.Name, "it could not be drained")
+	return d.release(ctx, name, why)
 }
 
 // release uncordons a Node that we cordoned, and takes the mark off.

@@ -98,6 +98,12 @@ func (t *told) has(words string) bool {
 	return strings.Contains(strings.Join(t.lines, "\n"), words)
 }
 
+func (t *told) count(word string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Count(strings.Join(t.lines, "\n"), word)
+}
+
 // bench is a cluster with Nodes whose kubelets remove what is deleted.
 type bench struct {
 	*testing.T
@@ -407,6 +413,15 @@ func TestBudgetThatNeverAllows(t *testing.T) {
 	b.until("it is begun again", func() bool { return b.get("n1").Spec.Unschedulable })
 	b.slots.free("n1") // its window closed
 	b.until("it is uncordoned", func() bool { return !b.get("n1").Spec.Unschedulable })
+
+	// That is not a failure: nobody is warned, nothing is counted, and the next window has its drain.
+	b.until("it is told", func() bool { return b.events.has("n1 Released its slot was given up before it was drained") })
+	if b.events.count("DrainFailed") != 1 {
+		t.Errorf("events: %q", b.events.lines)
+	}
+	b.counts("failed", 1)
+	b.slots.ask("n1")
+	b.until("it is begun at once", func() bool { return b.get("n1").Spec.Unschedulable })
 }
 
 // TestWhatIsLeftAlone: a cordon of somebody else stays, pods of DaemonSets stay, what nobody

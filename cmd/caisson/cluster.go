@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -180,39 +181,44 @@ func (f *fromCluster) get(ctx context.Context, what, hint string, args ...string
 }
 
 // agree shows what would be published from a cluster and asks whether it may be, unless its
-// digest was given.
-func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, nodes []publish.Node) error {
+// digest was given. It returns in the place of what; nil where nobody has to agree.
+func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, nodes []publish.Node) (*spec.Floor, error) {
 	if !f.on {
-		return nil
+		return nil, nil
 	}
-	digest, err := preview.Digest(w.Site, nodes)
+	fleet, err := w.Publisher.Read(ctx, w.Policy)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	from := fleet.Floor()
+	digest, err := preview.Digest(from, w.Site, nodes)
+	if err != nil {
+		return nil, err
 	}
 	if f.plan != "" && f.plan != digest {
-		return cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "somebody changed the objects, the layer moved, or a day has begun: look again with 'caisson plan --from-cluster'")
+		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "somebody changed the objects or published, the layer moved, or a day has begun: look again with 'caisson plan --from-cluster'")
 	}
 	if f.plan != "" {
-		return nil
+		return &from, nil
 	}
 	p, err := w.Plan(ctx, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.Write(a.err)
 	a.say("the plan is %s", digest)
 	if w.Publisher.Dry {
-		return nil
+		return &from, nil
 	}
 	if !a.asks() {
-		return cli.Usage("--plan "+digest+" publishes it", "what is published from a cluster is confirmed, and nobody is there to ask")
+		return nil, cli.Usage("--plan "+digest+" publishes it", "what is published from a cluster is confirmed, and nobody is there to ask")
 	}
 	fmt.Fprint(a.err, "Publish this? [y/N] ")
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		return errors.New("nothing was published")
+		return nil, errors.New("nothing was published")
 	}
-	return nil
+	return &from, nil
 }
 
 // checkForCluster says what of files could not stand in objects.

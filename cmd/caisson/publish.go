@@ -119,7 +119,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := objects.agree(c.Context(), a, preview.Preview{Site: s, Publisher: p, Policy: policy, Layer: layer}, nodes); err != nil {
+			if o.From, err = objects.agree(c.Context(), a, preview.Preview{Site: s, Publisher: p, Policy: policy, Layer: layer}, nodes); err != nil {
 				return err
 			}
 			result, err := p.Publish(c.Context(), policy, nodes, o)

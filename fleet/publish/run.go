@@ -34,6 +34,7 @@ type Options struct {
 	LayerNamed bool                            // the layer was named by digest: it may be older than what nodes have
 	First      func(ctx context.Context) error // brings what overlays name, while nobody else publishes or prunes; nil is nothing
 	Confirm    *spec.Confirm                   // for nodes that change; nil asks nobody
+	From       *spec.Floor                     // what was given out last when somebody agreed to this; nil: whatever it is
 }
 
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
@@ -61,6 +62,9 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
 	}
 	old := v.index.Root
+	if err := checkFrom(o.From, old); err != nil {
+		return nil, err
+	}
 	x := v.index.Fork()
 	x.Root = spec.FleetIndex{
 		APIVersion: spec.APIVersion, Kind: spec.KindFleetIndex, Fleet: policy.Fleet,
@@ -115,6 +119,14 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		}
 	}
 	return s.result, p.write(ctx, policy, v, batch, s.c, s.result)
+}
+
+// checkFrom refuses what was agreed to when something else was published.
+func checkFrom(from *spec.Floor, is spec.FleetIndex) error {
+	if from == nil || *from == (spec.Floor{Epoch: is.Epoch, Generation: is.Generation}) {
+		return nil
+	}
+	return hint("look at the plan again", "this was agreed to at generation %d of epoch %d, and generation %d of epoch %d was given out meanwhile", from.Generation, from.Epoch, is.Generation, is.Epoch)
 }
 
 // selected sorts the nodes of a publish: what changes, what is held, what stays.

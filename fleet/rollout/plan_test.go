@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -46,4 +47,27 @@ func TestWhatAPlanBrings(t *testing.T) {
 			t.Errorf("another node runs %s: the plan brings %v", other, plan.Layers)
 		}
 	}
+}
+
+// What somebody agreed to starts in the place of what was published then, and of nothing else.
+func TestStartsInThePlaceOf(t *testing.T) {
+	f := newFleet(t, layout(t), 2, "{waves: [{count: 1}]}")
+	fleet, err := f.p.Read(t.Context(), f.policy())
+	must(t, err)
+	from := fleet.Floor()
+	f.value = "2"
+	f.p.Now = f.now
+	_, err = f.p.Publish(t.Context(), f.policy(), f.compile(), publish.Options{Only: func(name string) bool { return name == "n00001" }, From: &from})
+	must(t, err)
+	if _, err := f.p.Publish(t.Context(), f.policy(), f.compile(), publish.Options{From: &from}); err == nil || !strings.Contains(err.Error(), "was agreed to at generation 1") {
+		t.Errorf("a publish in the place of what is published no more: %v", err)
+	}
+	o := f.order("2")
+	o.From = &from
+	if _, _, err := Start(t.Context(), &f.p, f.policy(), publish.By{}, o); err == nil || !strings.Contains(err.Error(), "was agreed to at generation 1") {
+		t.Errorf("a rollout in the place of what is published no more: %v", err)
+	}
+	from.Generation++
+	_, _, err = Start(t.Context(), &f.p, f.policy(), publish.By{}, o)
+	must(t, err)
 }

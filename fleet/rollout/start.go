@@ -26,6 +26,7 @@ type Order struct {
 	At        time.Time                                             // the date that they were compiled for
 	Reference string                                                // digest by which their layers are found; "" without layers
 	Named     bool                                                  // an operator named that digest
+	From      *spec.Floor                                           // what was given out last when somebody agreed to this; nil: whatever it is
 }
 
 // NewPlan compares an order with what is published. Nodes that have already what they
@@ -76,9 +77,13 @@ func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, err
 // Start signs a plan and puts it into the fleet's index. Nothing is published yet. Nodes
 // that are held now are named, with why.
 func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, o Order) (plan *spec.RolloutPlan, held map[string]string, err error) {
-	started := false
+	started, from := false, o.From
 	for range mends {
-		_, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+		var result *publish.Result
+		result, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+			if now := f.Floor(); from != nil && *from != now {
+				return nil, cli.WithHint(fmt.Errorf("rollout %s was agreed to at generation %d, and generation %d was given out meanwhile", o.Name, from.Generation, now.Generation), "look at the plan again")
+			}
 			if f.Reserved() {
 				return nil, nil // what was cut is put right first: a plan goes back to a generation
 			}
@@ -90,6 +95,9 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 		})
 		if err != nil || started {
 			return plan, held, err
+		}
+		if from != nil && result != nil { // that what was cut is put right takes a generation
+			from = &spec.Floor{Epoch: result.Epoch, Generation: result.Generation}
 		}
 	}
 	return nil, nil, fmt.Errorf("rollout %s could not start: the publish before it is still being mended", o.Name)

@@ -30,7 +30,7 @@ func TestAttacks(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	fleet := registryOf(t)
-	bridge(t, c, nil, "metal-a", "metal-b", "other")
+	bridge(t, c, nil, "metal-a", "metal-b", "metal-d", "other")
 	apply(t, c, "metal-a", siteObject("metal-a", fleet, ""))
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
 	plan := func() string {
@@ -88,6 +88,34 @@ func TestAttacks(t *testing.T) {
 		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: again}\nspec: {}\n")
 		condition(t, c.Admin, "NodeSet", "metal-a", "again", "Valid", "True Valid")
 		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+	})
+
+	t.Run("an approval that was used, and one that was not", func(t *testing.T) {
+		c.Namespace(t, "metal-d")
+		fleet := registryOf(t)
+		site := func(swappiness string) string {
+			return siteObject("metal-d", fleet, "conf: {sysctl: {vm.swappiness: \""+swappiness+"\"}}\n")
+		}
+		publish := func(swappiness string) string {
+			t.Helper()
+			apply(t, c, "metal-d", site(swappiness))
+			plan := waitsFor(t, c, "metal-d", "")
+			approve(t, c, "metal-d", "of-"+swappiness, plan)
+			condition(t, c.Admin, cluster.Site, "metal-d", "metal-d", "Published", "True Published")
+			return plan
+		}
+		publish("10")
+		apply(t, c, "metal-d", site("40"))
+		unused := waitsFor(t, c, "metal-d", "") // approved below, when the objects say something else
+		publish("20")
+		approve(t, c, "metal-d", "of-40", unused)
+		for _, swappiness := range []string{"10", "40"} { // the admin of the namespace goes back
+			apply(t, c, "metal-d", site(swappiness))
+			waitsFor(t, c, "metal-d", "")
+		}
+		if n, _, _ := unstructured.NestedInt64(get(t, c.Admin, cluster.Site, "metal-d", "metal-d").Object, "status", "generation"); n != 2 {
+			t.Errorf("generation %d is published, want 2", n)
+		}
 	})
 
 	t.Run("a status is forged", func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/caisson-os/caisson/fleet/memory"
@@ -30,10 +29,11 @@ type work struct {
 	site      *site.Site
 	policy    publish.Policy
 	publisher *publish.Publisher
+	fleet     *publish.Fleet // as it is published
 	plan      *plan.Plan
 	nodes     []publish.Node // nil where they cannot be compiled: a layer has to be built
 	noNodes   error          // why
-	digest    string         // of what nodes would get
+	digest    string         // of what nodes would get, and in the place of what
 	notLooked []string       // secrets whose values may have changed
 }
 
@@ -105,10 +105,13 @@ func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*wor
 	if len(r.Signers) == 0 && len(s.Secrets()) > 0 && losesSecrets(w.plan) {
 		return nil, errSealedElsewhere
 	}
+	if w.fleet, err = w.publisher.Read(ctx, w.policy); err != nil {
+		return nil, err
+	}
 	if w.nodes, w.noNodes = w.publisher.Compile(ctx, s, w.policy, layer); w.noNodes != nil {
 		return w, nil
 	}
-	w.digest, err = preview.Digest(s, w.nodes)
+	w.digest, err = preview.Digest(w.fleet.Floor(), s, w.nodes)
 	return w, err
 }
 
@@ -145,41 +148,52 @@ func leftOut(s *site.Site) string {
 
 // publish signs where there is a signer and, if that is asked for, an approval of just this.
 func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict) (*publish.Fleet, error) {
-	fleet, err := w.publisher.Read(ctx, w.policy)
-	if err != nil {
-		return nil, err
-	}
-	generation := fleet.Floor().Generation
+	fleet := w.fleet
+	before := fleet.Floor()
 	moving := underWay(fleet)
-	by, approved := approval(o.approvals, w.digest)
+	step, err := r.agreed(o, w)
+	if err != nil {
+		return fleet, err
+	}
 	switch {
 	case moving != "" && len(r.Signers) > 0:
-		waits, err := r.move(ctx, o, w, moving)
+		moved, waits, err := r.move(ctx, o, w, moving)
 		if err != nil {
 			return fleet, fmt.Errorf("rollout %s: %w", moving, err)
 		}
 		v.set(Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
-		return w.publisher.Read(ctx, w.policy)
+		if !moved {
+			return fleet, nil
+		}
+		was, err := r.begun(o.namespace)
+		if err != nil {
+			return fleet, err
+		}
+		return r.went(ctx, o, w, was)
 	case moving != "":
 		v.set(Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
 	case !w.plan.Changed():
-		v.set(Published, true, "Published", "generation %d is what the objects say", generation)
+		v.set(Published, true, "Published", "generation %d is what the objects say", before.Generation)
 	case w.noNodes != nil:
 		v.set(Published, false, "LayerMissing", "%s", hinted(w.noNodes))
 	case len(r.Signers) == 0:
 		v.set(Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
-	case r.Approval && !approved:
+	case r.Approval && !step.approved:
 		v.set(Published, false, "WaitsForApproval", "a PublishApproval with spec.plan %s publishes this", w.digest)
 	default:
-		name, covered, err := r.start(ctx, w, by)
+		var from *spec.Floor
+		if r.Approval { // it is for what was published then
+			from = &before
+		}
+		name, covered, err := r.start(ctx, w, step.by, from)
 		if err != nil {
 			return fleet, err
 		}
 		if name != "" {
 			v.set(Published, false, "RolloutUnderWay", "rollout %s has started", name)
-			return w.publisher.Read(ctx, w.policy)
+			return r.went(ctx, o, w, step.begun)
 		}
-		options := publish.Options{By: by, Keep: func(node string) bool { return w.site.WhyLeftOut(node) != "" }}
+		options := publish.Options{By: step.by, From: from, Keep: func(node string) bool { return w.site.WhyLeftOut(node) != "" }}
 		if len(covered) > 0 { // the others first
 			options.Only = func(node string) bool { return !covered[node] }
 		}
@@ -188,23 +202,9 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 			return fleet, err
 		}
 		v.set(Published, true, "Published", "generation %d: %d nodes changed, %d held", result.Generation, len(result.Published), len(result.Held))
-		return w.publisher.Read(ctx, w.policy)
+		return r.went(ctx, o, w, step.begun)
 	}
 	return fleet, nil
-}
-
-// approval returns who approved a plan.
-func approval(list []unstructured.Unstructured, digest string) (publish.By, bool) {
-	for _, a := range list {
-		plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan") // the definition makes it a text
-		if plan != digest || digest == "" || a.GetDeletionTimestamp() != nil {
-			continue
-		}
-		author, _, _ := unstructured.NestedString(a.Object, "spec", "author") // and this
-		reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason") // and this
-		return publish.By{Author: author, Reason: strings.TrimSpace("approved by PublishApproval " + a.GetName() + " " + reason)}, true
-	}
-	return publish.By{Author: "caisson-kube"}, false
 }
 
 // progress says which rollouts move nodes, and whether a publish was cut.

@@ -38,9 +38,9 @@ func underWay(fleet *publish.Fleet) string {
 
 // move takes the next step of a rollout, if there is one now, and says what it waits for. The
 // plan was signed when it started: what objects say since comes after it.
-func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) (string, error) {
+func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) (moved bool, waits string, err error) {
 	if r.Reports == nil {
-		return "", errNoReports
+		return false, "", errNoReports
 	}
 	d := &rollout.Driver{Publisher: *w.publisher, Policy: w.policy, By: publish.By{Author: "caisson-kube", Reason: "the next step of rollout " + name}, Name: name, Say: w.publisher.Say,
 		Now: func() time.Time { return r.Now().UTC().Truncate(time.Second) },
@@ -60,16 +60,16 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 			}
 			return w.publisher.Compile(ctx, s, w.policy, plan.Reference)
 		}}
-	_, last, err := d.Step(ctx)
+	moved, last, err := d.Step(ctx)
 	if rollout.Ended(err) {
-		return "it has ended", nil
+		return moved, "it has ended", nil
 	}
-	return last.Reason, err
+	return moved, last.Reason, err
 }
 
 // start begins the first Rollout of the site that covers a node which would change, and
 // returns its name; "" where none does. Nodes that no Rollout covers are left to a publish.
-func (r *Reconciler) start(ctx context.Context, w *work, by publish.By) (name string, covered map[string]bool, err error) {
+func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *spec.Floor) (name string, covered map[string]bool, err error) {
 	changed, covered := map[string]bool{}, map[string]bool{}
 	for _, n := range w.plan.Nodes {
 		if len(n.Changes) > 0 && n.Held == "" && w.site.Has(n.Name) {
@@ -87,7 +87,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By) (name st
 				covered[node] = true
 			}
 			if first.Name == "" && len(wave.Nodes) > 0 {
-				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Nodes: w.nodes, At: cluster.Day(r.Now())}
+				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
 			}
 		}
 	}

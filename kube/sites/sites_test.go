@@ -36,8 +36,11 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// trusted is the key of the bridge that was started last.
-var trusted []sign.Verifier
+// trusted is the key of the bridge that was started last, and signer signs with it.
+var (
+	trusted []sign.Verifier
+	signer  crypto.Signer
+)
 
 // bridge runs a reconciler in a cluster until the test ends. Its key is operator of the
 // namespaces.
@@ -48,7 +51,7 @@ func bridge(t *testing.T, c *kubetest.Cluster, change func(*sites.Reconciler), n
 	if err != nil {
 		t.Fatal(err)
 	}
-	trusted = []sign.Verifier{sign.VerifierOf(key)}
+	trusted, signer = []sign.Verifier{sign.VerifierOf(key)}, key
 	dir := t.TempDir()
 	for _, name := range namespaces {
 		if err := os.MkdirAll(filepath.Join(dir, name, "keys"), 0o755); err != nil {
@@ -227,6 +230,102 @@ func TestRollout(t *testing.T) {
 	well.Store(overlays(t, fleet))
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+}
+
+// TestApprovedRollout: what was approved goes on from what no Rollout covers to the Rollouts, one
+// after another, though each step takes a generation; what is written meanwhile is another plan.
+func TestApprovedRollout(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	fleet := registryOf(t)
+	var well atomic.Value // overlay by node, as the nodes report
+	well.Store(map[string]string{})
+	bridge(t, c, func(r *sites.Reconciler) {
+		r.Again = time.Second
+		r.Reports = func(context.Context, string, rollout.Asked) (map[string]rollout.Report, error) {
+			out := map[string]rollout.Report{}
+			for node, overlay := range well.Load().(map[string]string) {
+				out[node] = rollout.Report{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
+			}
+			return out, nil
+		}
+	}, "metal-a")
+	site := func(swappiness string) string {
+		return head + "kind: Site\nmetadata: {name: metal-a}\nregistry: " + fleet + "\nnodes: [{name: n1, labels: {rack: a}}, {name: n2, labels: {rack: b}}, {name: n3}]\nconf: {sysctl: {vm.swappiness: \"" + swappiness + "\"}}\n"
+	}
+	apply(t, c, "metal-a", site("10"))
+	approve(t, c, "metal-a", "first", waitsFor(t, c, "metal-a", ""))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+	before := overlays(t, fleet)
+	well.Store(before)
+	for _, rack := range []string{"a", "b"} {
+		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: rack-"+rack+"}\nspec: {match: {labels: {rack: "+rack+"}}}\n"+
+			head+"kind: Rollout\nmetadata: {name: rack-"+rack+"}\nspec: {nodes: [rack-"+rack+"], soak: 0s, waves: [{percent: 100}]}\n")
+		condition(t, c.Admin, "Rollout", "metal-a", "rack-"+rack, "Valid", "True Valid")
+	}
+	apply(t, c, "metal-a", site("20"))
+	approve(t, c, "metal-a", "second", waitsFor(t, c, "metal-a", ""))
+	eventually(t, func() error {
+		now := overlays(t, fleet)
+		well.Store(now)
+		for _, node := range []string{"n1", "n2", "n3"} {
+			if now[node] == before[node] {
+				u := get(t, c.Admin, cluster.Site, "metal-a", "metal-a")
+				return fmt.Errorf("%s does not move: %v", node, u.Object["status"])
+			}
+		}
+		return nil
+	})
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+	apply(t, c, "metal-a", site("30"))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+}
+
+// TestRenewedMeanwhile: signatures that are renewed between an approval and its publish, as is
+// done daily, leave the approval what it is.
+func TestRenewedMeanwhile(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	fleet := registryOf(t)
+	bridge(t, c, nil, "metal-a")
+	apply(t, c, "metal-a", siteObject("metal-a", fleet, ""))
+	approve(t, c, "metal-a", "first", waitsFor(t, c, "metal-a", ""))
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+	apply(t, c, "metal-a", siteObject("metal-a", fleet, "conf: {sysctl: {vm.swappiness: \"10\"}}\n"))
+	plan := waitsFor(t, c, "metal-a", "")
+	reg, err := registry.Open(fleet, pull.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publish.Publisher{Registry: reg, Signers: []crypto.Signer{signer}, Say: func(string, ...any) {}}
+	eventually(t, func() error {
+		p.Now = time.Now().UTC().Truncate(time.Second)
+		_, err := p.Refresh(t.Context(), publish.Lists{})
+		return err
+	})
+	approve(t, c, "metal-a", "second", plan)
+	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+}
+
+// approve applies an approval of a plan.
+func approve(t *testing.T, c *kubetest.Cluster, namespace, name, plan string) {
+	t.Helper()
+	apply(t, c, namespace, head+"kind: PublishApproval\nmetadata: {name: "+name+"}\nspec: {plan: \""+plan+"\", author: eve, reason: looked at it}\n")
+}
+
+// waitsFor waits until the Site of a namespace that is called so waits for an approval of
+// another plan than before, and returns the plan.
+func waitsFor(t *testing.T, c *kubetest.Cluster, namespace, before string) (plan string) {
+	t.Helper()
+	condition(t, c.Admin, cluster.Site, namespace, namespace, "Published", "False WaitsForApproval")
+	eventually(t, func() error {
+		plan, _, _ = unstructured.NestedString(get(t, c.Admin, cluster.Site, namespace, namespace).Object, "status", "plan")
+		if plan == "" || plan == before {
+			return fmt.Errorf("the plan is %q", plan)
+		}
+		return nil
+	})
+	return plan
 }
 
 // overlays are the digests that are published, by node.

@@ -82,6 +82,15 @@ func SignRescue(signer crypto.Signer, documentDigest string, p RescuePredicate) 
 	return signPredicate(signer, documentDigest, PredicateRescue, p)
 }
 
+// SignApproval says that a plan may be published; the digest is the plan's.
+func SignApproval(signer crypto.Signer, plan string, p ApprovalPredicate) ([]byte, error) {
+	p.IssuedAt = p.IssuedAt.UTC()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, plan, PredicateApproval, p)
+}
+
 // SignArtifact says that a manifest was released, in the form of cosign sign.
 func SignArtifact(signer crypto.Signer, manifestDigest string) ([]byte, error) {
 	return Attest(signer, manifestDigest, PredicateCosign, []byte("{}"))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestGoldens: the statements that 0.9.0 signs, and those of keys and rescue, which came with 0.10.0, are written byte-equal, and read.
+// TestGoldens: the statements that 0.9.0 signs, and those of keys, rescue and approvals, which came with 0.10.0, are written byte-equal, and read.
 func TestGoldens(t *testing.T) {
 	issued := time.Unix(1800000000, 0).UTC()
 	digest := "sha256:" + strings.Repeat("ab", 32)
@@ -29,6 +29,7 @@ func TestGoldens(t *testing.T) {
 		"rollout":     {PredicateRollout, &times, new(FleetPredicate)},
 		"keys":        {PredicateKeys, &KeysPredicate{Fleet: "metal-a", Version: 2, IssuedAt: times.IssuedAt}, new(KeysPredicate)},
 		"rescue":      {PredicateRescue, &RescuePredicate{Fleet: "metal-a", Node: "node1", Code: "k7m2q-9xfab", IssuedAt: times.IssuedAt}, new(RescuePredicate)},
+		"approval":    {PredicateApproval, &ApprovalPredicate{Fleet: "metal-a", Author: "eve", Reason: "new motd", IssuedAt: times.IssuedAt}, new(ApprovalPredicate)},
 		"epoch":       {PredicateEpoch, &EpochPredicate{Fleet: "metal-a", Epoch: 1}, new(EpochPredicate)},
 	} {
 		golden, err := os.ReadFile(filepath.Join("testdata/golden", name+".json"))

@@ -19,14 +19,15 @@ const (
 	statementV1 = "https://in-toto.io/Statement/v1"
 	statementV0 = "https://in-toto.io/Statement/v0.1" // what cosign attest still writes
 
-	PredicateOverlay = "https://caisson.dev/overlay/v1"
-	PredicateFleet   = "https://caisson.dev/fleet/v1"
-	PredicateRollout = "https://caisson.dev/rollout/v1"
-	PredicateIndex   = "https://caisson.dev/fleet-index/v1"
-	PredicateEpoch   = "https://caisson.dev/epoch/v1"
-	PredicateKeys    = "https://caisson.dev/keys/v1"
-	PredicateRescue  = "https://caisson.dev/rescue/v1"
-	PredicateCosign  = "https://sigstore.dev/cosign/sign/v1"
+	PredicateOverlay  = "https://caisson.dev/overlay/v1"
+	PredicateFleet    = "https://caisson.dev/fleet/v1"
+	PredicateRollout  = "https://caisson.dev/rollout/v1"
+	PredicateIndex    = "https://caisson.dev/fleet-index/v1"
+	PredicateEpoch    = "https://caisson.dev/epoch/v1"
+	PredicateKeys     = "https://caisson.dev/keys/v1"
+	PredicateRescue   = "https://caisson.dev/rescue/v1"
+	PredicateApproval = "https://caisson.dev/approval/v1"
+	PredicateCosign   = "https://sigstore.dev/cosign/sign/v1"
 
 	PredicateSPDX       = "https://spdx.dev/Document"
 	PredicateCycloneDX  = "https://cyclonedx.org/bom"
@@ -90,6 +91,16 @@ type RescuePredicate struct {
 	Fleet    string    `json:"fleet"`
 	Node     string    `json:"node"`
 	Code     string    `json:"code"`
+	IssuedAt time.Time `json:"issuedAt"`
+	Needs    []string  `json:"needs,omitempty"`
+}
+
+// ApprovalPredicate is signed about the digest of a plan that may be published. It does not
+// expire: the plan is of one change of what is published now.
+type ApprovalPredicate struct {
+	Fleet    string    `json:"fleet"`
+	Author   string    `json:"author"`           // who approves, for the fleet's history
+	Reason   string    `json:"reason,omitempty"` // why, for the same
 	IssuedAt time.Time `json:"issuedAt"`
 	Needs    []string  `json:"needs,omitempty"`
 }
@@ -182,6 +193,16 @@ func (p *RescuePredicate) check() error {
 	}
 	if p.Fleet == "" || p.Node == "" || p.Code == "" {
 		return refusal.New(refusal.Predicate, "the statement lacks fleet, node or code")
+	}
+	return nil
+}
+
+func (p *ApprovalPredicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
+	if p.Fleet == "" || p.Author == "" {
+		return refusal.New(refusal.Predicate, "the statement lacks fleet or author")
 	}
 	return nil
 }

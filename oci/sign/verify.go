@@ -59,6 +59,13 @@ func VerifyRescue(bundles [][]byte, keys []Verifier, threshold int, documentDige
 		func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
 }
 
+// VerifyApproval returns what one of the keys signed about the digest of a plan. Operators
+// approve by themselves, so whether they are enough is for the caller to count.
+func VerifyApproval(bundle []byte, keys []Verifier, plan string) (*Verified[ApprovalPredicate], error) {
+	return verify(whole, [][]byte{bundle}, keys, 1, plan, PredicateApproval, (*ApprovalPredicate).check,
+		func(a, b *ApprovalPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+}
+
 // VerifyArtifact says whether one of the keys released a manifest.
 func VerifyArtifact(raw []byte, manifestDigest string, keys []Verifier) error {
 	c := &candidate{raw: raw, digest: manifestDigest, kind: PredicateCosign, keys: keys}

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -70,6 +71,7 @@ var results = map[string]any{
 	"loader":              publishedLoader{},
 	"try":                 tried{},
 	"publish":             publish.Result{},
+	"approve":             cluster.Approval{},
 	"pin":                 publish.Result{},
 	"freeze":              publish.Result{},
 	"rollback":            publish.Result{},

@@ -120,9 +120,10 @@ type publishApprovalDoc struct {
 }
 
 type approvalSpecDoc struct {
-	Plan   shape.Text `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it: nothing else may be published"`
-	Author shape.Text `site:"author,required" doc:"who approves; it comes into the fleet's history beside the name of this object"`
-	Reason shape.Text `site:"reason" doc:"why"`
+	Plan   shape.Text   `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it: nothing else may be published"`
+	Author shape.Text   `site:"author,required" doc:"who approves; it comes into the fleet's history beside the name of this object"`
+	Reason shape.Text   `site:"reason" doc:"why"`
+	Signed []shape.Text `site:"statements" doc:"what operators signed of the plan, as 'caisson approve' writes it; where one does not verify, the object counts for nothing"`
 }
 
 // clusterSchema returns the schema of a kind that is no document of a site.

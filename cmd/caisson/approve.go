@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec/site/cluster"
+)
+
+func (a *app) approveCommand() *cobra.Command {
+	var fleet, plan, name, namespace string
+	var why changer
+	var who signers
+	c := &cobra.Command{
+		Use:   "approve",
+		Short: "Sign that caisson-kube may publish one plan",
+		Long: "Sign that caisson-kube may publish one plan, and print the PublishApproval that says so, for kubectl.\n\n" +
+			"The plan is a digest, as a dry run of 'publish --from-cluster' prints it after you looked at it; the status of the\n" +
+			"Site has what caisson-kube computed. It covers what each node would get, and the generation that is published: the\n" +
+			"approval counts once, for nothing else, and not after something else was published. Where the site wants several\n" +
+			"keys, each operator approves.\n\n" + signerHelp,
+		Example: "  caisson approve --fleet metal-a --plan sha256:… --key keys/operator.key --reason 'new motd' | kubectl create --namespace metal-a -f -",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if !oci.ValidDigest(plan) {
+				return cli.Usage("sha256:… as 'caisson publish --from-cluster --dry-run' prints it", "--plan %.80q is not the digest of a plan", plan)
+			}
+			by, err := who.load(a, nil)
+			if err != nil {
+				return err
+			}
+			b := why.by()
+			statements, err := publish.Approve(by, plan, sign.ApprovalPredicate{Fleet: fleet, Author: b.Author, Reason: b.Reason, IssuedAt: now()})
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				if name, err = approvalName(plan, by[0].Public()); err != nil {
+					return err
+				}
+			}
+			object := cluster.NewApproval(cluster.ApprovalMetadata{Name: name, Namespace: namespace}, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason, Statements: statements})
+			if a.json() {
+				return cli.JSON(a.out, object)
+			}
+			text, err := object.YAML()
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(text)
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&fleet, "fleet", "", "the fleet's `NAME`, as the Site has it")
+	f.StringVar(&plan, "plan", "", "the `DIGEST` of the plan")
+	f.StringVar(&name, "name", "", "the `NAME` of the object (of the plan and the key when empty)")
+	f.StringVar(&namespace, "namespace", "", "the `NAMESPACE` of the object (kubectl's when empty)")
+	why.flags(f)
+	who.keyFlags(f)
+	cobra.CheckErr(c.MarkFlagRequired("fleet"))
+	cobra.CheckErr(c.MarkFlagRequired("plan"))
+	return c
+}
+
+// approvalName is of the plan and of who approves: two operators have two objects, and one who
+// approves again has the same.
+func approvalName(plan string, key any) (string, error) {
+	v, err := sign.NewVerifier(key)
+	if err != nil {
+		return "", err
+	}
+	const kind = "sha256:"
+	return strings.TrimPrefix(plan, kind)[:12] + "-" + strings.TrimPrefix(oci.Digest(v.PEM()), kind)[:8], nil
+}

@@ -3,6 +3,7 @@
 package sites
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,15 +37,17 @@ type agreed struct {
 	begun
 	by       publish.By
 	approved bool
+	missing  string // why it is not approved
 }
 
 // agreed returns what is approved: what would be published now, or what is left of a plan.
 func (r *Reconciler) agreed(o objects, w *work) (agreed, error) {
 	now := w.fleet.Floor()
-	if by, ok := approval(o.approvals, w.digest); ok {
-		return agreed{begun{w.digest, now, now}, by, true}, nil
+	by, missing := w.approval(o.approvals, w.digest)
+	if missing == "" {
+		return agreed{begun{w.digest, now, now}, by, true, ""}, nil
 	}
-	nobody := agreed{by: publish.By{Author: "caisson-kube"}}
+	nobody := agreed{by: publish.By{Author: "caisson-kube"}, missing: missing}
 	was, err := r.begun(o.namespace)
 	if err != nil || was.Plan == "" || was.At != now || w.noNodes != nil {
 		return nobody, err
@@ -52,24 +56,59 @@ func (r *Reconciler) agreed(o objects, w *work) (agreed, error) {
 	if err != nil || rest != was.Plan {
 		return nobody, err
 	}
-	if by, ok := approval(o.approvals, was.Plan); ok {
-		return agreed{was, by, true}, nil
+	if by, missing := w.approval(o.approvals, was.Plan); missing == "" {
+		return agreed{was, by, true, ""}, nil
 	}
 	return nobody, nil
 }
 
-// approval returns who approved a plan.
-func approval(list []unstructured.Unstructured, digest string) (publish.By, bool) {
+// word is one PublishApproval of a plan.
+type word struct {
+	publish.By
+	name string
+	keys []string // ids of the operators' keys that signed it; none where it is not signed
+}
+
+// approval returns who approved a plan, or what is missing.
+func (w *work) approval(list []unstructured.Unstructured, digest string) (by publish.By, missing string) {
+	policy := w.fleet.Policy()
+	var counts []word
+	var not []string
 	for _, a := range list {
 		plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan") // the definition makes it a text
 		if plan != digest || digest == "" || a.GetDeletionTimestamp() != nil {
 			continue
 		}
-		author, _, _ := unstructured.NestedString(a.Object, "spec", "author") // and this
-		reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason") // and this
-		return publish.By{Author: author, Reason: strings.TrimSpace("approved by " + cluster.PublishApproval + " " + a.GetName() + " " + reason)}, true
+		one, err := wordOf(&a, policy)
+		if err != nil {
+			not = append(not, fmt.Sprintf("%s %s does not count: %v", cluster.PublishApproval, a.GetName(), err))
+			continue
+		}
+		counts = append(counts, one)
 	}
-	return publish.By{}, false
+	if len(counts) == 0 {
+		slices.Sort(not)
+		return by, strings.Join(append([]string{fmt.Sprintf("a %s with spec.plan %s publishes this", cluster.PublishApproval, digest)}, not...), "; ")
+	}
+	first := slices.MinFunc(counts, func(a, b word) int { return cmp.Compare(a.name, b.name) })
+	return publish.By{Author: first.Author, Reason: strings.TrimSpace("approved by " + cluster.PublishApproval + " " + first.name + " " + first.Reason)}, ""
+}
+
+// wordOf reads an approval. What it says is signed counts by what was signed alone.
+func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
+	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")              // the definition makes it a text
+	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")          // and this
+	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")          // and this
+	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements") // and this a list of texts
+	out := word{By: publish.By{Author: author, Reason: reason}, name: a.GetName()}
+	for _, statement := range signed {
+		said, err := policy.Approved(plan, statement)
+		if err != nil {
+			return word{}, err
+		}
+		out.By, out.keys = said.By, append(out.keys, said.Key)
+	}
+	return out, nil
 }
 
 // went reads what is published after a step, and writes down how far its plan is. A step

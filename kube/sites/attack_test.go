@@ -3,15 +3,20 @@
 package sites_test
 
 import (
+	"crypto"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
@@ -96,18 +101,17 @@ func TestAttacks(t *testing.T) {
 		site := func(swappiness string) string {
 			return siteObject("metal-d", fleet, "conf: {sysctl: {vm.swappiness: \""+swappiness+"\"}}\n")
 		}
-		publish := func(swappiness string) string {
+		put := func(swappiness string) {
 			t.Helper()
 			apply(t, c, "metal-d", site(swappiness))
 			plan := waitsFor(t, c, "metal-d", "")
 			approve(t, c, "metal-d", "of-"+swappiness, plan)
 			condition(t, c.Admin, cluster.Site, "metal-d", "metal-d", "Published", "True Published")
-			return plan
 		}
-		publish("10")
+		put("10")
 		apply(t, c, "metal-d", site("40"))
 		unused := waitsFor(t, c, "metal-d", "") // approved below, when the objects say something else
-		publish("20")
+		put("20")
 		approve(t, c, "metal-d", "of-40", unused)
 		for _, swappiness := range []string{"10", "40"} { // the admin of the namespace goes back
 			apply(t, c, "metal-d", site(swappiness))
@@ -115,6 +119,40 @@ func TestAttacks(t *testing.T) {
 		}
 		if n, _, _ := unstructured.NestedInt64(get(t, c.Admin, cluster.Site, "metal-d", "metal-d").Object, "status", "generation"); n != 2 {
 			t.Errorf("generation %d is published, want 2", n)
+		}
+	})
+
+	t.Run("a signature is forged, and one is of another fleet", func(t *testing.T) {
+		stranger, err := sign.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, one := range map[string]struct {
+			by    crypto.Signer
+			fleet string
+			plan  string
+		}{
+			"stranger": {stranger, "metal-a", plan()},
+			"fleet":    {signer, "metal-b", plan()},
+			"plan":     {signer, "metal-a", "sha256:" + strings.Repeat("0", 64)},
+		} {
+			statements, err := publish.Approve([]crypto.Signer{one.by}, one.plan, sign.ApprovalPredicate{Fleet: one.fleet, Author: "mallory", IssuedAt: time.Now()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := cluster.NewApproval(cluster.ApprovalMetadata{Name: "forged-" + name}, cluster.ApprovalSpec{Plan: plan(), Author: "eve", Statements: statements})
+			text, err := object.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, c, "metal-a", string(text))
+			eventually(t, func() error {
+				says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+				if !strings.Contains(says, "PublishApproval forged-"+name+" does not count: ") {
+					return fmt.Errorf("it says %q", says)
+				}
+				return nil
+			})
 		}
 	})
 

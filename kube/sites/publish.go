@@ -179,7 +179,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 	case len(r.Signers) == 0:
 		v.set(Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
 	case r.Approval && !step.approved:
-		v.set(Published, false, "WaitsForApproval", "a PublishApproval with spec.plan %s publishes this", w.digest)
+		v.set(Published, false, "WaitsForApproval", "%s", step.missing)
 	default:
 		var from *spec.Floor
 		if r.Approval { // it is for what was published then

@@ -14,6 +14,7 @@ import (
 // fs.FS given to [Parse] opens them.
 type Trust struct {
 	OnExpired   string // run or hold
+	Approval    string // required, signed, or "": what is published from a cluster needs what caisson-kube was told
 	Expires     time.Duration
 	Threshold   int
 	Release     []string
@@ -33,7 +34,7 @@ const chainFile = "caisson.keys"
 const day = 24 * time.Hour
 
 func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
-	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1}
+	t := Trust{OnExpired: d.OnExpired.S, Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
 	}

@@ -106,6 +106,7 @@ type TrustDoc struct {
 	OnExpired shape.Text     `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
+	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"what caisson-kube waits for before it publishes by itself: a PublishApproval, or one that operators signed; as it was started when absent, and never less"`
 	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
 	Root      shape.Number   `site:"rootThreshold" doc:"distinct root keys that must sign a change of keys; 1 when absent"`
 	At        report.Pos

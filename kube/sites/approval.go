@@ -19,8 +19,25 @@ import (
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
+
+// Approval is what a plan needs before it is published here.
+type Approval int
+
+// Each asks for more than the one before.
+const (
+	Unasked  Approval = iota // whatever the objects say is published
+	Required                 // somebody made a PublishApproval
+	Signed                   // so many operators signed one as must sign what is published
+)
+
+// needs returns what a site's plan needs: what the Site asks for, and no less than this
+// instance was started with.
+func (r *Reconciler) needs(s *site.Site) Approval {
+	return max(r.Approval, map[string]Approval{"required": Required, "signed": Signed}[s.Trust().Approval])
+}
 
 // begun is a plan that was approved, and of which some is published: nodes that no Rollout
 // covers come first, then one Rollout after another. Each step takes a generation, so that
@@ -43,7 +60,7 @@ type agreed struct {
 // agreed returns what is approved: what would be published now, or what is left of a plan.
 func (r *Reconciler) agreed(o objects, w *work) (agreed, error) {
 	now := w.fleet.Floor()
-	by, missing := w.approval(o.approvals, w.digest)
+	by, missing := w.approval(o.approvals, w.digest, r.needs(w.site))
 	if missing == "" {
 		return agreed{begun{w.digest, now, now}, by, true, ""}, nil
 	}
@@ -56,7 +73,7 @@ func (r *Reconciler) agreed(o objects, w *work) (agreed, error) {
 	if err != nil || rest != was.Plan {
 		return nobody, err
 	}
-	if by, missing := w.approval(o.approvals, was.Plan); missing == "" {
+	if by, missing := w.approval(o.approvals, was.Plan, r.needs(w.site)); missing == "" {
 		return agreed{was, by, true, ""}, nil
 	}
 	return nobody, nil
@@ -70,10 +87,11 @@ type word struct {
 }
 
 // approval returns who approved a plan, or what is missing.
-func (w *work) approval(list []unstructured.Unstructured, digest string) (by publish.By, missing string) {
+func (w *work) approval(list []unstructured.Unstructured, digest string, need Approval) (by publish.By, missing string) {
 	policy := w.fleet.Policy()
 	var counts []word
 	var not []string
+	keys := map[string]bool{} // of operators who signed
 	for _, a := range list {
 		plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan") // the definition makes it a text
 		if plan != digest || digest == "" || a.GetDeletionTimestamp() != nil {
@@ -84,11 +102,22 @@ func (w *work) approval(list []unstructured.Unstructured, digest string) (by pub
 			not = append(not, fmt.Sprintf("%s %s does not count: %v", cluster.PublishApproval, a.GetName(), err))
 			continue
 		}
-		counts = append(counts, one)
+		if need < Signed || len(one.keys) > 0 {
+			counts = append(counts, one)
+		}
+		for _, key := range one.keys {
+			keys[key] = true
+		}
 	}
-	if len(counts) == 0 {
+	switch {
+	case need == Signed && len(keys) < max(1, policy.Threshold):
+		missing = fmt.Sprintf("%d of %d operators signed: caisson approve --fleet %s --plan %s", len(keys), max(1, policy.Threshold), policy.Fleet, digest)
+	case len(counts) == 0:
+		missing = fmt.Sprintf("a %s with spec.plan %s publishes this", cluster.PublishApproval, digest)
+	}
+	if missing != "" {
 		slices.Sort(not)
-		return by, strings.Join(append([]string{fmt.Sprintf("a %s with spec.plan %s publishes this", cluster.PublishApproval, digest)}, not...), "; ")
+		return by, strings.Join(append([]string{missing}, not...), "; ")
 	}
 	first := slices.MinFunc(counts, func(a, b word) int { return cmp.Compare(a.name, b.name) })
 	return publish.By{Author: first.Author, Reason: strings.TrimSpace("approved by " + cluster.PublishApproval + " " + first.name + " " + first.Reason)}, ""

@@ -215,7 +215,7 @@ func TestAttacks(t *testing.T) {
 func TestThiefOfTheBridge(t *testing.T) {
 	c := kubetest.Start(t)
 	c.Namespace(t, "metal-a")
-	bridge(t, c, func(r *sites.Reconciler) { r.Signers, r.Approval = nil, false }, "metal-a")
+	bridge(t, c, func(r *sites.Reconciler) { r.Signers, r.Approval = nil, sites.Unasked }, "metal-a")
 	apply(t, c, "metal-a", siteObject("metal-a", registryOf(t), ""))
 	says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False NobodySigns")
 	if !strings.Contains(says, "caisson publish --from-cluster --namespace metal-a --plan sha256:") {

@@ -50,7 +50,7 @@ func TestNodesAreTheInventory(t *testing.T) {
 	}
 	kubelet := kubetest.Client(t, c.User(t, "system:node:n1", "system:nodes"))
 	says(t, kubelet, "n1", uuid1)
-	bridge(t, c, func(r *sites.Reconciler) { r.Approval = false }, "metal-a")
+	bridge(t, c, func(r *sites.Reconciler) { r.Approval = sites.Unasked }, "metal-a")
 	site := func(swappiness string) string {
 		return head + "kind: Site\nmetadata: {name: metal-a}\nregistry: " + fleet + "\n" +
 			"inventory: [{cluster: {labels: [node-restriction.kubernetes.io/fleet=metal-a]}}]\n" +

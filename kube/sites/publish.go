@@ -178,11 +178,11 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 		v.set(Published, false, "LayerMissing", "%s", hinted(w.noNodes))
 	case len(r.Signers) == 0:
 		v.set(Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
-	case r.Approval && !step.approved:
+	case r.needs(w.site) > Unasked && !step.approved:
 		v.set(Published, false, "WaitsForApproval", "%s", step.missing)
 	default:
 		var from *spec.Floor
-		if r.Approval { // it is for what was published then
+		if r.needs(w.site) > Unasked { // it is for what was published then
 			from = &before
 		}
 		name, covered, err := r.start(ctx, w, step.by, from)

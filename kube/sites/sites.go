@@ -45,7 +45,7 @@ type Reconciler struct {
 	Secret func(ctx context.Context, namespace, name, key string) ([]byte, error)
 
 	Signers  []crypto.Signer // nobody: then nothing is published here
-	Approval bool            // only what a PublishApproval names is published
+	Approval Approval        // a Site may ask for more
 	NewFleet bool            // a registry without a fleet gets its first one
 	Again    time.Duration   // looks again after this long, whatever changes
 	Now      func() time.Time

@@ -66,7 +66,7 @@ func bridge(t *testing.T, c *kubetest.Cluster, change func(*sites.Reconciler), n
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Approval: true, NewFleet: true, Again: time.Hour, Now: time.Now,
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Approval: sites.Required, NewFleet: true, Again: time.Hour, Now: time.Now,
 		Signers: []crypto.Signer{key}, Open: func(ref string) (*registry.Registry, error) { return registry.Open(ref, pull.Options{PlainHTTP: true}) }}
 	if change != nil {
 		change(r)
@@ -188,7 +188,7 @@ func TestRollout(t *testing.T) {
 	var well atomic.Value // overlay by node, as the nodes report
 	well.Store(map[string]string{})
 	bridge(t, c, func(r *sites.Reconciler) {
-		r.Approval, r.Again = false, time.Second
+		r.Approval, r.Again = sites.Unasked, time.Second
 		r.Reports = func(context.Context, string, rollout.Asked) (map[string]rollout.Report, error) {
 			out := map[string]rollout.Report{}
 			for node, overlay := range well.Load().(map[string]string) {
@@ -305,6 +305,46 @@ func TestRenewedMeanwhile(t *testing.T) {
 	})
 	approve(t, c, "metal-a", "second", plan)
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+}
+
+// TestSignedApproval: a Site asks for more than caisson-kube does, and never for less.
+func TestSignedApproval(t *testing.T) {
+	c := kubetest.Start(t)
+	for _, name := range []string{"metal-a", "metal-b"} {
+		c.Namespace(t, name)
+	}
+	signed := func(plan string) string {
+		t.Helper()
+		statements, err := publish.Approve([]crypto.Signer{signer}, plan, sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", IssuedAt: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := cluster.NewApproval(cluster.ApprovalMetadata{Name: "signed"}, cluster.ApprovalSpec{Plan: plan, Author: "eve", Statements: statements}).YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	t.Run("the Site asks", func(t *testing.T) {
+		bridge(t, c, func(r *sites.Reconciler) { r.Approval = sites.Unasked }, "metal-a")
+		apply(t, c, "metal-a", siteObject("metal-a", registryOf(t), "trust: {approval: signed}\n"))
+		plan := waitsFor(t, c, "metal-a", "")
+		approve(t, c, "metal-a", "unsigned", plan)
+		says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
+		if !strings.Contains(says, "0 of 1 operators signed: caisson approve --fleet metal-a --plan "+plan) {
+			t.Errorf("it says %q", says)
+		}
+		apply(t, c, "metal-a", signed(plan))
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
+	})
+	t.Run("caisson-kube asks", func(t *testing.T) {
+		bridge(t, c, func(r *sites.Reconciler) { r.Approval = sites.Signed }, "metal-b")
+		apply(t, c, "metal-b", siteObject("metal-b", registryOf(t), "trust: {approval: required}\n"))
+		approve(t, c, "metal-b", "unsigned", waitsFor(t, c, "metal-b", ""))
+		apply(t, c, "metal-b", head+"kind: NodeSet\nmetadata: {name: again}\nspec: {}\n")
+		condition(t, c.Admin, "NodeSet", "metal-b", "again", "Valid", "True Valid")
+		condition(t, c.Admin, cluster.Site, "metal-b", "metal-b", "Published", "False WaitsForApproval")
+	})
 }
 
 // approve applies an approval of a plan.

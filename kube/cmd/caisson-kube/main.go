@@ -66,7 +66,8 @@ type options struct {
 	namespaces, keys, commands, cas list
 	dir, state, auth                string
 	metrics, health, webhook        string
-	plainHTTP, noApproval, newFleet bool
+	plainHTTP, newFleet             bool
+	noApproval, signedApproval      bool
 	elect                           bool
 	electIn                         string
 	again                           time.Duration
@@ -84,6 +85,7 @@ func main() {
 	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
 	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
 	flag.BoolVar(&o.noApproval, "without-approval", false, "publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
+	flag.BoolVar(&o.signedApproval, "signed-approval", false, "publish only what operators signed with 'caisson approve'")
 	flag.BoolVar(&o.newFleet, "new-fleet", false, "make a first fleet in a registry that has none")
 	flag.StringVar(&o.auth, "auth-file", "", "registry credentials in the form of docker's config.json, mode 0600")
 	flag.Var(&o.cas, "ca", "trust only the PEM certificate authorities in this file for the registry")
@@ -126,6 +128,10 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
+	approval, err := o.approval()
+	if err != nil {
+		return err
+	}
 	config.UserAgent = "caisson-kube/" + version
 	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
 	if len(o.namespaces) > 0 {
@@ -148,7 +154,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open,
-		Signers: signers, Approval: !o.noApproval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
+		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
 	r.Secret = secretsOf(mgr.GetAPIReader())
 	seen, err := counting()
 	if err != nil {
@@ -254,6 +260,19 @@ func (o *options) service(namespace, address string) (*service.Client, error) {
 		return nil, err
 	}
 	return service.New(address, token, cas)
+}
+
+// approval is what plans need at least.
+func (o *options) approval() (sites.Approval, error) {
+	switch {
+	case o.noApproval && o.signedApproval:
+		return 0, errors.New("give either --without-approval or --signed-approval")
+	case o.noApproval:
+		return sites.Unasked, nil
+	case o.signedApproval:
+		return sites.Signed, nil
+	}
+	return sites.Required, nil
 }
 
 // signers opens the keys; none is none.

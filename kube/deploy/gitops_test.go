@@ -29,6 +29,7 @@ var states = []struct {
 	{"wrong", "Valid False Invalid, Planned False Invalid", false, "Degraded", "Failed", true},
 	{"another's fleet", "Valid False FleetTaken", false, "Degraded", "Failed", false},
 	{"no plan", "Valid True Valid, Planned False CannotPlan", false, "Degraded", "Failed", false},
+	{"no plan, and it was published", "Valid True Valid, Planned False CannotPlan, Published Unknown NotLookedAt", false, "Degraded", "Failed", false},
 	{"published", "Valid True Valid, Planned True UpToDate, Published True Published", false, "Healthy", "Current", true},
 	{"waits for an approval", "Valid True Valid, Planned True Changes, Published False WaitsForApproval", false, "Suspended", "InProgress", false},
 	{"nobody signs", "Valid True Valid, Planned True Changes, Published False NobodySigns", false, "Suspended", "InProgress", false},

@@ -41,14 +41,44 @@ type work struct {
 func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[key]*verdict) {
 	v := all[key{cluster.Site, o.site.GetName()}]
 	v.more = map[string]any{}
-	w, err := r.compare(ctx, o, s)
+	w, err := r.open(ctx, o, s)
 	if err != nil {
-		v.set(Planned, false, "CannotPlan", "%s", hinted(err))
-		v.more["message"] = cut(hinted(err))
+		cannotPlan(v, err)
 		return
 	}
+	v.looked = true
+	fleet, err := w.fleet, r.compare(ctx, o, w)
+	if err != nil {
+		cannotPlan(v, err)
+	} else {
+		w.say(v)
+	}
+	switch moving := underWay(w.fleet); {
+	case moving != "": // its plan was signed, whatever the objects say
+		fleet, err = r.step(ctx, o, w, moving, v)
+	case err == nil:
+		fleet, err = r.publish(ctx, o, w, v)
+	default:
+		err = nil // it is said of the plan
+	}
+	if err != nil {
+		v.set(Published, false, "CannotPublish", "%s", hinted(err))
+	}
+	if floor := fleet.Floor(); floor.Generation > 0 {
+		v.more["generation"] = int64(floor.Generation)
+	}
+	r.progress(ctx, fleet, v)
+}
+
+func cannotPlan(v *verdict, err error) {
+	v.set(Planned, false, "CannotPlan", "%s", hinted(err))
+	v.more["message"] = cut(hinted(err))
+}
+
+// say says what publishing would change.
+func (w *work) say(v *verdict) {
 	changes, words := count(w.plan)
-	words += leftOut(s) + unlooked(w.notLooked)
+	words += leftOut(w.site) + unlooked(w.notLooked)
 	v.more["changes"], v.more["message"] = changes, words
 	switch {
 	case !w.plan.Changed():
@@ -59,31 +89,17 @@ func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[
 		v.set(Planned, true, "Changes", "%s", words)
 		v.more["plan"] = w.digest
 	}
-	fleet, err := r.publish(ctx, o, w, v)
-	if err != nil {
-		v.set(Published, false, "CannotPublish", "%s", hinted(err))
-	}
-	if fleet == nil {
-		return
-	}
-	if floor := fleet.Floor(); floor.Generation > 0 {
-		v.more["generation"] = int64(floor.Generation)
-	}
-	r.progress(ctx, fleet, v)
 }
 
 // layer is the reference of the layers that are published.
 const layer = "current"
 
-// compare asks the functions of 'caisson plan'.
-func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*work, error) {
+// open reads what is published of a site.
+func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, error) {
 	w := &work{site: s}
 	var err error
 	if s.Registry() == "" {
 		return nil, errors.New("the Site names no registry: write registry: host[:port]/prefix")
-	}
-	if w.notLooked, err = r.seal(ctx, o, s); err != nil {
-		return nil, err
 	}
 	if w.policy, err = policy.Site(s, ""); err != nil {
 		return nil, fmt.Errorf("whose keys count is said beside caisson-kube, not in objects: %w", err)
@@ -99,20 +115,26 @@ func (r *Reconciler) compare(ctx context.Context, o objects, s *site.Site) (*wor
 	say := log.FromContext(ctx)
 	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.Now().UTC().Truncate(time.Second), Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
 		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
-	if w.plan, err = (preview.Preview{Site: s, Publisher: w.publisher, Policy: w.policy, Layer: layer}).Plan(ctx, nil); err != nil {
-		return nil, err
-	}
-	if len(r.Signers) == 0 && len(s.Secrets()) > 0 && losesSecrets(w.plan) {
-		return nil, errSealedElsewhere
-	}
-	if w.fleet, err = w.publisher.Read(ctx, w.policy); err != nil {
-		return nil, err
-	}
-	if w.nodes, w.noNodes = w.publisher.Compile(ctx, s, w.policy, layer); w.noNodes != nil {
-		return w, nil
-	}
-	w.digest, err = preview.Digest(w.fleet.Floor(), s, w.nodes)
+	w.fleet, err = w.publisher.Read(ctx, w.policy)
 	return w, err
+}
+
+// compare asks the functions of 'caisson plan'.
+func (r *Reconciler) compare(ctx context.Context, o objects, w *work) (err error) {
+	if w.notLooked, err = r.seal(ctx, o, w.site); err != nil {
+		return err
+	}
+	if w.plan, err = (preview.Preview{Site: w.site, Publisher: w.publisher, Policy: w.policy, Layer: layer}).Plan(ctx, nil); err != nil {
+		return err
+	}
+	if len(r.Signers) == 0 && len(w.site.Secrets()) > 0 && losesSecrets(w.plan) {
+		return errSealedElsewhere
+	}
+	if w.nodes, w.noNodes = w.publisher.Compile(ctx, w.site, w.policy, layer); w.noNodes != nil {
+		return nil
+	}
+	w.digest, err = preview.Digest(w.fleet.Floor(), w.site, w.nodes)
+	return err
 }
 
 // count says how many nodes a plan changes, by how much that disturbs them.
@@ -146,32 +168,37 @@ func leftOut(s *site.Site) string {
 	return "; left out, see status.problems: " + strings.Join(names, ", ")
 }
 
+// step takes the next step of a rollout that moves nodes, where there is a signer: publishing
+// waits until it ends.
+func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string, v *verdict) (*publish.Fleet, error) {
+	if len(r.Signers) == 0 {
+		v.set(Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
+		return w.fleet, nil
+	}
+	moved, waits, err := r.move(ctx, o, w, moving)
+	if err != nil {
+		return w.fleet, fmt.Errorf("rollout %s: %w", moving, err)
+	}
+	v.set(Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
+	if !moved {
+		return w.fleet, nil
+	}
+	was, err := r.begun(o.namespace)
+	if err != nil {
+		return w.fleet, err
+	}
+	return r.went(ctx, o, w, was)
+}
+
 // publish signs where there is a signer and, if that is asked for, an approval of just this.
 func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict) (*publish.Fleet, error) {
 	fleet := w.fleet
 	before := fleet.Floor()
-	moving := underWay(fleet)
 	step, err := r.agreed(o, w)
 	if err != nil {
 		return fleet, err
 	}
 	switch {
-	case moving != "" && len(r.Signers) > 0:
-		moved, waits, err := r.move(ctx, o, w, moving)
-		if err != nil {
-			return fleet, fmt.Errorf("rollout %s: %w", moving, err)
-		}
-		v.set(Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
-		if !moved {
-			return fleet, nil
-		}
-		was, err := r.begun(o.namespace)
-		if err != nil {
-			return fleet, err
-		}
-		return r.went(ctx, o, w, was)
-	case moving != "":
-		v.set(Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
 	case !w.plan.Changed():
 		v.set(Published, true, "Published", "generation %d is what the objects say", before.Generation)
 	case w.noNodes != nil:

@@ -10,14 +10,20 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -230,6 +236,95 @@ func TestRollout(t *testing.T) {
 	well.Store(overlays(t, fleet))
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+}
+
+// events are those that a bridge tells, counted.
+type events struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (e *events) Eventf(o, _ runtime.Object, _, reason, action, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lines = append(e.lines, o.(*unstructured.Unstructured).GetKind()+" "+action+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+// of are those of a condition of the Site.
+func (e *events) of(condition string) (out []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, line := range e.lines {
+		if strings.HasPrefix(line, "Site "+condition+" ") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestNotLookedAt: while the registry does not answer, or an object is not valid, a Site keeps
+// what is known of what is published; that it is looked at again is no news.
+func TestNotLookedAt(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	behind, prefix, _ := strings.Cut(registryOf(t), "/")
+	var away atomic.Bool
+	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if away.Load() {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+		pass.ServeHTTP(w, req)
+	}))
+	t.Cleanup(front.Close)
+	told := &events{}
+	bridge(t, c, func(r *sites.Reconciler) { r.Events, r.Approval, r.Again = told, sites.Unasked, time.Second }, "metal-a")
+	apply(t, c, "metal-a", siteObject("metal-a", strings.TrimPrefix(front.URL, "http://")+"/"+prefix, ""))
+	const settled = "generation 1 is what the objects say"
+	published := func(want string) string {
+		t.Helper()
+		says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", want)
+		if n, _, _ := unstructured.NestedInt64(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "generation"); n != 1 {
+			t.Errorf("%s: the generation is %d", want, n)
+		}
+		return says
+	}
+	eventually(t, func() error {
+		if says := published("True Published"); says != settled {
+			return errors.New(says)
+		}
+		return nil
+	})
+	before := len(told.of("Published"))
+	for what, change := range map[string]struct{ spoil, mend func() }{
+		"CannotPlan": {func() { away.Store(true) }, func() { away.Store(false) }},
+		"Invalid": {func() {
+			apply(t, c, "metal-a", head+"kind: NodeMaintenance\nmetadata: {name: trim}\nspec: {nodes: [nosuch], operations: [{name: trim, type: oneShot, exec: {argv: [/bin/true], timeout: 1h}}]}\n")
+		}, func() {
+			if out, err := c.Kubectl(t, "", "delete", "nodemaintenance", "trim", "--namespace", "metal-a"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}},
+	} {
+		change.spoil()
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "False "+what)
+		if says := published("Unknown NotLookedAt"); !strings.HasSuffix(says, "last known: "+settled) {
+			t.Errorf("%s: it says %q", what, says)
+		}
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Progressing", "Unknown NotLookedAt")
+		change.mend()
+		condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
+		if says := published("True Published"); says != settled {
+			t.Errorf("%s: then it says %q", what, says)
+		}
+	}
+	if now := told.of("Published"); len(now) != before {
+		t.Errorf("what was published before is news: %q", now)
+	}
+	if now := told.of("Progressing"); len(now) > 1 {
+		t.Errorf("that no rollout is under way is news: %q", now)
+	}
 }
 
 // TestApprovedRollout: what was approved goes on from what no Rollout covers to the Rollouts, one

@@ -41,12 +41,26 @@ type condition struct {
 	kind, status, reason, message string
 }
 
+// What is said of a condition of a Site that could not be looked at: the condition Planned, or
+// Valid, has why.
+const (
+	notLookedAt = "NotLookedAt"
+	lastKnown   = "not looked at, and nothing moves meanwhile; last known: "
+)
+
+// known is the message of a condition as it was when it was looked at last.
+func known(old map[string]any) string {
+	message, _ := old["message"].(string) // "" where there is none
+	return strings.TrimPrefix(message, lastKnown)
+}
+
 // verdict is what is said of one object.
 type verdict struct {
 	object     *unstructured.Unstructured
 	conditions []condition
 	problems   []any
 	more       map[string]any // of a Site
+	looked     bool           // of a Site: what is published was read
 }
 
 func (v *verdict) set(kind string, ok bool, reason, format string, args ...any) {
@@ -54,7 +68,12 @@ func (v *verdict) set(kind string, ok bool, reason, format string, args ...any) 
 	if ok {
 		status = "True"
 	}
-	v.conditions = append(v.conditions, condition{kind, status, reason, cut(fmt.Sprintf(format, args...))})
+	next := condition{kind, status, reason, cut(fmt.Sprintf(format, args...))}
+	if i := slices.IndexFunc(v.conditions, func(c condition) bool { return c.kind == kind }); i >= 0 {
+		v.conditions[i] = next // what was done, and could not be written down
+		return
+	}
+	v.conditions = append(v.conditions, next)
 }
 
 func cut(text string) string {
@@ -157,10 +176,16 @@ func (v *verdict) status(now time.Time) map[string]any {
 		}
 		list = append(list, map[string]any{"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message, "lastTransitionTime": since, "observedGeneration": v.object.GetGeneration()})
 	}
+	if v.object.GetKind() == cluster.Site {
+		list = append(list, v.carried(was, now)...)
+	}
 	out["conditions"] = list
 	if v.object.GetKind() == cluster.Site {
 		for _, name := range []string{"generation", "plan", "message", "changes"} {
 			out[name] = v.more[name] // null takes away what is not so any more
+		}
+		if !v.looked {
+			out["generation"] = was["generation"]
 		}
 		if next, ok := v.more["changes"].(map[string]any); ok {
 			for class := range mapOf(was["changes"]) {
@@ -169,6 +194,23 @@ func (v *verdict) status(now time.Time) map[string]any {
 				}
 			}
 		}
+	}
+	return out
+}
+
+// carried are the conditions of a Site that were not looked at: they say what was known, and
+// are no news when they are looked at again.
+func (v *verdict) carried(was map[string]any, now time.Time) (out []any) {
+	for _, kind := range []string{Published, Progressing} {
+		old := find(was, kind)
+		if old == nil || slices.ContainsFunc(v.conditions, func(c condition) bool { return c.kind == kind }) {
+			continue
+		}
+		since := now.UTC().Format(time.RFC3339)
+		if t, ok := old["lastTransitionTime"].(string); ok && old["status"] == "Unknown" {
+			since = t
+		}
+		out = append(out, map[string]any{"type": kind, "status": "Unknown", "reason": notLookedAt, "message": cut(lastKnown + known(old)), "lastTransitionTime": since, "observedGeneration": old["observedGeneration"]})
 	}
 	return out
 }
@@ -224,6 +266,9 @@ func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict)
 func (r *Reconciler) tell(v *verdict, was map[string]any) {
 	for _, c := range v.conditions {
 		old := find(was, c.kind)
+		if old["reason"] == notLookedAt && known(old) == c.message {
+			continue // as it was before it could not be looked at
+		}
 		if old["reason"] == c.reason && old["message"] == c.message || old == nil && c.status == "True" && c.kind != Published {
 			continue
 		}

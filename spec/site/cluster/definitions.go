@@ -108,6 +108,9 @@ func (k Kind) printed() []any {
 	for _, c := range k.columns {
 		out = append(out, node{"name": c.name, "type": c.kind, "jsonPath": c.path})
 	}
+	for _, c := range k.wide {
+		out = append(out, node{"name": c.name, "type": c.kind, "jsonPath": c.path, "priority": 1})
+	}
 	return out
 }
 

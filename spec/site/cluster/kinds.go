@@ -39,6 +39,7 @@ type Kind struct {
 
 	about    string // one line for kubectl explain
 	columns  []column
+	wide     []column       // with -o wide
 	defaults map[string]any // that the API server fills in, by their paths; they mean what leaving them out means
 	schema   node
 }
@@ -67,7 +68,8 @@ var table = []Kind{
 	{Kind: shape.Kind[service.ServiceDoc](), about: "Files that nodes have from git, for a unit of systemd.", columns: []column{{"Repository", "string", ".spec.git.url"}, valid, why, age}},
 	{Kind: FleetNode, about: "What a node of the fleet reports. It is written by caisson-kube, from the fleet's service.", columns: []column{
 		{"Condition", "string", ".status.condition"}, {"Since", "date", ".status.since"}, {"Generation", "string", ".status.generation"}, {"Layer", "string", ".status.layer"},
-		{"Health", "string", ".status.health"}, {"Sync", "string", ".status.sync"}, {"Activity", "string", ".status.activity"}, {"Message", "string", ".status.message"}}},
+		{"Health", "string", ".status.health"}, {"Sync", "string", ".status.sync"}, {"Activity", "string", ".status.activity"}, {"Message", "string", ".status.message"}},
+		wide: []column{{"Tracking", "string", ".status.tracking"}, {"Operation", "string", ".status.operation"}}},
 	{Kind: PublishApproval, about: "An operator's word that one plan may be published.", columns: []column{{"Plan", "string", ".spec.plan"}, {"Author", "string", ".spec.author"}, age}},
 }
 

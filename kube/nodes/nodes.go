@@ -50,19 +50,25 @@ type Events interface {
 // Mirror keeps the objects of one fleet.
 type Mirror struct {
 	Client    client.Client // reads Nodes from memory
-	Reader    client.Reader // reads FleetNodes once: they need not be kept
+	Reader    client.Reader // reads FleetNodes now and then: they need not be kept
 	Events    Events
 	Source    Source
 	Namespace string
 	Pace      *rate.Limiter // of requests that write
 	Settle    time.Duration // between two looks
 	Every     time.Duration // looks after this long, whatever changes
+	Check     time.Duration // reads after this long again which FleetNodes there are, and how
 	Now       func() time.Time
 	Wrote     func(namespace, kind string) // counts what was written; nil: it is not counted
 
-	seen  map[string]status // FleetNodes as they are, by name; nil before the first look
-	nodes map[string]string // what Nodes were told, by name
+	seen    map[string]status // FleetNodes as they are, by name; nil before the first look
+	checked time.Time         // when they were read
+	nodes   map[string]told   // what Nodes were told, by name
 }
+
+// told is what a Node was told, and which one of all that it was: memory may still have it for
+// a moment.
+type told struct{ says, version string }
 
 // status is that of a FleetNode.
 type status struct {
@@ -118,7 +124,7 @@ func (m *Mirror) Copy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.seen == nil {
+	if m.seen == nil || m.Now().Sub(m.checked) >= m.Check { // somebody may have written or deleted some
 		if err := m.look(ctx); err != nil {
 			return err
 		}
@@ -152,14 +158,14 @@ func (m *Mirror) Copy(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// look reads the objects that are there already, once.
+// look reads the objects that are there.
 func (m *Mirror) look(ctx context.Context) error {
 	var l unstructured.UnstructuredList
 	l.SetGroupVersionKind(sites.GVK(cluster.FleetNode + "List"))
 	if err := m.Reader.List(ctx, &l, client.InNamespace(m.Namespace)); err != nil {
 		return fmt.Errorf("list FleetNodes: %w", err)
 	}
-	m.seen, m.nodes = map[string]status{}, map[string]string{}
+	m.seen, m.checked = map[string]status{}, m.Now()
 	for _, u := range l.Items {
 		var s status
 		was, _, _ := unstructured.NestedMap(u.Object, "status") // nil where somebody wrote nonsense
@@ -259,11 +265,13 @@ func (m *Mirror) members(ctx context.Context) (map[string]*corev1.Node, error) {
 	return out, nil
 }
 
-// node tells a Node of the same name; nil where the cluster has none.
+// node tells a Node of the same name; nil where the cluster has none. Whoever makes the Node
+// anew, or writes another condition, has it told again; only what changed is an Event.
 func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	why := cmp.Or(l.Why, view.KindOf(l.Condition).Says) // an empty message would leave the one before
 	says := string(l.Condition) + ": " + why
-	if n == nil || m.nodes[l.Name] == says {
+	was := m.nodes[l.Name]
+	if n == nil || was == (told{says, n.ResourceVersion}) {
 		return nil
 	}
 	now := metav1.NewTime(m.Now().UTC().Truncate(time.Second))
@@ -273,7 +281,7 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 			continue
 		}
 		if c.Status == next.Status && c.Reason == next.Reason && c.Message == next.Message {
-			m.nodes[l.Name] = says
+			m.note(l.Name, told{says, ""})
 			return nil
 		}
 		if c.Status == next.Status {
@@ -290,14 +298,24 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	if err := m.Client.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}, client.RawPatch(types.StrategicMergePatchType, data)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the condition of Node %s: %w", l.Name, err)
 	}
-	m.nodes[l.Name] = says
+	m.note(l.Name, told{says, n.ResourceVersion})
 	m.wrote("Node")
+	if was.says == says {
+		return nil
+	}
 	kind := corev1.EventTypeNormal
 	if view.KindOf(l.Condition).Trouble {
 		kind = corev1.EventTypeWarning
 	}
 	m.Events.Eventf(n, nil, kind, next.Reason, "Configured", "%s", says)
 	return nil
+}
+
+func (m *Mirror) note(node string, t told) {
+	if m.nodes == nil {
+		m.nodes = map[string]told{}
+	}
+	m.nodes[node] = t
 }
 
 // reason is a condition in the spelling of Kubernetes.

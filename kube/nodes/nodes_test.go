@@ -58,9 +58,9 @@ func newFleet(t *testing.T, n int) *fleet {
 	return f
 }
 
-type told []string
+type recorded []string
 
-func (t *told) Eventf(o, _ runtime.Object, kind, reason, _, note string, args ...any) {
+func (t *recorded) Eventf(o, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	on := ""
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		on = u.GetKind() + "/" + u.GetName() + " "
@@ -91,13 +91,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-func mirror(t *testing.T, c client.Client, f *fleet, events *told) *Mirror {
+func mirror(t *testing.T, c client.Client, f *fleet, events *recorded) *Mirror {
 	t.Helper()
 	s, err := service.New(f.url, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Mirror{Client: c, Reader: c, Events: events, Source: s, Namespace: "metal-a", Pace: rate.NewLimiter(rate.Inf, 1), Settle: time.Second, Every: time.Minute, Now: time.Now}
+	return &Mirror{Client: c, Reader: c, Events: events, Source: s, Namespace: "metal-a", Pace: rate.NewLimiter(rate.Inf, 1), Settle: time.Second, Every: time.Minute, Check: time.Hour, Now: time.Now}
 }
 
 // TestFleetNodes: kubectl get fleetnodes is 'caisson fleet status', for nodes in the cluster
@@ -111,7 +111,7 @@ func TestFleetNodes(t *testing.T) {
 	if err := c.Admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
 		t.Fatal(err)
 	}
-	var events told
+	var events recorded
 	m := mirror(t, kubetest.Client(t, config), f, &events)
 	copied := func(want int64) {
 		t.Helper()
@@ -128,6 +128,16 @@ func TestFleetNodes(t *testing.T) {
 	out, err := c.Kubectl(t, "", "get", "fleetnodes", "--namespace", "metal-a")
 	if err != nil || !strings.Contains(out, "degraded") || !strings.Contains(out, "vm.swappiness") || strings.Count(out, "2026.11") != 3 {
 		t.Errorf("kubectl get fleetnodes: %v\n%s", err, out)
+	}
+	for _, wide := range []bool{false, true} {
+		args := []string{"get", "fleetnodes", "--namespace", "metal-a"}
+		if wide {
+			args = append(args, "-o", "wide")
+		}
+		out, err := c.Kubectl(t, "", args...)
+		if err != nil || strings.Contains(out, "TRACKING") != wide || strings.Contains(out, "OPERATION") != wide || strings.Contains(out, "following") != wide {
+			t.Errorf("kubectl get fleetnodes, wide %v: %v\n%s", wide, err, out)
+		}
 	}
 	if out, err := c.Kubectl(t, "", "wait", "--for=condition=caisson.dev/Configured=false", "--timeout=10s", "node/n1"); err != nil {
 		t.Errorf("kubectl wait: %v\n%s", err, out)
@@ -153,6 +163,78 @@ func TestFleetNodes(t *testing.T) {
 	copied(0)
 }
 
+// TestPutRight: what somebody deleted, forged or made anew is put right by the instance that
+// works, and is no news.
+func TestPutRight(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	config, writes := counted(c.Env.Config)
+	f := newFleet(t, 3)
+	f.lines[0].Condition, f.lines[0].Why = view.Degraded, "sysctl vm.swappiness is 60"
+	node := func() {
+		t.Helper()
+		if err := c.Admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node()
+	var events recorded
+	now := time.Now()
+	m := mirror(t, kubetest.Client(t, config), f, &events)
+	m.Now = func() time.Time { return now }
+	copied := func(what string, want int64) {
+		t.Helper()
+		before := writes.Load()
+		if err := m.Copy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := writes.Load() - before; n != want {
+			t.Errorf("%s: %d requests wrote, want %d", what, n, want)
+		}
+	}
+	kubectl := func(args ...string) string {
+		t.Helper()
+		out, err := c.Kubectl(t, "", args...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return out
+	}
+	says := func(what string) {
+		t.Helper()
+		if out := kubectl("get", "node", "n0", "-o", `jsonpath={.status.conditions[?(@.type=="caisson.dev/Configured")].reason}`); out != "Degraded" {
+			t.Errorf("%s: the Node is %q", what, out)
+		}
+	}
+	copied("at first", 4)
+	told := len(events)
+
+	// A Node's condition at the next look.
+	kubectl("delete", "node", "n0")
+	copied("no Node", 0)
+	node()
+	copied("made anew", 1)
+	says("made anew")
+	kubectl("patch", "node", "n0", "--subresource=status", "--type=strategic", "-p", `{"status": {"conditions": [{"type": "caisson.dev/Configured", "status": "True", "reason": "Fine", "message": "as published"}]}}`)
+	copied("forged", 1)
+	says("forged")
+	copied("then", 0)
+
+	// FleetNodes when they are read again.
+	kubectl("delete", "fleetnode", "n1", "--namespace", "metal-a")
+	kubectl("patch", "fleetnode", "n2", "--namespace", "metal-a", "--type=merge", "-p", `{"status": {"condition": "broken"}}`)
+	copied("too early", 0)
+	now = now.Add(m.Check)
+	copied("FleetNodes", 2)
+	copied("at last", 0)
+	if out := kubectl("get", "fleetnodes", "--namespace", "metal-a"); strings.Count(out, "fine") != 2 {
+		t.Error(out)
+	}
+	if len(events) != told {
+		t.Errorf("what was put right is news: %q", events[told:])
+	}
+}
+
 // TestManyRows: how many requests a large fleet takes, at first and for one change. With
 // CAISSON_LONG it has ten thousand nodes.
 func TestManyRows(t *testing.T) {
@@ -164,7 +246,7 @@ func TestManyRows(t *testing.T) {
 		n = 10_000
 	}
 	f := newFleet(t, n)
-	var events told
+	var events recorded
 	m := mirror(t, kubetest.Client(t, config), f, &events)
 	began := time.Now()
 	if err := m.Copy(t.Context()); err != nil {
@@ -196,7 +278,7 @@ func TestOperationsAreEvents(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	f := newFleet(t, 2)
-	var events told
+	var events recorded
 	m := mirror(t, c.Admin, f, &events)
 	look := func(want ...string) {
 		t.Helper()

@@ -231,7 +231,7 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		}
 		services[namespace] = s
 		events := mgr.GetEventRecorder("caisson-kube")
-		m := &nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Source: s, Namespace: namespace, Pace: rate.NewLimiter(rate.Limit(o.pace), 1), Settle: 5 * time.Second, Every: time.Minute, Now: time.Now, Wrote: seen.Wrote}
+		m := &nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Source: s, Namespace: namespace, Pace: rate.NewLimiter(rate.Limit(o.pace), 1), Settle: 5 * time.Second, Every: time.Minute, Check: 10 * time.Minute, Now: time.Now, Wrote: seen.Wrote}
 		if err := mgr.Add(m); err != nil {
 			return nil, err
 		}

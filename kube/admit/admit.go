@@ -58,17 +58,48 @@ const (
 	Failed  = "failed"
 )
 
+// maxQuestion is more than the largest object that an API server stores, twice, in bytes.
+const maxQuestion = 8 << 20
+
+// ServeHTTP answers over HTTP. A question that cannot be answered gets an error and no answer:
+// then the API server does what the failurePolicy says, where it would take an answer for a
+// refusal.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxQuestion)).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "this is not a question of an API server", http.StatusBadRequest)
+		return
+	}
+	q := admission.Request{AdmissionRequest: *review.Request}
+	resp := h.Handle(req.Context(), q)
+	if failed(resp) {
+		http.Error(w, resp.Result.Message, int(resp.Result.Code))
+		return
+	}
+	if err := resp.Complete(q); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	review.Request, review.Response = nil, &resp.AdmissionResponse
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(review) // who asked is gone
+}
+
+// failed reports whether a response is no answer.
+func failed(resp admission.Response) bool {
+	return !resp.Allowed && (resp.Result == nil || resp.Result.Code != http.StatusForbidden)
+}
+
 // Handle answers one question.
 func (h *Handler) Handle(ctx context.Context, req admission.Request) admission.Response {
 	began := time.Now()
 	resp := h.answer(ctx, req)
 	verdict := Allowed
 	switch {
-	case resp.Allowed:
-	case resp.Result != nil && resp.Result.Code == http.StatusForbidden:
-		verdict = Refused
-	default:
+	case failed(resp):
 		verdict = Failed
+	case !resp.Allowed:
+		verdict = Refused
 	}
 	if h.Seen != nil {
 		h.Seen(verdict, time.Since(began))

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/caisson-os/caisson/kube/admit"
 	"github.com/caisson-os/caisson/kube/metrics"
@@ -77,7 +76,7 @@ func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o
 		}
 	}
 	h.keep.Client, h.keep.Reader, h.keep.Namespace = mgr.GetClient(), mgr.GetAPIReader(), namespace
-	mgr.GetWebhookServer().Register(admit.Path, &admission.Webhook{Handler: admit.New(r, o.namespaces, seen.Answered)})
+	mgr.GetWebhookServer().Register(admit.Path, admit.New(r, o.namespaces, seen.Answered))
 	return errors.Join(mgr.Add(h.keep), mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()))
 }
 

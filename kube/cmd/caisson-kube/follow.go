@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 // follow adds what is done for each fleet whose service is known, and returns these by their
 // namespaces.
 func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*service.Client, error) {
-	services := map[string]*service.Client{}
+	services, sources := map[string]*service.Client{}, map[string]nodes.Source{}
 	for _, one := range o.fleets {
 		namespace, address, ok := strings.Cut(one, "=")
 		if !ok {
@@ -30,22 +32,39 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		if err != nil {
 			return nil, err
 		}
-		services[namespace] = s
-		events := mgr.GetEventRecorder("caisson-kube")
-		m := &nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Source: s, Namespace: namespace, Pace: rate.NewLimiter(rate.Limit(o.pace), 1), Settle: 5 * time.Second, Every: time.Minute, Check: 10 * time.Minute, Now: time.Now, Wrote: seen.Wrote}
+		services[namespace], sources[namespace] = s, s
+	}
+	events := mgr.GetEventRecorder("caisson-kube")
+	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Wrote: seen.Wrote}, sources) {
 		if err := mgr.Add(m); err != nil {
 			return nil, err
 		}
-		if !o.drains {
-			continue
-		}
-		set, err := kubernetes.NewForConfig(mgr.GetConfig())
-		if err != nil {
-			return nil, err
-		}
-		if err := mgr.Add(&drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: s, Namespace: namespace, Alone: len(o.fleets) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}); err != nil {
+	}
+	if !o.drains {
+		return services, nil
+	}
+	set, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(services)) {
+		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}
+		if err := mgr.Add(d); err != nil {
 			return nil, err
 		}
 	}
 	return services, nil
+}
+
+// mirrors are those of all fleets, made of what they have in common. What an API server has to
+// take from this process is bounded for all of them together.
+func (o *options) mirrors(common nodes.Mirror, sources map[string]nodes.Source) (out []*nodes.Mirror) {
+	common.Pace = rate.NewLimiter(rate.Limit(o.pace), 1)
+	common.Settle, common.Every, common.Check, common.Now = 5*time.Second, time.Minute, 10*time.Minute, time.Now
+	for _, namespace := range slices.Sorted(maps.Keys(sources)) {
+		m := common
+		m.Namespace, m.Source = namespace, sources[namespace]
+		out = append(out, &m)
+	}
+	return out
 }

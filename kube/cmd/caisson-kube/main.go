@@ -94,7 +94,7 @@ func main() {
 	flag.StringVar(&o.webhook, "webhook", "", "address at which API servers ask before they store an object, such as :9443; none when empty")
 	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
 	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
-	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most")
+	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
 	flag.DurationVar(&o.drain.Timeout, "drain-timeout", 15*time.Minute, "give a Node back that is not drained after this long")
 	flag.IntVar(&o.drain.Grace, "drain-grace", -1, "seconds that each pod gets; what the pod says below 0")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -95,6 +96,53 @@ func TestChartIsTheBase(t *testing.T) {
 	if len(without) != len(got)-7 || strings.Contains(text, "9443") {
 		t.Errorf("without a webhook it has %d objects:\n%s", len(without), text)
 	}
+}
+
+// TestMetricsAreReached: where metrics are served, the policy lets who reads them in, and the
+// chart makes of its values what the component does of the base.
+func TestMetricsAreReached(t *testing.T) {
+	if _, text := render(t, nil); strings.Contains(text, "8080") {
+		t.Errorf("metrics are served by default:\n%s", text)
+	}
+	monitoring := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "monitoring"}}}}
+	got, text := render(t, map[string]any{"metrics": map[string]any{"enabled": true, "from": monitoring}})
+	if !strings.Contains(text, `"--metrics=:8080"`) {
+		t.Errorf("no metrics are served:\n%s", text)
+	}
+	want := map[string]map[string]any{}
+	documents(t, kustomized(t, "../base", "../metrics"), want)
+	for _, name := range []string{"Deployment caisson-kube", "NetworkPolicy caisson-kube"} {
+		if !reflect.DeepEqual(got[name], want[name]) {
+			t.Errorf("%s:\n%v\nthe component makes\n%v", name, got[name], want[name])
+		}
+	}
+	anybody, _ := render(t, map[string]any{"metrics": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}})
+	ingress := anybody["NetworkPolicy caisson-kube"]["spec"].(map[string]any)["ingress"]
+	if !reflect.DeepEqual(ingress, []any{map[string]any{"ports": []any{map[string]any{"port": 8080}}}}) {
+		t.Errorf("metrics alone, for anybody: %v", ingress)
+	}
+}
+
+// kustomized is what kubectl makes of a base and a component.
+func kustomized(t *testing.T, base, component string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(".", "test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: ["+base+"]\ncomponents: ["+component+"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(kubetest.Programs(t), "kubectl"), "kustomize", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }
 
 // TestSecretsAreGivenByName: no Secret of a fleet is read by default, and the chart gives what

@@ -80,9 +80,9 @@ func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Ge
 	return c.look.Report(good, result)
 }
 
-// stay leaves in effect what failed: there is nothing better. It is looked at from the
+// remainBroken leaves in effect what failed: there is nothing better. It is looked at from the
 // start, and counts as good when it holds after all.
-func (c *Cycle) stay(ctx context.Context, t *turn) error {
+func (c *Cycle) remainBroken(ctx context.Context, t *turn) error {
 	j, why := t.judged, t.why
 	if c.Boot.Live.Stuck != why {
 		c.RecordStep("gate-failed", events.With("generation", j.Found.Generation.Generation), events.With("by-way-of", "none"), events.With("why", why))
@@ -106,8 +106,8 @@ func (c *Cycle) stay(ctx context.Context, t *turn) error {
 	return err
 }
 
-// pass notes that what is in effect is good.
-func (c *Cycle) pass(g state.Generation, why string) error {
+// promote notes that what is in effect is good.
+func (c *Cycle) promote(g state.Generation, why string) error {
 	if err := c.keepGood(g, why); err != nil {
 		return err
 	}

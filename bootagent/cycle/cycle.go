@@ -184,7 +184,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.look.Status(ctx)
 		return true, err
 	case decide.Rest:
-		t.status, err = c.rest(ctx, t.next, step.Why)
+		t.status, err = c.applyPause(ctx, t.next, step.Why)
 		return true, err
 	case decide.Change:
 		if err := c.prepare(ctx, t.next); err != nil {
@@ -193,18 +193,18 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.event = decide.Try
 		return false, nil
 
-	case decide.Untested:
+	case decide.ApplyUntested:
 		c.RecordStep("untested", events.With("generation", t.next.Generation.Generation), events.With("why", step.Why))
 		c.Say("what could cut this node off is applied untested: %s", step.Why)
 		t.status, err = c.enforce(ctx, t.next)
 		return true, err
-	case decide.ForWord, decide.ForReach, decide.Plain:
+	case decide.TryForOperator, decide.TryForReach, decide.Plain:
 		return c.try(ctx, t, step)
 
 	case decide.Leave:
 		t.status, err = c.leaveToBoot(ctx, t.next, t.result.Err)
 		return true, err
-	case decide.Excuse, decide.Postpone, decide.Blame:
+	case decide.RetryLater, decide.Postpone, decide.Blame:
 		t.status, err = c.takenBack(ctx, t, step)
 		return true, err
 	case decide.Await:
@@ -216,10 +216,10 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 	case decide.Settle:
 		t.status, err = c.moved(ctx, t.next, t.result)
 		return true, err
-	case decide.Forgive:
+	case decide.UndoAndRetry:
 		return true, errors.Join(ctx.Err(), c.undo(ctx, ""))
-	case decide.Condemn:
-		t.status, err = c.condemn(ctx, t, step.Why)
+	case decide.UndoForGood:
+		t.status, err = c.undoForGood(ctx, t, step.Why)
 		return true, err
 
 	case decide.Forget, decide.Withhold, decide.Restore:
@@ -234,7 +234,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 	case decide.Unarm:
 		return true, c.EndDeadline()
 	case decide.Prove:
-		if err := c.pass(t.next.Generation, step.Why); err != nil || t.event != decide.Judged {
+		if err := c.promote(t.next.Generation, step.Why); err != nil || t.event != decide.Judged {
 			return true, err
 		}
 		t.status, err = c.look.Status(ctx)
@@ -254,7 +254,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 	case decide.BackLive, decide.BackBoot:
 		return c.goBack(ctx, t, step)
 	case decide.Stay:
-		return true, c.stay(ctx, t)
+		return true, c.remainBroken(ctx, t)
 	}
 	return true, fmt.Errorf("%s: no act %q", step.Name, step.Act) // TestEveryActIsDone
 }
@@ -328,7 +328,7 @@ func (c *Cycle) Sync(ctx context.Context) (*spec.Status, error) {
 		return nil, c.Unbound
 	}
 	st, err := c.sync(ctx)
-	c.destination.Free()                 // what waits may be another layer now
+	c.destination.FreeMemory()           // what waits may be another layer now
 	if c.Options.By != session.Service { // who asks by hand leaves a trace, whatever comes of it
 		c.Record("asked", events.With("sync", c.Boot.Sync), events.With("why", c.Boot.SyncDetail))
 	}
@@ -354,7 +354,7 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 		}
 		c.SetSync(track.Describe(t.fault))
 	} else {
-		if err := errors.Join(c.noteHad(t.next), c.destination.Here(ctx, t.before, t.next)); err != nil {
+		if err := errors.Join(c.noteHad(t.next), c.destination.ForThisRoot(ctx, t.before, t.next)); err != nil {
 			return nil, err
 		}
 		c.SetSync(c.destination.Axis(t.next))

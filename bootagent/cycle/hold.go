@@ -83,7 +83,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 // up with.
 func (c *Cycle) arrive(at state.Generation) error {
 	if c.Boot.Mode != spec.ModeAttached {
-		c.root.GoBy(at)
+		c.root.SetGeneration(at)
 	}
 	return c.Remember()
 }

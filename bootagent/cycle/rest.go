@@ -10,8 +10,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// rest puts a generation in effect that says that nothing is to be changed.
-func (c *Cycle) rest(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
+// applyPause puts a generation in effect that says that nothing is to be changed.
+func (c *Cycle) applyPause(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
 	c.Say("nothing is changed now: %s", why)
 	if err := c.cycle(ctx, &turn{event: decide.Effect, next: next, rests: true}); err != nil {
 		return nil, err

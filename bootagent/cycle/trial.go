@@ -26,9 +26,9 @@ func (c *Cycle) begin(t *turn, step decide.Step) (*state.Trial, error) {
 	}
 	trial := &state.Trial{Generation: next.Generation, Boot: c.Scopes.Kernel, Since: time.Now().Unix(), Kept: t.kept}
 	switch step.Act {
-	case decide.ForWord:
+	case decide.TryForOperator:
 		trial.Confirm, trial.Within = state.ByOperator, next.Overlay.Confirm.Within
-	case decide.ForReach:
+	case decide.TryForReach:
 		trial.Confirm, trial.Within = state.ByReach, int64(c.Within()/time.Second)
 	default:
 		return nil, nil
@@ -67,8 +67,8 @@ func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Resul
 	return c.look.Report(next, result)
 }
 
-// condemn undoes a change that cut the node off.
-func (c *Cycle) condemn(ctx context.Context, t *turn, why string) (*spec.Status, error) {
+// undoForGood undoes a change that cut the node off.
+func (c *Cycle) undoForGood(ctx context.Context, t *turn, why string) (*spec.Status, error) {
 	if err := c.undo(ctx, why); err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Ste
 	}
 	if step.Act == decide.Withhold {
 		c.Boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
-		c.root.GoBy(tried.Generation)
+		c.root.SetGeneration(tried.Generation)
 		if err := c.Remember(); err != nil {
 			return err
 		}

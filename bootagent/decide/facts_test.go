@@ -83,7 +83,7 @@ func TestWaysBack(t *testing.T) {
 }
 
 // changes are acts that change what is in effect, but for taking back.
-var changes = []Act{Change, ComeUp, BackLive, BackBoot, Untested, Keep}
+var changes = []Act{Change, ComeUp, BackLive, BackBoot, ApplyUntested, Keep}
 
 // TestAnyFacts asks about two million combinations of facts, most of which no node meets.
 func TestAnyFacts(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "what failed is in effect"
 		case f.Event == Made && s.Act == Settle && f.Result.Trial != "":
 			wrong = "what is on trial is in effect"
-		case f.Ended && s.Act == Blame, f.Ended && s.Act == Condemn:
+		case f.Ended && s.Act == Blame, f.Ended && s.Act == UndoForGood:
 			wrong = "the end of the agent is held against a change"
 		case f.Event == Try && f.Try.Cuts != "" && f.Try.Unreached == "" && s.Act == Plain:
 			wrong = "what can cut the node off is not on trial"

@@ -439,9 +439,9 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	t.Try.Asked = c.asks && m.disk.Current != nil
 	var by state.Confirm
 	switch m.decide(t).Act {
-	case ForReach:
+	case TryForReach:
 		by = state.ByReach
-	case ForWord:
+	case TryForOperator:
 		by = state.ByOperator
 	default:
 		if comesUp {
@@ -476,7 +476,7 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 			s.Postpone(g, "busy", time.Unix(m.now, 0), time.Unix(m.now+3600, 0))
 			s.Trial = nil
 		})
-	case Excuse:
+	case RetryLater:
 		return m.save(func(s *state.State) { s.Trial = nil })
 	case Await:
 		err := m.save(func(s *state.State) { s.Trial.Ends = int64(m.up/time.Second) + s.Trial.Within })
@@ -489,7 +489,7 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 		if c.cut {
 			p.Reach = "no answer"
 		}
-		if m.decide(p).Act == Condemn {
+		if m.decide(p).Act == UndoForGood {
 			err := m.undo("after it no answer")
 			m.begun = m.begun || err == nil
 			return err

@@ -12,56 +12,56 @@ import (
 
 // Acts.
 const (
-	PutBack   Act = "put back"   // undo the change on trial; the way is decided at Undo
-	Follow    Act = "follow"     // end the hold
-	Arrive    Act = "arrive"     // note that this root goes by an older generation
-	Go        Act = "go on"      // nothing is unfinished
-	Watch     Act = "watch"      // look and report, change nothing
-	ComeUp    Act = "come up"    // apply to a root that has come up what nobody has proved
-	Return    Act = "return"     // start the machine over into what proved itself
-	Keep      Act = "keep"       // correct what differs from what runs
-	Stop      Act = "stop"       // there is nothing to act on
-	Report    Act = "report"     // say how the node is, and why nothing newer was had
-	LookNow   Act = "look"       // go on as a look does
-	Decline   Act = "decline"    // say why, and go on as a look does
-	Take      Act = "take"       // note a newer generation of what runs, and go on as a look does
-	Wait      Act = "wait"       // leave it to a later time
-	Rest      Act = "rest"       // put in effect a generation that says that nothing is to be changed
-	Change    Act = "change"     // apply it to the running root, all of it or nothing
-	Untested  Act = "untested"   // apply it as what is kept is
-	ForReach  Act = "for reach"  // save that it is on trial by the way to the registry, and make it
-	ForWord   Act = "for a word" // save that it is on trial by its operator, and make it
-	Plain     Act = "plain"      // make it
-	Leave     Act = "leave"      // leave it to a boot: this root cannot be changed so
-	Blame     Act = "blame"      // note the failure, and do not try it again
-	Postpone  Act = "postpone"   // note the failure, and try it again in a while
-	Excuse    Act = "excuse"     // note the failure, and try it again
-	Await     Act = "await"      // leave it to its operator, for a time
-	Probe     Act = "probe"      // try the way to the registry
-	Settle    Act = "settle"     // it is in effect
-	Forgive   Act = "forgive"    // undo it, and try it again
-	Condemn   Act = "condemn"    // undo it, and do not try it again
-	Forget    Act = "forget"     // put back what ran, and forget the trial
-	Withhold  Act = "withhold"   // go on without what can cut the node off, and note why
-	Restore   Act = "restore"    // put back what ran, and note why
-	None      Act = "none"       // nothing
-	Renumber  Act = "renumber"   // the checks go on, for the newer number
-	Unarm     Act = "unarm"      // end the deadline of this boot
-	Prove     Act = "prove"      // it is the newest that proved itself
-	Soak      Act = "soak"       // the checks decide
-	BackLive  Act = "back, live" // reject it, and put in effect what ran before
-	BackBoot  Act = "back, boot" // reject it, and start the machine over into what ran before
-	Stay      Act = "stay"       // go on with it and look from the start
-	Later     Act = "later"      // look again
-	Remain    Act = "remain"     // never start over by itself
-	Delay     Act = "delay"      // start over later
-	SetOut    Act = "set out"    // start over, in its turn
-	Enter     Act = "enter"      // stack its layer and switch to it
-	EnterOld  Act = "enter old"  // enter what the node has
-	FallBack  Act = "fall back"  // look for the best of what ran well before
-	AskMedium Act = "ask medium" // ask a medium that carries a layer
-	StartOver Act = "start over" // start the machine over
-	AskAgain  Act = "ask again"  // show why nothing is entered, and ask again in a while
+	PutBack        Act = "put back"              // undo the change on trial; the way is decided at Undo
+	Follow         Act = "follow"                // end the hold
+	Arrive         Act = "arrive"                // note that this root goes by an older generation
+	Go             Act = "go on"                 // nothing is unfinished
+	Watch          Act = "watch"                 // look and report, change nothing
+	ComeUp         Act = "come up"               // apply to a root that has come up what nobody has proved
+	Return         Act = "return"                // start the machine over into what proved itself
+	Keep           Act = "keep"                  // correct what differs from what runs
+	Stop           Act = "stop"                  // there is nothing to act on
+	Report         Act = "report"                // say how the node is, and why nothing newer was had
+	LookNow        Act = "look"                  // go on as a look does
+	Decline        Act = "decline"               // say why, and go on as a look does
+	Take           Act = "take"                  // note a newer generation of what runs, and go on as a look does
+	Wait           Act = "wait"                  // leave it to a later time
+	Rest           Act = "rest"                  // put in effect a generation that says that nothing is to be changed
+	Change         Act = "change"                // apply it to the running root, all of it or nothing
+	ApplyUntested  Act = "apply untested"        // apply it as what is kept is
+	TryForReach    Act = "try, for reach"        // save that it is on trial by the way to the registry, and make it
+	TryForOperator Act = "try, for the operator" // save that it is on trial by its operator, and make it
+	Plain          Act = "plain"                 // make it
+	Leave          Act = "leave"                 // leave it to a boot: this root cannot be changed so
+	Blame          Act = "blame"                 // note the failure, and do not try it again
+	Postpone       Act = "postpone"              // note the failure, and try it again in a while
+	RetryLater     Act = "retry later"           // note the failure, and try it again
+	Await          Act = "await"                 // leave it to its operator, for a time
+	Probe          Act = "probe"                 // try the way to the registry
+	Settle         Act = "settle"                // it is in effect
+	UndoAndRetry   Act = "undo, retry"           // undo it, and try it again
+	UndoForGood    Act = "undo for good"         // undo it, and do not try it again
+	Forget         Act = "forget"                // put back what ran, and forget the trial
+	Withhold       Act = "withhold"              // go on without what can cut the node off, and note why
+	Restore        Act = "restore"               // put back what ran, and note why
+	None           Act = "none"                  // nothing
+	Renumber       Act = "renumber"              // the checks go on, for the newer number
+	Unarm          Act = "unarm"                 // end the deadline of this boot
+	Prove          Act = "prove"                 // it is the newest that proved itself
+	Soak           Act = "soak"                  // the checks decide
+	BackLive       Act = "back, live"            // reject it, and put in effect what ran before
+	BackBoot       Act = "back, boot"            // reject it, and start the machine over into what ran before
+	Stay           Act = "stay"                  // go on with it and look from the start
+	Later          Act = "later"                 // look again
+	Remain         Act = "remain"                // never start over by itself
+	Delay          Act = "delay"                 // start over later
+	SetOut         Act = "set out"               // start over, in its turn
+	Enter          Act = "enter"                 // stack its layer and switch to it
+	EnterOld       Act = "enter old"             // enter what the node has
+	FallBack       Act = "fall back"             // look for the best of what ran well before
+	AskMedium      Act = "ask medium"            // ask a medium that carries a layer
+	StartOver      Act = "start over"            // start the machine over
+	AskAgain       Act = "ask again"             // show why nothing is entered, and ask again in a while
 )
 
 // Table is what a node does. Of the rows of an event the first one that holds counts.
@@ -128,11 +128,11 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "change", On: Answer, Act: Change, When: "else", Does: "applies it to the running root, all of it or nothing"},
 
-	{Name: "untested", On: Try, Act: Untested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: nobody could say what cut the node off",
+	{Name: "untested", On: Try, Act: ApplyUntested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: nobody could say what cut the node off",
 		is: func(f *Facts) bool { return f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
-	{Name: "trial-by-operator", On: Try, Act: ForWord, When: "its publisher wants it confirmed, and it changes something that can be taken back", Does: "saves that it is on trial, and makes it",
+	{Name: "trial-by-operator", On: Try, Act: TryForOperator, When: "its publisher wants it confirmed, and it changes something that can be taken back", Does: "saves that it is on trial, and makes it",
 		is: func(f *Facts) bool { return f.Try.Asked }, why: func(*Facts) string { return "who published it asked for that" }},
-	{Name: "trial-by-reach", On: Try, Act: ForReach, When: "it can cut the node off", Does: "saves that it is on trial, and makes it",
+	{Name: "trial-by-reach", On: Try, Act: TryForReach, When: "it can cut the node off", Does: "saves that it is on trial, and makes it",
 		is: func(f *Facts) bool { return f.Try.Cuts != "" }, why: func(f *Facts) string { return "it changes " + f.Try.Cuts }},
 	{Name: "no-trial", On: Try, Act: Plain, When: "else", Does: "makes it"},
 
@@ -140,10 +140,10 @@ var Table = []Row{
 		is: func(f *Facts) bool {
 			return f.Result.Failed && f.Result.OtherLayer && !f.Result.RolledBack && !f.Ended
 		}},
-	{Name: "cut-short", On: Made, Act: Excuse, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
+	{Name: "cut-short", On: Made, Act: RetryLater, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
 		is:  func(f *Facts) bool { return f.Result.Failed && f.Ended },
 		why: func(*Facts) string { return "the agent was to end while it was made; the next one makes it" }},
-	{Name: "not-begun", On: Made, Act: Excuse, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
+	{Name: "not-begun", On: Made, Act: RetryLater, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
 		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why }},
 	{Name: "busy", On: Made, Act: Postpone, When: "something that it takes away is in use", Does: "has taken it back; tries it again in an hour, and at a boot",
 		is: func(f *Facts) bool { return f.Result.Failed && f.Result.Busy }, why: func(f *Facts) string { return f.Result.Why }},
@@ -156,8 +156,8 @@ var Table = []Row{
 	{Name: "made", On: Made, Act: Settle, When: "else", Does: "it is in effect"},
 
 	{Name: "reached", On: Probed, Act: Settle, When: "the registry answers", Does: "it is in effect", is: func(f *Facts) bool { return f.Reach == "" }},
-	{Name: "probe-cut-short", On: Probed, Act: Forgive, When: "the agent was to end", Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended }},
-	{Name: "cut-off", On: Probed, Act: Condemn, When: "else", Does: "undoes it, and does not try it again", why: func(f *Facts) string { return "after it " + f.Reach }},
+	{Name: "probe-cut-short", On: Probed, Act: UndoAndRetry, When: "the agent was to end", Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended }},
+	{Name: "cut-off", On: Probed, Act: UndoForGood, When: "else", Does: "undoes it, and does not try it again", why: func(f *Facts) string { return "after it " + f.Reach }},
 
 	{Name: "undo-unblamed", On: Undo, Act: Forget, When: "it was not the change's fault", Does: "puts back what ran", is: func(f *Facts) bool { return f.Undo.Reason == "" }},
 	{Name: "undo-in-part", On: Undo, Act: Withhold, When: "this root can go back to nothing that ran well, or ran before", Does: "goes on with it, without what can cut the node off",

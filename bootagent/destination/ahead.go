@@ -11,13 +11,13 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Here makes of what the registry has what can act on this root. Where its layer is
+// ForThisRoot makes of what the registry has what can act on this root. Where its layer is
 // another one that this root cannot have as it is, but it is signed for the one that runs,
 // too, that layer waits, and what is live of the rest does not.
 //
 // There must be a good generation on this layer: what is ahead of it does not come back
 // without it.
-func (d *Destination) Here(ctx context.Context, before, found *track.Found) error {
+func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Found) error {
 	if d.Boot.Mode == spec.ModeAttached || found.Held || found.Unchanged {
 		return nil
 	}

@@ -40,8 +40,8 @@ func (d *Destination) SayWay(why string) string {
 	}
 }
 
-// othersWait returns what else wants this machine to be started over; a new kernel on the
-// disk of somebody's is not to be had by a soft-reboot.
+// othersWait returns what others wait for a reboot for: a soft-reboot cannot start a kernel that
+// they installed.
 func (d *Destination) othersWait() (string, error) {
 	data, err := os.ReadFile(d.Path(paths.RebootReasons))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

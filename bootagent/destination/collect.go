@@ -17,7 +17,7 @@ import (
 // collect deletes what no layer needs that runs, is stacked, ran well and is kept, or
 // waits. The manifests in the store say what that is; where one cannot be read nothing is
 // deleted. That of what waits, or ran well before the one before, may be missing. Memory is
-// spent on less, see worth.
+// spent on less, see keepInMemory.
 func (d *Destination) collect(s *state.State) error {
 	if d.Boot.Mode == spec.ModeAttached {
 		return nil
@@ -31,7 +31,7 @@ func (d *Destination) collect(s *state.State) error {
 		perhaps = append(perhaps, &g)
 	}
 	if d.InMemory() {
-		here, perhaps = d.stackedOnly(), append(d.worth(s), &d.Boot.Generation)
+		here, perhaps = d.stackedOnly(), append(d.keepInMemory(s), &d.Boot.Generation)
 	}
 	keep, err := needed(store, here, perhaps)
 	if err != nil {
@@ -93,18 +93,18 @@ func (d *Destination) stackedOnly() []*state.Generation {
 	return []*state.Generation{{Layer: d.root.Layer()}}
 }
 
-// worth are the generations whose layers are worth memory beside that of this root: the one
+// keepInMemory returns the generations whose layers stay in memory beside that of this root: the one
 // that a change which does not prove itself is taken back to, and the one that waits.
-func (d *Destination) worth(s *state.State) []*state.Generation {
+func (d *Destination) keepInMemory(s *state.State) []*state.Generation {
 	list := []*state.Generation{s.Current}
 	if d.Tracker == nil {
 		return list
 	}
-	return append(list, d.heads(s))
+	return append(list, d.nextBoot(s))
 }
 
-// Free gives back the memory of layers that nobody goes to any more.
-func (d *Destination) Free() {
+// FreeMemory gives back the memory of layers that nobody goes to any more.
+func (d *Destination) FreeMemory() {
 	if staging, _ := stage.Runs(d.Path(paths.RunStaging)); staging || !d.InMemory() || d.Tracker == nil {
 		return
 	}

@@ -70,10 +70,10 @@ type Awaited struct {
 	Why   string
 }
 
-// Takes returns the generation that the next boot is to try before what ran well, nil where
+// Candidate returns the generation that the next boot is to try before what ran well, nil where
 // there is none: where nothing is staged, it was rejected, or the node is to keep what it has.
-func (d *Destination) Takes(s *state.State) *state.Generation {
-	if g := d.Tracker.Takes(s); g != nil && d.Rejected(*g) == "" {
+func (d *Destination) Candidate(s *state.State) *state.Generation {
+	if g := d.Tracker.Candidate(s); g != nil && d.Rejected(*g) == "" {
 		return g
 	}
 	return nil
@@ -86,7 +86,7 @@ func (d *Destination) Awaited(running *track.Found) (*Awaited, error) {
 	if err != nil || d.Boot.Mode == spec.ModeAttached {
 		return nil, err
 	}
-	g := d.Takes(s)
+	g := d.Candidate(s)
 	if g == nil || running.Generation.Pair(*g) {
 		return nil, nil // what is in effect has to prove itself
 	}
@@ -121,9 +121,9 @@ func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why
 	return nil, spec.ClassReboot, fmt.Sprintf("its layer is not staged: %s is not in the store", next.Missing[0].Digest), nil
 }
 
-// heads returns the generation that a start of this node leads to, nil where none is known.
-func (d *Destination) heads(s *state.State) *state.Generation {
-	if g := d.Takes(s); g != nil {
+// nextBoot returns the generation that the next boot runs, nil where none is known.
+func (d *Destination) nextBoot(s *state.State) *state.Generation {
+	if g := d.Candidate(s); g != nil {
 		return g
 	}
 	return s.Best()
@@ -136,7 +136,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if d.Boot.Mode == spec.ModeAttached || d.Tracker == nil {
 		return nil, spec.ClassReboot, "caisson did not boot this host", nil
 	}
-	g := d.heads(s)
+	g := d.nextBoot(s)
 	if g == nil || g.Layer == d.Boot.Generation.Layer {
 		return nil, spec.ClassReboot, "no other layer waits", nil
 	}

@@ -36,7 +36,7 @@ func (d *Destination) fitsMemory(next *nextroot.Next, class, why string) (string
 // soft-reboot leads to it: those that the running one has are there. When that fails, or
 // the root is to be had by a reboot only, what was brought is given back.
 func (d *Destination) stageInMemory(ctx context.Context, s *state.State) error {
-	if g := d.heads(s); g == nil || g.Layer == d.Boot.Generation.Layer {
+	if g := d.nextBoot(s); g == nil || g.Layer == d.Boot.Generation.Layer {
 		return nil
 	}
 	release, err := stage.Begin(d.Path(paths.RunStaging)) // nothing is freed meanwhile

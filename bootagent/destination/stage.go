@@ -31,7 +31,7 @@ func (d *Destination) Stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := d.Takes(s)
+	g := d.Candidate(s)
 	if g == nil || g.Layer == d.root.Layer() {
 		return nil
 	}

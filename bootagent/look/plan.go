@@ -29,7 +29,7 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 		return nil, err
 	}
 	if before != nil {
-		if err := l.destination.Here(ctx, before, found); err != nil {
+		if err := l.destination.ForThisRoot(ctx, before, found); err != nil {
 			return nil, err
 		}
 		why := ""

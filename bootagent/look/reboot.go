@@ -62,7 +62,7 @@ func (l *Look) waitsWhy() (string, error) {
 	if err != nil || l.Boot.Mode == spec.ModeAttached || l.Tracker == nil {
 		return "", err
 	}
-	g := l.destination.Takes(s)
+	g := l.destination.Candidate(s)
 	if g == nil {
 		return "", nil
 	}

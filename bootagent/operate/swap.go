@@ -112,7 +112,7 @@ func (op *Operations) Phase(s *state.State, runs *state.Generation) (run.Record,
 		}
 		root.Judged = judged.Of(op.Scopes.Root, runs.Overlay)
 		if op.Tracker != nil && !root.Attached {
-			root.Takes = op.destination.Takes(s)
+			root.Takes = op.destination.Candidate(s)
 		}
 	}
 	return run.Read(s, &op.Boot.Live, root), nil

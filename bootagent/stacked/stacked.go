@@ -54,9 +54,9 @@ func (o otherLayer) Error() string { return string(o) }
 // Layer is the layer whose images this root is made of.
 func (r *Root) Layer() string { return cmp.Or(r.Boot.Live.Stacked, r.Boot.Generation.Layer) }
 
-// GoBy notes by which generation this root goes. Its layer may be another one than the
+// SetGeneration notes by which generation this root goes. Its layer may be another one than the
 // root is made of.
-func (r *Root) GoBy(g state.Generation) {
+func (r *Root) SetGeneration(g state.Generation) {
 	r.Boot.Live.Stacked = r.Layer()
 	r.Boot.Generation = g
 }

@@ -43,9 +43,9 @@ func (f *Tracker) held(s *state.State, g state.Generation) (why string, not erro
 	return state.SayHold(h), nil
 }
 
-// Takes returns the generation that waits and that the node may take, nil where there is none:
+// Candidate returns the generation that waits and that the node may take, nil where there is none:
 // what a loader that asks the registry would begin. It is asked at each look, and says nothing.
-func (f *Tracker) Takes(s *state.State) *state.Generation {
+func (f *Tracker) Candidate(s *state.State) *state.Generation {
 	g := s.Staged
 	if g == nil || permitted(s, *g) != nil {
 		return nil

@@ -82,7 +82,7 @@ type Hub struct {
 	watchers map[chan struct{}]bool
 
 	changing sync.Mutex           // held by whoever writes to the database
-	told     map[string]time.Time // by node, see mayRecord; changing guards it
+	recorded map[string]time.Time // by node, see mayRecord; changing guards it
 }
 
 // node is a row and what judging its next report takes. It is replaced, not changed.
@@ -103,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, recorded: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	err := o.Store.Write(ctx)
 	if err != nil && !errors.Is(err, store.ErrTaken) {
 		return nil, err
@@ -188,7 +188,7 @@ func (h *Hub) prune(ctx context.Context) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	full := h.o.Now().Add(-eventsAtOnce * eventEach)
-	maps.DeleteFunc(h.told, func(_ string, at time.Time) bool { return at.Before(full) })
+	maps.DeleteFunc(h.recorded, func(_ string, at time.Time) bool { return at.Before(full) })
 	return h.o.Store.Prune(ctx, h.o.Now().Add(-historyKept).Unix())
 }
 

@@ -354,13 +354,13 @@ const (
 // mayRecord reports whether a node's history has room for what the node does. changing is held.
 func (h *Hub) mayRecord(node string, now time.Time) bool {
 	from := now.Add(-eventsAtOnce * eventEach)
-	if at := h.told[node]; at.After(from) && !at.After(now) { // after now: the clock was set
+	if at := h.recorded[node]; at.After(from) && !at.After(now) { // after now: the clock was set
 		from = at
 	}
 	if from = from.Add(eventEach); from.After(now) {
 		return false
 	}
-	h.told[node] = from
+	h.recorded[node] = from
 	return true
 }
 

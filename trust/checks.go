@@ -41,9 +41,12 @@ func enoughKeysSigned(d *decision) error {
 	return nil
 }
 
-func fleetIsOurs(d *decision) error {
-	if d.said.Fleet != d.bootstrap.Fleet {
-		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", d.said.Fleet, d.bootstrap.Fleet)
+func fleetIsOurs(d *decision) error { return isFleet(d.said.Fleet, d.bootstrap.Fleet) }
+
+// isFleet refuses what is signed for another fleet.
+func isFleet(said, own string) error {
+	if said != own {
+		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", said, own)
 	}
 	return nil
 }

@@ -99,12 +99,7 @@ func fleetIsSigned(d *fleetDecision) error {
 	return err
 }
 
-func fleetDocumentIsOurs(d *fleetDecision) error {
-	if d.said.Fleet != d.bootstrap.Fleet {
-		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", d.said.Fleet, d.bootstrap.Fleet)
-	}
-	return nil
-}
+func fleetDocumentIsOurs(d *fleetDecision) error { return isFleet(d.said.Fleet, d.bootstrap.Fleet) }
 
 func fleetDocumentParses(d *fleetDecision) (err error) {
 	if d.leftOut, err = spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {

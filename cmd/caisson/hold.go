@@ -41,6 +41,9 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 		Long:    v.short + ".\n\n" + v.long + "\n\n" + trustHelp + "\n\n" + signerHelp,
 		Example: v.example,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := notASite(args[0]); err != nil { // before what else is missing
+				return err
+			}
 			if v.check != nil {
 				if err := v.check(); err != nil {
 					return err

@@ -192,7 +192,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 				return a.printSecrets(s, []string{node})
 			case known && !replace:
 				return cli.WithHint(fmt.Errorf("node %s has the recipient %s since %s", node, was.Recipient, was.Since.Format(time.DateOnly)),
-					"--replace, where the machine or its state disk was replaced")
+					"--replace, where the machine, its state disk or its key is another one")
 			}
 			for other, one := range r.Nodes {
 				if other != node && one.Recipient == recipient {

@@ -3,12 +3,11 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -46,7 +45,7 @@ func (a *app) approveCommand() *cobra.Command {
 					return err
 				}
 			}
-			object := cluster.NewApproval(cluster.ApprovalMetadata{Name: name, Namespace: namespace}, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason, Statements: statements})
+			object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason, Statements: statements})
 			if a.json() {
 				return cli.JSON(a.out, object)
 			}
@@ -77,6 +76,5 @@ func approvalName(plan string, key any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const kind = "sha256:"
-	return strings.TrimPrefix(plan, kind)[:12] + "-" + strings.TrimPrefix(oci.Digest(v.PEM()), kind)[:8], nil
+	return digest.Hex(plan)[:12] + "-" + digest.Hex(digest.Of(v.PEM()))[:8], nil
 }

@@ -140,7 +140,7 @@ func TestAttacks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			object := cluster.NewApproval(cluster.ApprovalMetadata{Name: "forged-" + name}, cluster.ApprovalSpec{Plan: plan(), Author: "eve", Statements: statements})
+			object := cluster.NewApproval("", "forged-"+name, cluster.ApprovalSpec{Plan: plan(), Author: "eve", Statements: statements})
 			text, err := object.YAML()
 			if err != nil {
 				t.Fatal(err)

@@ -414,7 +414,7 @@ func TestSignedApproval(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := cluster.NewApproval(cluster.ApprovalMetadata{Name: "signed"}, cluster.ApprovalSpec{Plan: plan, Author: "eve", Statements: statements}).YAML()
+		text, err := cluster.NewApproval("", "signed", cluster.ApprovalSpec{Plan: plan, Author: "eve", Statements: statements}).YAML()
 		if err != nil {
 			t.Fatal(err)
 		}

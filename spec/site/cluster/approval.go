@@ -4,16 +4,13 @@ package cluster
 
 // Approval is a PublishApproval with what operators signed, as 'caisson approve' prints it.
 type Approval struct {
-	APIVersion string           `json:"apiVersion" yaml:"apiVersion"`
-	Kind       string           `json:"kind" yaml:"kind"` // [PublishApproval]
-	Metadata   ApprovalMetadata `json:"metadata" yaml:"metadata"`
-	Spec       ApprovalSpec     `json:"spec" yaml:"spec"`
-}
-
-// ApprovalMetadata names an [Approval].
-type ApprovalMetadata struct {
-	Name      string `json:"name" yaml:"name"`
-	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"` // that of kubectl when empty
+	APIVersion string `json:"apiVersion" yaml:"apiVersion"`
+	Kind       string `json:"kind" yaml:"kind"` // [PublishApproval]
+	Metadata   struct {
+		Name      string `json:"name" yaml:"name"`
+		Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"` // that of kubectl when empty
+	} `json:"metadata" yaml:"metadata"`
+	Spec ApprovalSpec `json:"spec" yaml:"spec"`
 }
 
 // ApprovalSpec says who approves what.
@@ -25,8 +22,10 @@ type ApprovalSpec struct {
 }
 
 // NewApproval returns an approval as it is applied.
-func NewApproval(m ApprovalMetadata, s ApprovalSpec) Approval {
-	return Approval{Group + "/" + Version, PublishApproval, m, s}
+func NewApproval(namespace, name string, s ApprovalSpec) (a Approval) {
+	a.APIVersion, a.Kind, a.Spec = Group+"/"+Version, PublishApproval, s
+	a.Metadata.Namespace, a.Metadata.Name = namespace, name
+	return a
 }
 
 // YAML is the object as kubectl reads it.

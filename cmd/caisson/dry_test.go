@@ -29,6 +29,7 @@ import (
 // withoutDryRun are verbs that write to a registry, or take a key, and need no preview of
 // their own.
 var withoutDryRun = map[string]string{
+	"caisson approve": "it prints an object for kubectl, and writes nothing",
 	"caisson build":   "plan says which layers are to be built; a layer is for no node before it is published",
 	"caisson diff":    "it reads; its key is a public one",
 	"caisson inspect": "it reads; its key is a public one",

@@ -256,6 +256,8 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
 	"copy --unverified": {func(h *hostile) []string { return []string{h.ref, "oci:" + h.path("copy"), "--unverified"} },
 		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
+	"bootstrap": {func(h *hostile) []string { return []string{h.chained(), "--registry", "192.0.2.1:5000/test"} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"keys plan": {func(h *hostile) []string { return []string{"plan", h.chained()} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"keys pull": {func(h *hostile) []string { return []string{"pull", h.chained()} },

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -27,11 +28,13 @@ import (
 type line struct {
 	at string
 
+	server  *httptest.Server
+	handler http.Handler
+
 	mu   sync.Mutex
-	left int            // requests until it is cut; -1 is never
-	kill func()         // when it is
-	busy sync.WaitGroup // requests that the registry has
-	now  time.Time      // by its clock: a publisher compares its own with it
+	left int       // requests until it is cut; -1 is never
+	kill func()    // when it is
+	now  time.Time // by its clock: a publisher compares its own with it
 }
 
 func newLine(t *testing.T, backend string) *line {
@@ -43,20 +46,35 @@ func newLine(t *testing.T, backend string) *line {
 		r.Header.Set("Date", l.now.Format(http.TimeFormat))
 		return nil
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	l.handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if !l.passes() {
 			w.WriteHeader(http.StatusInsufficientStorage) // which no client of a registry tries again
 			return
 		}
-		defer l.busy.Done()
 		// What was sent arrives. Without a Done of its own, the proxy would look at the connection.
 		ctx, done := context.WithCancel(context.WithoutCancel(q.Context()))
 		defer done()
 		proxy.ServeHTTP(w, q.WithContext(ctx))
-	}))
-	t.Cleanup(s.Close)
-	l.at = strings.TrimPrefix(s.URL, "http://")
+	})
+	must(t, l.open("127.0.0.1:0"))
+	t.Cleanup(func() { l.server.Close() })
 	return l
+}
+
+// open has the line listen at an address.
+func (l *line) open(at string) error {
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	l.server = httptest.NewUnstartedServer(l.handler)
+	if err := l.server.Listener.Close(); err != nil {
+		return err
+	}
+	l.server.Listener = listener
+	l.server.Start()
+	l.at = listener.Addr().String()
+	return nil
 }
 
 func (l *line) passes() bool {
@@ -69,21 +87,22 @@ func (l *line) passes() bool {
 		l.kill()
 		return false
 	}
-	l.busy.Add(1)
 	return true
 }
 
 // cutAt has the line cut at a request, and kill called; what it returns mends it, once all
-// has arrived that was under way.
-func (l *line) cutAt(request int, kill func()) (mend func()) {
+// has arrived that was under way. Its connections end with it: a request of the publisher
+// that was cut may still be in one of them, and must not arrive when the line is mended.
+func (l *line) cutAt(request int, kill func()) (mend func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left, l.kill = request, kill
-	return func() {
-		l.busy.Wait()
+	return func() error {
+		l.server.Close()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.left = -1
+		return l.open(l.at)
 	}
 }
 
@@ -141,7 +160,7 @@ func cutPublish(t *testing.T, l *line, prefix string, isFirst bool, request int)
 	}
 	mend := l.cutAt(request, kill)
 	err = f.gives(ctx, "20", Options{})
-	mend()
+	must(t, mend())
 	return f, err
 }
 

@@ -233,7 +233,7 @@ func rotateEverywhere(t *testing.T, more int) {
 				}
 				mend := l.cutAt(request, kill)
 				_, cut := r.rotate(ctx, by...)
-				mend()
+				must(t, mend())
 				kill()
 				if err := r.boots(); err != nil {
 					t.Fatalf("cut at request %d with %v: %v", request, cut, err)

@@ -18,7 +18,7 @@ var table = []undone{
 		"if n.Watchdog > 0 {", "if n.Watchdog > 0 && false {", "TestSupervise", ""},
 	{"TestLongDeadline", "the deadline in each target", "bootagent/boot/handover/supervise.go",
 		`"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",`, "", "TestEveryTargetHasTheDeadline", ""},
-	{"", "that a boot behind its kexec is counted once", "bootagent/boot/initramfs/choose.go",
+	{"", "that a boot behind its kexec is counted once", "bootagent/boot/initramfs/count.go",
 		"return g.Attempts - 1", "return g.Attempts", "TestTheLastAttemptBehindItsKexec", ""},
 	{"", "the look for whom a kexec was", "bootagent/boot/initramfs/kernel.go",
 		`counted != "" && counted != found.Generation.Overlay {`, `counted != "" && counted != found.Generation.Overlay && false {`, "TestArgumentsThatLoseTheNetwork", ""},

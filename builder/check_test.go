@@ -29,7 +29,7 @@ func TestCheckRecipe(t *testing.T) {
 		{"a repository with a second line", func(r *spec.Recipe) {
 			r.Packages.Repositories = []spec.Repository{{ID: "a", URL: "http://x/ y\ndeb [trusted=yes] http://z", Distributions: []string{"d"}}}
 		}, "not the URL"},
-		{"a suite with a second line", func(r *spec.Recipe) { r.Base.Debian.Suite = "trixie\ndeb" }, "cannot stand"},
+		{"a suite with a second line", func(r *spec.Recipe) { r.Base.Debian.Suite = "trixie\ndeb" }, "cannot be in a list"},
 		{"a profile beside the others", func(r *spec.Recipe) { r.AppArmor.Profiles = []spec.Profile{{File: "../rc.local"}} }, "../rc.local"},
 		{"a user that is an option", func(r *spec.Recipe) { r.Accounts.Users = []spec.User{{Name: "-rf"}} }, "-rf"},
 		{"an owner that is an option", func(r *spec.Recipe) {

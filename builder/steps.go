@@ -223,7 +223,7 @@ func fillPolicy(ctx context.Context, b *build, r *root.Root) (facts, error) {
 			return f, err
 		}
 		if over := apparmor.Replaced(r, b.recipe.AppArmor); len(over) > 0 {
-			b.say(Event{Step: stepPolicy, State: "note", Text: "profiles of packages that the site's take the place of: " + strings.Join(over, ", ")})
+			b.say(Event{Step: stepPolicy, State: "note", Text: "profiles of packages that the site's replace: " + strings.Join(over, ", ")})
 		}
 		policy, err := apparmor.Bake(ctx, r, b.recipe.AppArmor, features)
 		if err != nil {

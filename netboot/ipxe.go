@@ -32,7 +32,7 @@ func CarryIPXE(from, dir string) ([]string, error) {
 			err = durable.WriteFile(filepath.Join(dir, name), data, 0o644)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("take %s along: %w", name, err)
+			return nil, fmt.Errorf("include %s: %w", name, err)
 		}
 		carried = append(carried, name)
 	}

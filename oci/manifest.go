@@ -133,7 +133,7 @@ func (p *parsed) spread() {
 
 func kindIsWanted(p *parsed) error {
 	if p.MediaType != p.want {
-		return refusal.New(refusal.MediaType, "the bytes say they are %.80q, %q is wanted", p.MediaType, p.want)
+		return refusal.New(refusal.MediaType, "the bytes name the media type %.80q, not %q", p.MediaType, p.want)
 	}
 	return nil
 }

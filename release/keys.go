@@ -123,7 +123,7 @@ func checkNamed(s *site.Site, key sign.Verifier) error {
 			return nil
 		}
 	}
-	return cli.Usage("publish accepts layers by the keys in trust.keys.release of the site", "--key is none of the site's release keys")
+	return cli.Usage("publish accepts layers by the keys in trust.keys.release of the site", "--key is not a release key of the site")
 }
 
 var errSameKey = cli.Usage("use two keys: cosign would accept any attestation as a release", "--key and --attest-key are the same key")

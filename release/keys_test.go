@@ -73,7 +73,7 @@ func TestKeyFiles(t *testing.T) {
 		{KeyFiles{Release: named, Attest: other}, "", "", ""},
 		{KeyFiles{Release: named, Attest: named}, "", "the same key", "the same key"},
 		{KeyFiles{Release: named, Attest: again}, "", "", "the same key"},
-		{KeyFiles{Release: other}, "", "none of the site's", "none of the site's"},
+		{KeyFiles{Release: other}, "", "not a release key of the site", "not a release key of the site"},
 		{KeyFiles{Release: again}, "", "", ""},
 		{KeyFiles{Release: "/no/such.key"}, "", "no such file", "no such file"},
 	} {

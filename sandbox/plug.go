@@ -89,7 +89,7 @@ func (p *plug) setNetwork(static netip.Prefix, gateway string) error {
 	}
 	free := spare(n.Prefix, used)
 	if len(free) < 3 {
-		return cli.Usage("a network of /28 or larger", "the network %s has no room for what a node is tried with", n.Prefix)
+		return cli.Usage("a network of /28 or larger", "the network %s has too few addresses to try a node", n.Prefix)
 	}
 	if !n.Router.IsValid() {
 		n.Router = free[2]

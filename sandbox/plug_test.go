@@ -33,7 +33,7 @@ func TestPlug(t *testing.T) {
 			"{192.0.2.0/24 192.0.2.251 192.0.2.253 192.0.2.254} 192.0.2.252:5000"},
 		{"a router elsewhere", match, 0, []spec.Interface{{MAC: a, Addresses: []string{"192.0.2.11/28"}, Gateway: "198.51.100.1"}}, a,
 			"{192.0.2.0/28 192.0.2.12 192.0.2.14 192.0.2.11} 192.0.2.13:5000"},
-		{"no room", match, 0, []spec.Interface{{MAC: a, Addresses: []string{"192.0.2.1/30"}}}, "", "the network 192.0.2.0/30 has no room for what a node is tried with"},
+		{"no room", match, 0, []spec.Interface{{MAC: a, Addresses: []string{"192.0.2.1/30"}}}, "", "the network 192.0.2.0/30 has too few addresses to try a node"},
 		{"a bond", match, 0, []spec.Interface{{Name: "bond0", Bond: &spec.Bond{Members: []string{b, c}}, DHCP: spec.DHCPBoth}}, b + " " + c + " " + a, ""},
 		{"a VLAN beside", match, 0, []spec.Interface{{Name: "v", VLAN: &spec.VLAN{ID: 7, On: "x"}, Addresses: []string{"192.0.2.11/24"}}}, a, ""},
 		{"all on a VLAN", match, 0, []spec.Interface{{Name: "x", MAC: a}, {Name: "v", VLAN: &spec.VLAN{ID: 7, On: "x"}, DHCP: spec.DHCPv4}}, "",

@@ -25,8 +25,8 @@ const PartLayer = "layer"
 // Effects has a row for each part of an overlay. The plan shows them and the node
 // acts by them: what is not live waits for another root.
 var Effects = withKinds([]Effect{
-	{"apiVersion", ClassCold, "the overlay is of another version", func(o *Overlay) any { return o.APIVersion }},
-	{"kind", ClassCold, "the document is of another kind", func(o *Overlay) any { return o.Kind }},
+	{"apiVersion", ClassCold, "the overlay version changes", func(o *Overlay) any { return o.APIVersion }},
+	{"kind", ClassCold, "the document kind changes", func(o *Overlay) any { return o.Kind }},
 	{"fleet", ClassCold, "the node changes its fleet", func(o *Overlay) any { return o.Fleet }},
 	{"node", ClassCold, "the node changes its name", func(o *Overlay) any { return o.Node }},
 	{"match", ClassNone, "only who may fetch the overlay changes", func(o *Overlay) any { return o.Match }},
@@ -36,16 +36,16 @@ var Effects = withKinds([]Effect{
 	{"persist", ClassReboot, "directories are kept when the root is stacked", func(o *Overlay) any { return o.Persist }},
 	{"network", ClassReboot, "network settings are written before services start", func(o *Overlay) any { return o.Network }},
 	{"cas", ClassReboot, "trusted certificates are written before services start", func(o *Overlay) any { return o.CAs }},
-	{"onExpired", ClassNone, "only what an expired overlay means changes", func(o *Overlay) any { return o.OnExpired }},
+	{"onExpired", ClassNone, "only what happens at expiry changes", func(o *Overlay) any { return o.OnExpired }},
 	{"needs", ClassNone, "it follows from the rest", func(o *Overlay) any { return o.Needs }},
 	{"needsLayer", ClassNone, "only what the host reports changes", func(o *Overlay) any { return o.NeedsLayer }},
 	{"maintenance", ClassLive, "operations start when their time comes", func(o *Overlay) any { return o.Maintenance }},
 	{"pause", ClassLive, "the node stops enforcing, or begins again", func(o *Overlay) any { return o.Pause }},
-	{"agent", ClassLive, "the agent works the new way from its next look on", func(o *Overlay) any { return o.Agent }},
-	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
-	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
-	{"gates", ClassNone, "only what is looked at after a change differs", func(o *Overlay) any { return o.Gates }},
-	{"swap", ClassLive, "when the node starts over by itself differs from now on", func(o *Overlay) any { return o.Swap }},
+	{"agent", ClassLive, "the agent uses the new settings from its next look on", func(o *Overlay) any { return o.Agent }},
+	{"services", ClassService, "files are switched at once, and units reloaded or restarted as their services say", func(o *Overlay) any { return o.Services }},
+	{"confirm", ClassNone, "only the confirmation mode changes", func(o *Overlay) any { return o.Confirm }},
+	{"gates", ClassNone, "only the checks after a change differ", func(o *Overlay) any { return o.Gates }},
+	{"swap", ClassLive, "the times at which the node starts over by itself change", func(o *Overlay) any { return o.Swap }},
 	{"secrets", ClassLive, "secrets are opened at once", func(o *Overlay) any { return o.Secrets }},
 })
 

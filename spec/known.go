@@ -126,7 +126,7 @@ func (f *filter) object(out []byte, raw json.RawMessage, fields map[string]field
 			}
 			lower := strings.ToLower(key)
 			if seen[lower] {
-				return nil, fmt.Errorf("%w: key %q stands twice", ErrNotCanonical, at)
+				return nil, fmt.Errorf("%w: key %q is given twice", ErrNotCanonical, at)
 			}
 			seen[lower] = true
 			known := false

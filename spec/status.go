@@ -15,7 +15,7 @@ type Drift struct {
 	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer, ActionCannot)
 
 	Since time.Time `json:"since,omitzero"`  // in a status: when it was first seen; of ActionQuarantine: when that began
-	Count int       `json:"count,omitempty"` // of ActionQuarantine: how often it was corrected in vain
+	Count int       `json:"count,omitempty"` // of ActionQuarantine: how often it was corrected without success
 	Rival string    `json:"rival,omitempty"` // who changed it, where there is evidence; else RivalUnknown
 }
 

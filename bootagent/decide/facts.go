@@ -108,7 +108,7 @@ type Back struct {
 // Attempt is a change that is to be made.
 type Attempt struct {
 	Unreached string // why the registry is not reached before it, of a root that comes up
-	Asked     bool   // its publisher wants it confirmed, and there is something to go back to
+	Asked     bool   // its publisher asked for a confirmation, and there is something to go back to
 	Cuts      string // what of it can cut the node off, "" for nothing
 }
 

@@ -38,7 +38,7 @@ func worth(had, size int64) bool { return had*10 >= size }
 // fetched again.
 //
 // The index may be anything: each chunk is compared with it, and the whole with the
-// digest. Where chunks are of no use the image is fetched whole. Where nothing
+// digest. Where chunks cannot be used the image is fetched whole. Where nothing
 // answers it is not: what came is worth going on with.
 func (w Download) Image(ctx context.Context, d oci.Descriptor, index []byte, kept []string, progress func(int64)) (Tally, error) {
 	w = w.usual()
@@ -59,10 +59,10 @@ func (w Download) Image(ctx context.Context, d oci.Descriptor, index []byte, kep
 	return tally, nil
 }
 
-// uselessError says why chunks are of no use; why is nil where there is no index.
+// uselessError says why chunks are not used; why is nil where there is no index.
 type uselessError struct{ why error }
 
-func (e *uselessError) Error() string { return fmt.Sprint("chunks are of no use: ", e.why) }
+func (e *uselessError) Error() string { return fmt.Sprint("chunks are not used: ", e.why) }
 
 // assemble makes the image of chunks. What it leaves in the store's partial file
 // when it fails is worth going on with, be it in parts or from the start.

@@ -76,7 +76,7 @@ func (ef *Effect) Corrections() *policy.Book {
 	if ef.book == nil {
 		var err error
 		if ef.book, err = policy.Open(ef.Folder.Path(), ef.Scopes.Kernel); err != nil {
-			ef.Say("corrections are counted anew: %v", err)
+			ef.Say("corrections are counted from zero: %v", err)
 		}
 	}
 	return ef.book

@@ -90,7 +90,7 @@ func (s *store) blob(ctx context.Context, d oci.Descriptor) error {
 	}
 	to, err := resp.Location()
 	if err != nil {
-		return fmt.Errorf("the registry says nowhere where a report goes: %w", err)
+		return fmt.Errorf("the registry names no address for the upload of a report: %w", err)
 	}
 	if to.Scheme != s.base.Scheme || to.Host != s.base.Host {
 		return fmt.Errorf("the registry sends a report to %.80q: it stays here", to.Host)

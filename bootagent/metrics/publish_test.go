@@ -27,9 +27,9 @@ func TestWanted(t *testing.T) {
 		"nothing is said":        {nil, spec.Metrics{}, ""},
 		"of other things":        {&spec.Agent{Poll: 900}, spec.Metrics{}, ""},
 		"a file":                 {&spec.Agent{Metrics: &spec.Metrics{File: "/srv/textfile/caisson.prom"}}, spec.Metrics{File: "/srv/textfile/caisson.prom"}, ""},
-		"a file of the system's": {&spec.Agent{Metrics: &spec.Metrics{File: "/etc/passwd"}}, spec.Metrics{}, "no file of a textfile collector"},
+		"a file of the system's": {&spec.Agent{Metrics: &spec.Metrics{File: "/etc/passwd"}}, spec.Metrics{}, "must end in .prom"},
 		"an open address":        {&spec.Agent{Metrics: &spec.Metrics{Listen: "0.0.0.0:9469"}}, spec.Metrics{}, "can be reached from other machines"},
-		"nowhere":                {&spec.Agent{Metrics: &spec.Metrics{}}, spec.Metrics{}, "nowhere where they can be read"},
+		"nowhere":                {&spec.Agent{Metrics: &spec.Metrics{}}, spec.Metrics{}, "names no place to read them"},
 	} {
 		got, err := Wanted(&spec.Overlay{Agent: c.agent})
 		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {

@@ -36,7 +36,7 @@ func (s *Server) Listen(address string) error {
 	}
 	l, err := listen(address)
 	if err != nil {
-		return fmt.Errorf("listen for who reads metrics: %w", err)
+		return fmt.Errorf("listen for readers of metrics: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -29,7 +29,7 @@ var table = []Family{
 		s := f.Status
 		put(1, s.Node, s.Fleet, string(s.Mode), s.Agent, s.LayerVersion)
 	}},
-	{"caisson_look_timestamp_seconds", "gauge", nil, "When the node was looked at last: these figures are of then.", func(f *Facts, put put) { at(put, f.Now) }},
+	{"caisson_look_timestamp_seconds", "gauge", nil, "When the node was last checked: these figures are from then.", func(f *Facts, put put) { at(put, f.Now) }},
 	{"caisson_artifact_info", "gauge", []string{"slot", "digest"}, "What the node runs: one series for its overlay, one for its layer. Always 1.", func(f *Facts, put put) {
 		put(1, "overlay", f.Status.Overlay)
 		if f.Status.Layer != "" {
@@ -54,7 +54,7 @@ var table = []Family{
 	{"caisson_health_state", "gauge", []string{"state"}, "Whether the node is as its overlay says; one state is 1.", func(f *Facts, put put) {
 		oneOf(put, string(f.Status.Health), healths)
 	}},
-	{"caisson_activity_state", "gauge", []string{"state"}, "What the node is at; one state is 1.", func(f *Facts, put put) {
+	{"caisson_activity_state", "gauge", []string{"state"}, "What the node is doing; one state is 1.", func(f *Facts, put put) {
 		oneOf(put, kind(string(f.Status.Activity)), activities)
 	}},
 	{"caisson_state_changed_timestamp_seconds", "gauge", []string{"axis"}, "Since when tracking, sync, health and activity are as they are.", func(f *Facts, put put) {
@@ -64,13 +64,13 @@ var table = []Family{
 		at(put, axes.Health.Since, "health")
 		at(put, axes.Activity.Since, "activity")
 	}},
-	{"caisson_waiting_reason", "gauge", []string{"reason"}, "For what the node waits, as its activity has it: resume, confirm, reboot, window, slot, the name of an operation. Always 1, and absent when it does not wait.", func(f *Facts, put put) {
+	{"caisson_waiting_reason", "gauge", []string{"reason"}, "What the node waits for, as in its activity: resume, confirm, reboot, window, slot, the name of an operation. Always 1, and absent when it does not wait.", func(f *Facts, put put) {
 		if reason, waits := strings.CutPrefix(string(f.Status.Activity), string(spec.ActivityWaiting(""))); waits {
 			put(1, reason)
 		}
 	}},
 	{"caisson_paused", "gauge", nil, "1 while the fleet has paused this node: drift is reported and stays.", func(f *Facts, put put) { put(boolean(f.Status.Pause != nil)) }},
-	{"caisson_ask_timestamp_seconds", "gauge", nil, "When the registry was asked last, whatever came of it.", func(f *Facts, put put) { at(put, f.Status.Asked) }},
+	{"caisson_ask_timestamp_seconds", "gauge", nil, "When the registry was asked last, with any result.", func(f *Facts, put put) { at(put, f.Status.Asked) }},
 	{"caisson_last_verify_timestamp_seconds", "gauge", nil, "When the registry last gave an overlay and a signature that hold.", func(f *Facts, put put) {
 		if f.Counts.Verified > 0 {
 			put(float64(f.Counts.Verified))
@@ -97,7 +97,7 @@ var table = []Family{
 	{"caisson_deferred", "gauge", []string{"kind"}, "Settings of a kind that wait for an interface, a module or a path.", func(f *Facts, put put) {
 		perKind(f, put, func(d spec.Drift) bool { return d.Action == spec.ActionDefer })
 	}},
-	{"caisson_quarantined", "gauge", []string{"kind"}, "Settings of a kind that are not corrected any more, because somebody changes them again and again.", func(f *Facts, put put) {
+	{"caisson_quarantined", "gauge", []string{"kind"}, "Settings of a kind that are not corrected any more, because something keeps changing them.", func(f *Facts, put put) {
 		perKind(f, put, func(d spec.Drift) bool { return d.Action == spec.ActionQuarantine })
 	}},
 	{"caisson_drift_total", "counter", []string{"kind"}, "How often a setting of a kind was found changed since this machine started.", func(f *Facts, put put) {
@@ -105,12 +105,12 @@ var table = []Family{
 			put(float64(f.Counts.Drift[i.Name]), i.Name)
 		}
 	}},
-	{"caisson_corrections_total", "counter", []string{"kind"}, "How often a setting of a kind was put right since this machine started.", func(f *Facts, put put) {
+	{"caisson_corrections_total", "counter", []string{"kind"}, "How often a setting of a kind was corrected since this machine started.", func(f *Facts, put put) {
 		for _, i := range f.Status.Items {
 			put(float64(f.Counts.Corrections[i.Name]), i.Name)
 		}
 	}},
-	{"caisson_rescue_open", "gauge", nil, "1 while somebody is let in by a rescue statement.", func(f *Facts, put put) {
+	{"caisson_rescue_open", "gauge", nil, "1 while access is open by a rescue statement.", func(f *Facts, put put) {
 		put(boolean(f.Status.Rescue != nil && f.Status.Rescue.Open))
 	}},
 	{"caisson_rescue_total", "counter", []string{"result"}, "Rescue statements since this machine started: obeyed, or for a code that it did not show.", func(f *Facts, put put) {
@@ -159,7 +159,7 @@ var table = []Family{
 			put(boolean(held[group]), group)
 		}
 	}},
-	{"caisson_operation_state", "gauge", []string{"operation", "state"}, "Where an operation stands; one state is 1.", func(f *Facts, put put) {
+	{"caisson_operation_state", "gauge", []string{"operation", "state"}, "State of an operation; one is 1.", func(f *Facts, put put) {
 		for _, o := range f.Status.Operations {
 			oneOf(put, string(o.State), operations, o.Name)
 		}

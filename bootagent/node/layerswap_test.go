@@ -378,7 +378,7 @@ func TestADisklessNodeDoesNotLoop(t *testing.T) {
 	diskless(true) // and came up with generation 1
 	w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) })
 	for minutes := range 5 {
-		w.want(w.operate(time.Duration(5+minutes)*time.Minute), spec.OperationCannot, "", "came up with something else", 1)
+		w.want(w.operate(time.Duration(5+minutes)*time.Minute), spec.OperationCannot, "", "another root started", 1)
 	}
 	w.offer(3, args("quiet", "splash"), true)
 	w.operate(20 * time.Minute)

@@ -156,7 +156,7 @@ func TestWhatNoSiteMayAskOfTheAgent(t *testing.T) {
 		agent spec.Agent
 		want  string
 	}{
-		"a file of the system's": {spec.Agent{Metrics: &spec.Metrics{File: "/etc/passwd"}}, "no file of a textfile collector"},
+		"a file of the system's": {spec.Agent{Metrics: &spec.Metrics{File: "/etc/passwd"}}, "must end in .prom"},
 		"too often":              {spec.Agent{Poll: 1}, "not every 1 s"},
 		"almost never":           {spec.Agent{Poll: 1 << 40}, "not every"},
 	} {

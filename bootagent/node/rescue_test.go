@@ -145,7 +145,7 @@ func (l *locked) isSaid() {
 		l.t.Errorf("status after a run: %+v", r)
 	}
 	w, err := n.Why(l.t.Context())
-	if err != nil || w.Well || !strings.Contains(w.Findings[0].What, "let in") {
+	if err != nil || w.Well || !strings.Contains(w.Findings[0].What, "rescue access is open") {
 		l.t.Errorf("why: %+v, %v", w.Findings, err)
 	}
 	report, err := json.Marshal(spec.NewReport(st))

@@ -164,7 +164,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 				m.apply()
 			}
 			return m
-		}, []string{"was corrected 5 times in vain", `"key":"vm/swappiness"`, "caisson-agent clear sysctl:vm/swappiness"}},
+		}, []string{"was corrected 5 times without success", `"key":"vm/swappiness"`, "caisson-agent clear sysctl:vm/swappiness"}},
 		"34 an operation breaks its node": {func(t *testing.T) *machine {
 			d := newDisturbed(t, `rm "$1"`, 1)
 			d.until(spec.OperationFailed, "", "the node is not well after it: ready: ", true)

@@ -61,7 +61,7 @@ func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) (v verd
 		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk what disturbs needs a check"
 		return v
 	case order(o).Drain != nil && !e.Remembers:
-		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk nobody would know whose drain it is to undo"
+		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk no record would show whose drain is to be undone"
 		return v
 	case isSwap(o):
 		v.swap(e, o, r)

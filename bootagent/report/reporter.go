@@ -22,7 +22,7 @@ import (
 type Post func(ctx context.Context, to spec.Reporting, raw []byte) error
 
 // ErrRefused is what Post wraps where a service does not take a report.
-var ErrRefused = errors.New("it was not taken")
+var ErrRefused = errors.New("it was not accepted")
 
 // Reporter signs and sends. One process at a time has one open.
 type Reporter struct {

@@ -71,5 +71,5 @@ func (sv *Services) imageBefore(at spec.Service, images []string) (string, error
 			return d, nil
 		}
 	}
-	return "", fmt.Errorf("service %s has been at nothing else that this node could go back to", at.Name)
+	return "", fmt.Errorf("service %s has no earlier image to roll back to", at.Name)
 }

@@ -125,7 +125,7 @@ func (e explainer) rescue() []spec.Finding {
 	if r == nil || !r.Open && r.Trouble == "" {
 		return nil
 	}
-	f := spec.Finding{What: "somebody is let in by a rescue statement: " + strings.Join(r.Opens, " and "), Reason: r.Reason, Since: r.Since,
+	f := spec.Finding{What: "rescue access is open: " + strings.Join(r.Opens, " and "), Reason: r.Reason, Since: r.Since,
 		Did: fmt.Sprintf("shuts it in %s", time.Duration(r.Left)*time.Second), Do: "journalctl -u caisson-agent; nothing, unless you do not know of it: then reboot, and revoke key " + strings.Join(r.Keys, ", ")}
 	if r.Trouble != "" {
 		f.Reason += "; " + r.Trouble
@@ -173,8 +173,8 @@ func (e explainer) items() []spec.Finding {
 			}
 			if d.Action == spec.ActionQuarantine {
 				f.Key, f.Since = d.Key, d.Since
-				f.What = fmt.Sprintf("%s %s was corrected %d times in vain", d.Item, d.Key, d.Count)
-				f.Reason, f.Did = "somebody changes it: "+d.Rival, "reports it, and leaves it alone"
+				f.What = fmt.Sprintf("%s %s was corrected %d times without success", d.Item, d.Key, d.Count)
+				f.Reason, f.Did = "changed again by: "+d.Rival, "reports it, and leaves it alone"
 				f.Do = fmt.Sprintf("end what changes it, then: caisson-agent clear %s:%s", d.Item, d.Key)
 				break
 			}
@@ -221,7 +221,7 @@ func (e explainer) rest() []spec.Finding {
 
 var remedies = map[string]string{
 	"state":     "docs/state-disk.md has the remedy of each",
-	"image":     "reboot: the boot reads all of it, and fetches it anew where it differs; where that comes again, replace the disk",
+	"image":     "reboot: the boot reads all of it, and fetches it again where it differs; if that happens again, replace the disk",
 	"operation": "caisson-agent operation list",
 	"apparmor":  "start a kernel that has what the profiles ask for",
 	"journal":   "look at the file that it names, then remove it",

@@ -74,7 +74,7 @@ func TestEachFindingSaysWhatToDo(t *testing.T) {
 				s.Items = []spec.ItemStatus{{Name: "sysctl", State: spec.ItemQuarantined}}
 				s.Drift = []spec.Drift{{Item: "sysctl", Key: "y", Action: spec.ActionQuarantine, Count: 5, Rival: "tuned"}}
 			}, nil,
-			spec.Finding{What: "corrected 5 times in vain", Item: "sysctl", Key: "y", Reason: "tuned", Generation: 6, Layer: "sha256:0a", Did: "leaves it alone", Do: "caisson-agent clear sysctl:y"},
+			spec.Finding{What: "corrected 5 times without success", Item: "sysctl", Key: "y", Reason: "tuned", Generation: 6, Layer: "sha256:0a", Did: "leaves it alone", Do: "caisson-agent clear sysctl:y"},
 		},
 		"a disk": {
 			func(s *spec.Status) {

@@ -25,8 +25,8 @@ func TestCheck(t *testing.T) {
 		{"good", &spec.Debian{Suite: "trixie", Mirror: "http://deb.example.org/debian", Snapshot: "20260101T000000Z"}, []spec.Repository{repo("a", key("x"))}, ""},
 		{"a second line in the mirror", &spec.Debian{Suite: "trixie", Mirror: "http://deb.example.org/debian trixie main\ndeb [trusted=yes] http://evil.example.org/ ./"}, nil, "not the URL"},
 		{"an option in the security archive", &spec.Debian{Suite: "trixie", Security: "http://x/ [trusted=yes]"}, nil, "not the URL"},
-		{"a second line in the snapshot", &spec.Debian{Suite: "trixie", Mirror: "http://deb.example.org", Snapshot: "2026\ndeb x"}, nil, "cannot stand"},
-		{"a second line in the suite", &spec.Debian{Suite: "trixie\ndeb"}, nil, "cannot stand"},
+		{"a second line in the snapshot", &spec.Debian{Suite: "trixie", Mirror: "http://deb.example.org", Snapshot: "2026\ndeb x"}, nil, "cannot be in a list"},
+		{"a second line in the suite", &spec.Debian{Suite: "trixie\ndeb"}, nil, "cannot be in a list"},
 		{"one archive in two entries", nil, []spec.Repository{repo("a", key("x")), repo("b", key("x"))}, ""},
 		{"one archive with two keys", nil, []spec.Repository{repo("a", key("x")), repo("b", key("y"))}, "has two keys"},
 	} {

@@ -41,7 +41,7 @@ type Gone struct {
 }
 
 func (g *Gone) Error() string {
-	now := "and nothing has taken its place"
+	now := "and nothing has replaced it"
 	if g.Now != "" {
 		now = "the archive has " + g.Now + " now"
 	}

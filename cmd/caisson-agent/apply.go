@@ -34,7 +34,7 @@ func (s *source) register(f *flags) {
 	f.Var(&s.epochKeys, "epoch-key", "`file` of an epoch public key to trust, may be given several times")
 	f.Var(&s.cas, "ca", "`file` of a certificate authority for the registry; default: the system's")
 	f.IntVar(&s.threshold, "threshold", 1, "how many distinct keys must have signed")
-	f.BoolVar(&s.plain, "plain-http", false, "speak HTTP without TLS to the registry, as is done on this machine's loopback anyway")
+	f.BoolVar(&s.plain, "plain-http", false, "use HTTP without TLS for the registry (default on loopback)")
 }
 
 // bootstrap is nil when nothing was said: then the node's own counts.
@@ -132,7 +132,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 func syncNow(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "sync")
 	retry := retryFlag(f)
-	wipe := f.Bool("wipe", false, "fetch everything anew, and forget the generations that this node keeps beside the one it runs")
+	wipe := f.Bool("wipe", false, "fetch everything again, and remove all kept generations but the one that runs")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}

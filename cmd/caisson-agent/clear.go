@@ -29,7 +29,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		return ended(err)
 	}
 	if named && key == "" {
-		return cli.Usage("see 'caisson-agent status'", "no key is named after %q", kind+":")
+		return cli.Usage("see 'caisson-agent status'", "there is no key after %q", kind+":")
 	}
 	n, err := node.Open(ctx, a.options("clear"), nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
 	}
 	if len(ended) == 0 {
-		a.say("nothing of that is quarantined")
+		a.say("nothing that matches is quarantined")
 	}
 	return nil
 }

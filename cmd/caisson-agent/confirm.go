@@ -21,6 +21,6 @@ func confirm(ctx context.Context, a *app, args []string) error {
 	if err := n.Confirm(ctx); err != nil {
 		return err
 	}
-	a.say("the change stands")
+	a.say("the change is confirmed")
 	return nil
 }

@@ -16,7 +16,7 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "enroll")
 	var s source
 	s.register(f)
-	site := f.String("site", "", "`file` site.json with whom to trust, in place of --from, --fleet and --key")
+	site := f.String("site", "", "`file` site.json with trusted keys and the registry, instead of --from, --fleet and --key")
 	replace := f.Bool("replace", false, "leave the fleet that this host is enrolled in")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)

@@ -23,7 +23,7 @@ func newFlags(a *app, verb string) *flags {
 	f.Usage = func() {} // parse prints the help
 	f.StringVar(&f.format, "o", "text", "output `format`: text or json")
 	f.BoolVar(&a.quiet, "q", false, "print results and errors only")
-	f.BoolVar(&a.detail, "v", false, "say, too, how long the verb took")
+	f.BoolVar(&a.detail, "v", false, "also print the duration")
 	return f
 }
 

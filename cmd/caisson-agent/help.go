@@ -18,36 +18,36 @@ import (
 // details is what the help of a verb says beyond its line in verbs.
 var details = map[string]string{
 	"run": "Applies what is known, tells systemd that the node is ready, looks at the node every minute and asks the\n" +
-		"registry about every five. What was changed by others is put right. It ends with a signal.",
+		"registry about every five. What others changed is corrected. It runs until a signal.",
 	"apply": "Asks the registry once, verifies, applies, and prints the status. A change that cannot be made is taken\n" +
 		"back: exit code 1. With --from, --fleet and --key a host need not be enrolled; nothing is remembered then.",
 	"enroll": "Verifies this host's overlay, and only then writes /etc/caisson/site.json, from which every other verb\n" +
 		"knows whom to ask and whom to trust.",
 	"plan": "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
-	"status": "Prints where the node stands and since when, what it runs, what it refused and why, what drifts and who did it.\n" +
+	"status": "Prints the node's state and since when, what it runs, what it refused and why, what drifts and who did it.\n" +
 		"Exit code 3: something drifts; with --watch that is no error.\n" +
 		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"why": "Prints on one screen what failed, which item and layer, what the kernel said, what the node did about it and what to do\n" +
 		"now; where all is well, what failed last. With -o json all that the black box has.",
-	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
+	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports are not yet delivered.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"confirm": "A generation published with --confirm is undone unless this is called in time.",
 	"rollback": "Goes to the newest kept generation before the one that runs, at once or at the next reboot. The registry is not\n" +
-		"asked. What the fleet rejects, or is of an epoch that is over, is not gone back to.",
-	"pin": "Kept are the last good generations with the layer that runs, or the one before. See rollback.",
-	"freeze": "Newer generations are not applied until forward, or for the time given. What the fleet rejects, or is of\n" +
-		"an epoch that is over, is not kept.",
+		"asked. Rejected generations and those of an old epoch are skipped.",
+	"pin": "GEN is one of the last good generations, with the layer that runs or the previous one. See rollback.",
+	"freeze": "Newer generations are not applied until forward, or for the time given. Rejected generations\n" +
+		"and those of an old epoch are not held.",
 	"forward": "Ends freeze, pin and rollback. The service asks within five minutes, sync at once.",
 	"pause": "What drifts is reported and stays, and newer generations wait, until resume or for the time given. A root that\n" +
-		"comes up is made what it should be once.",
+		"boots meanwhile is configured once.",
 	"resume": "A pause of the fleet goes on: 'caisson resume' ends that.",
 	"clear": "A setting that was corrected too often, by default five times within ten minutes, is quarantined: it is reported\n" +
-		"and left alone. After clear it is corrected again, and its corrections are counted anew.",
+		"and left alone. After clear it is corrected again, and its corrections are counted from zero.",
 	"recipient": "Secrets are sealed to it once 'caisson secrets accept' has it. rotate makes another key beside the present one,\n" +
 		"and status and reports have its recipient from then on. Both open secrets until a generation that is sealed to the\n" +
 		"new one has proved itself, and none is sealed to the other that this node goes back to by itself; then that is removed.",
 	"reboot": "Where only another layer waits, its kernel is the one that runs, and systemd is of release 254 or newer on both, the\n" +
-		"kernel goes on and only what runs above it starts anew. It says which way it takes, and why.",
+		"kernel keeps running and only userspace restarts. It says which way it takes, and why.",
 	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",
 }
 

@@ -27,7 +27,7 @@ func (h *holding) register(f *flags) {
 
 func (h *holding) check() error {
 	if h.lasts < 0 || h.lasts > 0 && h.lasts < time.Second {
-		return cli.Usage("as in --for 2h", "%s is no time to wait", h.lasts)
+		return cli.Usage("as in --for 2h", "invalid duration %s", h.lasts)
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func (a *app) operate(ctx context.Context, verb string, act func(*node.Node) err
 		return err
 	}
 	if !n.Remembers() {
-		a.say("this node has no state disk: the next boot knows nothing of it")
+		a.say("this node has no state disk: this ends with the next boot")
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func pin(ctx context.Context, a *app, args []string) error {
 	}
 	generation, err := strconv.ParseUint(name, 10, 64)
 	if err != nil {
-		return cli.Usage("as in caisson-agent pin 41", "%q is no generation", name)
+		return cli.Usage("as in caisson-agent pin 41", "invalid generation %q", name)
 	}
 	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Pin(ctx, generation, h.reason, h.lasts) })
 }

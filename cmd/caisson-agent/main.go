@@ -61,7 +61,7 @@ func verbs() []verb {
 		{"recipient", "print what secrets are sealed to for this node; rotate makes its next key", recipientVerb},
 		{"windows", "print the maintenance windows of this node", windows},
 		{"reboot", "reboot this node, by a soft-reboot where that is enough", reboot},
-		{"install", "make a disk one that this machine boots from", install},
+		{"install", "install the loader on a disk, to boot from it", install},
 		{"restore", "restore all originals from the journal (--all)", restore},
 		{"version", "print the version", printVersion},
 	}

@@ -15,7 +15,7 @@ import (
 type reported struct {
 	To      string       `json:"to,omitempty"`  // absent where the overlay names nobody
 	Key     string       `json:"key,omitempty"` // id; absent before the first report
-	Waiting int          `json:"waiting"`       // reports that nobody has taken yet
+	Waiting int          `json:"waiting"`       // reports that are not yet delivered
 	Report  *spec.Report `json:"report"`        // without number and time, which are given when it is signed
 }
 
@@ -64,7 +64,7 @@ func (a *app) printReported(o reported) {
 	r := o.Report
 	row("node", "%s of fleet %s", r.Node, r.Fleet)
 	if o.To == "" {
-		row("to", "nobody: the site has no machine.agent.report")
+		row("to", "nowhere: the site has no machine.agent.report")
 	} else {
 		row("to", "%s", o.To)
 	}

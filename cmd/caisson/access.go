@@ -36,7 +36,7 @@ func (x *access) flags(a *app, f *pflag.FlagSet) {
 // wayFlags adds how a registry is reached, without by whom.
 func (x *access) wayFlags(a *app, f *pflag.FlagSet) {
 	x.say = a.say
-	f.BoolVar(&x.plainHTTP, "plain-http", false, "talk HTTP to the registry, as is done on this machine's loopback without --ca anyway; what is signed stays signed")
+	f.BoolVar(&x.plainHTTP, "plain-http", false, "use HTTP without TLS for the registry (default on loopback without --ca); signatures are verified all the same")
 	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry, by TLS on the loopback, too")
 	f.StringVar(&x.cert, "client-cert", "", "client certificate `FILE` for the registry")
 	f.StringVar(&x.key, "client-key", "", "private key `FILE` of the client certificate, mode 0600")

@@ -80,7 +80,7 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVarP(&a.format, "output", "o", "text", "output format: text or json")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
-	f.BoolVarP(&a.detail, "verbose", "v", false, "print notes, too, and how long the verb took")
+	f.BoolVarP(&a.detail, "verbose", "v", false, "also print notes and duration")
 	for _, g := range a.groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, c := range g.verbs {

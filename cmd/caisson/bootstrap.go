@@ -28,11 +28,11 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var from, out string
 	c := &cobra.Command{
 		Use:   "bootstrap FILE…",
-		Short: "Write site.json, by which a host that caisson does not boot is enrolled",
-		Long: "Write site.json, by which a host that caisson does not boot is enrolled: whom it trusts and which registry\n" +
-			"it asks. Of a site with root keys it has the newest version of the keys that is published, so the host follows\n" +
-			"the chain.\n" +
-			"It holds no secret; bring it to hosts by a way that you trust.",
+		Short: "Write site.json for attached hosts",
+		Long: "Write site.json for attached hosts, which caisson does not boot: the keys that a host trusts and the registry\n" +
+			"that it asks. With root keys in the site it has the newest version of the keys that is published, so the host\n" +
+			"follows the chain.\n" +
+			"It holds no secret. Copy it to hosts over a channel that you trust.",
 		Example: "  caisson bootstrap site.yaml --out site.json\n  caisson-agent enroll --site site.json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -63,7 +63,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 				return err
 			}
 			if err := durable.WriteFile(out, data, 0o644); err != nil {
-				return fmt.Errorf("write what hosts trust: %w", err)
+				return fmt.Errorf("write site.json: %w", err)
 			}
 			if a.json() {
 				return cli.JSON(a.out, bootstrapped{out})

@@ -13,7 +13,7 @@ import (
 const systemCache = "/var/cache/caisson"
 
 // cacheDefault says in a flag's help what [cacheDir] does.
-const cacheDefault = "(" + systemCache + " when empty, or ~/.cache/caisson for who may not write there)"
+const cacheDefault = "(" + systemCache + " when empty, or ~/.cache/caisson for users who may not write there)"
 
 // cacheDir returns the directory that is kept between builds: the named one, the
 // system's, or the user's own. Root of a user namespace is a user here.

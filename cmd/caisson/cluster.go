@@ -35,14 +35,14 @@ type fromCluster struct {
 }
 
 const fromClusterHelp = `--from-cluster reads the site from the objects of one namespace, with kubectl, by its current context
-unless --context and --namespace say otherwise. Files may be named beside it: the objects have the last word
-over them, and keys, locks and the publisher's memory are beside the first, or in the present directory.`
+unless --context and --namespace say otherwise. Files may be named beside it: the objects override
+them. Keys, locks and the publisher's memory are beside the first, or in the present directory.`
 
 func (f *fromCluster) flags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.on, "from-cluster", false, "read the site from the objects of a namespace")
 	flags.StringVar(&f.context, "context", "", "the `NAME` of the cluster in kubectl's configuration")
 	flags.StringVar(&f.namespace, "namespace", "", "the `NAME` of the namespace with the objects")
-	flags.StringVar(&f.kubectl, "kubectl", "kubectl", "the `PROGRAM` that asks the cluster")
+	flags.StringVar(&f.kubectl, "kubectl", "kubectl", "the `PROGRAM` that reads the cluster")
 }
 
 func (f *fromCluster) planFlag(flags *pflag.FlagSet) {
@@ -196,7 +196,7 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return nil, err
 	}
 	if f.plan != "" && f.plan != digest {
-		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "somebody changed the objects or published, the layer moved, or a day has begun: look again with 'caisson plan --from-cluster'")
+		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "the objects, the layer or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
 	}
 	if f.plan != "" {
 		return &from, nil
@@ -211,7 +211,7 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return &from, nil
 	}
 	if !a.asks() {
-		return nil, cli.Usage("--plan "+digest+" publishes it", "what is published from a cluster is confirmed, and nobody is there to ask")
+		return nil, cli.Usage("--plan "+digest+" publishes it", "publishing from a cluster needs a confirmation, and there is no terminal to ask on")
 	}
 	fmt.Fprint(a.err, "Publish this? [y/N] ")
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')

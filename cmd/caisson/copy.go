@@ -32,11 +32,11 @@ func (a *app) copyCommand() *cobra.Command {
 		Short: "Copy a published fleet or a layer to another registry or layout",
 		Long: "Copy a published fleet or a layer to another registry or layout: behind an air gap, to a second\n" +
 			"site, from a canary's registry to production's. What arrives has the digests and signatures that it\n" +
-			"had; nothing is signed anew.\n\n" +
+			"had; nothing is signed again.\n\n" +
 			"SRC is REF for a whole fleet: every released layer with its signatures, SBOM and provenance, every\n" +
 			"node's overlay, fleet:index and fleet:current. Or it is a layer, as in REF/layer:VERSION or\n" +
 			"REF@sha256:DIGEST. All is verified first, with the keys of --site, or for a fleet with --trust; an\n" +
-			"older fleet takes the place of no newer one. The copy of a fleet is verified, too.\n\n" +
+			"older fleet never replaces a newer one. The copy of a fleet is verified, too.\n\n" +
 			"What is there already is not copied again: a copy that was cut goes on when it is started again.",
 		Example: "  caisson copy registry.example.org/metal-a oci:stick --site site.yaml\n" +
 			"  caisson copy registry.example.org/canary/layer:7 registry.example.org/metal-a --site site.yaml",

@@ -73,9 +73,9 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "accept NODE KEY",
 		Short: "Accept or pin the reporting key of a node",
-		Long: "Accept a key for a node: it is the one that counts, from its next report on where it has not reported yet, and no\n" +
-			"earlier key comes back by itself. A node has another key when its state disk was replaced or emptied; when nobody\n" +
-			"did that, somebody else reports for it. A key that counts as one of a boot, though the node has a state disk, is\n" +
+		Long: "Accept a key for a node: it counts from now on, or from its first report on where it has not reported yet, and no\n" +
+			"earlier key comes back by itself. A node has another key when its state disk was replaced or emptied; otherwise\n" +
+			"another machine may report in its name. A key that counts for one boot, though the node has a state disk, is\n" +
 			"pinned by that. KEY is the id that 'caisson-agent report' prints on the node; the node's page has that of the key\n" +
 			"which reports.",
 		Example: "  caisson fleet accept n1 bcYdxJIdBqKgp1p3aq1QcVx0Y4ISThEqzGAKIsFmuyU=",
@@ -157,10 +157,10 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token NAME --role ROLE --tokens FILE",
 		Short: "Create a token for the service, and print it once",
-		Long: "Make a token for the service, print it, and add the line that knows it to a file: role, name and SHA-256. To\n" +
-			"take a token away, take its line away. A reader sees everything, a reporter may report and ask for slots, an\n" +
+		Long: "Make a token for the service, print it, and add its line to a file: role, name and SHA-256. To\n" +
+			"remove a token, remove its line. A reader sees everything, a reporter may report and ask for slots, an\n" +
 			"operator may also accept keys and release slots, and drain may read and say that a node is drained. A new file has the line 'reports open', by which nodes need no\n" +
-			"token; the first token of role reporter takes it away, and without both no node may report.",
+			"token; the first token of role reporter removes that line, and without both no node may report.",
 		Example: "  caisson fleet token grafana --role reader --tokens /etc/caisson/fleet.tokens",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -116,7 +116,7 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	}
 	var said struct{ Kind, Value, Hint string }
 	if json.Unmarshal(data, &said) != nil || said.Value == "" {
-		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "it says no more") // a proxy's, or of TLS itself
+		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "no details") // a proxy's, or of TLS itself
 	}
 	if method == http.MethodGet && (said.Kind == server.WrongQuery || said.Kind == server.NoNode) { // about what was asked for
 		return cli.Usage(said.Hint, "%s", said.Value)
@@ -134,7 +134,7 @@ func (x *asking) get(ctx context.Context, path string, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("the fleet's service answers what this program does not understand: %w", err)
+		return fmt.Errorf("the answer of the fleet's service cannot be read: %w", err)
 	}
 	return nil
 }

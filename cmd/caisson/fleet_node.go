@@ -84,7 +84,7 @@ func (a *app) printNode(n query.Node) {
 	if h := n.Hint; h != nil {
 		line("unproven", "%s says at %s that its loader boots nothing: %s", h.From, when(h.At), h.Why)
 		if h.Code != "" {
-			line("", "and shows code %s, for 'caisson rescue': see that its console does", h.Code)
+			line("", "and shows code %s, for 'caisson rescue': compare it with the console", h.Code)
 		}
 	}
 	t.print(a.out, "  ")

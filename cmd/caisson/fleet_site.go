@@ -78,7 +78,7 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 		return
 	}
 	if was.trouble == nil || was.trouble.Error() != err.Error() {
-		say("the site has changed and cannot be read, so what it was before holds: %v", err)
+		say("the site has changed and cannot be read; the one read before is used: %v", err)
 	}
 	s.now.Store(&siteNow{was.Site, err})
 }

@@ -28,15 +28,15 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "status [NODE]",
-		Short: "Count nodes that are well, and list problems of the others",
-		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label, --set,\n" +
-			"--layer, --version, --health, --sync, --service or --commit the nodes are listed that meet all of it, the worst\n" +
-			"first; --condition trouble is all that somebody should look at. With NODE all that is known of one is shown: where\n" +
-			"it stands and since when, what drifts and who did it, operations, slots, services, keys. Labels and sets are those\n" +
+		Short: "Count healthy nodes and list problems",
+		Long: "Count the nodes that are fine and those that are not, and say why. With --condition, --search, --label, --set,\n" +
+			"--layer, --version, --health, --sync, --service or --commit, list the nodes that match all of them, the worst\n" +
+			"first; --condition trouble selects nodes that need attention. With NODE, show all that is known of one node:\n" +
+			"its state and since when, what drifts and who did it, operations, slots, services, keys. Labels and sets are those\n" +
 			"of the service's site.\n\n" +
-			"Exit code 3: somebody should look, at a node that is counted, listed or shown, or at the service itself, which cannot\n" +
-			"read something. A word that no node can meet, as a condition that there is not or a label that no node of the site\n" +
-			"has, is exit code 2 and never an empty list.\n\n" + fromHelp,
+			"Exit code 3: a node that is counted, listed or shown needs attention, or the service cannot read something.\n" +
+			"A value that no node can match, as an unknown condition or a label that no node of the site has, is exit\n" +
+			"code 2 and never an empty list.\n\n" + fromHelp,
 		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
 			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage --sort reported\n  caisson fleet status superhost",
 		Args: cobra.MaximumNArgs(1),
@@ -79,7 +79,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 // listFilters are the flags that choose nodes by one word, or sort them, with their names
 // in GET /v1/nodes.
 var listFilters = map[string]struct{ name, says string }{
-	"condition": {"condition", "list the nodes that are so: " + strings.Join(view.ConditionWords(), ", ")},
+	"condition": {"condition", "list the nodes in this condition: " + strings.Join(view.ConditionWords(), ", ")},
 	"search":    {"q", "list the nodes with this `TEXT` in the name or in what is wrong"},
 	"set":       {"set", "list the nodes of the NodeSet `NAME`"},
 	"layer":     {"layer", "list the nodes that run the layer with this `DIGEST`, or one that begins so"},
@@ -134,7 +134,7 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 	case l.Note != "":
 		a.say("%s", l.Note)
 	case len(l.Nodes) == 0:
-		a.say("no node meets this")
+		a.say("no node matches")
 	}
 	return cmp.Or(err, ifTrouble(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
 }
@@ -145,7 +145,7 @@ func (a *app) printSummary(s query.Summary) {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
 	if s.Unfinished != "" {
-		cli.Printf(a.out, "unfinished, and what is said is of before it: %s\n", s.Unfinished)
+		cli.Printf(a.out, "publish unfinished; showing the state before it: %s\n", s.Unfinished)
 	}
 	for _, r := range s.Rollouts {
 		cli.Printf(a.out, "rollout %s: %s\n", r.Name, r)
@@ -156,7 +156,7 @@ func (a *app) printSummary(s query.Summary) {
 		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
 	}
 	if s.Unheard > 0 {
-		cli.Printf(a.out, "the service listens again; as they were before, until they report: %s\n", plain.Count(s.Unheard, "node"))
+		cli.Printf(a.out, "the service was away; shown as last known, until they report: %s\n", plain.Count(s.Unheard, "node"))
 	}
 	if s.SiteTrouble != "" {
 		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
@@ -190,7 +190,7 @@ const usualLimit = 1000
 
 // limitFlag bounds what people are shown of a list of nodes.
 func limitFlag(f *pflag.FlagSet, limit *int) {
-	f.IntVar(limit, "limit", usualLimit, "list so many nodes, and say how many more there are; 0 lists all. JSON always has all")
+	f.IntVar(limit, "limit", usualLimit, "list at most so many nodes, and count the rest; 0 lists all. JSON always has all")
 }
 
 // orEmpty is a list that JSON has also where nothing is in it.

@@ -33,7 +33,7 @@ const fromHelp = "With --from no service is asked: what is published is read the
 	"at --reports. Which key is whose is kept in --db, so use the same one each time; 'caisson fleet serve' may have it, too."
 
 func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
-	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, in place of a service")
+	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, instead of a service")
 	f.StringVar(&x.reports, "reports", "", "`REF` where nodes put reports (that of --from when empty)")
 	f.StringVar(&x.db, "db", usualDB, "where reports are kept with --from: sqlite:FILE or postgres://USER@HOST/NAME")
 	x.look.flags(a, f)
@@ -200,7 +200,7 @@ func (a *app) readSome(ctx context.Context, box *inbox.Box, h *hub.Hub) error {
 	refused, err := box.Read(ctx, names, reportsAtOnce)
 	a.sayRefused(refused)
 	if err != nil {
-		return fmt.Errorf("what nodes put into the registry is as it was read last: %w", err)
+		return fmt.Errorf("the reports in the registry are those of the last read: %w", err)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (a *app) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history REF (--site FILE | --trust PUB)",
 		Short: "List the generations of a fleet: changes, times, authors, reasons",
-		Long: "List the generations of a fleet, the newest first: which verb took it, when, how many nodes got an overlay,\n" +
+		Long: "List the generations of a fleet, the newest first: which verb made it, when, how many nodes got an overlay,\n" +
 			"who and why. With --node those in which the node got something else, or was held or let go. 'caisson diff'\n" +
 			"shows what lies between two, 'caisson rollback --to' goes back, 'caisson prune' removes old ones.",
 		Example: "  caisson history registry.example.org:5000/metal-a --site site.yaml --node superhost",
@@ -95,7 +95,7 @@ func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet,
 	}
 	unfinished, err := f.Unfinished(ctx)
 	if unfinished != "" {
-		a.say("unfinished, and what is said is of before it: %s", unfinished)
+		a.say("publish unfinished; showing the state before it: %s", unfinished)
 	}
 	return f, err
 }

@@ -51,7 +51,7 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 			}
 			h := publish.Hold{By: why.by()}
 			if v.begins && h.Reason == "" {
-				return cli.Usage("--reason is what others read when they wonder", "no reason for the hold")
+				return cli.Usage("'caisson history' shows it to others", "--reason is missing")
 			}
 			var err error
 			if h.Until, err = hold.ParseUntil(until, now()); err != nil {
@@ -82,7 +82,7 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 		v.flags(f)
 	}
 	if why.flags(f); v.begins {
-		f.StringVar(&until, "until", "", "let it end by itself at `TIME`: 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z")
+		f.StringVar(&until, "until", "", "end it at `TIME`: 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z")
 	}
 	who.flags(f)
 	whom.flags(f)

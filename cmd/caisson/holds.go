@@ -63,7 +63,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 		short: "Roll nodes back to their previous content, and hold them there",
 		long: "Each gets the overlay and the layer that it had before the present ones, or that of the generation --to, as a\n" +
 			"newer generation. It stays bound to the machine that it is bound to now. Secrets that would become\n" +
-			"older ones are named, and take --old-secrets. " + holdsHelp,
+			"older ones are named, and need --old-secrets. " + holdsHelp,
 		example: "  caisson rollback registry.example.org:5000/metal-a --site site.yaml --all --to 41 --reason 'mounts fail' --key keys/operator.key",
 		begins:  true,
 		sealed:  true,
@@ -94,7 +94,7 @@ func (a *app) pauseCommand() *cobra.Command {
 	return a.holdCommand(holdVerb{
 		use:   "pause" + nodesUse + " --reason R --key KEY",
 		short: "Pause nodes: no changes and no enforcement",
-		long: "Somebody works on the machine: the node changes nothing on it, and goes on looking and reporting what differs.\n" +
+		long: "For work on the machine: the node changes nothing on it, and continues to check and to report what differs.\n" +
 			"What is published meanwhile waits until 'caisson resume', or --until, when the node enforces again by itself.",
 		example: "  caisson pause registry.example.org:5000/metal-a --site site.yaml --node superhost --reason 'looking at a fan' --until 2h --key keys/operator.key",
 		begins:  true,

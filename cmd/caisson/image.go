@@ -52,7 +52,7 @@ func (a *app) imageCommand() *cobra.Command {
 			"  .efi                     the loader: for HTTP boot, or as EFI/BOOT/BOOTX64.EFI of a medium\n" +
 			"  .iso                     a CD for virtual media of BMCs, and the same as a USB stick\n" +
 			"  .raw, .raw.zst, .qcow2   a disk with systemd-boot, the loader and a state partition\n\n" +
-			"With --with-layer the layer and the overlays go along: the medium boots without any network. All of\n" +
+			"With --with-layer the medium has the layer and the overlays, and boots without any network. All of\n" +
 			"it is verified before. The same inputs make the same bytes. A medium has no identity; two machines\n" +
 			"that start from copies of one are two. With --node it says which node its machine is.\n\n" +
 			"Whoever holds a medium can read it: what looks like a credential in it is named before.",
@@ -64,7 +64,7 @@ func (a *app) imageCommand() *cobra.Command {
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
-	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "take the layer and the overlays along")
+	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "include the layer and the overlays")
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	return c
@@ -75,7 +75,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	if f.withLayer && f.unsigned {
-		return cli.Usage("sign the layer: 'caisson build --key'", "--with-layer takes along what is verified, and --unsigned verifies nothing")
+		return cli.Usage("sign the layer: 'caisson build --key'", "--with-layer includes only what is verified, and --unsigned verifies nothing")
 	}
 	s, err := a.loadSite(names...)
 	if err != nil {

@@ -52,7 +52,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			if node != "" {
 				if sbom || packages || profiles {
-					return cli.Usage("they are of a layer", "give either --node or --sbom, --packages and --profiles")
+					return cli.Usage("--sbom, --packages and --profiles apply to layers", "give either --node or --sbom, --packages and --profiles")
 				}
 				return a.inspectNode(c.Context(), &look, args[0], node)
 			}

@@ -25,8 +25,8 @@ func (a *app) keysPlanCommand() *cobra.Command {
 	var service asking
 	c := &cobra.Command{
 		Use:   "plan SITE…",
-		Short: "Say how the site's keys differ from those that count",
-		Long: "Say how the site's keys differ from those that count, and which nodes do not follow the chain by\n" +
+		Short: "Compare the site's keys with the published keys",
+		Long: "Compare the site's keys with the published keys, and list the nodes that do not follow the chain by\n" +
 			"themselves: the agent of their layer is older, so they take new keys at a boot by a loader that does.\n" +
 			"With --at, the fleet's service is asked, too: which nodes know an earlier version, and which keep\n" +
 			"nothing over a boot and have boot files of an earlier version. Write those anew after a revocation.\n" +
@@ -142,7 +142,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 		}
 		a.say("fleet %s is at version %d of the keys", out.Fleet, out.Version)
 		if out.Silent > 0 {
-			a.say("%s told the fleet's service nothing of keys", plain.Count(out.Silent, "node"))
+			a.say("%s did not report a key version", plain.Count(out.Silent, "node"))
 		}
 	}
 	if len(out.Changes)+len(out.Behind) > 0 {
@@ -155,9 +155,9 @@ func (a *app) keysRehearseCommand() *cobra.Command {
 	var r rotating
 	c := &cobra.Command{
 		Use:   "rehearse SITE…",
-		Short: "Make a rotation in memory, and ask each node's own decision about it",
-		Long: "Make a rotation in memory, with the keys that would sign it, and ask each node's own decision about what\n" +
-			"it would find: as one that knows the version before, and as one that knows the new one. Nothing is\n" +
+		Short: "Simulate a rotation for each node",
+		Long: "Simulate a rotation for each node: it is made in memory, with the keys that would sign it, and each node's\n" +
+			"decision is computed twice, from the previous version of the keys and from the new one. Nothing is\n" +
 			"written. A node that would be lost is an error; where none is, it says what the version would change.",
 		Example: "  caisson keys rehearse site.yaml --root-key keys/root.key --key keys/operator2.key",
 		Args:    cobra.MinimumNArgs(1),
@@ -174,8 +174,8 @@ func (a *app) keysPullCommand() *cobra.Command {
 	r := rotating{looks: true}
 	c := &cobra.Command{
 		Use:     "pull SITE…",
-		Short:   "Bring versions of the keys that others published into caisson.keys",
-		Long:    "Bring versions of the keys that others published into caisson.keys beside the site. Each is verified by\nthe root keys of the one before. trust.keys of the site stays as it is: 'keys plan' says what differs.",
+		Short:   "Download published key versions",
+		Long:    "Download published key versions into caisson.keys beside the site. Each is verified by the root keys of\nthe one before. trust.keys of the site stays as it is: 'keys plan' says what differs.",
 		Example: "  caisson keys pull site.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -77,8 +77,8 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 	r := rotating{revoke: true}
 	c := &cobra.Command{
 		Use:   "revoke SITE…",
-		Short: "Rotate, and never accept again the keys that leave",
-		Long: "Rotate, and never accept again the keys that leave: for keys that were stolen. Nodes refuse what those\n" +
+		Short: "Rotate keys and revoke the removed ones",
+		Long: "Rotate keys and revoke the removed ones: for keys that were stolen. Nodes refuse what those\n" +
 			"sign from then on; what a node accepted and proved before stays what it can boot, unless 'caisson\n" +
 			"refresh --reject' names its digest.\n\n" + rotateHelp + "\n\n" + signerHelp,
 		Example: "  caisson keys revoke site.yaml --root-key keys/root.key --key keys/operator2.key --reason 'laptop stolen'",

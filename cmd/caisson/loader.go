@@ -37,12 +37,12 @@ func (a *app) loaderCommand() *cobra.Command {
 	var f loaderVerb
 	c := &cobra.Command{
 		Use:   "loader FILE… --key KEY",
-		Short: "Publish what disks of nodes start",
-		Long: "Publish what disks of nodes start: a loader is made of the layer's kernel and initrd and of site.cpio,\n" +
+		Short: "Publish the loader for node disks",
+		Long: "Publish the loader for node disks: it is made of the layer's kernel and initrd and of site.cpio,\n" +
 			"pushed beside the layers, and named in fleet:current. Nodes with layer.stateDisk.boot put it on their\n" +
 			"disk, 'caisson-agent install' does, and disks that boot go on to it: on trial, beside the one before.\n\n" +
-			"Run it when whom nodes trust or ask has changed, and for a kernel that machines need to start. A newer\n" +
-			"layer needs no newer loader: its kernel is entered by kexec. What disks would not see as different\n" +
+			"Run it when site.cpio has changed (trusted keys, registries), and for a kernel that machines need to start. A newer\n" +
+			"layer needs no newer loader: its kernel is entered by kexec. A loader that is the same for disks\n" +
 			"is not published again. Numbers of loaders only rise: one more than the layer's date, which media\n" +
 			"have, or than the one before.\n\n" + signerHelp,
 		Example: "  caisson loader site.yaml --key keys/operator.key",

@@ -32,7 +32,7 @@ func (a *app) loginCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "login HOST[:PORT]",
 		Short: "Store the credentials for a registry",
-		Long: "Store the credentials for a registry, after it took them, where docker and crane look: with the\n" +
+		Long: "Store the credentials for a registry, after it accepted them, where docker and crane look: with the\n" +
 			"program that docker's config.json names (credsStore, credHelpers), else in that file, unencrypted.\n\n" +
 			"Every verb finds credentials in CAISSON_REGISTRY_USER and CAISSON_REGISTRY_PASSWORD for the host\n" +
 			"in CAISSON_REGISTRY; in docker's config.json ($DOCKER_CONFIG or ~/.docker); in podman's auth.json\n" +
@@ -58,7 +58,7 @@ func (a *app) loginCommand() *cobra.Command {
 				return err
 			}
 			if !asked {
-				a.say("warning: %s asked for no credentials, so nothing says that these are right", host)
+				a.say("warning: %s asked for no credentials, so these are not verified", host)
 			}
 			where, err := keychain.Save(c.Context(), host, l)
 			if err != nil {
@@ -89,7 +89,7 @@ func (a *app) logoutCommand() *cobra.Command {
 				return err
 			}
 			if !found {
-				return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host), "'caisson login --help' lists the places where else they may be")
+				return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host), "'caisson login --help' lists the other places where they may be")
 			}
 			return a.stored(loggedIn{host, where}, "the credentials for %s are no longer in %s")
 		},

@@ -93,7 +93,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")
-	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "take iPXE's programs for BIOS and UEFI along from this `DIR`; empty for none")
+	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "include iPXE's programs for BIOS and UEFI from this `DIR`; empty for none")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c

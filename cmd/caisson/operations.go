@@ -20,7 +20,7 @@ func (a *app) operationsCommand() *cobra.Command {
 		Use:   "operations FILE… --node NAME",
 		Short: "List scheduled operations",
 		Long: "List scheduled operations of a node, with their ids, times and windows, as they would be\n" +
-			"published now. By the id a node remembers what it has done.",
+			"published now. A node remembers by the id what it has done.",
 		Example: "  caisson operations site.yaml --node alpha -o json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
@@ -43,7 +43,7 @@ func (a *app) operationsCommand() *cobra.Command {
 				return cli.JSON(a.out, m)
 			}
 			if len(m.Operations)+len(m.Realtime) == 0 {
-				a.say("%s does nothing over time", node)
+				a.say("%s has no operations", node)
 			}
 			for _, o := range m.Operations {
 				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))

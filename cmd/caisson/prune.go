@@ -23,8 +23,9 @@ func (a *app) pruneCommand() *cobra.Command {
 			"The newest --generations that changed what any node has stay with all that they need, and those between, so\n" +
 			"that one can go back to them. Of layers stay the --keep versions released last, the current one, and what a\n" +
 			"node runs, ran before or is held at.\n" +
-			"Nobody publishes meanwhile. With --site or --trust what is published is verified first; without, nothing\n" +
-			"is, that is said, and old generations stay on a registry server. A registry server frees the space when it collects garbage;\n" +
+			"With --site or --trust what is published is verified first, and other publishers are kept out. Without\n" +
+			"them nothing is verified, with a warning, and old generations stay on a registry server: do not publish during\n" +
+			"such a prune. A registry server frees the space when it collects garbage;\n" +
 			"in a layout, blobs that nothing leads to go once they are an hour old.",
 		Example: "  caisson prune oci:out --keep 5 --dry-run",
 		Args:    cobra.ExactArgs(1),

@@ -111,14 +111,14 @@ func (m *memoryFlags) flags(f *pflag.FlagSet) {
 
 // waiting says how long other publishers are waited for.
 func (m *memoryFlags) waiting(f *pflag.FlagSet) {
-	f.DurationVar(&m.wait, "wait", 0, "wait so long for other publishers that are at work; without it they are an error at once")
+	f.DurationVar(&m.wait, "wait", 0, "wait at most so long for other publishers; without it another publisher is an error")
 }
 
 // looking are the flags of a verb that changes nothing.
 func (m *memoryFlags) looking(f *pflag.FlagSet) {
 	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control (caisson.memory beside the site when empty)")
-	f.BoolVar(&m.acceptExpired, "accept-expired", false, "use what is published although it expired: nobody refreshed it, and nobody plays it back")
-	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "`TAG` of a publisher that died at work")
+	f.BoolVar(&m.acceptExpired, "accept-expired", false, "use what is published although it has expired; confirm first that it is not a replay")
+	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "ignore the intent `TAG` of a publisher that was killed")
 }
 
 // open opens the memory. Without a site and --remember there is none.

@@ -53,8 +53,8 @@ func (a *app) rescueCommand() *cobra.Command {
 	var r rescuing
 	c := &cobra.Command{
 		Use:   "rescue SITE… NODE",
-		Short: "Let somebody into a node for a while",
-		Long: "Let somebody into a node for a while: root by an SSH key, a shell of root on the console, or both. The\n" +
+		Short: "Grant temporary access to a node",
+		Long: "Grant temporary access to a node: root by an SSH key, a root shell on the console, or both. The\n" +
 			"node obeys this once, while it shows the code that --code names: it is new at each boot and after each\n" +
 			"use, on the console of a node that does not come up, and for root in 'caisson-agent status'. The time\n" +
 			"runs from when the node takes the statement; a reboot ends it.\n\n" +
@@ -71,9 +71,9 @@ func (a *app) rescueCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&r.code, "code", "", "the `CODE` that the node shows")
-	f.DurationVar(&r.lasts, "for", time.Hour, "let in for so long, at most 24h")
+	f.DurationVar(&r.lasts, "for", time.Hour, "how long access lasts, at most 24h")
 	f.StringArrayVar(&r.sshKeys, "ssh-key", nil, "let root in by the public SSH keys in `FILE`")
-	f.BoolVar(&r.console, "console", false, "give the console a shell of root")
+	f.BoolVar(&r.console, "console", false, "open a root shell on the console")
 	f.StringVar(&r.reason, "reason", "", "why, for those who find it in the node's journal")
 	f.StringVar(&r.file, "out", "", "write it to `FILE` to carry it to the node, instead of publishing it; a CD where the name ends in .iso")
 	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
@@ -143,7 +143,7 @@ func (r *rescuing) names(node string) []string {
 // document is what the flags and the site say.
 func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescue, err error) {
 	if r.reason == "" {
-		return doc, cli.Usage("--reason is what others read when they wonder", "no reason to let somebody in")
+		return doc, cli.Usage("it is kept in the node's journal and status", "--reason is missing")
 	}
 	if len(r.sshKeys) == 0 && !r.console {
 		return doc, cli.Usage("give --ssh-key FILE, --console, or both", "nothing is to be opened")

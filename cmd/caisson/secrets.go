@@ -119,8 +119,8 @@ func sealedOnly(s *site.Site) error {
 func (a *app) secretsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "secrets",
-		Short: "Say to whom a site's secrets are sealed",
-		Long: "Say to whom a site's secrets are sealed.\n\n" +
+		Short: "Manage recipients of secrets",
+		Long: "Manage recipients of secrets: the nodes' keys that a site's secrets are sealed to.\n\n" +
 			"Each node with a state disk makes a key of its own; 'caisson-agent status' on the node prints its public half,\n" +
 			"the recipient. Secrets are sealed to the recipients in recipients.lock, beside the site, and to no other: what a\n" +
 			"report says proves nothing about who wrote it. 'caisson publish' seals, and keeps what it sealed in secrets.lock.\n" +
@@ -152,8 +152,8 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	var from fromCluster
 	c := &cobra.Command{
 		Use:   "accept SITE NODE --recipient RECIPIENT",
-		Short: "Have secrets sealed to a node's recipient",
-		Long: "Have secrets sealed to a node's recipient, from the next publish on.\n\n" +
+		Short: "Accept a node's recipient",
+		Long: "Accept a node's recipient: the next publish seals the node's secrets to it.\n\n" +
 			"The recipient is what 'caisson-agent status' prints on the node's own console, typed or copied from there. With\n" +
 			"--at, or $CAISSON_FLEET, the node's report is looked at, too, and has to say the same; it never counts alone:\n" +
 			"whoever writes the first report of a node would be sent its secrets. Another recipient than the one that was\n" +
@@ -259,8 +259,8 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 	var from fromCluster
 	c := &cobra.Command{
 		Use:   "forget SITE NODE",
-		Short: "Have nothing sealed to a node any more",
-		Long: "Have nothing sealed to a node any more: the next publish leaves its secrets out, and it removes what it had opened.\n\n" +
+		Short: "Remove a node's recipient",
+		Long: "Remove a node's recipient: the next publish leaves the node's secrets out, and the node removes what it had opened.\n\n" +
 			"What was published before can still be opened by whoever has the node's disk and the registry: change the\n" +
 			"values of its secrets where they came from.\n\n" + fromClusterHelp,
 		Example: "  caisson secrets forget site.yaml node1",

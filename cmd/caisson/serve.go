@@ -26,7 +26,7 @@ func (a *app) serveCommand() *cobra.Command {
 			"the layout meanwhile is served at once. Without --client-ca or --users-file, everybody who can\n" +
 			"reach the address can list tags and read every overlay.\n\n" +
 			"Each request is a line on standard error, unless --quiet is given: time, address, method, path,\n" +
-			"status, bytes, duration, and who asks; agents say for which node. Machines that find no overlay are\n" +
+			"status, bytes, duration, and client; agents add the name of their node. Machines that find no overlay are\n" +
 			"kept for 'caisson unknown'.",
 		Example: "  caisson serve oci:out --listen :5000",
 		Args:    cobra.ExactArgs(1),

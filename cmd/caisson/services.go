@@ -179,9 +179,9 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 	var f servicesFlags
 	c := &cobra.Command{
 		Use:   "update [NAME…]",
-		Short: "Lock services at the commits that git has now",
-		Long: "Lock services at the commits that git has now: of a branch or a tag the last commit that changed their directories.\n\n" +
-			"What came since is printed, commits and paths. Services that are frozen stay, and one with allowedSigners does not go back:\n" +
+		Short: "Lock services at current commits",
+		Long: "Lock services at current commits: for a branch or a tag, the last commit that changed their directories.\n\n" +
+			"Newer commits and their paths are printed. Services that are frozen stay, and one with allowedSigners does not go back:\n" +
 			"'caisson services rollback' does. Where one repository cannot be asked, the others' services are updated all the same,\n" +
 			"and the exit code is 1.",
 		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",

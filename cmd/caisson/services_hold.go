@@ -14,7 +14,7 @@ import (
 func frozen(why changer) (service.Frozen, error) {
 	by := why.by()
 	if by.Reason == "" {
-		return service.Frozen{}, cli.Usage("--reason is what others read when they wonder", "no reason for the hold")
+		return service.Frozen{}, cli.Usage("it is kept in services.lock for others", "--reason is missing")
 	}
 	return service.Frozen{Reason: by.Reason, Author: by.Author, Since: now()}, nil
 }
@@ -92,7 +92,7 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 		Use:   "forward NAME",
 		Short: "End a freeze or a rollback of a service",
 		Long: "End a freeze or a rollback of a service, which is then updated at once. Where git cannot be asked it\n" +
-			"stays at its commit, and the next 'caisson services update' takes it along.",
+			"stays at its commit, and the next 'caisson services update' updates it.",
 		Example: "  caisson services forward prometheus && caisson publish site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {

@@ -64,11 +64,11 @@ func (a *app) tryCommand() *cobra.Command {
 			"The node's layer is built as 'caisson build' does, and its overlay made as 'caisson publish' does. Both are\n" +
 			"signed with keys that are made for this boot and served from this process; QEMU boots the kernel, the\n" +
 			"initrd and the site.cpio that 'caisson netboot' writes, with the node's MAC addresses. The machine's network\n" +
-			"leads nowhere, so that nobody is told and nothing outside is asked. Nothing is left behind.\n\n" +
+			"leads nowhere: it sends nothing outside. Nothing is left behind.\n\n" +
 			"The console is shown until the node's agent says whether its health is ok and the site's health checks\n" +
-			"hold. Then each --check is run on the node, as root. The exit code is 0 when all of it is well and 5 when\n" +
-			"something is not. --ssh opens a shell of root as soon as somebody can log in, after the checks where there\n" +
-			"are any; without any the exit code is 0 when the shell has ended.\n\n" +
+			"hold. Then each --check is run on the node, as root. The exit code is 0 when all checks pass and 5 when\n" +
+			"one does not. --ssh opens a root shell as soon as the node accepts logins, after the checks if there\n" +
+			"are any; without checks the exit code is 0 when the shell has ended.\n\n" +
 			"Needs what 'caisson build' needs, qemu-system-x86 and busybox. Without a KVM that works the processor is\n" +
 			"emulated, several times slower.",
 		Example: "  caisson try site.yaml --node node1\n  caisson try site.yaml --node node1 --ssh\n" +
@@ -86,7 +86,7 @@ func (a *app) tryCommand() *cobra.Command {
 		"from which firmware starts, where the layer has systemd-boot-efi")
 	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
 	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
-		"without it they are not there, or with --disk made up")
+		"without it the node has none, or with --disk placeholder values")
 	f.opening.flags(fs)
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
 	fs.StringVar(&f.build.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
@@ -129,7 +129,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	case f.cards < 0 || f.cards > sandbox.MaxCards:
 		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
 	case f.timeout <= 0:
-		return cli.Usage("as in --timeout 30m", "--timeout %s leaves no time", f.timeout)
+		return cli.Usage("as in --timeout 30m", "--timeout %s is too short", f.timeout)
 	}
 	s, err := a.loadSite(names...)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 		return "", err
 	}
 	if !f.disk && !f.secrets {
-		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk makes their values up, --with-secrets opens them", plain.Some(names, fewNodes))
+		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk uses placeholder values, --with-secrets opens them", plain.Some(names, fewNodes))
 		return "", nil
 	}
 	sealer, key, err := seal.Apart(s, f.node, !f.secrets)
@@ -209,7 +209,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 		return "", err
 	}
 	if !f.secrets {
-		a.say("the values of the node's secrets (%s) are made up: --with-secrets opens them", plain.Some(names, fewNodes))
+		a.say("the node's secrets (%s) have placeholder values: --with-secrets opens them", plain.Some(names, fewNodes))
 	}
 	return key, sealer.Seal(ctx, []string{f.node})
 }
@@ -253,7 +253,7 @@ func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *c
 		result.Reason = down.Error()
 		return nil
 	case late(err):
-		result.Reason = "nobody could log in within " + f.timeout.String()
+		result.Reason = "the node accepted no login within " + f.timeout.String()
 		return nil
 	case err != nil:
 		return err

@@ -33,7 +33,7 @@ func (a *app) validateCommand() *cobra.Command {
 			"this order, - is standard input. What later verbs refuse is refused here as far as the files at hand\n" +
 			"show it: keys, locks, the publisher's memory and files that the site names. Nothing is asked of a network.\n" +
 			"Warnings do not fail unless --strict is given. Exit code 2: there are errors.\n\n" +
-			"--for-cluster says what of the named files could not stand in objects of Kubernetes: what kubectl would send\n" +
+			"--for-cluster lists what in the named files cannot be in objects of Kubernetes: what kubectl would send\n" +
 			"as another value without quotes, and what reads files where the site is published.\n" + fromClusterHelp,
 		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json\n  caisson validate --from-cluster --namespace metal-a",
 		Args:    from.args,
@@ -79,7 +79,7 @@ func (a *app) validateCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
-	c.Flags().BoolVar(&forCluster, "for-cluster", false, "say what could not stand in objects of Kubernetes, too")
+	c.Flags().BoolVar(&forCluster, "for-cluster", false, "also list what cannot be in objects of Kubernetes")
 	from.flags(c.Flags())
 	return c
 }

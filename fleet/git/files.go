@@ -100,7 +100,7 @@ func (r *Repository) there(ctx context.Context, id, p string, single bool, files
 	isDir := slices.ContainsFunc(files, func(f file) bool { return p == "." || strings.HasPrefix(f.path, p+"/") })
 	switch {
 	case isFile && !single:
-		return cli.WithHint(fmt.Errorf("%s is a file", p), "file: true takes one")
+		return cli.WithHint(fmt.Errorf("%s is a file", p), "write file: true")
 	case isDir && single:
 		return cli.WithHint(fmt.Errorf("%s is a directory", p), "leave out file: true")
 	case isFile || isDir:
@@ -214,7 +214,7 @@ func writeLink(root *os.Root, f file, content io.Reader, within string) error {
 		return err
 	}
 	if !stays(f.path, string(data), within) {
-		return cli.WithHint(fmt.Errorf("the link leads to %.150q, out of %s", data, within), "a node has nothing else of the repository")
+		return cli.WithHint(fmt.Errorf("the link leads to %.150q, out of %s", data, within), "a node gets no other part of the repository")
 	}
 	return root.Symlink(string(data), f.path)
 }

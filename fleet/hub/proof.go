@@ -54,7 +54,7 @@ var proofRules = check.List[ask]{
 		case a.known.Key == "":
 			return "the node has not reported yet: no key of it is known"
 		}
-		return "the proof is by another key than the node reports with"
+		return "the proof is signed by another key than the node's reports"
 	})},
 	{Name: "a later key gives back where the slot was taken", OK: checkProof(func(a ask) string {
 		if h := a.held; !a.frees || h == nil || h.Key == "" || h.Key == a.Key || h.Place == a.Place || h.Place == "" || a.known.Grade == spec.KeyPinned {
@@ -66,13 +66,13 @@ var proofRules = check.List[ask]{
 		if a.known.Boot == a.Boot {
 			return ""
 		}
-		return "the proof is of another boot than the node's last report"
+		return "the proof and the node's last report are from different boots"
 	})},
 	{Name: "of this time", OK: checkProof(func(a ask) string {
 		if d := a.At.Sub(a.now); d >= -proofAge && d <= proofAge {
 			return ""
 		}
-		return "the proof is of another time: " + a.At.UTC().Format(time.RFC3339)
+		return fmt.Sprintf("the proof has time %s, more than %s from this service's clock", a.At.UTC().Format(time.RFC3339), proofAge)
 	})},
 	{Name: "later than the one before", OK: checkProof(func(a ask) string {
 		if a.At.After(a.last) {

@@ -174,7 +174,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	case err != nil:
 		return err
 	case of.Node != "" && of.Node != name:
-		return &RefusedError{fmt.Sprintf("that key is the one of %s", of.Node)}
+		return &RefusedError{fmt.Sprintf("that key belongs to %s", of.Node)}
 	}
 	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
 		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, by+" accepted another key", now, ""); err != nil {

@@ -218,7 +218,7 @@ func TestStolenCredential(t *testing.T) {
 		"played back":           {oci.TypeReport, old, "number 7 was taken before"},
 		"a forged signature":    {oci.TypeReport, forged, "signature"},
 		"another node's":        {oci.TypeReport, r.sealed("k2", "n2", 9, nil), "stored for node n1"},
-		"under its name":        {oci.TypeReport, r.sealed("k2", "n1", 9, nil), "the one of another node"},
+		"under its name":        {oci.TypeReport, r.sealed("k2", "n1", 9, nil), "belongs to another node"},
 		"too large":             {oci.TypeReport, bytes.Repeat([]byte("x"), sign.MaxReport+1), "the cap is 16384"},
 		"nothing of a report":   {oci.TypeReport, []byte("{}"), "signatures"},
 		"an overlay":            {oci.TypeOverlay, r.sealed("k1", "n1", 9, nil), "artifact"},

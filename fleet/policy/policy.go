@@ -84,7 +84,7 @@ func Release(s *site.Site) (publish.Policy, error) {
 		return p, err
 	}
 	if p.Release, err = keys.Publics(s.Trust().Release); err != nil {
-		return p, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
+		return p, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are accepted")
 	}
 	return p, nil
 }

@@ -189,7 +189,7 @@ func (p *Publisher) plan(ctx context.Context, fleet, name string, r spec.Rollout
 		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
 	}
 	if plan.Kind != spec.KindRolloutPlan || plan.Fleet != fleet || plan.Name != name {
-		return nil, fmt.Errorf("plan of rollout %s: it is that of %q in fleet %q", name, plan.Name, plan.Fleet)
+		return nil, fmt.Errorf("plan of rollout %s: it is for rollout %q of fleet %q", name, plan.Name, plan.Fleet)
 	}
 	if g := plan.Rule.Grade; g != "" && g != spec.GradePinned {
 		return nil, fmt.Errorf("plan of rollout %s: only reports of grade %.40q count, which this release does not know", name, g)

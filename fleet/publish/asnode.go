@@ -89,7 +89,7 @@ func checkTarget(x *spec.FleetIndex, row spec.Published, manifest string, genera
 	return refusal.New(refusal.Contradiction, "generation %d, the index says %d and gave out no later one than %d: %s", generation, row.Generation, x.Generation, moved)
 }
 
-const moved = "somebody moved the tag or put an older fleet:index in place"
+const moved = "the tag was moved, or fleet:index was replaced by an older one"
 
 // errUnfinished is the verdict on what a publish has moved that did not end.
 var errUnfinished = errors.New("of a generation that is given out and not published yet")
@@ -109,5 +109,5 @@ func (p *Publisher) checkAlias(ctx context.Context, tag, manifest string, rows i
 			return nil
 		}
 	}
-	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which no node has that is bound to it: %s", tag, resp.Digest, moved)
+	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which is not the overlay of a node bound to it: %s", tag, resp.Digest, moved)
 }

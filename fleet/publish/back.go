@@ -177,7 +177,7 @@ func (b *returning) lostError() error {
 		return nil
 	}
 	return hint("'caisson freeze' takes nodes out of this: then the others go back; a rollout with --layer gives them another layer",
-		"what nodes had before is not to be had: %s", strings.Join(all, "; "))
+		"what nodes had before is not available: %s", strings.Join(all, "; "))
 }
 
 // firstOf names the first of some nodes.

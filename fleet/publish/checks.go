@@ -122,7 +122,7 @@ func indexParses(l *looked) error {
 // shardsAreCounted: a node's shard follows from the bits of a hash.
 func shardsAreCounted(x spec.FleetIndex) error {
 	if n := len(x.Shards); n&(n-1) != 0 {
-		return refusal.New(refusal.Overlay, "%d shards are no power of two", n)
+		return refusal.New(refusal.Overlay, "shard count %d is not a power of two", n)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func numbersAreBounded(l *looked) error {
 	}
 	if x.Epoch == l.seen.Epoch && x.Generation > max(l.seen.Generation, l.seen.Reserved)+farAhead {
 		return cli.WithHint(refusal.New(refusal.BadNumber, "generation %d, %d was the last one seen", x.Generation, l.seen.Generation),
-			"somebody who can sign ran ahead: take that key out of the site, then 'caisson publish --epoch' with the epoch key starts the generations again")
+			"another signer skipped generations: remove its key from the site, then 'caisson publish --epoch' with the epoch key starts the generations again")
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func notOlder(now, before memory.Stamp) error {
 }
 
 func older(format string, args ...any) error {
-	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "the registry serves what is out of date: compare with a mirror, and look at who can push")
+	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "the registry serves old content: compare with a mirror, and look at who can push")
 }
 
 func indexIsFresh(l *looked) error { return l.unexpired(l.said.Expires, l.seen.Index) }
@@ -199,7 +199,7 @@ func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
 	exactly := seen.Digest == oci.Digest(l.candidate.Document)
 	if l.now.After(expires) && !exactly && !l.acceptExpired {
 		return cli.WithHint(refusal.New(refusal.Expired, "expired %s", expires.Format(time.RFC3339)),
-			"an old copy would be signed again: compare with a mirror; --accept-expired takes it, if nobody has refreshed the fleet")
+			"it may be an old copy: compare with a mirror; --accept-expired uses it, if the fleet was not refreshed since")
 	}
 	return nil
 }

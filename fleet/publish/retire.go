@@ -100,7 +100,7 @@ func (p *Publisher) readLeft(ctx context.Context, name string) (match spec.Match
 	}
 	var o spec.Core
 	if _, err := spec.DecodeKnown(c.Document, &o); err != nil || o.Node != name {
-		return match, hint("a tag that another program made is its own to remove", "node:%s does not lead to an overlay of that node", name)
+		return match, hint("remove the tag with the program that made it", "node:%s does not lead to an overlay of that node", name)
 	}
 	return o.Match, nil
 }

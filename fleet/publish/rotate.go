@@ -135,7 +135,7 @@ func (p *Publisher) checkSuccessors(now, next Policy) error {
 		if pub, ok := sign.Find(next.Operator, s.Public()); ok {
 			seen[pub.ID()] = true
 		} else if _, ok := sign.Find(now.Operator, s.Public()); !ok {
-			return hint("--key names operators of the version that is to count, and of the one before", "a signing key is no operator's, of neither version")
+			return hint("--key names operators of the version that is to count, and of the one before", "a signing key is not an operator key of either version")
 		}
 	}
 	if len(seen) < next.Threshold && !p.Dry {

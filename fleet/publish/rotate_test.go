@@ -144,7 +144,7 @@ func TestRotateRefuses(t *testing.T) {
 		change func(*spec.Roles)
 		want   string
 	}{
-		{"a stranger signs", []crypto.Signer{stranger}, []crypto.Signer{r.root}, nil, "no operator's"},
+		{"a stranger signs", []crypto.Signer{stranger}, []crypto.Signer{r.root}, nil, "not an operator key"},
 		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "0 of the operators that are to count"},
 		{"the root key of a stranger", []crypto.Signer{r.fresh}, []crypto.Signer{stranger}, nil, "not trusted"},
 		{"another release key that signs nothing", []crypto.Signer{r.fresh}, []crypto.Signer{r.root},

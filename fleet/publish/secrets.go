@@ -59,5 +59,5 @@ func olderSecrets(older map[aged][]string) error {
 		lines = append(lines, fmt.Sprintf("secret %s %s: %s", one.name, what, plain.Some(nodes, 5)))
 	}
 	slices.Sort(lines)
-	return hint("--old-secrets brings them all the same; 'caisson publish' seals the present ones", "%s", strings.Join(lines, "; "))
+	return hint("--old-secrets publishes them all the same; 'caisson publish' seals the present ones", "%s", strings.Join(lines, "; "))
 }

@@ -102,7 +102,7 @@ func (p *Publisher) readShard(ctx context.Context, l *lookedShard) error {
 	resp, err := src.Manifest(ctx, oci.RepoNode, l.root.Shards[l.n].Manifest, "")
 	if errors.Is(err, oci.ErrNotFound) {
 		return cli.WithHint(refusal.New(refusal.Missing, "%s: %w", l.root.Shards[l.n].Manifest, err),
-			"look at what removes from the registry what its tags keep-… name")
+			"find out what removes from the registry the manifests of its tags keep-…")
 	}
 	if err != nil {
 		return err

@@ -163,7 +163,7 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 func (p *Publisher) checkService(ctx context.Context, image spec.Blob) error {
 	there, err := p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
-		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' brings it", oci.ErrNotFound)
+		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' publishes it again", oci.ErrNotFound)
 	}
 	return err
 }
@@ -185,7 +185,7 @@ func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, 
 	case err != nil:
 		return "", err
 	case len(at) > 0:
-		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say")), nil
+		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "an unnamed publisher")), nil
 	}
 	what, advice := cutChange(x)
 	return what + ": " + advice, nil

@@ -75,15 +75,15 @@ var opening = check.List[opened]{
 		}
 		return nil
 	}},
-	{Name: "it is of the node under whose name it was found", OK: func(o opened) error {
+	{Name: "the report is for the node it is stored under", OK: func(o opened) error {
 		if o.as != "" && o.r.Node != o.as {
 			return fmt.Errorf("stored for node %s, but signed for %.60q", o.as, o.r.Node)
 		}
 		return nil
 	}},
-	{Name: "what is kept for others to read is of a time that can be", OK: func(o opened) error {
+	{Name: "the stored report has a plausible time", OK: func(o opened) error {
 		if o.as != "" && !Possible(o.r.Time, o.now) {
-			return fmt.Errorf("it says to be of %s", o.r.Time.Format(time.RFC3339))
+			return fmt.Errorf("its time is %s, which cannot be", o.r.Time.Format(time.RFC3339))
 		}
 		return nil
 	}},

@@ -41,20 +41,20 @@ var rules = check.List[claim]{
 		}
 		return &shortfall{Refused, fmt.Sprintf("number %d was taken before, %d was the last", c.r.Seq, last)}
 	}},
-	{Name: "the key is no other node's", OK: ofOthers(func(c claim) bool { return c.key.Node != "" && c.key.Node != c.r.Node },
-		Refused, "its key is the one of another node")},
+	{Name: "the key does not belong to another node", OK: ofOthers(func(c claim) bool { return c.key.Node != "" && c.key.Node != c.r.Node },
+		Refused, "its key belongs to another node")},
 	{Name: "a pinned key stays", OK: unnamed(func(c claim) bool { return c.known.Grade != spec.KeyBoot },
 		"its key is not the one that is pinned")},
 	{Name: "what an operator ended does not come back", OK: unnamed(func(c claim) bool { return c.key.GivenUp },
-		"an operator accepted another key in the place of this one")},
+		"an operator accepted another key instead of this one")},
 	{Name: "one key a boot", OK: unnamed(func(c claim) bool { return c.key.Node == "" && c.r.BootID == c.known.Boot },
 		"its key is another one in the same boot")},
 	{Name: "a key that reports stays", OK: unnamed(func(c claim) bool { return !c.again() && !c.known.Silent },
-		"the key that counts reports still")},
+		"the accepted key still reports")},
 	{Name: "keys change seldom", OK: unnamed(func(c claim) bool { return !c.again() && c.now.Sub(c.known.Since).Abs() < Settled },
 		fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes())))},
 	{Name: "of several, the one from the node's place", OK: unnamed(func(c claim) bool { return !c.again() && c.key.Rivalled },
-		"several keys report for it, and this one not from where the node did")},
+		"several keys report for it, and this one from another address than the node did")},
 }
 
 // shortfall is what becomes of a report that does not count, and why.

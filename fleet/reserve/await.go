@@ -22,7 +22,7 @@ func (r *Reserver) Await(ctx context.Context, others []Found) error {
 			return o.takenError(at)
 		}
 	}
-	r.Say("waits for %s, up to %s: a publisher that lives renews its reservation", others[0].describe(r.Now), at.Dead)
+	r.Say("waits for %s, up to %s: a running publisher renews its reservation", others[0].describe(r.Now), at.Dead)
 	end := time.After(2 * at.Dead)
 	for looks := 0; looks <= int(at.Dead/at.Look); {
 		switch silent, err := r.areUnchanged(ctx, others, at); {

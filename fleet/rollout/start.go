@@ -100,7 +100,7 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 			from = &spec.Floor{Epoch: result.Epoch, Generation: result.Generation}
 		}
 	}
-	return nil, nil, fmt.Errorf("rollout %s could not start: the publish before it is still being mended", o.Name)
+	return nil, nil, fmt.Errorf("rollout %s could not start: the previous publish is unfinished", o.Name)
 }
 
 // Preview is [Start] that signs nothing.

@@ -34,7 +34,7 @@ func formsOf(o *spec.Overlay, forms map[string]form) {
 // isHash refuses a password that nobody could log in with.
 func isHash(value []byte) error {
 	if problem, _ := credential.HashProblem(strings.TrimSuffix(string(value), "\n")); problem != "" {
-		return cli.WithHint(errors.New("it is the password of an account, and its value is no hash as crypt(5) has it"), "mkpasswd --method=yescrypt prints one")
+		return cli.WithHint(errors.New("it is the password of an account, and its value is not a crypt(5) hash"), "mkpasswd --method=yescrypt prints one")
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (i *Identities) open(s site.Secret) ([]byte, error) {
 	var wrong *age.NoIdentityMatchError
 	out, err := age.Decrypt(in, i.list...)
 	if errors.As(err, &wrong) {
-		return nil, cli.WithHint(fmt.Errorf("open %s: it is encrypted to nobody of --identity", s.File), "age -d -i FILE "+s.File+" shows whether another key opens it")
+		return nil, cli.WithHint(fmt.Errorf("open %s: no key of --identity decrypts it", s.File), "age -d -i FILE "+s.File+" shows whether another key opens it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.File, err)
@@ -146,7 +146,7 @@ func openKey(name string, needed bool) (*macKey, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		if needed {
 			return nil, cli.WithHint(fmt.Errorf("%s is not there, and %s was made with it", name, lockName),
-				"take the key from where the site was published last, or remove "+lockName+": all secrets are sealed anew then, and their nodes get a new generation")
+				"take the key from where the site was published last, or remove "+lockName+": all secrets are re-encrypted then, and their nodes get a new generation")
 		}
 		key := make([]byte, sha256.Size)
 		rand.Read(key)

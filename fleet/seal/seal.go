@@ -167,7 +167,7 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 	}
 	if opens, hint := x.opens(s); !opens {
 		if x.Must {
-			return cli.WithHint(fmt.Errorf("%s, and nothing was given that opens it", x.whyAnew(s.Name, todo)), hint)
+			return cli.WithHint(fmt.Errorf("%s, and nothing was given to open it with", x.whyAnew(s.Name, todo)), hint)
 		}
 		x.notLooked = append(x.notLooked, s.Name)
 		for _, node := range todo {
@@ -308,7 +308,7 @@ func (x *Sealer) openKey() (*macKey, error) {
 	}
 	if x.lock.Key != "" && x.lock.Key != key.id() && len(x.lock.rows) > 0 {
 		return nil, cli.WithHint(fmt.Errorf("%s is not the key that %s was made with", key.name, lockName),
-			"take the key from where the site was published last, or remove "+lockName+": all secrets are sealed anew then, and their nodes get a new generation")
+			"take the key from where the site was published last, or remove "+lockName+": all secrets are re-encrypted then, and their nodes get a new generation")
 	}
 	x.lock.Key = key.id()
 	return key, nil

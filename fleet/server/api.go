@@ -142,7 +142,7 @@ func (s *Server) accept(w http.ResponseWriter, req *http.Request) {
 	}
 	key := strings.TrimSpace(string(text))
 	if key == "" {
-		s.fail(w, http.StatusBadRequest, "key", "which key is accepted: the body of the request is its id, as offered.report.key of the node has it")
+		s.fail(w, http.StatusBadRequest, "key", "the body of the request must be the id of the key to accept, as in offered.report.key of the node")
 		return
 	}
 	if err := s.o.Hub.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name); err != nil {
@@ -159,7 +159,7 @@ func (s *Server) release(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if reason == "" {
-		s.fail(w, http.StatusBadRequest, "reason", "a slot is released for a reason: the body of the request")
+		s.fail(w, http.StatusBadRequest, "reason", "the body of the request must be the reason for the release")
 		return
 	}
 	if err := s.o.Hub.ReleaseSlot(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, reason); err != nil {
@@ -176,7 +176,7 @@ func (s *Server) drained(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if what == "" {
-		s.fail(w, http.StatusBadRequest, "what", "what was done to drain the node: the body of the request")
+		s.fail(w, http.StatusBadRequest, "what", "the body of the request must say what was done to drain the node")
 		return
 	}
 	if err := s.o.Hub.Drained(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, what); err != nil {

@@ -90,9 +90,9 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
 		case who.Role == Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
-			s.fail(w, http.StatusUnauthorized, "token", "this takes a token of role %s", role)
+			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)
 		default:
-			s.fail(w, http.StatusForbidden, "role", "this takes a token of role %s; the one given is of role %s", role, who.Role)
+			s.fail(w, http.StatusForbidden, "role", "this needs a token of role %s; the one given is of role %s", role, who.Role)
 		}
 	})
 }

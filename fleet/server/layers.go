@@ -61,7 +61,7 @@ func (s *Server) layers(ctx context.Context) Layers {
 			out.Base = use.Layer
 		case s.o.Layers == nil || out.Base == "":
 		case i > maxCompared:
-			l.Trouble = "it is compared where fewer layers are in use"
+			l.Trouble = "it is compared only where fewer layers are in use"
 		default:
 			d, err := s.o.Layers.Between(ctx, out.Base, use.Layer)
 			if err != nil {

@@ -51,7 +51,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_epoch", float64(sum.Epoch))
 	e.family("caisson_fleet_index_timestamp_seconds", "gauge", "When what is published was last read.")
 	e.sample("caisson_fleet_index_timestamp_seconds", float64(sum.Indexed.Unix()))
-	e.family("caisson_fleet_unread", "gauge", "1 where a source of this service could not be read, and what it said before holds.")
+	e.family("caisson_fleet_unread", "gauge", "1 where a source of this service could not be read, and what was read before is used.")
 	e.sample("caisson_fleet_unread", truth(sum.IndexTrouble != ""), "source", "registry")
 	if s.o.Site != nil {
 		e.sample("caisson_fleet_unread", truth(sum.SiteTrouble != ""), "source", "site")
@@ -112,7 +112,7 @@ func (e *exposition) services(list []query.Service) {
 			e.sample("caisson_service_info", 1, "service", v.Name, "commit", v.Locked)
 		}
 	}
-	e.family("caisson_fleet_service_head_info", "gauge", "The commit that git has for a service, as it said last. Always 1.")
+	e.family("caisson_fleet_service_head_info", "gauge", "The commit that git has for a service, when it was last asked. Always 1.")
 	for _, v := range list {
 		if v.Head != "" {
 			e.sample("caisson_fleet_service_head_info", 1, "service", v.Name, "commit", v.Head)

@@ -20,7 +20,7 @@ func (e *exposition) rollouts(list []rollout.Brief) {
 			}
 		}
 	}
-	e.family("caisson_rollout_state", "gauge", "Where a rollout stands; one state is 1.")
+	e.family("caisson_rollout_state", "gauge", "State of a rollout; one is 1.")
 	for _, b := range list {
 		for _, p := range phases {
 			e.sample("caisson_rollout_state", truth(b.Phase == p), "rollout", b.Name, "state", p)
@@ -35,7 +35,7 @@ func (e *exposition) rollouts(list []rollout.Brief) {
 		e.sample("caisson_rollout_nodes", float64(b.Failed), "rollout", b.Name, "which", "failed")
 		e.sample("caisson_rollout_nodes", float64(b.Stayed), "rollout", b.Name, "which", "stayed")
 	}
-	of("caisson_rollout_step_timestamp_seconds", "When something came of a rollout last: a wave began, ended or went back, or its state changed.",
+	of("caisson_rollout_step_timestamp_seconds", "When a rollout last moved: a wave began, ended or went back, or its state changed.",
 		func(b rollout.Brief) (float64, bool) { return float64(b.Stepped.Unix()), true })
 	of("caisson_rollout_end_timestamp_seconds", "When a rollout that runs is expected to end, as its waves have gone so far.",
 		func(b rollout.Brief) (float64, bool) { return float64(b.Ends.Unix()), !b.Ends.IsZero() })

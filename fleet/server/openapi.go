@@ -57,7 +57,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}, "hint": map[string]any{"type": "string"}}}}}}}}
 		if r.role != Nobody {
 			operation["security"] = []any{map[string]any{"token": []string{}}}
-			operation["description"] = "Takes a token of role " + string(r.role) + ", where the service has tokens."
+			operation["description"] = "Needs a token of role " + string(r.role) + ", where the service has tokens."
 		}
 		var parameters []any
 		for _, m := range parameter.FindAllStringSubmatch(path, -1) {

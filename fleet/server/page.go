@@ -129,7 +129,7 @@ type act struct{ Says, Command string }
 // not. A node has one pause at most, and one other hold.
 func actsOn(published bool, holds []string, on func(verb, more string) string) (acts []act) {
 	if !published {
-		return []act{{"Take what the registry has for it away, where it is gone for good", on("retire", "")}}
+		return []act{{"Remove it from the registry, where the machine is gone for good", on("retire", "")}}
 	}
 	paused := slices.Contains(holds, spec.HoldPause)
 	if len(holds) > 1 || len(holds) == 1 && !paused {
@@ -140,7 +140,7 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 	if paused {
 		return append(acts, act{"Enforce again", on("resume", "")})
 	}
-	return append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)})
+	return append(acts, act{"Stop enforcing, and keep checking", on("pause", ` --reason "…"`)})
 }
 
 func (s *Server) nodePage(req *http.Request) (int, any, error) {
@@ -151,17 +151,17 @@ func (s *Server) nodePage(req *http.Request) (int, any, error) {
 	on := func(verb, more string) string {
 		return fmt.Sprintf("caisson %s %s --site site.yaml --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
 	}
-	acts := []act{{"Look: what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"}, {"All of its state, as it is now", "ssh " + d.Name + " sudo caisson-agent status"},
-		{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)}}
+	acts := []act{{"Show what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"}, {"Show all of its present state", "ssh " + d.Name + " sudo caisson-agent status"},
+		{"List what it was given, when and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)}}
 	if d.Offered != nil {
-		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
+		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
 	if r := d.Report; r != nil && r.Grade == spec.KeyPinned && d.Grade == spec.KeyBoot {
-		acts = append(acts, act{"Pin its key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
+		acts = append(acts, act{"Pin its key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
 	}
 	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
 	for _, l := range d.Slots {
-		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
+		acts = append(acts, act{"Release its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
 	return http.StatusOK, map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)}, nil
 }

@@ -142,7 +142,7 @@ func TestOthersOfTheOverview(t *testing.T) {
 		}
 	}
 	_, text := s.ask("GET", "/", nil)
-	for _, want := range []string{"freeze: disk on order (eve)", "it runs generation 6, 7 is published; waiting:window, night opens at 01:00", "nothing was ever heard of it"} {
+	for _, want := range []string{"freeze: disk on order (eve)", "it runs generation 6, 7 is published; waiting:window, night opens at 01:00", "never reported"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

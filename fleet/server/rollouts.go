@@ -85,8 +85,8 @@ func named(waves []rollout.WaveState) (list []namedNodes, left int) {
 
 // says is what a verb does to a rollout.
 var says = map[rollout.Verb]string{
-	rollout.Pause:  "Let no wave begin or end",
-	rollout.Resume: "Go on: the first wave that did not end, failed or went back begins anew",
+	rollout.Pause:  "Pause it: no wave begins or ends",
+	rollout.Resume: "Go on: the first wave that did not end, failed or went back begins again",
 	rollout.Abort:  "End it: its nodes keep what they have",
 	rollout.Undo:   "End it, and give its nodes what they had before it",
 }
@@ -109,7 +109,7 @@ func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 	for _, r := range s.o.Hub.Rollouts() {
 		row := rolloutRow{State: r, Brief: r.Brief(now)}
 		if r.Phase == spec.RolloutRunning {
-			row.Acts = append(row.Acts, act{"Drive it: waves begin and end only while this runs somewhere",
+			row.Acts = append(row.Acts, act{"Run it: waves begin and end only while this runs somewhere",
 				fmt.Sprintf("caisson rollout run %s site.yaml --to %s --key keys/operator.key%s", r.Name, s.o.Registry, s.asReader(req))})
 		}
 		for _, verb := range verbsOf[r.Phase] {

@@ -162,7 +162,7 @@ func AddToken(file, name string, role Role) (string, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) == 3 && words[1] == name {
-			return "", fmt.Errorf("%s has a token %q already: take its line away first", file, name)
+			return "", fmt.Errorf("%s has a token %q already: remove its line first", file, name)
 		}
 	}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -172,7 +172,7 @@ func AddToken(file, name string, role Role) (string, error) {
 	case role == Reporter:
 		text = closed(text)
 	case missing: // one that somebody emptied stays closed
-		text = []byte("# Nodes report without a token as long as this line is here; a token of role reporter takes it away.\n" + reportsOpen + "\n")
+		text = []byte("# Nodes report without a token as long as this line is here; a token of role reporter removes it.\n" + reportsOpen + "\n")
 	}
 	token := tokenPrefix + rand.Text()
 	text = fmt.Appendf(text, "%s %s %x\n", role, name, sha256.Sum256([]byte(token)))

@@ -108,7 +108,7 @@ func ownDatabase(file string) error {
 func openPostgres(ctx context.Context, name string) (*Store, error) {
 	u, err := url.Parse(name)
 	if err != nil {
-		return nil, errors.New("open database: the name is no URL") // it may hold a password
+		return nil, errors.New("open database: the name is not a URL") // it may hold a password
 	}
 	db, err := sql.Open("pgx", name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		return fmt.Errorf("migrate database: %w", err)
 	}
 	if all := p.ListSources(); now > all[len(all)-1].Version {
-		return cli.WithHint(fmt.Errorf("database %s was made by a %w", s.place, errLater), "run that release, or put the back-up back")
+		return cli.WithHint(fmt.Errorf("database %s was made by a %w", s.place, errLater), "run that release, or restore the backup")
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate database: %w", err)

@@ -121,16 +121,16 @@ type Kind struct {
 
 // Kinds are all conditions, the worst first.
 var Kinds = []Kind{
-	{Broken, "the node says that it is broken", true},
-	{Quarantined, "something was put right so often that the node gave it up", true},
+	{Broken, "the node reports that it is broken", true},
+	{Quarantined, "a setting was corrected too often, and the node leaves it alone", true},
 	{Refused, "the node refuses what is published for it", true},
-	{Silent, "the node reported, and stopped", true},
+	{Silent, "the node stopped reporting", true},
 	{OtherKey, "another key reports for the node", true},
 	{Degraded, "something is not as published", true},
 	{Unreachable, "the node reports, but does not reach the registry", true},
 	{Expired, "what the node runs, or what confirms it, has expired", true},
 	{Behind, "the node runs something older than is published", false},
-	{Never, "published, and never heard of", false},
+	{Never, "published, never reported", false},
 	{Retired, "the node reported once, and nothing is published for it any more", false},
 	{Paused, "nothing is enforced, by order", false},
 	{Held, "it keeps its content, by order", false},
@@ -210,7 +210,7 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		if n.Lost != "" {
 			return Silent, "its last report, which the database has, cannot be read: " + n.Lost
 		}
-		return Never, "nothing was ever heard of it"
+		return Never, "never reported"
 	}
 	health, sync := b.Axes.Health, b.Axes.Sync
 	silent, contested := n.Silent(now), n.contested(now)
@@ -218,9 +218,9 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 	case contested && silent: // what it said last is of a key that is gone
 		return OtherKey, n.Offered.Why + "; " + lastReport(n)
 	case health.State == "broken":
-		return Broken, reason(health, "it says so")
+		return Broken, reason(health, "it reports so")
 	case health.State == "quarantined":
-		return Quarantined, reason(health, "it says so")
+		return Quarantined, reason(health, "it reports so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
 	case silent:
@@ -228,9 +228,9 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 	case contested:
 		return OtherKey, n.Offered.Why
 	case health.State != string(spec.HealthOK):
-		return Degraded, reason(health, "it says no more")
+		return Degraded, reason(health, "no details")
 	case sync.State == string(spec.SyncUnreachable):
-		return Unreachable, reason(sync, "it says no more")
+		return Unreachable, reason(sync, "no details")
 	case sync.State == string(spec.SyncExpired) || sync.State == string(spec.SyncUnconfirmed):
 		return Expired, reason(sync, sync.State)
 	case n.Differs():

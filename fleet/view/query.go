@@ -184,7 +184,7 @@ type Summary struct {
 	Trouble    int               `json:"trouble"` // nodes that somebody should look at
 	Conditions map[Condition]int `json:"conditions"`
 	Reasons    []Reason          `json:"reasons"`        // of trouble, the worst first, then the most frequent
-	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never heard of
+	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never reported
 	More       int               `json:"more,omitempty"` // reasons that neither list has room for
 	Layers     []LayerUse        `json:"layers"`
 	Differ     int               `json:"differ"`            // nodes that run something else than is published

@@ -61,7 +61,7 @@ func (q Query) Check(nodes []*Node) error {
 		return err
 	}
 	if hex := digest.Hex(q.Layer); len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return fmt.Errorf("layer %.80q is not a digest, nor how one begins; a layer's version is asked for as version", q.Layer)
+		return fmt.Errorf("layer %.80q is not a digest or the beginning of one; version selects a layer's version", q.Layer)
 	}
 	if q.Commit != "" && q.Service == "" {
 		return fmt.Errorf("a commit needs the name of a service")

@@ -111,7 +111,7 @@ func (v Volume) Write(w io.WriterAt) error {
 	}
 	used := root.clusters(g.cluster)
 	if used > g.clusters {
-		return fmt.Errorf("the files take %d MB, and a FAT32 file system of %d MB has not as much", used*g.cluster/1e6, v.Size/1e6)
+		return fmt.Errorf("the files take %d MB, and a FAT32 file system of %d MB is too small", used*g.cluster/1e6, v.Size/1e6)
 	}
 	table := make([]byte, 4*(used+2))
 	binary.LittleEndian.PutUint32(table, 0x0ffffff8)

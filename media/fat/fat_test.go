@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 		{40 << 20, []File{held("a", ""), held("a", "")}, "twice"},
 		{40 << 20, []File{held("a", ""), held("a/b", "")}, "a file and a folder"},
 		{40 << 20, []File{huge}, "less than 4 GiB"},
-		{40 << 20, []File{{Name: "b", Size: 60 << 20}}, "has not as much"},
+		{40 << 20, []File{{Name: "b", Size: 60 << 20}}, "is too small"},
 		{40 << 20, []File{short}, "unexpected EOF"},
 		{40 << 20, []File{long}, "more than 3 bytes"},
 	} {

@@ -165,9 +165,9 @@ func (e *StatusError) Hint() string {
 			return "the registry speaks TLS: leave out --plain-http, and name its authority with --ca on the loopback"
 		}
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "the registry wants other credentials: 'caisson login' stores them; on a node they are in registry/auth.json of its state directory"
+		return "the registry needs other credentials: 'caisson login' stores them; on a node they are in registry/auth.json of its state directory"
 	case http.StatusTooManyRequests:
-		return "the registry asks for patience: try again later, or add a mirror"
+		return "the registry limits requests: try again later, or add a mirror"
 	}
 	return ""
 }

@@ -15,7 +15,7 @@ import (
 var ErrSlow = errors.New("too slow")
 
 // errSilence is returned where nothing arrives any more.
-var errSilence = errors.New("the server fell silent")
+var errSilence = errors.New("the server sends no more data")
 
 // Pace is the least that a download must bring: Bytes in each span of Per.
 type Pace struct {

@@ -97,7 +97,7 @@ func webAddress(text string) error {
 		return invalid("url", "as in http://127.0.0.1:10248/healthz", "%.80q is not the address of a page", text)
 	}
 	if u.User != nil {
-		return invalid("url", "", "an address with a name or a password is for all to read")
+		return invalid("url", "", "the URL holds a user or a password, and everyone can read it")
 	}
 	return nil
 }

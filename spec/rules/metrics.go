@@ -13,7 +13,7 @@ import (
 // Metrics says whether the agent may show its metrics there.
 func Metrics(m spec.Metrics) error {
 	if m == (spec.Metrics{}) {
-		return invalid("metrics", "give file, listen or both", "metrics say nowhere where they can be read")
+		return invalid("metrics", "give file, listen or both", "metrics names no place to read them")
 	}
 	var f fields
 	if m.File != "" {
@@ -32,7 +32,7 @@ func MetricsFile(p string) error {
 		return err
 	}
 	if path.Ext(p) != ".prom" || strings.HasPrefix(path.Base(p), ".") {
-		return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q is no file of a textfile collector: those end in .prom", p)
+		return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q must end in .prom, and its name must not begin with a dot", p)
 	}
 	for _, dir := range []string{"/boot/", "/dev/", "/etc/", "/proc/", "/sys/", "/usr/"} {
 		if strings.HasPrefix(p, dir) {

@@ -34,7 +34,7 @@ func Version(version string) error {
 // SourceWord checks a suite or a component of an archive.
 func SourceWord(s string) error {
 	if !spelled(s, lower+upper+digits, lower+upper+digits+"._/+-") {
-		return invalid("text", "", "%.80q cannot stand in a list of sources", s)
+		return invalid("text", "", "%.80q cannot be in a list of sources", s)
 	}
 	return nil
 }

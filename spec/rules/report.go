@@ -36,7 +36,7 @@ func Reporting(r spec.Reporting) error {
 	var f fields
 	switch {
 	case (r.URL == "") == (r.Registry == ""):
-		f.add("", invalid("report", "url of the fleet's service, or registry where there is none", "reports go to one of url and registry"))
+		f.add("", invalid("report", "url of the fleet's service, or registry where there is none", "set either url or registry"))
 	case r.URL != "":
 		f.add("url", reportURL(r.URL))
 	default:
@@ -44,11 +44,11 @@ func Reporting(r spec.Reporting) error {
 	}
 	switch {
 	case r.Interval <= 0:
-		f.add("interval", invalid("range", "", "the time between two reports is more than nothing"))
+		f.add("interval", invalid("range", "", "the time between two reports is more than 0"))
 	case r.Registry != "" && r.Interval < int64(LeastToStore/time.Second):
-		f.add("interval", invalid("range", "changes of what runs, of health and of sync are told at once", "to a registry once in %s at most", LeastToStore))
+		f.add("interval", invalid("range", "changes of what runs, of health and of sync are reported immediately", "to a registry once in %s at most", LeastToStore))
 	case r.Interval > int64(LongestReport/time.Second):
-		f.add("interval", invalid("range", "", "a node that says nothing for more than a day is not known to be well"))
+		f.add("interval", invalid("range", "", "the time between two reports is at most a day"))
 	}
 	return f.err()
 }
@@ -59,11 +59,11 @@ func reportURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || strings.ContainsAny(text, " \t\r\n"):
-		return invalid("url", "as in https://fleet.example:8443", "%q is not an address of the web", text)
+		return invalid("url", "as in https://fleet.example:8443", "%q is not a URL", text)
 	case u.Scheme != "https" && u.Scheme != "http":
-		return invalid("url", "as in https://fleet.example:8443", "%q is reached by neither https nor http", text)
+		return invalid("url", "as in https://fleet.example:8443", "%q is neither https nor http", text)
 	case u.User != nil:
-		return invalid("url", "what the service asks of a node is a file of the node", "an address with a name or a password is for all to read")
+		return invalid("url", "what the service asks of a node is a file of the node", "the URL holds a user or a password, and everyone can read it")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return invalid("url", "", "%q has more than a host and a path", text)
 	}

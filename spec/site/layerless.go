@@ -20,7 +20,7 @@ func (s *Site) checkLayerless(r *document.Reader) {
 		if !p.Image || p.Off || !asked {
 			continue
 		}
-		const message = "%s needs a layer, and the site has none: it acts nowhere"
+		const message = "%s needs a layer, and the site has none: it has no effect"
 		hint := "add layer:, or attached: true where caisson does not boot the nodes, or manifests." + p.Switch() + ": false"
 		r.Within(p.Where(), func() {
 			switch {

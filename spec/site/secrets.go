@@ -88,7 +88,7 @@ func (s *Site) readSecrets(r *document.Reader) {
 			}
 			switch {
 			case !oneOf(d.File.Set(), len(one.Command) > 0, d.Ref != nil):
-				r.Errorf(e.Key.At, "required", "write one of file, command and secretRef", "the secret comes from nowhere, or from two places")
+				r.Errorf(e.Key.At, "required", "write one of file, command and secretRef", "the secret needs exactly one source")
 			case d.Ref != nil:
 				r.In("secretRef", func() { one.Ref = readRef(r, d.Ref) })
 			case d.File.Set():

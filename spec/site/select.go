@@ -28,7 +28,7 @@ func (s *Site) Sets() []string {
 func (s *Site) Select(labels []string, set string) ([]string, error) {
 	names, err := s.Find(labels, set)
 	if err == nil && names == nil {
-		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site is meant")
+		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site matches")
 	}
 	return names, err
 }

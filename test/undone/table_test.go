@@ -88,7 +88,7 @@ var table = []undone{
 		"return false, blank.Disk(d, w.size)", "_ = blank.Disk(d, w.size)\n\treturn false, nil", "TestMakeTakesOnlyWhatIsEmpty", ""},
 	{"", "the wait for a known one", "bootagent/boot/disk/disk.go",
 		"if len(found) > 0 && found[0].known() || ", "if len(found) > 0 || ", "TestTheKnownDiskMayBeLate", ""},
-	{"", "that half a line is none", "bootagent/journal/format.go",
+	{"", "that an incomplete line is ignored", "bootagent/journal/format.go",
 		"case whole:\n\t\t\tdamaged", "default:\n\t\t\tdamaged", "TestTornAtEveryByte", ""},
 	{"", "the look whether it is gone", "bootagent/stage/stage.go",
 		`return fmt.Errorf("a bad blob cannot be replaced: %w", err)`, "continue", "TestABadBlobThatStaysIsNotUsed", "bootagent/boot/initramfs"},

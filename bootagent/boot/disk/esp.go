@@ -120,7 +120,7 @@ func together(w whole) (blockDevice, error) {
 func announce(disk blockDevice, t gpt.Layout) error {
 	d, ok := disk.(*os.File)
 	if !ok {
-		return errors.New("it is no disk of the kernel's")
+		return errors.New("not a block device")
 	}
 	p := unix.BlkpgPartition{Start: gpt.Mebibyte, Length: t.Start - gpt.Mebibyte, Pno: gpt.BootNumber}
 	arg := unix.BlkpgIoctlArg{Op: unix.BLKPG_ADD_PARTITION, Datalen: int32(unsafe.Sizeof(p)), Data: (*byte)(unsafe.Pointer(&p))}

@@ -151,7 +151,7 @@ func TestDisksThatNoWordHelps(t *testing.T) {
 		{"in use", foreignSize, nil, unix.EBUSY, "it is in use"},
 		{"read-only", foreignSize, map[string]string{"ro": "1"}, nil, "read-only"},
 		{"part of something", foreignSize, map[string]string{"holders/dm-0/x": ""}, nil, "other devices are made of it"},
-		{"small", smallest - 1, nil, nil, "are wanted at least"},
+		{"small", smallest - 1, nil, nil, "are needed"},
 		{"other sectors", foreignSize, map[string]string{"queue/logical_block_size": "4096"}, nil, "the sectors of"},
 	} {
 		b := newBench(t)

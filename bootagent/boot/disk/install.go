@@ -103,7 +103,7 @@ func (t *Target) Check(wipe bool) (err error) {
 	f, w := t.finder, t.disk
 	switch {
 	case w.size < f.start()-gpt.Mebibyte+smallest:
-		return fmt.Errorf("%s has %d bytes, and %d are wanted at least", w.device, w.size, f.start()-gpt.Mebibyte+smallest)
+		return fmt.Errorf("%s has %d bytes, and at least %d are needed", w.device, w.size, f.start()-gpt.Mebibyte+smallest)
 	case w.sector != firmwareSector:
 		return fmt.Errorf("the sectors of %s have %d bytes, and those of a loader's file system %d", w.device, w.sector, firmwareSector)
 	case f.Programs == nil:

@@ -85,7 +85,7 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 	case w.removable != "" && !named:
 		return false, fmt.Errorf("it is %s; if it is meant, name it in layer.stateDisk.disks", w.removable)
 	case w.size < max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest):
-		return false, fmt.Errorf("it has %d bytes, and %d are wanted at least", w.size, max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest))
+		return false, fmt.Errorf("it has %d bytes, and at least %d are needed", w.size, max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest))
 	}
 	return f.vacant(w)
 }

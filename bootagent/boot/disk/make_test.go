@@ -123,7 +123,7 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 		{name: "removable and named", ask: serial, facts: map[string]string{"removable": "1", "serial": "5000ABCD"}, makes: true},
 		{name: "read-only", ask: ask, facts: map[string]string{"ro": "1"}, says: "the disk is read-only"},
 		{name: "part of something", ask: ask, facts: map[string]string{"holders/dm-0/x": ""}, says: "other devices are made of it"},
-		{name: "small", ask: &spec.NewStateDisk{AtLeast: diskSize + 1}, says: "are wanted at least"},
+		{name: "small", ask: &spec.NewStateDisk{AtLeast: diskSize + 1}, says: "are needed"},
 		{name: "garbage at the beginning", ask: ask, fill: `printf x | dd of="$1" bs=1 seek=300000 conv=notrunc status=none`, says: "something at byte 300000"},
 		{name: "garbage at the end", ask: ask, fill: `printf x | dd of="$1" bs=1 seek=$((67108864-1)) conv=notrunc status=none`, says: "something at byte 67108863"},
 		{name: "data in the middle", ask: ask, fill: `dd if=/dev/urandom of="$1" bs=1M seek=30 count=10 conv=notrunc status=none`, says: "something at byte"},

@@ -53,7 +53,7 @@ func (b *boot) prepareOlder(ctx context.Context, found *track.Found, fetch bool)
 // disk has lost it.
 func (b *boot) passedOver(errs []error) {
 	for _, err := range errs {
-		b.trouble("what ran well before cannot run: %v", err)
+		b.trouble("the last good generation cannot run: %v", err)
 	}
 }
 

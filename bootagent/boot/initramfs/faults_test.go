@@ -73,7 +73,7 @@ var faults = map[string]fault{
 			v.edits(func(s *state.State) { s.Previous, s.Earlier = nil, nil })
 		}
 		v.do("boot")
-	}, 1, "booting the last good overlay, generation 1", "what ran well before cannot run: generation 2: " + digest.Of([]byte(imageOf("b")))},
+	}, 1, "booting the last good overlay, generation 1", "the last good generation cannot run: generation 2: " + digest.Of([]byte(imageOf("b")))},
 	"the registry is dead": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		if v.dead = true; !protected {

@@ -57,7 +57,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		}
 		// It came up before. The right kernel runs, only its arguments are others: better that than
 		// no boot, and it stands on the console.
-		b.say("kernel arguments differ and the kernel cannot be had, going on: %v", err)
+		b.say("kernel arguments differ and the kernel cannot be fetched, going on: %v", err)
 		return nil
 	}
 	k, err := os.Open(b.store.Path(layer.Kernel.Digest))

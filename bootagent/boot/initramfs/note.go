@@ -91,7 +91,7 @@ func (b *boot) lookBack(pstore string) {
 	if begun != nil {
 		b.keep(spec.Event{Time: time.Now().UTC().Truncate(time.Second), Boot: bootID(b.proc), Of: begun.Boot, Event: spec.EventLost,
 			Generation: begun.Generation, Epoch: begun.Epoch, Overlay: begun.Overlay, Layer: begun.Layer,
-			Why: "it ended before its agent had applied it, and left no word: power, a reset, or a panic that nothing kept", Did: "it counts as an attempt"})
+			Why: "it ended before its agent had applied it, and left no record: power, a reset, or a panic that nothing kept", Did: "it counts as an attempt"})
 	}
 	for _, e := range b.noted {
 		b.keep(e)

@@ -70,7 +70,7 @@ func (f Failure) words() (what, do string) {
 	var little *memory.TooLittle
 	switch {
 	case f.Tries == 0:
-		return "its loader ends", "read what it said above; write the boot files anew with 'caisson netboot' where they may be at fault"
+		return "its loader ends", "read what it said above; write the boot files again with 'caisson netboot' where they may be at fault"
 	case code != "":
 		do = (&refusal.Refusal{Code: code}).Hint()
 		return fmt.Sprintf("what the registry has for it is refused (%s)", code), do
@@ -112,7 +112,7 @@ func (f Failure) from() string {
 func (f Failure) back() string {
 	switch {
 	case f.NoWay != nil:
-		return "what ran well before cannot run: " + f.NoWay.Error()
+		return "the last good generation cannot run: " + f.NoWay.Error()
 	case f.Disk == "":
 		return "there is no state disk, so nothing that ran before is known"
 	}

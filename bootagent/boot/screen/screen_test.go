@@ -35,7 +35,7 @@ func TestLines(t *testing.T) {
 			f.Err = refusal.New(refusal.WrongNode, "it is another's")
 			f.NoWay = errors.New("the disk rotted")
 		},
-			[]string{"is refused (wrong-node)", (&refusal.Refusal{Code: refusal.WrongNode}).Hint(), "what ran well before cannot run: the disk rotted"}},
+			[]string{"is refused (wrong-node)", (&refusal.Refusal{Code: refusal.WrongNode}).Hint(), "the last good generation cannot run: the disk rotted"}},
 		"too little memory": {func(f *Failure) {
 			f.Err, f.Address = &memory.TooLittle{Images: 400e6, Has: 500 << 20, Needs: 600<<20 + 1}, "10.0.2.15/24"
 		},

@@ -51,7 +51,7 @@ func (p *Passwords) hash(w spec.Password) (hash, why string, err error) {
 	}
 	hash = strings.TrimSuffix(string(value), "\n")
 	if problem, _ := credential.HashProblem(hash); problem != "" { // which may quote it
-		return "", "", fmt.Errorf("secret %q is no hash as crypt(5) has it", w.Secret)
+		return "", "", fmt.Errorf("secret %q is not a crypt(5) hash", w.Secret)
 	}
 	return hash, "", nil
 }

@@ -205,7 +205,7 @@ func TestPasswordsThatAreNone(t *testing.T) {
 	for _, d := range drift {
 		got[d.Key] = d.Action + ": " + d.Reason
 	}
-	for user, said := range map[string]string{"ann": "cannot: no key", "bob": `refuse: secret "plain" is no hash`, "cem": "defer: this root has no account cem", "root": "refuse: ", "systemd-oom": "refuse: secret"} {
+	for user, said := range map[string]string{"ann": "cannot: no key", "bob": `refuse: secret "plain" is not a crypt(5) hash`, "cem": "defer: this root has no account cem", "root": "refuse: ", "systemd-oom": "refuse: secret"} {
 		if !strings.HasPrefix(got[user], said) {
 			t.Errorf("%s: %q, want %q", user, got[user], said)
 		}

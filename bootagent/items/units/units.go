@@ -182,10 +182,10 @@ func (i *Item) due(ctx context.Context, u spec.Unit) (d spec.Drift, job string, 
 	case u.Run == spec.RunStopped && state == Active:
 		d.Action, job = spec.ActionChange, "stop"
 	case state == Active && since.Before(newest) && u.Restart:
-		d.Action, d.From, d.To, job = spec.ActionChange, "with the files of before", "restarted", "restart"
+		d.Action, d.From, d.To, job = spec.ActionChange, "with the previous files", "restarted", "restart"
 	case state == Active && since.Before(newest):
-		d.Action, d.From, d.To = spec.ActionDefer, "with the files of before", "restarted"
-		d.Reason = fmt.Sprintf("it runs since %s, and its files are of %s: it has the old settings until it is restarted",
+		d.Action, d.From, d.To = spec.ActionDefer, "with the previous files", "restarted"
+		d.Reason = fmt.Sprintf("it runs since %s, and its files changed at %s: it has the old settings until it is restarted",
 			since.UTC().Format(time.DateTime), newest.UTC().Format(time.DateTime))
 	}
 	return d, job, nil

@@ -105,7 +105,7 @@ func (v *Volume) chain(from uint32) (list []uint32, err error) {
 		case c >= ended && len(list) > 0:
 			return list, nil
 		case c < first || int(c) >= len(v.used):
-			return nil, fmt.Errorf("cluster %d is none", c)
+			return nil, fmt.Errorf("invalid cluster %d", c)
 		case v.used[c]:
 			return nil, fmt.Errorf("cluster %d belongs to two files", c)
 		}

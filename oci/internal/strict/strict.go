@@ -125,7 +125,7 @@ func (w *walker) object(t reflect.Type, depth int) error {
 			return err
 		}
 		if seen[key] {
-			return fmt.Errorf("key %q stands twice", key)
+			return fmt.Errorf("key %q is given twice", key)
 		}
 		seen[key] = true
 		w.next()

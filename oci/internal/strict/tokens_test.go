@@ -74,7 +74,7 @@ func (w tokens) object(t reflect.Type, depth int) error {
 		}
 		key := tok.(string) // the decoder lets nothing else stand here
 		if seen[key] {
-			return fmt.Errorf("key %q stands twice", key)
+			return fmt.Errorf("key %q is given twice", key)
 		}
 		seen[key] = true
 		var field reflect.Type

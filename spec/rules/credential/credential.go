@@ -89,7 +89,7 @@ func SSHKeyProblem(line string) string {
 		}
 	case kind == "ssh-rsa":
 		if n := new(big.Int).SetBytes(last[1]); n.BitLen() < 1024 {
-			return fmt.Sprintf("an RSA key of %d bits is not taken by sshd", n.BitLen())
+			return fmt.Sprintf("an RSA key of %d bits is not accepted by sshd", n.BitLen())
 		}
 	case strings.Contains(kind, "ecdsa"):
 		size, ok := map[string]int{"nistp256": 65, "nistp384": 97, "nistp521": 133}[string(last[0])]

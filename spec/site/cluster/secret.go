@@ -16,7 +16,7 @@ func SecretValue(data []byte, key string) ([]byte, error) {
 		Data map[string][]byte `json:"data"`
 	}
 	if json.Unmarshal(data, &o) != nil || o.Kind != "Secret" {
-		return nil, errors.New("what was read is no Secret")
+		return nil, errors.New("what was read is not a Secret")
 	}
 	value, ok := o.Data[key]
 	if !ok {

@@ -104,7 +104,7 @@ func unended(name string, line int, why any) error {
 	return report.Invalidf("is the file whole? gitopper would not start with it, either", "%s:%d: it cannot be read to its end: %v", name, line, why)
 }
 
-const noKeys = "nodes listen to nobody: who may publish is who has an operator's key"
+const noKeys = "nodes have no listener: publishing needs an operator's key"
 
 // keyOf returns the dotted key of an expression and its line.
 func keyOf(p *unstable.Parser, e *unstable.Node) (name string, line int) {
@@ -227,7 +227,7 @@ func (g *gitopper) write() {
 		case s.values["machine"] == "":
 			s.why = "it names no machine"
 		case len(s.dirs) == 0:
-			s.why = "it puts nothing anywhere on the machine"
+			s.why = "it installs nothing on the machine"
 		case rules.ID(s.values["service"]) != nil:
 			s.why = rules.ID(s.values["service"]).Error()
 		}

@@ -110,7 +110,7 @@ func TestGitopper(t *testing.T) {
 			lines[l.Line] = l
 		}
 	}
-	for n, want := range map[int]string{4: "mounted below", 5: "listen to nobody", 14: "mounted below", 15: "no local", 43: "comes with the layer", 48: "a site refuses it"} {
+	for n, want := range map[int]string{4: "mounted below", 5: "have no listener", 14: "mounted below", 15: "no local", 43: "comes with the layer", 48: "a site refuses it"} {
 		if !strings.Contains(lines[n].Why, want) {
 			t.Errorf("line %d: %+v, want %q", n, lines[n], want)
 		}
@@ -128,7 +128,7 @@ func TestGitopperRefuses(t *testing.T) {
 		"[[services]]\nmachine = \"a\"\nservice = \"x\"\nextra = 1\n": "no such key",
 		"[[services]]\nservice = \"x\"\nmachine = 1\n":                "not text",
 		"[other]\nx = 1\n[[services]]\nmachine = \"a\"\n":             "no such table",
-		"[[services]]\nmachine = \"a\"\nservice = \"../x\"\n":         "it puts nothing anywhere",
+		"[[services]]\nmachine = \"a\"\nservice = \"../x\"\n":         "it installs nothing",
 	} {
 		r, err := Import([]File{{Name: "config.toml", Kind: "gitopper", Data: []byte(text)}})
 		if err != nil {

@@ -349,7 +349,7 @@ func (r *Reader) merge(doc *tree.Value) {
 		case over.Append:
 			r.Errorf(over.At, "append", "", "nothing but a list can be appended to")
 		case len(base.List) > 0 && over.At.Src != base.At.Src && over.At.Src != nil && !over.At.Src.Lenient: // Divingbell's files are known for it
-			r.Notef(over.At, "replaced", "begin the key with + to keep both", "the list takes the place of the one at %s", base.At)
+			r.Notef(over.At, "replaced", "begin the key with + to keep both", "the list replaces the one at %s", base.At)
 		}
 	})
 }

@@ -92,7 +92,7 @@ func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
 	r := spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Registry: d.Registry.S, Interval: int64(every / time.Second)}
 	places := map[string]report.Pos{"url": d.URL.At, "registry": d.Registry.At, "interval": d.Interval.At}
 	if c.ValidFields(d.At, places, rules.Reporting(r)) && strings.HasPrefix(r.URL, "http:") {
-		c.Warnf(d.URL.At, "plain-http", "https keeps them from onlookers", "reports travel for all to read: signed, and not secret")
+		c.Warnf(d.URL.At, "plain-http", "use https", "reports are sent unencrypted: signed, but everyone on the way can read them")
 	}
 	return &r
 }

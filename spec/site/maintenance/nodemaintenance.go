@@ -75,7 +75,7 @@ func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows [
 	c.In("windows", func() {
 		if open = slices.ContainsFunc(list, func(t shape.Text) bool { return t.S == always }); open {
 			if len(list) > 1 {
-				c.Errorf(list[0].At, "window", "", "always stands alone: it is every window")
+				c.Errorf(list[0].At, "window", "", "always is every window: write it alone")
 			}
 			return
 		}

@@ -100,14 +100,14 @@ func (s Set) Has(n inventory.Node) bool {
 	return !slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
 }
 
-// warnOfNobody reports sets that no node belongs to: what names one acts nowhere.
+// warnOfNobody reports sets that no node belongs to: what names one has no effect.
 func warnOfNobody(c *shape.Checker, sets []Set, nodes []inventory.Node) {
 	for _, s := range sets {
 		if len(nodes) == 0 || slices.ContainsFunc(nodes, s.Has) {
 			continue
 		}
 		c.In(s.Name, func() {
-			c.Warnf(s.at, "nobody", s.whyNobody(nodes), "no node belongs to the NodeSet %s: what is for it acts nowhere", s.Name)
+			c.Warnf(s.at, "nobody", s.whyNobody(nodes), "no node belongs to the NodeSet %s: what is for it has no effect", s.Name)
 		})
 	}
 }

@@ -235,7 +235,7 @@ func (all templates) expand(c *shape.Checker, v *tree.Value) (whole *tree.Value,
 	use := v.Get("template")
 	if use == nil || use.Kind == tree.Null {
 		if with := v.Get("with"); with != nil {
-			c.Errorf(with.At, "template", "name a template", "nothing has parameters here")
+			c.Errorf(with.At, "template", "name a template", "parameters have no meaning here")
 		}
 		return v.Without("with"), ""
 	}

@@ -128,13 +128,13 @@ func (s *Service) From() []string {
 func (l Locked) Stale(s *Service) string {
 	switch {
 	case l.URL != s.Git.URL:
-		return "it is of another repository, " + l.URL
+		return "locked for repository " + l.URL
 	case !slices.Equal(l.From, s.From()):
-		return "it holds other directories"
+		return "locked for other directories"
 	case l.Ref != s.Git.Ref():
-		return "it is of " + l.Ref
+		return "locked for " + l.Ref
 	case s.Git.AllowedSigners != "" && l.Signed == nil:
-		return "nobody's signature was asked for"
+		return "locked without a check of signatures"
 	}
 	return ""
 }

@@ -52,7 +52,7 @@ func parse(src *report.Source, data []byte, before int, r *report.Report) (docs 
 	// The library parses recursively; a fault in it must not end the program.
 	defer func() {
 		if e := recover(); e != nil {
-			fail(1, "yaml", "", "the YAML parser gave up: %v", e)
+			fail(1, "yaml", "", "the YAML parser failed: %v", e)
 			docs = nil
 		}
 	}()

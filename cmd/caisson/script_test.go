@@ -71,6 +71,13 @@ func expires(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], said.Predicate.Expires.Format(time.RFC3339))
 }
 
+// TestSlowScript runs scripts that wait for what happens every few seconds.
+func TestSlowScript(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
+	testscript.Run(t, testscript.Params{Dir: "testdata/slow", RequireExplicitExec: true})
+}
+
 // TestRegistryScript runs scripts against a registry server with TLS and a login. In
 // them, home is empty, and the file password holds the right one.
 func TestRegistryScript(t *testing.T) {

@@ -75,7 +75,7 @@ func Resign(ctx context.Context, r *registry.Registry, what Resigning) error {
 	}
 	said, err := set.Statement(ctx, stated)
 	if refusal.Of(err) != "" {
-		return fmt.Errorf("%w: %w", ErrNotStated, err)
+		return fmt.Errorf("%w: it leads to %s: %w", ErrNotStated, set.Index, err)
 	}
 	if err != nil {
 		return fmt.Errorf("layer:%s: %w", Current, err)

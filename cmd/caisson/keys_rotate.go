@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -36,13 +37,13 @@ type keysChanged struct {
 
 // rotating is a change of a site's keys: the flags, and what was read.
 type rotating struct {
-	to, release, epoch, reason string
-	root                       []string
-	revoke, dry, looks         bool // looks: it signs nothing
-	anew                       bool // the chain is given up for another one
-	who                        signers
-	reach                      access
-	known                      memoryFlags
+	to, release, epoch, layers, reason string
+	root                               []string
+	revoke, dry, looks                 bool // looks: it signs nothing
+	anew                               bool // the chain is given up for another one
+	who                                signers
+	reach                              access
+	known                              memoryFlags
 
 	site   *site.Site
 	policy publish.Policy
@@ -87,6 +88,7 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 	}
 	r.flags(a, c)
 	r.dryFlag(c)
+	c.Flags().StringVar(&r.layers, "layers", "", "`DIGEST` of the index that layer:current leads to, to sign it again on your word: where a release key was stolen and caisson.memory does not have it, whoever has the key may have made it current")
 	return c
 }
 
@@ -186,7 +188,10 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 			return nil
 		}
 	}
-	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root}
+	if r.layers != "" && !oci.ValidDigest(r.layers) {
+		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
+	}
+	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers}
 	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {
 		return err
 	}

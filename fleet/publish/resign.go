@@ -151,11 +151,11 @@ func (p *Publisher) resignLayers(ctx context.Context, v *view, past []keptRoot, 
 		}
 	}
 	delete(layers, "")
-	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: v.seen.Layers.Digest, By: r.Release, Now: p.Now, Dry: p.Dry}
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.Layers, v.seen.Layers.Digest), By: r.Release, Now: p.Now, Dry: p.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
 	switch err := release.Resign(ctx, p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
-		p.Say("layer:current is not signed again: only a key that is revoked says what it is: %v; 'caisson build' makes another current", err)
+		p.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, makes another current", err)
 	case err != nil:
 		return fmt.Errorf("sign the layers in use: %w", err)
 	}

@@ -25,6 +25,7 @@ type Rotation struct {
 	Next    spec.Keys       // the version after the newest; its number and its predecessor are filled in
 	Root    []crypto.Signer // enough root keys of the version before, and enough of its own
 	Release crypto.Signer   // of that version; nil where its release keys stay
+	Layers  string          // digest of the index that is current, where only a key that is revoked says so and the memory does not have it; may be empty
 	Epoch   crypto.Signer   // of that version; nil where its epoch keys stay, or the epoch is 0
 }
 

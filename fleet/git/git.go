@@ -12,7 +12,6 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -128,7 +127,7 @@ func (r *Repository) run(ctx context.Context, args ...string) ([]byte, error) {
 func (r *Repository) feed(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
 	var out capped
 	err := r.stream(ctx, in, &out, args...)
-	return out.Bytes(), err
+	return out.text, err
 }
 
 // stream runs git and lets it print to w. It dies with this process, with all that it
@@ -245,12 +244,14 @@ func (t *tail) String() string {
 	return strings.Join(out[max(0, len(out)-3):], "; ")
 }
 
-// capped is a buffer that refuses to grow beyond [maxAnswer].
-type capped struct{ bytes.Buffer }
+// capped is what refuses to grow beyond [maxAnswer]. It is no bytes.Buffer, whose ReadFrom would
+// go round Write.
+type capped struct{ text []byte }
 
 func (c *capped) Write(p []byte) (int, error) {
-	if c.Len()+len(p) > maxAnswer {
+	if len(c.text)+len(p) > maxAnswer {
 		return 0, fmt.Errorf("git prints more than %d MB", maxAnswer>>20)
 	}
-	return c.Buffer.Write(p)
+	c.text = append(c.text, p...)
+	return len(p), nil
 }

@@ -5,6 +5,7 @@ package git
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,19 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/gittest"
 )
+
+// endless is what git could print.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestAnswersAreCapped as os/exec copies them.
+func TestAnswersAreCapped(t *testing.T) {
+	var c capped
+	if n, err := io.Copy(&c, io.LimitReader(endless{}, maxAnswer+1<<20)); err == nil || len(c.text) > maxAnswer {
+		t.Errorf("git printed %d bytes: %v", n, err)
+	}
+}
 
 func open(t *testing.T, url string, l Limits) *Repository {
 	t.Helper()

@@ -69,7 +69,7 @@ func TestPrinted(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	if p.Len() != maxOutput {
-		t.Errorf("%d bytes are kept", p.Len())
+	if len(p.text) != maxOutput {
+		t.Errorf("%d bytes are kept", len(p.text))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,5 +165,18 @@ func TestProbeKernel(t *testing.T) {
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%s: %v, want %q", script, err, want)
 		}
+	}
+}
+
+// endless is what a command could print.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestPrintedIsCapped as an SSH session copies it: what comes after that is taken, and not kept.
+func TestPrintedIsCapped(t *testing.T) {
+	var p printed
+	if n, err := io.Copy(&p, io.LimitReader(endless{}, 2*maxOutput)); n != 2*maxOutput || err != nil || len(p.text) != maxOutput {
+		t.Errorf("%d bytes of %d are kept: %v", len(p.text), n, err)
 	}
 }

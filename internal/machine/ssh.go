@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -84,13 +83,15 @@ type Session struct{ client *ssh.Client }
 const maxOutput = 8 << 20
 
 // printed keeps the beginning of what a command prints. It takes all of it: a command that
-// is not read from stands still.
-type printed struct{ bytes.Buffer }
+// is not read from stands still. It is no bytes.Buffer, whose ReadFrom would go round Write.
+type printed struct{ text []byte }
 
 func (p *printed) Write(data []byte) (int, error) {
-	p.Buffer.Write(data[:min(len(data), maxOutput-p.Len())])
+	p.text = append(p.text, data[:min(len(data), maxOutput-len(p.text))]...)
 	return len(data), nil
 }
+
+func (p *printed) String() string { return strings.TrimSpace(string(p.text)) }
 
 // Run runs a command line and returns its trimmed standard output, the first 8 MiB of it.
 // A command that fails is an error with what it said.
@@ -105,9 +106,9 @@ func (s *Session) Run(ctx context.Context, command string) (string, error) {
 	var out, errs printed
 	session.Stdout, session.Stderr = &out, &errs
 	if err := session.Run(command); err != nil {
-		return strings.TrimSpace(out.String()), fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(errs.String()))
+		return out.String(), fmt.Errorf("%s: %w: %s", command, err, errs.String())
 	}
-	return strings.TrimSpace(out.String()), nil
+	return out.String(), nil
 }
 
 // Close ends the login.

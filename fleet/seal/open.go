@@ -16,7 +16,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/program"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -80,36 +80,11 @@ func run(ctx context.Context, argv []string, dir string, limit time.Duration) ([
 	late := fmt.Errorf("no value within %v", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
-	out := capped{left: rules.MaxSecret + 1}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, &out, os.Stderr, time.Second
-	err := cmd.Run()
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	if out.left == 0 {
-		err = nil // it was too much, see below
-	}
+	value, err := program.Run(ctx, program.Command{Argv: argv, Dir: dir, Most: rules.MaxSecret + 1})
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", argv[0], err)
 	}
-	return out.Bytes(), size(out.Bytes())
-}
-
-// capped takes so much, and then refuses more.
-type capped struct {
-	bytes.Buffer
-	left int
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	n := min(len(p), c.left)
-	c.left -= n
-	_, _ = c.Buffer.Write(p[:n]) // never fails
-	if n < len(p) {
-		return n, io.ErrShortWrite
-	}
-	return n, nil
+	return value, size(value)
 }
 
 // encrypt seals a value to a recipient.

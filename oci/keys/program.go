@@ -3,25 +3,24 @@
 package keys
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/program"
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
-// program is a crypto.Signer whose key another program holds. What it
+// holder is a crypto.Signer whose key another program holds. What it
 // answers is verified by oci/sign before it is used.
-type program struct {
+type holder struct {
 	argv   []string
 	public sign.Verifier
 }
@@ -31,7 +30,7 @@ type program struct {
 // "public" it prints PEM, with "sign" it reads a SHA-256 digest in hex and prints
 // the ASN.1 ECDSA signature in base64.
 func Program(command string) (crypto.Signer, error) {
-	s := &program{argv: strings.Fields(command)}
+	s := &holder{argv: strings.Fields(command)}
 	if len(s.argv) == 0 {
 		return nil, cli.Usage("give the program and its arguments", "the command of a key is empty")
 	}
@@ -45,9 +44,9 @@ func Program(command string) (crypto.Signer, error) {
 	return s, nil
 }
 
-func (s *program) Public() crypto.PublicKey { return s.public }
+func (s *holder) Public() crypto.PublicKey { return s.public }
 
-func (s *program) Sign(_ io.Reader, digest []byte, _ crypto.SignerOpts) ([]byte, error) {
+func (s *holder) Sign(_ io.Reader, digest []byte, _ crypto.SignerOpts) ([]byte, error) {
 	text, err := s.run("sign", []byte(hex.EncodeToString(digest)+"\n"))
 	if err != nil {
 		return nil, err
@@ -59,16 +58,10 @@ func (s *program) Sign(_ io.Reader, digest []byte, _ crypto.SignerOpts) ([]byte,
 	return sig, nil
 }
 
-func (s *program) run(what string, in []byte) ([]byte, error) {
-	late := fmt.Errorf("no answer within %v", answerTime)
-	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, late)
+func (s *holder) run(what string, in []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, fmt.Errorf("no answer within %v", answerTime))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.argv[0], append(s.argv[1:len(s.argv):len(s.argv)], what)...)
-	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(in), os.Stderr, time.Second
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		err = late
-	}
+	out, err := program.Run(ctx, program.Command{Argv: slices.Concat(s.argv, []string{what}), Input: in, Most: maxSource})
 	if err != nil {
 		return nil, fmt.Errorf("signer command %s %s: %w", s.argv[0], what, err)
 	}

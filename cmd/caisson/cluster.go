@@ -90,11 +90,12 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 		return nil, nil, err
 	}
 	var failed error
-	reader := cluster.Reader{Files: hostFiles{}, Nodes: func() (nodes []cluster.Member, err error) {
+	dir := filepath.Dir(besideName(names))
+	reader := cluster.Reader{Files: hostFiles{}, Keys: cluster.KeysBeside(hostFiles{}, dir), Nodes: func() (nodes []cluster.Member, err error) {
 		nodes, failed = f.nodes(ctx)
 		return nodes, failed
 	}}
-	s, problems := reader.Parse(cluster.Day(at), filepath.Dir(besideName(names)), names, objects)
+	s, problems := reader.Parse(cluster.Day(at), dir, names, objects)
 	if failed != nil {
 		return nil, nil, failed
 	}

@@ -41,7 +41,7 @@ func Site(s *site.Site, lifetime string) (publish.Policy, error) {
 	}
 	p.Operator, p.Epoch, p.Release = keys[site.Operator], keys[site.Epoch], keys[site.Release]
 	p.Root, p.RootThreshold, p.Attestation = keys[site.Root], s.Trust().RootThreshold, keys[site.Attestation]
-	p.Rescue = keys[site.Rescue]
+	p.Rescue, p.Beside = keys[site.Rescue], s.Trust().Beside
 	if name := s.Trust().Chain; name != "" {
 		if p.Chain, err = chain.ReadFile(name); err != nil {
 			return p, err

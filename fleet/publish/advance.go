@@ -40,12 +40,20 @@ type Step struct {
 // changes the fleet: of two that run a rollout each sees what the other has done. Nil
 // is no step: then what a publish that was cut has left is put right, if it did.
 func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (result *Result, err error) {
-	if err := p.checkSigners(policy); err != nil {
-		return nil, err
+	if !policy.Beside { // else the versions say whose keys count
+		if err := p.checkSigners(policy); err != nil {
+			return nil, err
+		}
 	}
 	err = p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		if v.index == nil {
 			return p.unpublished()
+		}
+		if policy.Beside {
+			policy = v.policy
+			if err := run.checkSigners(policy); err != nil {
+				return err
+			}
 		}
 		step, err := decide(ctx, &Fleet{run, v})
 		if err == nil && step == nil && v.index.Root.Reserved {

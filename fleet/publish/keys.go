@@ -142,7 +142,7 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 	if mine := policy.Chain.Version(); c.Version() > mine {
 		p.Say("%s has version %d of the keys, the file beside the site has %d: 'caisson keys pull' brings it", p.Registry.Ref(), c.Version(), mine)
 	}
-	if publishes {
+	if publishes && !policy.Beside {
 		changes, err := CompareRoles(c.Newest().Keys.Roles, policy.Roles())
 		if err != nil {
 			return policy, err
@@ -185,7 +185,7 @@ func (p *Publisher) Newest(ctx context.Context, policy Policy) (Policy, error) {
 func currentKeysAreThere(l *looked) error {
 	if l.policy.Chain == nil && l.fresh.Keys > 0 && l.signs {
 		return cli.WithHint(refusal.New(refusal.KeysBehind, "the fleet's keys are at version %d: whoever does not follow them would sign what nodes refuse", l.fresh.Keys),
-			"give --site, with caisson.keys beside it")
+			"give --site, with caisson.keys beside it; beside objects of a cluster, keys/root.pub and caisson.keys")
 	}
 	if l.policy.Chain == nil {
 		return nil

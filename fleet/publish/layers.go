@@ -104,7 +104,12 @@ func (p *Publisher) Layers(ctx context.Context, policy Policy, reference string)
 }
 
 // Set is [Publisher.Layers] with what stands beside the layers.
-func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (*release.Set, error) {
+func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (_ *release.Set, err error) {
+	if policy.Beside { // release keys, too, are those of the newest version
+		if policy, err = p.Follow(ctx, policy, false); err != nil {
+			return nil, err
+		}
+	}
 	place := p.Registry.Ref().String()
 	seen, _ := p.Memory.At(place)
 	set, err := release.Find(ctx, p.Registry, reference)

@@ -80,6 +80,7 @@ type Policy struct {
 	Attestation   []sign.Verifier
 	Rescue        []sign.Verifier // who may let somebody into a node; not in the index
 	Chain         *chain.Chain    // versions of the keys as the site has them; nil: the keys above count
+	Beside        bool            // no site document names keys, so none can differ from those of the newest version
 
 	former *Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up
 }
@@ -192,6 +193,9 @@ func (p *Publisher) checkSigners(policy Policy) error {
 	for _, s := range p.Signers {
 		pub, ok := sign.Find(policy.Operator, s.Public())
 		if !ok {
+			if policy.Beside && policy.Chain != nil {
+				return hint("sign with a key of that version", "the signing key is not an operator key of version %d of the keys", policy.Chain.Version())
+			}
 			return hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
 		}
 		seen[pub.ID()] = true

@@ -41,8 +41,10 @@ type Options struct {
 // Nodes that are published but not among them leave the index, unless Only names
 // some, or Keep them.
 func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (result *Result, err error) {
-	if err := p.checkSigners(policy); err != nil {
-		return nil, err
+	if !policy.Beside { // else the versions say whose keys count
+		if err := p.checkSigners(policy); err != nil {
+			return nil, err
+		}
 	}
 	if o.Epoch > 0 && o.Only != nil {
 		return nil, hint("publish all nodes", "a higher epoch is for every node")
@@ -50,6 +52,12 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	policy.Site = true
 	why := purpose{publish: true, raise: o.Epoch > 0}
 	err = p.runAlone(ctx, policy, why, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+		if policy.Beside {
+			policy = v.policy
+			if err := run.checkSigners(policy); err != nil {
+				return err
+			}
+		}
 		result, err = run.publish(ctx, policy, v, batch, nodes, o)
 		return err
 	})

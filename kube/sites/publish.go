@@ -115,7 +115,9 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 	say := log.FromContext(ctx)
 	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.Now().UTC().Truncate(time.Second), Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
 		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
-	w.fleet, err = w.publisher.Read(ctx, w.policy)
+	if w.fleet, err = w.publisher.Read(ctx, w.policy); err == nil && w.policy.Beside {
+		w.policy = w.fleet.Policy() // the keys that count, for approvals
+	}
 	return w, err
 }
 

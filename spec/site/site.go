@@ -106,7 +106,11 @@ func build(r *document.Reader) *Site {
 	if at := s.doc.Registry.At; s.doc.Registry.Set() {
 		r.In("registry", func() { r.Valid(at, rules.Registry(s.doc.Registry.S)) })
 	}
-	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir) })
+	beside := func(string) []string { return nil }
+	if r.Cluster != nil && r.Cluster.Keys != nil {
+		beside = r.Cluster.Keys
+	}
+	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir, beside) })
 	layer := r.Tree.Get("layer") != nil
 	if layer {
 		r.In("layer", func() { s.checkLayer(r.Checker) })

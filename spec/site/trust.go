@@ -26,6 +26,7 @@ type Trust struct {
 
 	RootThreshold int
 	Chain         string // file of the versions of fleet:keys; "" without root keys
+	Beside        bool   // no site document names keys: those beside it count, and where there is a chain, those of its newest version
 }
 
 // chainFile is the name of [Trust.Chain], beside the site.
@@ -33,7 +34,9 @@ const chainFile = "caisson.keys"
 
 const day = 24 * time.Hour
 
-func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
+// checkTrust reads who is trusted. beside returns the files with keys of a role that count where
+// the documents name none, for what is read from a cluster.
+func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(role string) []string) Trust {
 	t := Trust{OnExpired: d.OnExpired.S, Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
@@ -46,6 +49,9 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 	}
 	keys := func(w shape.Words, name string) []string {
 		if !w.Set() {
+			if found := beside(name); len(found) > 0 {
+				return found
+			}
 			return []string{path.Join(dir, "keys", name+".pub")}
 		}
 		var out []string
@@ -55,14 +61,15 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 		return out
 	}
 	t.Release, t.Operator, t.Attestation = keys(d.Keys.Release, "release"), keys(d.Keys.Operator, "operator"), keys(d.Keys.Attestation, "attestation")
-	if d.Keys.Epoch.Set() {
-		t.Epoch = keys(d.Keys.Epoch, "epoch")
+	perhaps := func(w shape.Words, name string) []string {
+		if !w.Set() {
+			return beside(name)
+		}
+		return keys(w, name)
 	}
-	if d.Keys.Rescue.Set() {
-		t.Rescue = keys(d.Keys.Rescue, "rescue")
-	}
-	if d.Keys.Root.Set() {
-		t.Root, t.Chain = keys(d.Keys.Root, "root"), path.Join(dir, chainFile)
+	t.Epoch, t.Rescue, t.Root = perhaps(d.Keys.Epoch, "epoch"), perhaps(d.Keys.Rescue, "rescue"), perhaps(d.Keys.Root, "root")
+	if len(t.Root) > 0 {
+		t.Chain, t.Beside = path.Join(dir, chainFile), !d.Keys.Root.Set()
 	}
 	if d.Keys.Rescue.Set() && !d.Keys.Root.Set() {
 		c.Errorf(d.Keys.Rescue.Each[0], "key", "'caisson keys generate keys/root' makes a root key; name it in trust.keys.root", "rescue keys count by the chain of keys, and the site names no root key")

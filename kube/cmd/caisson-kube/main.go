@@ -77,7 +77,7 @@ type options struct {
 func main() {
 	var o options
 	flag.Var(&o.namespaces, "namespace", "look after this namespace; several may be given; all of them when absent")
-	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, other public keys, and services.lock")
+	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, other public keys, caisson.keys where there is a root key, and services.lock")
 	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
 	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
 	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")

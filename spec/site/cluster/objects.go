@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site"
@@ -68,6 +70,26 @@ type Reader struct {
 	Files fs.FS
 	Nodes func() ([]Member, error) // Nodes of the cluster, asked for where the site means some; nil: they cannot be
 	Known *Known                   // nil remembers nothing
+
+	Keys func(role string) []string // files with public keys that count where no file beside the objects names any, see [KeysBeside]; nil has one a role
+}
+
+// KeysBeside lists the public keys of a role in a directory: keys/ROLE.pub, keys/ROLE2.pub and so
+// on, as many as there are in a row.
+func KeysBeside(fsys fs.FS, dir string) func(role string) []string {
+	return func(role string) (names []string) {
+		for n := 1; n == len(names)+1; n++ {
+			name := role
+			if n > 1 {
+				name += strconv.Itoa(n)
+			}
+			name = path.Join(dir, "keys", name+".pub")
+			if _, err := fs.Stat(fsys, name); err == nil { // what cannot be looked at is missed where it is needed
+				names = append(names, name)
+			}
+		}
+		return names
+	}
 }
 
 // Parse is [Reader.Parse] where the cluster's Nodes cannot be asked for.
@@ -100,7 +122,11 @@ func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Objec
 	var s *site.Site
 	if r.Err() == nil { // nothing that an object names is opened before
 		var found *report.Report
-		s, found = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes}, f, names...)
+		keys := x.Keys
+		if len(beside) > 0 {
+			keys = nil
+		}
+		s, found = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes, Keys: keys}, f, names...)
 		for _, p := range found.Problems {
 			r.Add(p)
 		}

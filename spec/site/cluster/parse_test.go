@@ -120,6 +120,24 @@ var refusals = map[string]string{
 
 // Whatever reads, writes or runs something where the site is published is refused in an
 // object, and nothing is opened before.
+// The keys of objects are those beside them, as many as there are in a row; of a site in files
+// they are those that it names.
+func TestKeysBesideObjects(t *testing.T) {
+	fsys := fstest.MapFS{}
+	for _, name := range []string{"operator", "operator2", "operator4", "root", "rescue"} {
+		fsys["ns/keys/"+name+".pub"] = &fstest.MapFile{}
+	}
+	s, problems := Reader{Files: fsys, Keys: KeysBeside(fsys, "ns")}.Parse(noon, "ns", nil, objectsOf(t, siteWith("nodes: [{name: n1}]\ntrust: {threshold: 2}\n")))
+	if s == nil {
+		t.Fatal(problems)
+	}
+	got := s.Trust()
+	if !slices.Equal(got.Operator, []string{"ns/keys/operator.pub", "ns/keys/operator2.pub"}) || !got.Beside || got.Chain != "ns/caisson.keys" ||
+		len(got.Root) != 1 || len(got.Rescue) != 1 || got.Epoch != nil || !slices.Equal(got.Release, []string{"ns/keys/release.pub"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for _, r := range Refused {
 		text, ok := refusals[r.Path]

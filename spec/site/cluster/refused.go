@@ -33,7 +33,7 @@ var Refused = []Refusal{
 		good: func(text string) bool { return !strings.HasPrefix(text, "oci:") }},
 	{Path: "layer/base/tar", Does: "reads a file", Hint: "name an image: base: {oci: REF@sha256:…}"},
 	{Path: "layer/base/debian/keyring", Does: "reads a file", Hint: "leave it out: the suite's own keyring is taken"},
-	{Path: "trust/keys", Does: "reads files", Hint: "whose keys count is said by whoever publishes: beside the files that it is given, keys/operator.pub when absent"},
+	{Path: "trust/keys", Does: "reads files", Hint: "the keys that count are in a directory beside the publisher: keys/operator.pub, and keys/root.pub with caisson.keys"},
 	{Path: "secrets/*/file", Does: "reads a file", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
 	{Path: "secrets/*/command", Does: "runs a program", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
 	{Path: "conf/apparmor/profiles/*/file", Does: "reads a file", Hint: "write the profile's text"},

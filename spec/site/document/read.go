@@ -44,6 +44,7 @@ type Reader struct {
 // with.
 type Cluster struct {
 	Nodes func() ([]inventory.Member, error) // all of its Nodes; nil where nobody asks it
+	Keys  func(role string) []string         // files with public keys that are beside objects, which name none; nil where a file of the site names them
 }
 
 // Read reads the named files and the files they name. Without any but

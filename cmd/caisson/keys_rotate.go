@@ -170,7 +170,6 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if err != nil {
 		return err
 	}
-	cut := now.Chain.Version() > r.policy.Chain.Version() // perhaps by a run of this that was cut
 	if err := r.write(now.Chain); err != nil {
 		return err
 	}
@@ -179,14 +178,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 		return err
 	}
 	if len(out.Changes) == 0 {
-		if out.Version--; !cut {
-			if r.revoke {
-				a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke", out.Version)
-			} else {
-				a.say("version %d has the site's keys: nothing to do", out.Version)
-			}
-			return nil
-		}
+		out.Version-- // a run that was cut may have left fleet:current behind it
 	}
 	if r.layers != "" && !oci.ValidDigest(r.layers) {
 		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
@@ -201,6 +193,15 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	c, result, err := p.Rotate(ctx, r.policy, rotation)
 	if err != nil {
 		return ofRoots(err, out.Changes)
+	}
+	switch {
+	case result != nil:
+	case r.revoke:
+		a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke", out.Version)
+		return nil
+	default:
+		a.say("version %d has the site's keys: nothing to do", out.Version)
+		return nil
 	}
 	out.Signed, out.DryRun = len(result.Resigned)+len(result.Published), p.Dry
 	if !p.Dry {

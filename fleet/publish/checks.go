@@ -215,7 +215,7 @@ func indexIsWhole(l *looked) error {
 func currentIsAccepted(l *looked) (err error) {
 	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
 	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
-	if f := l.policy.former; f != nil && ofKeys(err) {
+	for f := l.policy.former; f != nil && ofKeys(err); f = f.former {
 		b.Keys, b.Threshold, b.EpochKeys = pems(f.Operator), f.Threshold, pems(f.Epoch)
 		l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
 	}

@@ -33,7 +33,8 @@ type Rotation struct {
 // signed by the new keys, beside the signatures that it has: rows, holds, kept generations, and
 // the layers in use and in those. The version itself is published after all of it, so that at each
 // moment a node that could boot before can boot now, whichever version it knows; then
-// fleet:current names it. Cut anywhere, the same call takes it up.
+// fleet:current names it. Cut anywhere, the same call takes it up: it is done when fleet:current
+// names the version. Where it does already there is no result.
 func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *chain.Chain, result *Result, err error) {
 	now, err := p.Follow(ctx, policy, false)
 	if err != nil {
@@ -54,12 +55,18 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 	if err != nil {
 		return nil, nil, err
 	}
-	if links := now.Chain.Links(); len(changes) == 0 && len(links) > 1 && slices.Equal(newest.Revoked, r.Next.Revoked) { // it was cut after the version was published: fleet:current is to name it
+	if links := now.Chain.Links(); len(links) > 1 { // fleet:current may be one that a rotation was cut before
 		before, err := now.of(links[len(links)-2])
 		if err != nil {
 			return nil, nil, err
 		}
 		now.former = &before
+	}
+	if len(changes) == 0 && slices.Equal(newest.Revoked, r.Next.Revoked) {
+		named, err := p.namesKeys(ctx, now)
+		if err != nil || named || now.former == nil {
+			return now.Chain, nil, err
+		}
 		return now.Chain, result, run(now, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
 			run.Signers = slices.DeleteFunc(slices.Clone(run.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
@@ -86,6 +93,17 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		}
 	}
 	return c, result, err
+}
+
+// namesKeys reports whether fleet:current names the newest version of the keys, or nothing is
+// published that could.
+func (p *Publisher) namesKeys(ctx context.Context, now Policy) (bool, error) {
+	now.Site = false
+	v, err := p.look(ctx, now, purpose{half: true})
+	if err != nil {
+		return false, err
+	}
+	return v.index == nil || v.current.Keys >= now.Chain.Version(), nil
 }
 
 // ofKeys reports whether a refusal is about who signed.

@@ -210,8 +210,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	root := []string{"chained.yaml", "--to", ref, "--root-key", "keys/root.key"}
 	must(append([]string{"keys", "rotate"}, root...)...)
 	chained("operator2")
-	dry("keys rotate", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key")...)
-	dry("keys revoke", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key")...)
+	dry("keys rotate", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key", "--lose", "a", "--lose", "b", "--lose", "c", "--lose", "d")...)
+	dry("keys revoke", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key", "--lose", "a", "--lose", "b", "--lose", "c", "--lose", "d")...)
 	// What was said came to nothing.
 	if out, err := caisson("history", ref, "--site", "site.yaml"); err != nil || strings.Count(out, "\n") != 6 {
 		t.Errorf("%v\n%s", err, out)

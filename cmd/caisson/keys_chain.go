@@ -145,7 +145,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 			a.say("%s did not report a key version", plain.Count(out.Silent, "node"))
 		}
 	}
-	if len(out.Changes)+len(out.Behind) > 0 {
+	if len(out.Changes)+len(out.Behind)+len(out.Older) > 0 {
 		return cli.ErrDrift
 	}
 	return nil

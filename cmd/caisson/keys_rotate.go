@@ -38,7 +38,7 @@ type keysChanged struct {
 // rotating is a change of a site's keys: the flags, and what was read.
 type rotating struct {
 	to, release, epoch, layers, reason string
-	root                               []string
+	root, lose                         []string
 	revoke, dry, looks                 bool // looks: it signs nothing
 	anew                               bool // the chain is given up for another one
 	who                                signers
@@ -103,6 +103,7 @@ func (r *rotating) flags(a *app, c *cobra.Command) {
 	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE` or of command:CMD, where release keys change")
 	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE` or of command:CMD, where epoch keys change")
 	f.StringVar(&r.reason, "reason", "", "why, for people")
+	f.StringArrayVar(&r.lose, "lose", nil, "end keys that the agent of `NODE` needs, which does not follow the chain: it accepts nothing new until its boot files are written anew")
 	r.who.keyFlags(f)
 	r.known.flags(f)
 	r.reach.flags(a, f)
@@ -183,7 +184,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if r.layers != "" && !oci.ValidDigest(r.layers) {
 		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
 	}
-	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers}
+	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose}
 	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (r *rotated) goOn(by []crypto.Signer, change func(*Policy, *Rotation)) erro
 	now, err := r.Follow(r.t.Context(), r.policy, false)
 	must(r.t, err)
 	next := now
-	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
+	rotation := Rotation{Lose: []string{"n0", "n1", "n2"}, Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher

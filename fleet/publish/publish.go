@@ -82,7 +82,7 @@ type Policy struct {
 	Chain         *chain.Chain    // versions of the keys as the site has them; nil: the keys above count
 	Beside        bool            // no site document names keys, so none can differ from those of the newest version
 
-	former *Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up
+	former *Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up; it may have one as well
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and

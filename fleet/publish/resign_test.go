@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -172,4 +173,54 @@ func TestRevokedOneOfTwo(t *testing.T) {
 		t.Errorf("rolled back: %s", got)
 	}
 	r.isGreen(r.values())
+}
+
+// A rotation goes on from one that was cut before fleet:current named its version, and is ended
+// by the same call where it was cut there itself.
+func TestRotateAfterOneThatWasCut(t *testing.T) {
+	r := newRotated(t, "", nil)
+	place := r.Registry.Ref().String()
+	resp, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, "current", "")
+	must(t, err)
+	seen, _ := r.Memory.At(place)
+	for range 2 {
+		key := newKey(t)
+		must(t, r.goOn([]crypto.Signer{key}, operators(false, key)))
+		_, err := r.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, resp.Data, "current")
+		must(t, err)
+		must(t, r.Memory.Set(place, seen))
+		r.Signers = []crypto.Signer{key}
+	}
+	must(t, r.goOn(r.Signers, func(*Policy, *Rotation) {})) // of version 1, which is two behind
+	r.isGreen(r.values())
+}
+
+// What a thief put in the place of fleet:current does not become the fleet's word by a rotation
+// that is called again: the list of what nodes must not run would be the thief's.
+func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
+	r := newRotated(t, "", nil)
+	bad := "sha256:" + strings.Repeat("a", 64)
+	must(t, r.goOn([]crypto.Signer{r.fresh}, operators(true, r.fresh)))
+	thief := r.Publisher
+	r.Publisher = &Publisher{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}
+	_, err := r.Refresh(t.Context(), Lists{Reject: []string{bad}})
+	must(t, err)
+	x, err := r.index()
+	must(t, err)
+	forger := *thief // with the key that was revoked
+	forger.Now = r.Now.Add(time.Hour)
+	_, err = forger.putFleet(t.Context(), "metal-a", encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
+		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor)
+	must(t, err)
+	r.Now = forger.Now.Add(time.Minute)
+	if err := r.goOn(r.Signers, func(*Policy, *Rotation) {}); !ofKeys(err) {
+		t.Errorf("taken up: %v", err)
+	}
+}
+
+func encoded(t testing.TB, doc any) []byte {
+	t.Helper()
+	raw, err := spec.Encode(doc)
+	must(t, err)
+	return raw
 }

@@ -57,12 +57,12 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 	if err != nil {
 		return nil, nil, err
 	}
-	if links := now.Chain.Links(); len(links) > 1 { // fleet:current may be one that a rotation was cut before
-		before, err := now.of(links[len(links)-2])
-		if err != nil {
-			return nil, nil, err
-		}
-		now.former = &before
+	versions, err := now.Versions()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, before := range slices.Backward(versions[1:]) { // rotations may have been cut before they wrote fleet:current
+		before.former, now.former = now.former, &before
 	}
 	if len(changes) == 0 && slices.Equal(newest.Revoked, r.Next.Revoked) {
 		named, err := p.namesKeys(ctx, now)

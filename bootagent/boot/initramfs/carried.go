@@ -29,6 +29,7 @@ func (b *boot) carried(ctx context.Context) asked {
 	for _, err := range media.Passed {
 		b.say("the medium: %v", err)
 	}
+	b.lateState() // as where an address has come: by now a known disk is there
 	return b.carriedBest(ctx, media.Layouts)
 }
 

@@ -335,7 +335,7 @@ func (h *hostile) rotating(verb string) []string {
 	if err = errors.Join(err, os.WriteFile(name, bytes.Replace(text, []byte("keys/operator.pub"), []byte("keys/operator2.pub"), 1), 0o600)); err != nil {
 		h.t.Fatal(err)
 	}
-	return []string{verb, name, "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator2.key"), "--lose", "alpha", "--lose", "beta"}
+	return []string{verb, name, "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator2.key"), "--lose", "alpha"}
 }
 
 // rescuing are the arguments of a verb that lets somebody into a node.

@@ -28,8 +28,9 @@ func (a *app) keysPlanCommand() *cobra.Command {
 		Short: "Compare the site's keys with the published keys",
 		Long: "Compare the site's keys with the published keys, and list the nodes that do not follow the chain by\n" +
 			"themselves: the agent of their layer is older, so they take new keys at a boot by a loader that does.\n" +
-			"With --at, the fleet's service is asked, too: which nodes know an earlier version, and which keep\n" +
-			"nothing over a boot and have boot files of an earlier version. Write those anew after a revocation.\n" +
+			"With --at, the fleet's service is asked, too: which nodes know an earlier version, which keep nothing\n" +
+			"over a boot and have boot files of an earlier version, and which have boot files that begin no chain.\n" +
+			"Write those anew after a revocation.\n" +
 			"It takes no private key. Exit code 3: a rotation is due, or a node is behind.",
 		Example: "  caisson keys plan site.yaml",
 		Args:    cobra.MinimumNArgs(1),
@@ -85,6 +86,9 @@ type nodeKeys struct {
 }
 
 func (n nodeKeys) String() string {
+	if n.Version == 0 {
+		return "its boot files begin no chain of keys, and it follows none: write them anew"
+	}
 	if n.Forgets {
 		return fmt.Sprintf("its boot files are of version %d, and it keeps nothing else: write them anew", n.BootFiles)
 	}
@@ -99,13 +103,35 @@ func (k *keysPlan) ask(ctx context.Context, service *asking) error {
 	}
 	for _, l := range list.Nodes {
 		switch {
-		case l.Keys == nil && !slices.Contains(k.Older, l.Name):
+		case slices.Contains(k.Older, l.Name) && l.Keys == nil:
+		case l.Keys == nil && l.Received.IsZero():
 			k.Silent++
-		case l.Keys != nil && l.Keys.Behind(k.Version):
+		case l.Keys == nil:
+			k.Behind = append(k.Behind, nodeKeys{Node: l.Name})
+		case l.Keys.Behind(k.Version):
 			k.Behind = append(k.Behind, nodeKeys{l.Name, *l.Keys})
 		}
 	}
 	return nil
+}
+
+// keysKnown returns what nodes have reported of the keys that they know, none where nobody said
+// where the service is.
+func (x *asking) keysKnown(ctx context.Context) (map[string]*spec.KeysKnown, error) {
+	if !x.named() {
+		return nil, nil
+	}
+	list, err := x.nodes(ctx, url.Values{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*spec.KeysKnown{}
+	for _, l := range list.Nodes {
+		if !l.Received.IsZero() {
+			out[l.Name] = l.Keys
+		}
+	}
+	return out, nil
 }
 
 func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.Policy, next keysChanged, service *asking) error {
@@ -145,7 +171,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 			a.say("%s did not report a key version", plain.Count(out.Silent, "node"))
 		}
 	}
-	if len(out.Changes)+len(out.Behind)+len(out.Older) > 0 {
+	if len(out.Changes)+len(out.Older)+len(out.Behind) > 0 {
 		return cli.ErrDrift
 	}
 	return nil
@@ -158,7 +184,8 @@ func (a *app) keysRehearseCommand() *cobra.Command {
 		Short: "Simulate a rotation for each node",
 		Long: "Simulate a rotation for each node: it is made in memory, with the keys that would sign it, and each node's\n" +
 			"decision is computed twice, from the previous version of the keys and from the new one. Nothing is\n" +
-			"written. A node that would be lost is an error; where none is, it says what the version would change.",
+			"written. A node that would be lost is an error, unless --lose names it; where none is, it says what the\n" +
+			"version would change.",
 		Example: "  caisson keys rehearse site.yaml --root-key keys/root.key --key keys/operator2.key",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

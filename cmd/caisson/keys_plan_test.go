@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -15,7 +16,7 @@ import (
 )
 
 // TestNodesBehindTheKeys: a node is behind that knows an earlier version, and one that
-// will know no more than its boot files at its next boot.
+// will know no more than its boot files at its next boot, or whose boot files begin no chain.
 func TestNodesBehindTheKeys(t *testing.T) {
 	list := query.List{Nodes: []view.Line{
 		{Name: "disk", Keys: &spec.KeysKnown{Version: 3, BootFiles: 1}},
@@ -24,7 +25,8 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		{Name: "rewritten", Keys: &spec.KeysKnown{Version: 3, BootFiles: 3, Forgets: true}},
 		{Name: "silent"},
 		{Name: "slow", Keys: &spec.KeysKnown{Version: 2, BootFiles: 2}},
-	}, All: 6}
+		{Name: "unchained", Received: time.Unix(1, 0)},
+	}, All: 7}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := json.NewEncoder(w).Encode(list); err != nil {
 			t.Error(err)
@@ -39,8 +41,14 @@ func TestNodesBehindTheKeys(t *testing.T) {
 	for _, n := range k.Behind {
 		got[n.Node] = n.String()
 	}
-	want := map[string]string{"diskless": "its boot files are of version 2, and it keeps nothing else: write them anew", "slow": "it knows version 2"}
+	want := map[string]string{"diskless": "its boot files are of version 2, and it keeps nothing else: write them anew", "slow": "it knows version 2",
+		"unchained": "its boot files begin no chain of keys, and it follows none: write them anew"}
 	if !reflect.DeepEqual(got, want) || k.Silent != 1 {
 		t.Errorf("%v, %d silent", got, k.Silent)
+	}
+	// A rotation hears of those that have reported.
+	known, err := (&asking{at: s.URL}).keysKnown(t.Context())
+	if _, said := known["unchained"]; err != nil || !said || len(known) != 1 || known["unchained"] != nil {
+		t.Errorf("%v, %v", known, err)
 	}
 }

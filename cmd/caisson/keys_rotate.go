@@ -44,6 +44,7 @@ type rotating struct {
 	who                                signers
 	reach                              access
 	known                              memoryFlags
+	service                            asking
 
 	site   *site.Site
 	policy publish.Policy
@@ -53,6 +54,8 @@ const rotateHelp = "The site says which keys are to count: edit trust.keys first
 	"given again is signed by the new keys beside the old signatures, then the version is published, so a node\n" +
 	"that boots meanwhile finds what it can verify, whichever version it knows. A run that was cut is repeated.\n" +
 	"The private operator key of the version before is not needed: it may be lost.\n\n" +
+	"Where a key leaves that a node needs, since the agent of its layer does not follow the keys or, as it told\n" +
+	"the fleet's service at --at, its boot files begin no chain, nothing is written unless --lose names it.\n\n" +
 	"caisson.keys beside the site has all versions; keep it under version control. Boot files written with\n" +
 	"'caisson netboot' and 'caisson image' carry the newest one: write them anew after a revocation, since a node\n" +
 	"without a disk remembers nothing else."
@@ -103,7 +106,8 @@ func (r *rotating) flags(a *app, c *cobra.Command) {
 	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE` or of command:CMD, where release keys change")
 	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE` or of command:CMD, where epoch keys change")
 	f.StringVar(&r.reason, "reason", "", "why, for people")
-	f.StringArrayVar(&r.lose, "lose", nil, "end keys that the agent of `NODE` needs, which does not follow the chain: it accepts nothing new until its boot files are written anew")
+	f.StringArrayVar(&r.lose, "lose", nil, "go on though `NODE` refuses what is published after this, until it boots by a loader that follows the keys")
+	r.service.flags(f)
 	r.who.keyFlags(f)
 	r.known.flags(f)
 	r.reach.flags(a, f)
@@ -185,6 +189,9 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
 	}
 	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose}
+	if rotation.Known, err = r.service.keysKnown(ctx); err != nil {
+		return err
+	}
 	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 )
 
 // ship is a program for scripts, "ship SITE REF VERSION [KEY]": it pushes and signs layers
-// that fit a site, as build does, with a line of text for each image.
+// that fit a site, as build does, with a line of text for each image. With SHIP_OLD=1 their
+// agents have no feature.
 func ship() {
 	key := ""
 	if len(os.Args) > 4 {
@@ -78,7 +79,11 @@ func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result
 	if err != nil {
 		return nil, err
 	}
-	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: s.Name(),
+	features := spec.Features()
+	if os.Getenv("SHIP_OLD") == "1" {
+		features = nil
+	}
+	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: features, Fleet: s.Name(),
 		Variant: v.Name, Recipe: oci.Digest(recipe), Arch: v.Recipe.Arch, Created: "2026-01-0" + version + "T00:00:00Z"}}
 	put := func(title, mediaType string, text []byte) spec.Blob {
 		b := spec.Blob{Digest: oci.Digest(text), Size: int64(len(text))}

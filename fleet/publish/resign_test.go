@@ -25,7 +25,7 @@ func (r *rotated) goOn(by []crypto.Signer, change func(*Policy, *Rotation)) erro
 	now, err := r.Follow(r.t.Context(), r.policy, false)
 	must(r.t, err)
 	next := now
-	rotation := Rotation{Lose: []string{"n0", "n1", "n2"}, Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
+	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher
@@ -59,6 +59,13 @@ func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*Policy, *Rotation) 
 	}
 }
 
+// following returns a layer whose agent follows the keys.
+func (r *rotated) following(version string) string {
+	r.t.Helper()
+	return r.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: "amd64",
+		Features: []string{spec.KeyChainFeature}, Images: []spec.Image{}}, r.release).Digest
+}
+
 // rollsBack rolls the nodes back to a generation, and returns what n0 had in it.
 func (r *rotated) rollsBack(to string) error {
 	_, err := r.Rollback(r.t.Context(), Hold{All: true}, to)
@@ -69,7 +76,7 @@ func (r *rotated) rollsBack(to string) error {
 // they name and that earlier release keys signed.
 func TestRollbackAcrossRotations(t *testing.T) {
 	r := newRotated(t, "", nil)
-	first, second := r.layer("1", "", r.release).Digest, r.layer("2", "", r.release).Digest
+	first, second := r.following("1"), r.following("2")
 	give := func(layer, value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
@@ -124,9 +131,9 @@ func TestRollbackAcrossRotations(t *testing.T) {
 // it before. Nodes go back to what the index says that they had.
 func TestRevokedSignNothingForGood(t *testing.T) {
 	r := newRotated(t, "", nil)
-	layer := r.layer("1", "", r.release)
+	layer := r.following("1")
 	given := map[string]string{}
-	res, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "20", "20", "20"), Options{LayerNamed: true})
+	res, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "20", "20", "20"), Options{LayerNamed: true})
 	must(t, err)
 	for _, n := range res.Published {
 		given[n.Node] = n.Overlay

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -28,7 +27,9 @@ type Rotation struct {
 	Release crypto.Signer   // of that version; nil where its release keys stay
 	Layers  string          // digest of the index that is current, where only a key that is revoked says so and the memory does not have it; may be empty
 	Epoch   crypto.Signer   // of that version; nil where its epoch keys stay, or the epoch is 0
-	Lose    []string        // nodes that may be left with what they have, see checkLost
+
+	Known map[string]*spec.KeysKnown // what nodes have reported of the keys that they know; nil of one whose boot files begin no chain
+	Lose  []string                   // nodes that may be lost, see checkLost
 }
 
 // Rotate has other keys count. First everything that nodes hold or may be given again is
@@ -95,29 +96,6 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		}
 	}
 	return c, result, err
-}
-
-// checkLost refuses to end a key by which a node accepts what comes next: an agent that does
-// not follow the chain knows the keys of its boot files alone, and accepts nothing new once
-// those who sign are others. Nodes that are named in lose are left so.
-func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, lose []string) error {
-	leaves := func(was, is []sign.Verifier) bool {
-		return slices.ContainsFunc(was, func(k sign.Verifier) bool {
-			return !slices.ContainsFunc(is, func(other sign.Verifier) bool { return other.ID() == k.ID() })
-		})
-	}
-	if !leaves(now.Operator, next.Operator) && !leaves(now.Epoch, next.Epoch) {
-		return nil
-	}
-	lost, err := (&Fleet{p, v}).WithoutFeature(ctx, spec.KeyChainFeature)
-	if err != nil {
-		return err
-	}
-	if lost = slices.DeleteFunc(lost, func(node string) bool { return slices.Contains(lose, node) }); len(lost) == 0 {
-		return nil
-	}
-	return hint("publish them a layer of this release, and start them over; or name each with --lose: it keeps what it has until its boot files are written anew",
-		"agents that do not follow the keys would accept nothing new on %s", plain.Some(lost, 5))
 }
 
 // namesKeys reports whether fleet:current names the newest version of the keys, or nothing is
@@ -196,12 +174,12 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 	if x.Root.Reserved {
 		return nil, hint("'caisson refresh' puts it right", "a publish is unfinished")
 	}
-	if err := p.checkLost(ctx, v, now, next, r.Lose); err != nil {
-		return nil, err
-	}
 	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(next.Operator), pems(next.Release), next.Threshold
 	grant, err := r.grant(x.Root, now, next)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.checkLost(ctx, v, now, next, grant, r); err != nil {
 		return nil, err
 	}
 	x.Root.Grant = grant

@@ -191,41 +191,6 @@ func TestRotateRelease(t *testing.T) {
 	must(t, r.boots())
 }
 
-// TestRotateNamesWhoIsLost: an operator's key does not leave while agents need it that follow no
-// chain, but for nodes that are named. Another one may come at any time.
-func TestRotateNamesWhoIsLost(t *testing.T) {
-	r := newRotated(t, "", nil)
-	layer := r.layer("1", "", r.release) // its agent has no feature
-	_, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
-	must(t, err)
-	rotate := func(operators []*ecdsa.PrivateKey, lose ...string) error {
-		next := r.policy
-		next.Operator = nil
-		for _, k := range operators {
-			next.Operator = append(next.Operator, sign.VerifierOf(k))
-		}
-		q := *r.Publisher
-		q.Signers = []crypto.Signer{operators[0]}
-		c, _, err := q.Rotate(t.Context(), r.policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}, Lose: lose})
-		if err == nil {
-			next.Chain = c
-			r.policy = next
-		}
-		return err
-	}
-	must(t, rotate([]*ecdsa.PrivateKey{r.operator, r.fresh}))
-	before := r.values()
-	for _, lose := range [][]string{nil, {"n0", "n2"}} {
-		if err := rotate([]*ecdsa.PrivateKey{r.fresh}, lose...); err == nil || !strings.Contains(err.Error(), "would accept nothing new on ") || !strings.Contains(err.Error(), "n1") || !strings.Contains(hintOf(err), "--lose") {
-			t.Errorf("without %q: %v", lose, err)
-		}
-	}
-	if newest, _, err := r.NewestKeys(t.Context()); err != nil || newest != 2 || r.values() != before {
-		t.Errorf("version %d was published, %v", newest, err)
-	}
-	must(t, rotate([]*ecdsa.PrivateKey{r.fresh}, "n0", "n1", "n2"))
-}
-
 // TestAWithheldVersion: a publisher does not go on with keys that may be revoked.
 func TestAWithheldVersion(t *testing.T) {
 	r := newRotated(t, "", nil)
@@ -301,8 +266,8 @@ func TestRehearseTellsTheTruth(t *testing.T) {
 	yes, no := 0, 0
 	for seed := range uint64(24) {
 		r := newRotated(t, "", nil)
-		layer := r.layer("1", "", r.release)
-		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
+		layer := r.following("1")
+		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "10", "10", "10"), Options{LayerNamed: true})
 		must(t, err)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		flip := func() bool { return rng.IntN(4) > 0 }

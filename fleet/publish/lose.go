@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Why a rotation would lose nodes.
+const (
+	lostUntilBoot  = "the agent of their layer does not follow the keys, and refuses until its next boot what is published after this"
+	lostForNewBoot = "their boot files begin no chain of keys, and until they are written anew the nodes refuse what is published after this"
+)
+
+// checkLost refuses a rotation that would lose nodes which the operator did not name: they
+// would refuse what the signers of this rotation publish after it. A node that follows the
+// keys is none of them, whichever version it knows: it walks on from there.
+func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, grant []byte, r Rotation) error {
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range r.Lose {
+		if _, there := rows[name]; !there {
+			return hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
+		}
+	}
+	if p.staysSigned(v, now, next, grant) {
+		return nil
+	}
+	older, err := (&Fleet{p, v}).WithoutFeature(ctx, spec.KeyChainFeature)
+	if err != nil {
+		return err
+	}
+	var unchained []string
+	for _, name := range plain.Names(maps.Keys(rows)) {
+		if known, said := r.Known[name]; said && known == nil && !slices.Contains(older, name) {
+			unchained = append(unchained, name)
+		}
+	}
+	var lost []string
+	for _, of := range []struct {
+		nodes []string
+		why   string
+	}{{older, lostUntilBoot}, {unchained, lostForNewBoot}} {
+		if nodes := without(of.nodes, r.Lose); len(nodes) > 0 {
+			lost = append(lost, fmt.Sprintf("%s: %s", plain.Some(nodes, 20), of.why))
+		}
+	}
+	if lost == nil {
+		return nil
+	}
+	return hint("give them a newer layer, or boot files that are written anew, and boot them; --lose NODE names each that may be lost; 'caisson keys plan' lists them",
+		"nodes would be lost that need a key which leaves: %s", strings.Join(lost, "; "))
+}
+
+// staysSigned reports whether what these signers publish after a rotation is signed as those
+// demand it who go on knowing the keys before it alone.
+func (p *Publisher) staysSigned(v *view, now, next Policy, grant []byte) bool {
+	stay := map[string]bool{}
+	for _, s := range p.Signers {
+		if pub, counts := sign.Find(now.Operator, s.Public()); counts {
+			if _, goesOn := sign.Find(next.Operator, s.Public()); goesOn {
+				stay[pub.ID()] = true
+			}
+		}
+	}
+	x := v.index.Root
+	return len(stay) >= now.Threshold && (x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, now.Epoch, x.Fleet, x.Epoch) == nil)
+}

@@ -33,8 +33,8 @@ func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, gr
 			return hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
 		}
 	}
-	if p.staysSigned(v, now, next, grant) {
-		return nil
+	if stays, err := p.staysSigned(v, now, next, grant); stays || err != nil {
+		return err
 	}
 	older, err := (&Fleet{p, v}).WithoutFeature(ctx, spec.KeyChainFeature)
 	if err != nil {
@@ -63,16 +63,39 @@ func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, gr
 }
 
 // staysSigned reports whether what these signers publish after a rotation is signed as those
-// demand it who go on knowing the keys before it alone.
-func (p *Publisher) staysSigned(v *view, now, next Policy, grant []byte) bool {
-	stay := map[string]bool{}
+// demand it who go on knowing one version of the keys alone: that before it, or an earlier one
+// whose operators were still enough. Who knows none of these was lost before.
+func (p *Publisher) staysSigned(v *view, now, next Policy, grant []byte) (bool, error) {
+	versions, err := now.Versions()
+	if err != nil {
+		return false, err
+	}
+	var signers []sign.Verifier // after it
 	for _, s := range p.Signers {
-		if pub, counts := sign.Find(now.Operator, s.Public()); counts {
-			if _, goesOn := sign.Find(next.Operator, s.Public()); goesOn {
-				stay[pub.ID()] = true
-			}
+		if pub, counts := sign.Find(next.Operator, s.Public()); counts {
+			signers = append(signers, pub)
 		}
 	}
 	x := v.index.Root
-	return len(stay) >= now.Threshold && (x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, now.Epoch, x.Fleet, x.Epoch) == nil)
+	granted := func(of Policy, grant []byte) bool {
+		return x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, of.Epoch, x.Fleet, x.Epoch) == nil
+	}
+	for _, of := range versions {
+		was := common(of.Operator, now.Operator) >= of.Threshold && granted(of, x.Grant)
+		if was && (common(of.Operator, signers) < of.Threshold || !granted(of, grant)) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// common counts the keys that are in both lists.
+func common(a, b []sign.Verifier) int {
+	ids := map[string]bool{}
+	for _, k := range a {
+		if slices.ContainsFunc(b, func(o sign.Verifier) bool { return o.ID() == k.ID() }) {
+			ids[k.ID()] = true
+		}
+	}
+	return len(ids)
 }

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"fmt"
@@ -20,17 +21,19 @@ import (
 
 // goOn makes a version of the keys count that change makes of the present one, and the site and
 // the signers follow it.
-func (r *rotated) goOn(by []crypto.Signer, change func(*Policy, *Rotation)) error {
+func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*Policy, *Rotation)) error {
 	r.t.Helper()
-	now, err := r.Follow(r.t.Context(), r.policy, false)
-	must(r.t, err)
+	now, err := r.Follow(ctx, r.policy, false)
+	if err != nil {
+		return err
+	}
 	next := now
 	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher
 	q.Signers = by
-	c, _, err := q.Rotate(r.t.Context(), r.policy, rotation)
+	c, _, err := q.Rotate(ctx, r.policy, rotation)
 	if err == nil {
 		next.Chain = c
 		r.policy = next
@@ -97,11 +100,11 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	}
 	was := issued()
 	operator, releases := r.fresh, []*ecdsa.PrivateKey{newKey(t), newKey(t)}
-	must(t, r.goOn([]crypto.Signer{operator}, operators(false, operator))) // the key before is lost
+	must(t, r.goOn(t.Context(), []crypto.Signer{operator}, operators(false, operator))) // the key before is lost
 	r.Signers = []crypto.Signer{operator}
 	for i, fresh := range releases { // of the operators, then of releases twice
 		again := newKey(t)
-		must(t, r.goOn([]crypto.Signer{again}, func(next *Policy, rotation *Rotation) {
+		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *Policy, rotation *Rotation) {
 			operators(false, again)(next, rotation)
 			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
 		}))
@@ -140,7 +143,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	}
 	var said []string
 	r.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	must(t, r.goOn([]crypto.Signer{r.fresh}, operators(true, r.fresh)))
+	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	if !slices.ContainsFunc(said, func(s string) bool {
 		return strings.HasPrefix(s, "generations 0-1 are not signed again, and no node can go back to them: ")
 	}) {
@@ -170,10 +173,10 @@ func TestRevokedOneOfTwo(t *testing.T) {
 	r := newRotated(t, "", nil)
 	both := func(next *Policy, rotation *Rotation) { operators(false, r.operator, r.fresh)(next, rotation) }
 	r.Signers = []crypto.Signer{r.operator, r.fresh}
-	must(t, r.goOn(r.Signers, both))
+	must(t, r.goOn(t.Context(), r.Signers, both))
 	must(t, r.gives(t.Context(), "20", Options{}))
 	third := newKey(t)
-	must(t, r.goOn([]crypto.Signer{third, r.fresh}, operators(true, r.fresh, third)))
+	must(t, r.goOn(t.Context(), []crypto.Signer{third, r.fresh}, operators(true, r.fresh, third)))
 	r.Signers = []crypto.Signer{third}
 	must(t, r.rollsBack("1"))
 	if got := strings.Fields(r.values())[0]; got != "10" {
@@ -192,13 +195,13 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 	seen, _ := r.Memory.At(place)
 	for range 2 {
 		key := newKey(t)
-		must(t, r.goOn([]crypto.Signer{key}, operators(false, key)))
+		must(t, r.goOn(t.Context(), []crypto.Signer{key}, operators(false, key)))
 		_, err := r.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, resp.Data, "current")
 		must(t, err)
 		must(t, r.Memory.Set(place, seen))
 		r.Signers = []crypto.Signer{key}
 	}
-	must(t, r.goOn(r.Signers, func(*Policy, *Rotation) {})) // of version 1, which is two behind
+	must(t, r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {})) // of version 1, which is two behind
 	r.isGreen(r.values())
 }
 
@@ -207,7 +210,7 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	r := newRotated(t, "", nil)
 	bad := "sha256:" + strings.Repeat("a", 64)
-	must(t, r.goOn([]crypto.Signer{r.fresh}, operators(true, r.fresh)))
+	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	thief := r.Publisher
 	r.Publisher = &Publisher{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}
 	_, err := r.Refresh(t.Context(), Lists{Reject: []string{bad}})
@@ -220,7 +223,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor)
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
-	if err := r.goOn(r.Signers, func(*Policy, *Rotation) {}); !ofKeys(err) {
+	if err := r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {}); !ofKeys(err) {
 		t.Errorf("taken up: %v", err)
 	}
 }

@@ -160,7 +160,7 @@ func (p *Publisher) checkSuccessors(now, next Policy) error {
 			return hint("--key names operators of the version that is to count, and of the one before", "a signing key is not an operator key of either version")
 		}
 	}
-	if len(seen) < next.Threshold && !p.Dry {
+	if len(seen) < next.Threshold {
 		return hint("give --key once for each", "%d of the operators that are to count sign, %d are needed", len(seen), next.Threshold)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -204,9 +204,10 @@ func TestAWithheldVersion(t *testing.T) {
 	}
 }
 
-// TestRotateCutSomewhere cuts a rotation at some requests; at each, every node boots, with the
-// version before and with the newest, and the same rotation ends it.
-func TestRotateCutSomewhere(t *testing.T) { rotateEverywhere(t, 7) }
+// TestRotateCutSomewhere cuts rotations of all kinds at some requests; at each, every node
+// boots, with the version before and with the newest, and the same rotation ends it. One node
+// is frozen and one pinned to a layer that the release key of before signed.
+func TestRotateCutSomewhere(t *testing.T) { rotateEverywhere(t, 17) }
 
 // The same at every request.
 func TestLongRotateCutEverywhere(t *testing.T) {
@@ -217,13 +218,45 @@ func TestLongRotateCutEverywhere(t *testing.T) {
 func rotateEverywhere(t *testing.T, more int) {
 	require.Slow(t)
 	server := registrytest.WithReferrers(t)
-	for _, lost := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lost %v", lost), func(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		epoch  bool // the fleet is at epoch 1
+		lost   bool // the operator's key of before
+		change func(*rotated) func(*Policy, *Rotation)
+	}{
+		{"operator", false, false, func(r *rotated) func(*Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-lost", false, true, func(r *rotated) func(*Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-revoked", true, true, func(r *rotated) func(*Policy, *Rotation) { return operators(true, r.fresh) }},
+		{"release", false, false, func(r *rotated) func(*Policy, *Rotation) {
+			key := newKey(t)
+			return func(next *Policy, rotation *Rotation) {
+				next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(key)}, key
+			}
+		}},
+		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*Policy, *Rotation) {
+			key, top := newKey(t), newKey(t)
+			return func(next *Policy, rotation *Rotation) {
+				for _, k := range slices.Concat(next.Release, next.Epoch) {
+					if id := k.ID(); id != sign.VerifierOf(key).ID() && id != sign.VerifierOf(top).ID() {
+						rotation.Next.Revoked = append(rotation.Next.Revoked, id)
+					}
+				}
+				operators(true, r.fresh)(next, rotation)
+				next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(key)}, key
+				next.Epoch, rotation.Epoch = []sign.Verifier{sign.VerifierOf(top)}, top
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			l, cuts := newLine(t, server), 0
 			for request := 1; ; request += more {
-				r := newRotated(t, fmt.Sprintf("%s/rotate-%v-%d", l.at, lost, request), l)
-				by := []crypto.Signer{r.fresh}
-				if !lost {
+				r := newRotated(t, fmt.Sprintf("%s/%s-%d", l.at, c.name, request), l)
+				old := r.mixed(l, c.epoch)
+				change, by := c.change(r), []crypto.Signer{r.fresh}
+				switch {
+				case c.name == "release":
+					by = []crypto.Signer{r.operator}
+				case !c.lost:
 					by = append(by, r.operator)
 				}
 				r.later(l)
@@ -232,23 +265,39 @@ func rotateEverywhere(t *testing.T, more int) {
 					kill = func() {} // it lives
 				}
 				mend := l.cutAt(request, kill)
-				_, cut := r.rotate(ctx, by...)
+				cut := r.goOn(ctx, by, change)
 				must(t, mend())
 				kill()
-				if err := r.boots(); err != nil {
-					t.Fatalf("cut at request %d with %v: %v", request, cut, err)
+				sound := func(when string) {
+					t.Helper()
+					if err := r.boots(); err != nil {
+						t.Fatalf("cut at request %d with %v%s: %v", request, cut, when, err)
+					}
+					now, err := r.Follow(t.Context(), r.policy, false)
+					must(t, err)
+					if err := release.Verify(t.Context(), r.Registry, old, now.Release); err != nil {
+						t.Fatalf("cut at request %d with %v%s: no node can be pinned: %v", request, cut, when, err)
+					}
 				}
+				sound("")
+				if cut != nil {
+					cuts++
+					r.later(l)
+					if err := r.goOn(t.Context(), by, change); err != nil || r.policy.Chain.Version() != 2 {
+						t.Fatalf("cut at request %d with %v; again: version %d, %v", request, cut, r.policy.Chain.Version(), err)
+					}
+					sound(", and again")
+				}
+				r.later(l)
+				r.Signers = by[:1]
+				_, err := r.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, old)
+				must(t, err)
+				if revoked := len(r.policy.revoked()) > 0; !revoked {
+					must(t, r.rollsBack("1"))
+				}
+				r.isGreen(r.values())
 				if cut == nil {
 					break
-				}
-				cuts++
-				r.later(l)
-				c, err := r.rotate(t.Context(), by...)
-				if err != nil || c.Version() != 2 && c.Version() != 3 {
-					t.Fatalf("cut at request %d with %v; again: %v", request, cut, err)
-				}
-				if err := r.boots(); err != nil {
-					t.Fatalf("cut at request %d with %v, and again: %v", request, cut, err)
 				}
 			}
 			t.Logf("%d cuts", cuts)
@@ -259,65 +308,29 @@ func rotateEverywhere(t *testing.T, more int) {
 	}
 }
 
-// TestRehearseTellsTheTruth: over rotations of all kinds, with the keys at hand or not, a
-// rehearsal says yes exactly when the rotation itself comes through; and whatever it says,
-// every node boots afterwards.
-func TestRehearseTellsTheTruth(t *testing.T) {
-	yes, no := 0, 0
-	for seed := range uint64(24) {
-		r := newRotated(t, "", nil)
-		layer := r.following("1")
-		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "10", "10", "10"), Options{LayerNamed: true})
-		must(t, err)
-		rng := rand.New(rand.NewPCG(seed, 1))
-		flip := func() bool { return rng.IntN(4) > 0 }
-		next, rotation := r.policy, Rotation{Root: []crypto.Signer{r.root}}
-		second, fresh := newKey(t), newKey(t)
-		next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
-		if flip() {
-			next.Operator, next.Threshold = append(next.Operator, sign.VerifierOf(second)), 1+rng.IntN(2)
+// mixed gives the nodes another layer than the one that it returns, which n0 had before; n1 is
+// frozen at it, and n2 pinned to it.
+func (r *rotated) mixed(l *line, epoch bool) (old string) {
+	r.t.Helper()
+	old, second := r.following("1"), r.following("2")
+	for i, layer := range []string{old, second} {
+		value, o := fmt.Sprint(20+i), Options{LayerNamed: true}
+		if epoch && i == 0 {
+			o.Epoch, o.EpochKey = 1, r.top
 		}
-		if flip() {
-			next.Release = []sign.Verifier{sign.VerifierOf(fresh)}
-			if flip() {
-				rotation.Release = fresh
-			}
-		}
-		if !flip() { // another root
-			next.Root = []sign.Verifier{sign.VerifierOf(second)}
-			if flip() {
-				rotation.Root = append(rotation.Root, second)
-			}
-		}
-		var by []crypto.Signer
-		for _, s := range []crypto.Signer{r.fresh, second, r.operator} {
-			if flip() && (s != crypto.Signer(second) || len(next.Operator) > 1) {
-				by = append(by, s)
-			}
-		}
-		rotation.Next = spec.Keys{Roles: next.Roles(), At: start}
-		run := func(dry bool) error {
-			q := *r.Publisher
-			q.Signers, q.Dry = by, dry
-			_, _, err := q.Rotate(t.Context(), r.policy, rotation)
-			return err
-		}
-		rehearsed, done := run(true), run(false)
-		if (rehearsed == nil) != (done == nil) {
-			t.Errorf("seed %d: rehearsed: %v; done: %v", seed, rehearsed, done)
-		}
-		if err := r.boots(); err != nil {
-			t.Errorf("seed %d, after %v: %v", seed, done, err)
-		}
-		if done == nil {
-			yes++
-		} else {
-			no++
+		r.later(l)
+		_, err := r.Publish(r.t.Context(), r.policy, r.nodes(layer, value, value, value), o)
+		must(r.t, err)
+		if i == 0 {
+			r.later(l)
+			_, err = r.Freeze(r.t.Context(), Hold{Nodes: []string{"n1"}})
+			must(r.t, err)
 		}
 	}
-	if yes < 4 || no < 4 {
-		t.Errorf("%d came through, %d did not: this shows little", yes, no)
-	}
+	r.later(l)
+	_, err := r.Pin(r.t.Context(), Hold{Nodes: []string{"n2"}}, old)
+	must(r.t, err)
+	return old
 }
 
 // A version that revokes a key which has left before, and changes no role, is a version: it is

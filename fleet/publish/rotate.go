@@ -239,5 +239,8 @@ func (r *Rotation) grant(x spec.FleetIndex, now, next Policy) ([]byte, error) {
 	if r.Epoch == nil {
 		return nil, hint("--epoch-key names one of the epoch keys that are to count", "the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
 	}
+	if _, ok := sign.Find(next.Epoch, r.Epoch.Public()); !ok {
+		return nil, hint("trust.keys.epoch of the site names them", "--epoch-key is not an epoch key that is to count")
+	}
 	return sign.SignEpoch(r.Epoch, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
 }

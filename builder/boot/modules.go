@@ -56,8 +56,9 @@ type modules struct {
 	dir     string
 	release string
 	deps    map[string][]string // path → paths, both below dir
-	soft    map[string][]string // module name → names
+	soft    map[string][]string // module name → names, and aliases as they are written
 	byName  map[string]string
+	byAlias map[string][]string // → module names, where an alias is no pattern
 	order   []string
 	alias   []string // lines
 	softdep []string // lines
@@ -65,7 +66,7 @@ type modules struct {
 }
 
 func readModules(r *root.Root, release string) (*modules, error) {
-	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}}
+	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}, byAlias: map[string][]string{}}
 	dep, err := r.ReadFile(m.dir + "/modules.dep")
 	if err != nil {
 		return nil, fmt.Errorf("modules of kernel %s: %w", release, err)
@@ -95,6 +96,11 @@ func readModules(r *root.Root, release string) (*modules, error) {
 	if m.alias, err = read("modules.alias"); err != nil {
 		return nil, err
 	}
+	for _, line := range m.alias {
+		if f := strings.Fields(line); len(f) == 3 {
+			m.byAlias[f[1]] = append(m.byAlias[f[1]], canonical(f[2]))
+		}
+	}
 	if m.softdep, err = read("modules.softdep"); err != nil {
 		return nil, err
 	}
@@ -102,7 +108,7 @@ func readModules(r *root.Root, release string) (*modules, error) {
 		if f := strings.Fields(line); len(f) > 2 && f[0] == "softdep" {
 			for _, name := range f[2:] {
 				if !strings.HasSuffix(name, ":") {
-					m.soft[canonical(f[1])] = append(m.soft[canonical(f[1])], canonical(name))
+					m.soft[canonical(f[1])] = append(m.soft[canonical(f[1])], name)
 				}
 			}
 		}
@@ -139,9 +145,11 @@ func (m *modules) Select(policy []string) ([]string, error) {
 		for _, dep := range m.deps[file] {
 			add(dep)
 		}
-		for _, name := range m.soft[moduleName(file)] {
-			if f, ok := m.byName[name]; ok {
-				add(f)
+		for _, wanted := range m.soft[moduleName(file)] {
+			for _, name := range append([]string{canonical(wanted)}, m.byAlias[wanted]...) { // ext4 wants crypto-crc32c, which several are
+				if f, ok := m.byName[name]; ok {
+					add(f)
+				}
 			}
 		}
 	}

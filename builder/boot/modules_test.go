@@ -3,6 +3,7 @@
 package boot
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/cpio"
@@ -27,5 +28,27 @@ func TestNamedModulesAreLoaded(t *testing.T) {
 	}
 	if got := unpacked(t, a.Bytes())[paths.ModulesLoad]; got != "overlay\nsd_mod\n" {
 		t.Errorf("loaded first: %q", got)
+	}
+}
+
+// What a module depends on softly by an alias comes along, each driver of it: ext4 asks for
+// crypto-crc32c, which is no module's name.
+func TestSoftDependenciesByAlias(t *testing.T) {
+	const in = "usr/lib/modules/" + release + "/"
+	m, err := readModules(layer(t, map[string]string{
+		in + "modules.alias":   "alias crypto-crc crc-soft\nalias crypto-crc gpu\nalias crypto-other wifi\n",
+		in + "modules.softdep": "softdep sd_mod pre: crypto-crc\n",
+	}), release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := m.Select([]string{"sd-mod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"kernel/lib/crc-soft.ko.xz": true, "kernel/drivers/gpu/gpu.ko.xz": true, "kernel/drivers/net/wireless/wifi.ko.xz": false} {
+		if slices.Contains(files, name) != want {
+			t.Errorf("%s: want it there %v, of %v", name, want, files)
+		}
 	}
 }

@@ -28,6 +28,7 @@ type Index struct {
 	dir    string              // /lib/modules/<release>
 	files  map[string]string   // module name → path below dir
 	deps   map[string][]string // module name → names it needs, nearest last
+	soft   map[string][]string // module name → names and aliases that should be there before it
 	alias  []alias
 	loaded map[string]bool // tried, with or without success
 	seen   map[string]bool // modaliases that were looked up
@@ -41,7 +42,7 @@ type alias struct{ pattern, module string }
 // have parameters of modules, as in module.name=value. A missing directory is an error: a loader
 // without modules cannot mount a squashfs.
 func Open(dir string, words []string) (*Index, error) {
-	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, words: words, load: finit}
+	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, soft: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, words: words, load: finit}
 	err := eachLine(filepath.Join(dir, "modules.dep"), func(line string) {
 		file, needs, ok := strings.Cut(line, ":")
 		if !ok {
@@ -64,10 +65,26 @@ func Open(dir string, words []string) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = eachLine(filepath.Join(dir, "modules.softdep"), func(line string) {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[0] != "softdep" || f[2] != "pre:" {
+			return
+		}
+		for _, name := range f[3:] {
+			if name == "post:" {
+				break
+			}
+			x.soft[canonical(f[1])] = append(x.soft[canonical(f[1])], name)
+		}
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	return x, nil
 }
 
-// Load loads one module after what it needs. A name the index does not have is
+// Load loads one module after what it needs, and after what it should find, as ext4 a crc32c of
+// the processor's or of the kernel's. A name the index does not have is
 // taken to be built into the kernel.
 func (x *Index) Load(name string) error {
 	name = canonical(name)
@@ -80,6 +97,14 @@ func (x *Index) Load(name string) error {
 	for _, need := range slices.Backward(x.deps[name]) {
 		if err := x.Load(need); err != nil {
 			return err
+		}
+	}
+	for _, wanted := range x.soft[name] {
+		_ = x.Load(wanted) // one that cannot be had may not be needed
+		for _, a := range x.alias {
+			if a.pattern == wanted {
+				_ = x.Load(a.module) // likewise: the processor may lack what another has
+			}
 		}
 	}
 	if err := x.load(filepath.Join(x.dir, file), x.parameters(name)); err != nil {

@@ -12,11 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func index(t *testing.T, dep, alias string) (*Index, *[]string) {
+func index(t *testing.T, dep, alias string, soft ...string) (*Index, *[]string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"modules.dep": dep, "modules.alias": alias} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range soft {
+		if err := os.WriteFile(filepath.Join(dir, "modules.softdep"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,5 +108,19 @@ func TestColdplug(t *testing.T) {
 	}
 	if n, err := x.Coldplug(sys); n != 1 || err != nil {
 		t.Errorf("a disk that appeared since: %d, %v; want its driver", n, err)
+	}
+}
+
+// TestSoftDependencies: what a module asks the kernel's crypto for by an alias is there before it,
+// whichever of its drivers the processor has. ext4 cannot be mounted without a crc32c.
+func TestSoftDependencies(t *testing.T) {
+	x, loaded := index(t, "kernel/ext4.ko:\nkernel/bad.ko:\nkernel/crc32c_generic.ko:\nkernel/soft.ko:\nkernel/later.ko:\n",
+		"alias crypto-crc32c bad\nalias crypto-crc32c crc32c_generic\nalias crypto-* later\n",
+		"# c\nsoftdep ext4 pre: crypto-crc32c so-ft soft gone post: later\n")
+	if err := x.Load("ext4"); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"bad.ko", "crc32c_generic.ko", "soft.ko", "ext4.ko"}, *loaded); diff != "" {
+		t.Error(diff)
 	}
 }

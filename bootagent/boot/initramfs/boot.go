@@ -235,16 +235,17 @@ func (b *boot) loadModules(context.Context) (err error) {
 // coldplug loads what the devices ask for that are there now, and says whether
 // that was anything.
 func (b *boot) coldplug() (some bool) {
-	for {
+	for b.modules != nil { // else they are not there yet
 		n, err := b.modules.Coldplug("/sys")
 		if err != nil {
 			b.say("%v", err)
 		}
 		if n == 0 {
-			return some
+			break
 		}
 		some = true
 	}
+	return some
 }
 
 func (b *boot) identify(context.Context) error {

@@ -17,6 +17,7 @@ import (
 // carried prepares what a medium carries, where the registry was not reached. It is judged as
 // the registry's answer is: what is older than what this node has accepted is refused.
 func (b *boot) carried(ctx context.Context) asked {
+	b.coldplug() // of a medium that came late
 	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
 	if err != nil {
 		return b.unasked(err)

@@ -19,28 +19,47 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
+// How long a first way to the registry is waited for: as long as soonest where something else can
+// boot, which is asked then, since a stick may be there later than the loader.
+const (
+	soonest = 20 * time.Second
+	longest = 2 * time.Minute
+)
+
 // network makes the machine's interfaces, once, and waits for a first way to the registry.
 // With something to fall back on, it is not waited for as long.
 func (b *boot) network(ctx context.Context) error {
 	if b.source != nil {
 		return nil
 	}
-	patience := 2 * time.Minute
-	if b.hasGood() || carries() {
-		patience = 20 * time.Second
-	}
 	defer b.stager(nil).Waiting("an address")()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	if b.net == nil {
 		if err := b.makeNetwork(); err != nil {
 			return fmt.Errorf("network: %w", err)
 		}
 	}
-	if err := b.net.Wait(ctx); err != nil {
+	err := b.wait(ctx, soonest)
+	if err != nil && !b.hasGood() && !carries() {
+		err = b.wait(ctx, longest-soonest)
+	}
+	if err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	return nil
+}
+
+// wait waits for a first way. Meanwhile it loads what devices ask for that come late: of a stick the
+// hub's port, the stick and the disk in it ask for a driver one after the other.
+func (b *boot) wait(ctx context.Context, patience time.Duration) (err error) {
+	const slice = 2 * time.Second
+	for end := time.Now().Add(patience); ; b.coldplug() {
+		part, cancel := context.WithTimeout(ctx, min(slice, time.Until(end)))
+		err = b.net.Wait(part)
+		cancel()
+		if err == nil || ctx.Err() != nil || !time.Now().Before(end) {
+			return err
+		}
+	}
 }
 
 // makeNetwork makes what the first of the sources says that says anything, see package table.

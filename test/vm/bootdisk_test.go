@@ -135,8 +135,8 @@ func (f *Fleet) disk(t *testing.T) machine.Options {
 	return o
 }
 
-// TestLongLoaderUpdate follows a disk's loader to a newer one: it comes on trial, a boot that is
-// good ends the trial, and a layer that is pinned leaves it.
+// TestLongLoaderUpdate follows a disk's loader to a newer one: it comes on trial, and a boot that is
+// good ends the trial.
 func TestLongLoaderUpdate(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir")

@@ -22,7 +22,7 @@ func KeepTrace(file string, steps []spec.Step, first bool, say func(format strin
 	} else {
 		var err error
 		if t, err = ReadTrace(file); err != nil {
-			say("the trace of this boot is begun anew: %v", err)
+			say("the trace of this boot starts over: %v", err)
 			t = spec.Trace{}
 		}
 		t.Last = steps

@@ -25,7 +25,7 @@ var details = map[string]string{
 		"knows whom to ask and whom to trust.",
 	"plan": "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
 	"status": "Prints the node's state and since when, what it runs, what it refused and why, what drifts and who did it.\n" +
-		"Exit code 3: something drifts; with --watch that is no error.\n" +
+		"Exit code 3: something drifts; with --watch that is not an error.\n" +
 		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"why": "Prints on one screen what failed, which item and layer, what the kernel said, what the node did about it and what to do\n" +
 		"now; where all is well, what failed last. With -o json all that the black box has.",

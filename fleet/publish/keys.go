@@ -263,7 +263,7 @@ func (f *Fleet) WithoutFeature(ctx context.Context, feature string) ([]string, e
 			continue
 		}
 		l, err := release.Read(ctx, f.p.Registry, row.Layer)
-		if err != nil && !isNotFound(err) {
+		if err != nil && !lost(err) {
 			return nil, err
 		}
 		knows[row.Layer] = err == nil && slices.Contains(l.Features, feature)

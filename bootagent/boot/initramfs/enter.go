@@ -75,7 +75,7 @@ func (b *boot) handNetwork(n *handover.Node) {
 	n.Network = b.net.Under(b.lease)
 	lease, err := b.net.Rename(b.lease, networkd.Boot{Lease: b.lease, Made: n.Network}.Names(n.Overlay.Network))
 	if err != nil {
-		b.say("the new root makes its network anew: %v", err)
+		b.say("the new root sets up its network again: %v", err)
 	}
 	if lease != b.lease {
 		n.Lease, n.Network = lease, b.net.Under(lease)

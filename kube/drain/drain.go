@@ -243,6 +243,10 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 	})
 }
 
+// askAgain is how long a pod whose budget refuses is left alone, as by 'kubectl drain'. A helper
+// that is not given one asks without a pause.
+const askAgain = 5 * time.Second
+
 // drain takes the work off a Node.
 func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Policy.Timeout+time.Minute)
@@ -257,7 +261,7 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 	var said bytes.Buffer
 	var evicted atomic.Int64
 	h := &kubectl.Helper{Ctx: ctx, Client: d.Client, Force: d.Policy.Force, GracePeriodSeconds: d.Policy.Grace, IgnoreAllDaemonSets: true, DeleteEmptyDirData: d.Policy.DeleteEmptyDir,
-		Timeout: d.Policy.Timeout, Out: &said, ErrOut: &said, OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
+		Timeout: d.Policy.Timeout, EvictErrorRetryDelay: askAgain, Out: &said, ErrOut: &said, OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
 			if err == nil {
 				evicted.Add(1)
 			}

@@ -157,10 +157,12 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// asked notes which lists of Nodes an API server was asked for, and which Nodes.
+// asked notes which lists of Nodes an API server was asked for, and which Nodes, and how many
+// evictions.
 type asked struct {
-	mu    sync.Mutex
-	paths []string
+	mu        sync.Mutex
+	paths     []string
+	evictions int
 }
 
 func (a *asked) wrap(next http.RoundTripper) http.RoundTripper {
@@ -168,6 +170,11 @@ func (a *asked) wrap(next http.RoundTripper) http.RoundTripper {
 		if req.Method == http.MethodGet && strings.HasPrefix(req.URL.Path, "/api/v1/nodes") {
 			a.mu.Lock()
 			a.paths = append(a.paths, req.URL.Path)
+			a.mu.Unlock()
+		}
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/eviction") {
+			a.mu.Lock()
+			a.evictions++
 			a.mu.Unlock()
 		}
 		return next.RoundTrip(req)
@@ -395,11 +402,17 @@ func TestBudgetThatNeverAllows(t *testing.T) {
 	b.node("n1", false)
 	b.pod("web-1", "n1", of)
 	b.budget(0)
-	kill := b.run(b.drainer(3 * time.Second))
+	kill := b.run(b.drainer(3 * time.Second)) // less than askAgain
 	b.slots.ask("n1")
 	b.until("it is given up", func() bool {
 		return b.events.has("n1 DrainFailed") && b.events.has("n1 Released it could not be drained")
 	})
+	b.asked.mu.Lock()
+	evictions := b.asked.evictions
+	b.asked.mu.Unlock()
+	if evictions != 1 {
+		t.Errorf("the budget was asked %d times, want once and then a pause", evictions)
+	}
 	if n := b.get("n1"); n.Spec.Unschedulable || n.Annotations[Annotation] != "" || b.pods("n1") != 1 || b.slots.drained("n1") {
 		t.Errorf("%v %v, %d pods", n.Spec, n.Annotations, b.pods("n1"))
 	}

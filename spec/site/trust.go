@@ -47,6 +47,11 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 			c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
 		}
 	}
+	for _, w := range []shape.Words{d.Keys.Operator, d.Keys.Release, d.Keys.Attestation, d.Keys.Epoch, d.Keys.Root, d.Keys.Rescue} {
+		if w.Set() { // a document names keys: it names all of them
+			beside = func(string) []string { return nil }
+		}
+	}
 	keys := func(w shape.Words, name string) []string {
 		if !w.Set() {
 			if found := beside(name); len(found) > 0 {

@@ -71,7 +71,7 @@ type Reader struct {
 	Nodes func() ([]Member, error) // Nodes of the cluster, asked for where the site means some; nil: they cannot be
 	Known *Known                   // nil remembers nothing
 
-	Keys func(role string) []string // files with public keys that count where no file beside the objects names any, see [KeysBeside]; nil has one a role
+	Keys func(role string) []string // files with public keys that count where no document names any, see [KeysBeside]; nil has one a role
 }
 
 // KeysBeside lists the public keys of a role in a directory: keys/ROLE.pub, keys/ROLE2.pub and so
@@ -122,11 +122,7 @@ func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Objec
 	var s *site.Site
 	if r.Err() == nil { // nothing that an object names is opened before
 		var found *report.Report
-		keys := x.Keys
-		if len(beside) > 0 {
-			keys = nil
-		}
-		s, found = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes, Keys: keys}, f, names...)
+		s, found = site.ParseFrom(at, &site.Cluster{Nodes: x.Nodes, Keys: x.Keys}, f, names...)
 		for _, p := range found.Problems {
 			r.Add(p)
 		}

@@ -44,7 +44,7 @@ type Reader struct {
 // with.
 type Cluster struct {
 	Nodes func() ([]inventory.Member, error) // all of its Nodes; nil where nobody asks it
-	Keys  func(role string) []string         // files with public keys that are beside objects, which name none; nil where a file of the site names them
+	Keys  func(role string) []string         // files with public keys that count where no document names any; nil has one a role
 }
 
 // Read reads the named files and the files they name. Without any but

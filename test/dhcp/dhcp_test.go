@@ -28,7 +28,7 @@ const samples = "../../examples/dhcp/"
 // servers are the samples and how each is started in the foreground.
 var servers = map[string]func(t *testing.T) []string{
 	"dnsmasq": func(t *testing.T) []string {
-		return []string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=" + sample(t, "dnsmasq.conf"), "--dhcp-leasefile=" + filepath.Join(t.TempDir(), "leases")}
+		return []string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=" + sample(t, "dnsmasq.conf"), "--dhcp-leasefile=" + filepath.Join(t.TempDir(), "leases"), "--pid-file=" + filepath.Join(t.TempDir(), "pid")}
 	},
 	"kea-dhcp4": func(t *testing.T) []string {
 		return []string{"kea-dhcp4", "-c", sample(t, "kea-dhcp4.conf")}

@@ -155,7 +155,7 @@ func behindWire6(t *testing.T, card table.Card, server ...string) (leases func()
 	}
 	file := filepath.Join(t.TempDir(), "leases")
 	daemon := exec.Command("nsenter", slices.Concat(within, []string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far",
-		"--log-dhcp", "--log-facility=-", "--dhcp-leasefile=" + file}, server)...)
+		"--log-dhcp", "--log-facility=-", "--dhcp-leasefile=" + file, "--pid-file=" + file + ".pid"}, server)...)
 	daemon.Stderr = t.Output()
 	starts(t, daemon)
 	return func() string {

@@ -83,8 +83,9 @@ func serves(t *testing.T, there, layout, mac, address string) {
 		does(t, "nsenter", append([]string{"-t", there, "-n", "ip"}, args...)...)
 	}
 	if address != "" {
+		dir := t.TempDir()
 		server := exec.Command("nsenter", "-t", there, "-n", "dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far", "--no-ping",
-			"--log-dhcp", "--log-facility=-", "--dhcp-range=192.0.2.50,192.0.2.99", "--dhcp-host="+mac+","+address, "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"))
+			"--log-dhcp", "--log-facility=-", "--dhcp-range=192.0.2.50,192.0.2.99", "--dhcp-host="+mac+","+address, "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--pid-file="+filepath.Join(dir, "pid"))
 		server.Stderr = t.Output()
 		starts(t, server)
 	}

@@ -89,7 +89,7 @@ func (w wire) serves(t *testing.T, args ...string) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	runs(t, w.command(append([]string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far",
-		"--no-ping", "--log-dhcp", "--log-facility=" + log, "--dhcp-leasefile=" + filepath.Join(dir, "leases")}, args...)...))
+		"--no-ping", "--log-dhcp", "--log-facility=" + log, "--dhcp-leasefile=" + filepath.Join(dir, "leases"), "--pid-file=" + filepath.Join(dir, "pid")}, args...)...))
 	said := func() string {
 		text, _ := os.ReadFile(log) // it has said nothing yet
 		return string(text)

@@ -26,6 +26,7 @@ type Pusher struct {
 	Attest   crypto.Signer   // signs the provenance
 	Tool     string          // version of the program, for the provenance
 	Now      time.Time
+	Seen     time.Time           // when the newest index was made current that whoever pushes remembers, by whichever key
 	Progress func(builder.Event) // may be nil
 }
 

@@ -36,3 +36,28 @@ func TestIndexesOfOneSecond(t *testing.T) {
 		}
 	}
 }
+
+// TestCurrentIsNewerThanWhatWasSeen: two builds of one second are two, whoever's key signed the
+// first, and a date ahead of the clock is not followed.
+func TestCurrentIsNewerThanWhatWasSeen(t *testing.T) {
+	now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	for seen, want := range map[time.Duration]time.Duration{-time.Hour: 0, 0: time.Second, time.Minute: time.Minute + time.Second, time.Hour: 0} {
+		reg, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := sign.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Pusher{Registry: reg, Release: key, Now: now, Seen: now.Add(seen)}
+		index, err := p.Index(t.Context(), nil, nil, "metal-a", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := (&Set{Index: index, registry: reg}).Statement(t.Context(), []sign.Verifier{sign.VerifierOf(key)})
+		if err != nil || !s.IssuedAt.Equal(now.Add(want)) {
+			t.Errorf("seen %s from now: %s, %v", seen, s.IssuedAt, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
@@ -25,6 +26,9 @@ type Set struct {
 	ledger   string // digest; "" where Index is
 	registry *registry.Registry
 }
+
+// MaxSkew is how far ahead of a reader's clock a [Statement] may be dated.
+const MaxSkew = 5 * time.Minute
 
 // Statement says that an index was made current by a release key. Tags move at
 // anybody's will who can push; a statement has a date, so that an older one is
@@ -75,18 +79,23 @@ func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, e
 }
 
 // after returns the time of issue of what takes the place of an index: now, and later
-// than what it stands for. Two builds of one second would else look like one that is
-// played back.
+// than what it stands for and than what was seen before. Two builds of one second would
+// else look like one that is played back.
 func (p *Pusher) after(ctx context.Context, was string) time.Time {
-	pub, err := sign.NewVerifier(p.Release.Public())
-	if err != nil || was == "" {
+	newest, latest := p.Seen, p.Now.Add(MaxSkew)
+	keys := p.Trusted
+	if pub, err := sign.NewVerifier(p.Release.Public()); err == nil {
+		keys = append(slices.Clone(keys), pub)
+	}
+	if was != "" {
+		if s, err := (&Set{Index: was, registry: p.Registry}).Statement(ctx, keys); err == nil && s.IssuedAt.After(newest) {
+			newest = s.IssuedAt
+		}
+	}
+	if newest.Before(p.Now) || newest.After(latest) { // nobody takes what is dated later
 		return p.Now
 	}
-	s, err := (&Set{Index: was, registry: p.Registry}).Statement(ctx, []sign.Verifier{pub})
-	if err != nil || s.IssuedAt.Before(p.Now) {
-		return p.Now
-	}
-	return s.IssuedAt.Add(time.Second)
+	return newest.Add(time.Second)
 }
 
 // state signs that an index is current, unless it is already and a key says so.

@@ -151,7 +151,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		p.Trusted = trusted.Release
 	}
 	progress := a.progress()
-	p.Registry, p.Tool, p.Now, p.Progress = reg, version, now(), progress.event
+	seen, _ := beside.Memory.At(reg.Ref().String())
+	p.Registry, p.Tool, p.Now, p.Seen, p.Progress = reg, version, now(), seen.Layers.IssuedAt, progress.event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
 	progress.close()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/media/uki/ukitest"
 	"github.com/caisson-os/caisson/oci"
@@ -60,7 +61,12 @@ func shipLayers(file, ref, version, key string) error {
 	if err != nil {
 		return err
 	}
-	p := release.Pusher{Registry: reg, Tool: "test", Now: now()}
+	m, err := memory.Open(memoryName(file))
+	if err != nil {
+		return err
+	}
+	seen, _ := m.At(reg.Ref().String())
+	p := release.Pusher{Registry: reg, Tool: "test", Now: now(), Seen: seen.Layers.IssuedAt}
 	f := release.KeyFiles{Release: key}
 	f.Beside(s)
 	if _, err := f.Check(s); err != nil {

@@ -297,6 +297,10 @@ func (h *history) attack(t testing.TB, p *Publisher, row attackRow) {
 		h.release(t, p, "3", "2026-10-30T00:00:00Z", "metal-a", "metal-b", true)
 	case "unsigned":
 		h.release(t, p, "3", "2026-10-30T00:00:00Z", "metal-a", "metal-a", false)
+	case "late":
+		q := *p
+		q.Now = h.end.Add(time.Hour)
+		h.release(t, &q, "3", "2026-10-30T00:00:00Z", "metal-a", "metal-a", true)
 	case "foreign":
 		h.release(t, p, "3", "2026-10-30T00:00:00Z", "metal-b", "metal-a", true)
 	default:

@@ -26,6 +26,7 @@ type lookedLayers struct {
 	policy    Policy
 	seen      memory.Stamp
 	by        release.Statement // who made it current, and when
+	now       time.Time
 }
 
 // layerChecks is the rule for layers that overlays are to name, whose ledger a
@@ -35,6 +36,13 @@ var layerChecks = check.List[*lookedLayers]{
 	{Name: "layers fleet", OK: layersAreOurs},
 	{Name: "layers version", OK: versionIsNamed},
 	{Name: "layers statement", OK: currentIsStated},
+	{Name: "layers clock", OK: func(l *lookedLayers) error {
+		if l.by.IssuedAt.After(l.now.Add(release.MaxSkew)) { // remembered, it would outlive its key
+			return cli.WithHint(refusal.New(refusal.Validity, "made current at %s, this machine's clock says %s", l.by.IssuedAt.Format(time.RFC3339), l.now.Format(time.RFC3339)),
+				"set this machine's clock; if it is right, the one that built has a wrong one: 'caisson build' there again")
+		}
+		return nil
+	}},
 	{Name: "layers age", OK: func(l *lookedLayers) error {
 		if l.by.IssuedAt.IsZero() {
 			return nil // named by digest or version
@@ -120,7 +128,7 @@ func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (_
 	if err != nil {
 		return nil, err
 	}
-	l := &lookedLayers{ctx: ctx, reference: reference, set: set, policy: policy, seen: seen.Layers}
+	l := &lookedLayers{ctx: ctx, reference: reference, set: set, policy: policy, seen: seen.Layers, now: p.Now}
 	if err := p.allRules().layers.Run(l); err != nil {
 		return nil, fmt.Errorf("layer:%s: %w", reference, err)
 	}

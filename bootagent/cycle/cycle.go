@@ -240,7 +240,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.look.Status(ctx)
 		return true, err
 	case decide.Soak:
-		return true, c.soak.BeginGates(t.next.Generation)
+		return true, c.soak.BeginGates(t.next)
 
 	case decide.Later:
 		t.wait = again

@@ -29,6 +29,7 @@ type Record struct {
 	Root    string              `json:"root"`    // id of the root that was changed
 	Overlay string              `json:"overlay"` // digest of what was put in effect
 	Began   int64               `json:"began"`
+	Reach   bool                `json:"reach,omitempty"`  // [Reach] is one of the checks
 	Checks  map[string]Progress `json:"checks,omitempty"` // by name
 }
 
@@ -45,6 +46,10 @@ type Progress struct {
 func (r *Record) Of(root, overlay string) bool {
 	return r != nil && r.Root == root && r.Overlay == overlay
 }
+
+// Reach is the check of a boot that brought another network: the registry, which the loader
+// has asked, is to be reached from the system, too. No check of a site can have its name.
+var Reach = spec.HealthCheck{Name: "registry is reached", Timeout: 10, Interval: 10, Retries: 30}
 
 // State is how a verdict stands.
 type State string

@@ -42,6 +42,9 @@ type Partition struct {
 // Open opens a partition that nobody has mounted. One that is damaged is not opened.
 func Open(device string) (*Partition, error) {
 	f, err := os.OpenFile(device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+		return nil, fmt.Errorf("%s can only be read: %w", device, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,10 @@ type probe struct {
 }
 
 // probes are what has to succeed after a change that can cut the node off.
-func (n *Session) probes() []probe { return []probe{{"the registry", n.dial}} }
+func (n *Session) probes() []probe { return []probe{{"the registry", n.Dial}} }
 
-// dial asks the registry over a new connection. What it says does not matter.
-func (n *Session) dial(ctx context.Context) error {
+// Dial asks the registry over a new connection. What it says does not matter.
+func (n *Session) Dial(ctx context.Context) error {
 	s, err := n.Folder.Load()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@
 package soak
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/effect"
@@ -37,12 +38,45 @@ type Judged struct {
 	Record gate.Record
 }
 
-// Checks are those of its overlay.
-func (j *Judged) Checks() []spec.HealthCheck {
-	if j.Found.Overlay.Gates == nil {
-		return nil
+// Checks are those of its overlay, and [gate.Reach] where its boot brought another network.
+func (j *Judged) Checks() (checks []spec.HealthCheck) {
+	if j.Record.Reach {
+		checks = append(checks, gate.Reach)
 	}
-	return j.Found.Overlay.Gates.Checks
+	if j.Found.Overlay.Gates != nil {
+		checks = append(checks, j.Found.Overlay.Gates.Checks...)
+	}
+	return checks
+}
+
+// Judges reports whether there are checks that a generation has to pass, and whether the
+// way to the registry is one of them.
+func (so *Soak) Judges(found *track.Found) (judges, reach bool, err error) {
+	reach, err = so.newNetwork(found)
+	return found.Overlay.Gates != nil || reach, reach, err
+}
+
+// newNetwork reports whether this boot, whose loader has reached the registry, brought another
+// network than that of what proved itself last. No change of it is live, so its boot is all
+// that shows whether it cuts the node off.
+func (so *Soak) newNetwork(found *track.Found) (bool, error) {
+	if so.Boot.Mode == spec.ModeAttached || so.Boot.Source != spec.SourceFetched || !found.Generation.Pair(so.Boot.Generation) {
+		return false, nil
+	}
+	s, err := so.Folder.Load()
+	if err != nil {
+		return false, err
+	}
+	best := s.Best()
+	if best == nil || best.Overlay == found.Generation.Overlay {
+		return false, nil
+	}
+	was, err := so.Tracker.Recall(best)
+	if err != nil {
+		so.Say("the network that ran before cannot come back: %v", err)
+		return false, nil
+	}
+	return !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network), nil
 }
 
 // Judging returns the change that is being judged, nil when there is none.
@@ -63,7 +97,12 @@ func (so *Soak) Judging() (*Judged, error) {
 
 // BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
 // it came up, and from now on the gates decide.
-func (so *Soak) BeginGates(g state.Generation) error {
+func (so *Soak) BeginGates(found *track.Found) error {
+	g := found.Generation
+	_, reach, err := so.Judges(found)
+	if err != nil {
+		return err
+	}
 	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}
@@ -71,7 +110,7 @@ func (so *Soak) BeginGates(g state.Generation) error {
 	if err := so.Remember(); err != nil {
 		return err
 	}
-	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up())}
+	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up()), Reach: reach}
 	if err := r.Save(so.Path(paths.RunGates)); err != nil {
 		return err
 	}
@@ -119,7 +158,7 @@ func (so *Soak) NextLook(j *Judged) time.Duration {
 
 // Prober looks at checks as this node does.
 func (so *Soak) Prober() gate.Prober {
-	p := gate.Prober{Root: so.Options.Root, Log: so.Path(paths.RunChecks), Runner: so.Runner(), Now: func() int64 { return session.Seconds(so.Up()) }}
+	p := gate.Prober{Root: so.Options.Root, Log: so.Path(paths.RunChecks), Runner: so.Runner(), Now: func() int64 { return session.Seconds(so.Up()) }, Reach: so.Dial}
 	if p.Runner == nil {
 		p.Runner = new(process.Group)
 	}

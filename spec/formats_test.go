@@ -20,6 +20,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/internal/doctext"
 	"github.com/caisson-os/caisson/test/golden"
 )
 
@@ -401,64 +402,86 @@ func TestReservedKeys(t *testing.T) {
 	}
 }
 
-// TestFormatPages holds docs/formats to the types, a page a document. -update writes them.
+// parts are the types whose table has a page of its own, with those of the types below it: a
+// page is short enough to be read to its end.
+var parts = map[reflect.Type]string{
+	reflect.TypeFor[Items]():       "overlay-items",
+	reflect.TypeFor[Maintenance](): "overlay-maintenance",
+}
+
+// TestFormatPages holds docs/formats to the types, a page a document and a part. -update
+// writes them.
 func TestFormatPages(t *testing.T) {
 	notes := comments(t)
-	for n, d := range documents {
-		file, want := filepath.Join("../docs/formats", d.name+".md"), page(n, notes)
-		if update {
-			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
+	for n := range documents {
+		for name, want := range pages(n, notes) {
+			file := filepath.Join("../docs/formats", name+".md")
+			if update {
+				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if got, err := os.ReadFile(file); err != nil || string(got) != want {
-			t.Errorf("%s is not what the types say (%v): run CAISSON_UPDATE=1 go test ./spec", file, err)
+			if got, err := os.ReadFile(file); err != nil || string(got) != want {
+				t.Errorf("%s is not what the types say (%v): run CAISSON_UPDATE=1 go test ./spec", file, err)
+			}
 		}
 	}
 }
 
-// page is the page of a document: a table for it and for each type that it holds.
-func page(n int, notes map[string]string) string {
+// pages are those of a document, by name: a table for it and for each type that it holds.
+func pages(n int, notes map[string]string) map[string]string {
 	d := documents[n]
 	top := reflect.TypeOf(d.doc).Elem()
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nMade from the types: `CAISSON_UPDATE=1 go test ./spec`.\n\nA key of a later release: a reader %s.\n", top.Name(), d.older)
-	for _, r := range reserved {
-		if r.document == d.name {
-			fmt.Fprintf(&b, "\nReserved: `%s`, %s. Readers of today leave it out.\n", r.key, r.means)
-		}
-	}
-	told, queue := map[reflect.Type]bool{}, []reflect.Type{top}
+	text := map[string]string{}
+	on := map[reflect.Type]string{top: d.name}          // the page with the type's table
 	paths := map[reflect.Type]string{top: d.name + " "} // where a type is met first
-	for len(queue) > 0 {
+	for queue := []reflect.Type{top}; len(queue) > 0; queue = queue[1:] {
 		s := queue[0]
-		if queue = queue[1:]; told[s] {
-			continue
-		}
-		told[s] = true
-		if s != top {
+		here := on[s]
+		var b strings.Builder
+		if text[here] == "" {
+			fmt.Fprintf(&b, "# %s\n\nMade from the types: `CAISSON_UPDATE=1 go test ./spec`.\n\n%s\n", s.Name(), doctext.Wrap(intro(n, here), doctext.Width))
+		} else {
 			fmt.Fprintf(&b, "\n## %s\n", s.Name())
 		}
 		b.WriteString("\n| key | type | bounds | since | is |\n|---|---|---|---|---|\n")
 		for f := range visible(s) {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			at, inner := pathTo(paths[s]+name, f.Type)
-			if inner != nil && paths[inner] == "" {
-				paths[inner] = at + "."
+			if inner != nil && on[inner] == "" {
+				on[inner], paths[inner] = cmp.Or(parts[inner], here), at+"."
+				queue = append(queue, inner)
 			}
 			later, _ := classOf(laterKeys, paths[s]+name)
 			since := cmp.Or(later.since, "0.9.0")
 			if options == "" {
 				name += ", always"
 			}
-			key := owner(s, f) + "." + f.Name
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, typeWord(f.Type), bound(key, f.Type), since, strings.ReplaceAll(notes[key], "|", "\\|"))
-			if inner != nil {
-				queue = append(queue, inner)
+			typ := typeWord(f.Type)
+			if inner != nil && on[inner] != here {
+				typ = strings.TrimSuffix(typ, inner.Name()) + fmt.Sprintf("[%s](%s.md#%s)", inner.Name(), on[inner], strings.ToLower(inner.Name()))
 			}
+			key := owner(s, f) + "." + f.Name
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, typ, bound(key, f.Type), since, strings.ReplaceAll(notes[key], "|", "\\|"))
+		}
+		text[here] += b.String()
+	}
+	return text
+}
+
+// intro is the prose of a page of a document.
+func intro(n int, page string) string {
+	d := documents[n]
+	if page != d.name {
+		return fmt.Sprintf("A part of the [%s](%s.md), whose page says what a reader does with a key of a later release.", d.name, d.name)
+	}
+	text := fmt.Sprintf("A key of a later release: a reader %s.", d.older)
+	for _, r := range reserved {
+		if r.document == d.name {
+			text += fmt.Sprintf("\n\nReserved: `%s`, %s. Readers of today leave it out.", r.key, r.means)
 		}
 	}
-	return b.String()
+	return text
 }
 
 // owner is the name of the struct that has a field, which s may embed.

@@ -36,8 +36,8 @@ func (n *Network) Cards(others []string) []string {
 // Interface is a network interface: a card that MAC or Name finds, or one that is made
 // and gets Name, a bond or a VLAN. At most one of Bond and VLAN is set.
 type Interface struct {
-	MAC       string   `json:"mac,omitempty"`  // of a card: lower case, colon separated; it is matched by MAC when given,
-	Name      string   `json:"name,omitempty"` // else by kernel name. With a MAC it is only what VLAN.On calls the card
+	MAC       string   `json:"mac,omitempty"`  // of a card, which it finds; lower case, colon separated
+	Name      string   `json:"name,omitempty"` // of the kernel, which finds a card without MAC; with one, only what VLAN.On calls the card
 	Bond      *Bond    `json:"bond,omitempty"`
 	VLAN      *VLAN    `json:"vlan,omitempty"`
 	MTU       int64    `json:"mtu,omitempty"`       // bytes, 576 to 65535; the driver's when 0

@@ -306,8 +306,7 @@ type Exec struct {
 	Revert        string            `json:"revert,omitempty"`        // script that undoes it
 	OnFailure     string            `json:"onFailure,omitempty"`     // degrade (when empty) or rollback: a live change is taken back
 
-	// Limits of all that the script starts; 0 is none of its own, as systemd has it.
-	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes
-	CPUQuota  int64 `json:"cpuQuota,omitempty"`  // percent of one processor
-	TasksMax  int64 `json:"tasksMax,omitempty"`  // processes and threads
+	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes of all that the script starts; 0 sets no limit
+	CPUQuota  int64 `json:"cpuQuota,omitempty"`  // percent of one processor, likewise
+	TasksMax  int64 `json:"tasksMax,omitempty"`  // processes and threads, likewise
 }

@@ -16,15 +16,14 @@ import (
 
 const (
 	top   = "../.."
-	width = 100  // of a line of prose, so that a diff shows what changed
 	words = 3000 // of a page, so that it is read to its end
 )
 
-// pages returns every page that is written by hand: name below the top, and text.
+// pages returns every page but those of verbs: name below the top, and text.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, pattern := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/adr/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/formats/*.md", "docs/adr/*.md", "examples/*/*.md"} {
 		names, err := filepath.Glob(filepath.Join(top, pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, names, err)
@@ -47,7 +46,7 @@ func pages(t *testing.T) map[string]string {
 // TestWidth: prose is wrapped. CAISSON_UPDATE=1 wraps it.
 func TestWidth(t *testing.T) {
 	for name, text := range pages(t) {
-		want := Wrap(text, width)
+		want := Wrap(text, Width)
 		if want == text {
 			continue
 		}
@@ -57,7 +56,7 @@ func TestWidth(t *testing.T) {
 			}
 			continue
 		}
-		t.Errorf("%s is not wrapped at %d characters; run: CAISSON_UPDATE=1 go test ./internal/doctext\n%s", name, width, cmp.Diff(text, want))
+		t.Errorf("%s is not wrapped at %d characters; run: CAISSON_UPDATE=1 go test ./internal/doctext\n%s", name, Width, cmp.Diff(text, want))
 	}
 }
 

@@ -17,6 +17,9 @@ var (
 	begins = regexp.MustCompile(`^([-+*#>|=]+|\d+[.)]|<.*)$`)
 )
 
+// Width is that of a line of prose on a page, so that a diff shows what changed.
+const Width = 100
+
 // Wrap breaks the prose of a page of Markdown into lines of at most width characters.
 // Code, tables, headings and comments stay as they are.
 func Wrap(text string, width int) string {

@@ -3,7 +3,6 @@
 package release
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -52,16 +51,9 @@ func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, e
 		return newest, verdict
 	}
 	_, err := eachBundle(ctx, s.registry, s.Index, oci.MaxBundle, func(bundle []byte) bool {
-		raw, err := sign.VerifyAttestation(bundle, s.Index, PredicateLayers, keys)
-		if err != nil {
-			verdict = err
-			return false
-		}
 		var one Statement
-		d := json.NewDecoder(bytes.NewReader(raw))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&one); err != nil {
-			verdict = refusal.New(refusal.Predicate, "statement about the index: %w", err)
+		if err := sign.VerifyPredicate(bundle, s.Index, PredicateLayers, keys, &one); err != nil {
+			verdict = err
 			return false
 		}
 		if one.IssuedAt.After(newest.IssuedAt) {

@@ -7,9 +7,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/oci/internal/strict"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // TestGoldens: the statements that 0.9.0 signs, and those of keys, rescue and approvals, which came with 0.10.0, are written byte-equal, and read.
@@ -49,6 +54,14 @@ func TestGoldens(t *testing.T) {
 		}
 		if err := json.Unmarshal(s.Predicate, row.into); err != nil || row.into.check() != nil {
 			t.Errorf("%s: %v, %v", name, err, row.into.check())
+		}
+		later := slices.Concat(predicate[:len(predicate)-1], []byte(`,"laterKey":{"a":1}}`))
+		if err := strict.Decode(later, row.into); err != nil || row.into.check() != nil || !reflect.DeepEqual(row.into, row.predicate) {
+			t.Errorf("%s with a key of a later release: %v, %v, %+v", name, err, row.into.check(), row.into)
+		}
+		needs := slices.Concat(predicate[:len(predicate)-1], []byte(`,"needs":["a"]}`))
+		if err := strict.Decode(needs, row.into); err != nil || refusal.Of(row.into.check()) != refusal.NeedsAgent {
+			t.Errorf("%s that needs something: %v, %v", name, err, row.into.check())
 		}
 	}
 }

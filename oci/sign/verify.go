@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
@@ -81,6 +82,24 @@ func VerifyAttestation(raw []byte, subjectDigest, predicateType string, keys []V
 		return nil, err
 	}
 	return c.statement.Predicate, nil
+}
+
+// VerifyPredicate reads into a value the predicate that one of the keys signed about a
+// subject. Keys of a later release are left out; a predicate that needs anything is refused.
+func VerifyPredicate(raw []byte, subjectDigest, predicateType string, keys []Verifier, into any) error {
+	predicate, err := VerifyAttestation(raw, subjectDigest, predicateType, keys)
+	if err != nil {
+		return err
+	}
+	var head struct {
+		Needs []string `json:"needs"`
+	}
+	for _, v := range []any{&head, into} {
+		if err := strict.Decode(predicate, v); err != nil {
+			return refusal.New(refusal.Predicate, "predicate: %w", err)
+		}
+	}
+	return checkNeeds(head.Needs)
 }
 
 // run returns how many checks the candidate passed, so that the caller reports the

@@ -46,6 +46,10 @@ func Decode(data []byte, doc any) error {
 
 // whyNot says why data is not the one encoding of doc: a key that is unknown has a name.
 func whyNot(data, again []byte, doc any) error {
+	unknown, err := DecodeKnown(data, reflect.New(reflect.TypeOf(doc).Elem()).Interface())
+	if err == nil && unknown != nil {
+		return lack{fmt.Sprintf("it has %q of a later release", unknown), "use the release that wrote it, or a later one"}
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(reflect.New(reflect.TypeOf(doc).Elem()).Interface()); err != nil {

@@ -5,6 +5,8 @@ package spec
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -27,25 +29,123 @@ import (
 // update has docs/formats written anew, and golden documents that are not there.
 var update = os.Getenv("CAISSON_UPDATE") != ""
 
+// What a reader does with a key of a later release.
+const (
+	leavesOut  = "leaves it out and says so"
+	refuses    = "refuses the document"
+	passesOver = "leaves it out"
+)
+
 // documents are those of this package that others keep or are sent, and what a release does
-// with a key of a later one.
+// with a key of a later one: one of the words above, and why.
 var documents = []struct {
-	name  string
-	doc   any
-	older string
+	name       string
+	doc        any
+	older, why string
 }{
-	{"overlay", new(Overlay), "leaves it out and says so; `needs` names what an agent must not leave out"},
-	{"fleet", new(Fleet), "leaves it out and says so; a publisher refuses to write the document again; `needs` names what a node must not leave out"},
-	{"fleet-index", new(FleetIndex), "refuses the document: whoever writes it again would lose it"},
-	{"fleet-shard", new(FleetShard), "refuses the document: whoever writes it again would lose it"},
-	{"rollout-plan", new(RolloutPlan), "refuses the document: a driver carries out all of a plan or nothing"},
-	{"layer", new(Layer), "leaves it out and says so"},
-	{"bootstrap", new(Bootstrap), "leaves it out and says so; `needs` names what it must not leave out, and with a key below `newStateDisk`, `network[].match` or `nodes[].match` that it does not know it erases no disk and matches no card"},
-	{"keys", new(Keys), "leaves it out and says so; `needs` names what nobody must leave out"},
-	{"rescue", new(Rescue), "leaves it out; `needs` names what nobody must leave out"},
-	{"report", new(Report), "passes over it"},
-	{"hint", new(Hint), "passes over it: nothing follows from a hint"},
-	{"recipe", new(Recipe), "takes it as it is: it says to people what a layer was made of"},
+	{"overlay", new(Overlay), leavesOut, "; who would sign or compare the document refuses it; `needs` names what an agent must not leave out"},
+	{"fleet", new(Fleet), leavesOut, "; a publisher refuses to write the document again; `needs` names what a node must not leave out"},
+	{"fleet-index", new(FleetIndex), refuses, ": whoever writes it again would lose it"},
+	{"fleet-shard", new(FleetShard), refuses, ": whoever writes it again would lose it"},
+	{"rollout-plan", new(RolloutPlan), refuses, ": a driver carries out all of a plan or nothing"},
+	{"layer", new(Layer), leavesOut, ""},
+	{"bootstrap", new(Bootstrap), leavesOut, "; `needs` names what it must not leave out, and with a key below `newStateDisk`, `network[].match` or `nodes[].match` that it does not know it erases no disk and matches no card"},
+	{"keys", new(Keys), leavesOut, "; who would write the next version refuses; `needs` names what nobody must leave out"},
+	{"rescue", new(Rescue), passesOver, "; `needs` names what nobody must leave out"},
+	{"report", new(Report), passesOver, ": nothing follows from a report"},
+	{"hint", new(Hint), passesOver, ": nothing follows from a hint"},
+	{"recipe", new(Recipe), leavesOut, ": it says to people what a layer was made of"},
+}
+
+// readers are those of the documents that are not read by [DecodeKnown] or [Decode] alone.
+var readers = map[string]func(data []byte) (said []string, err error){
+	"bootstrap": func(data []byte) ([]string, error) { _, notes, err := DecodeBootstrap(data); return notes, err },
+	"report":    func(data []byte) ([]string, error) { _, err := DecodeReport(data); return nil, err },
+	"hint":      func(data []byte) ([]string, error) { _, err := DecodeHint(data); return nil, err },
+}
+
+// TestKeysOfALaterRelease: an unknown key at any depth of a golden document is left out or
+// refused, as the page of the document says.
+func TestKeysOfALaterRelease(t *testing.T) {
+	// These have texts in the golden documents that their readers refuse.
+	real := strings.NewReplacer(`"apiVersion":"a"`, `"apiVersion":"`+APIVersion+`"`, `"grade":"a"`, `"grade":"pinned"`, `"needs":["a"]`, `"needs":["`+BootNetworkFeature+`"]`)
+	for _, d := range documents {
+		golden, err := os.ReadFile(filepath.Join("testdata/golden", d.name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := reflect.TypeOf(d.doc).Elem()
+		text := strings.Replace(real.Replace(string(golden)), `"kind":"a"`, `"kind":"`+top.Name()+`"`, 1)
+		of := func() any { return reflect.New(top).Interface() }
+		read := readers[d.name]
+		switch {
+		case read != nil:
+		case d.older == refuses:
+			read = func(data []byte) ([]string, error) { return nil, Decode(data, of()) }
+		default:
+			read = func(data []byte) ([]string, error) { return DecodeKnown(data, of()) }
+		}
+		if said, err := read([]byte(text)); err != nil || said != nil {
+			t.Fatalf("%s: %q, %v", d.name, said, err)
+		}
+		later := addLaterKey(t, text, top)
+		if len(later) == 0 {
+			t.Errorf("%s: the golden document has no object", d.name)
+		}
+		for _, text := range later {
+			said, err := read([]byte(text))
+			names := strings.Contains(strings.Join(said, " "), "laterKey")
+			var hinted interface{ Hint() string }
+			switch {
+			case d.older == refuses:
+				if err == nil || !strings.Contains(err.Error(), "laterKey") || !errors.As(err, &hinted) {
+					t.Errorf("%s is not refused with a hint: %v\n%s", d.name, err, text)
+				}
+			case err != nil || d.older == leavesOut && !names:
+				t.Errorf("%s: said %q, %v\n%s", d.name, said, err, text)
+			}
+		}
+	}
+}
+
+// addLaterKey returns a document once for each of its objects, with an unknown key at the end
+// of that object.
+func addLaterKey(t *testing.T, text string, of reflect.Type) (later []string) {
+	d := json.NewDecoder(strings.NewReader(text))
+	next := func() json.Token {
+		token, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	var value func(of reflect.Type)
+	value = func(of reflect.Type) {
+		of = keyed(of)
+		switch open := next(); open {
+		case json.Delim('{'):
+			for d.More() {
+				inner, key := of, next().(string)
+				if of != nil && of.Kind() == reflect.Map {
+					inner = of.Elem()
+				} else if of != nil {
+					inner = fieldsOf(of)[strings.ToLower(key)].typ
+				}
+				value(inner)
+			}
+			next()
+			if at := d.InputOffset() - 1; of != nil && of.Kind() == reflect.Struct {
+				later = append(later, text[:at]+`,"laterKey":{"a":[1]}`+text[at:])
+			}
+		case json.Delim('['):
+			for d.More() {
+				value(of.Elem())
+			}
+			next()
+		}
+	}
+	value(of)
+	return later
 }
 
 // reserved are keys that later releases give a meaning, and that nothing else may be called.
@@ -475,7 +575,7 @@ func intro(n int, page string) string {
 	if page != d.name {
 		return fmt.Sprintf("A part of the [%s](%s.md), whose page says what a reader does with a key of a later release.", d.name, d.name)
 	}
-	text := fmt.Sprintf("A key of a later release: a reader %s.", d.older)
+	text := fmt.Sprintf("A key of a later release: a reader %s%s.", d.older, d.why)
 	for _, r := range reserved {
 		if r.document == d.name {
 			text += fmt.Sprintf("\n\nReserved: `%s`, %s. Readers of today leave it out.", r.key, r.means)

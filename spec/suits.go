@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// lack is what a layer does not have for an overlay.
+// lack is what a layer does not have for an overlay, or a release for a document.
 type lack struct{ text, hint string }
 
 func (l lack) Error() string { return l.text }

@@ -42,10 +42,18 @@ func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []str
 
 // keepsAll refuses to write fleet:current again without what a later release has put into it.
 func (v *view) keepsAll() error {
-	if v.current == nil || v.current.LeftOut == nil {
+	if v.current == nil {
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.NeedsAgent, "fleet:current has %s of a later release, which would be lost", strings.Join(v.current.LeftOut, ", ")),
+	return keepsAll("fleet:current", v.current.LeftOut)
+}
+
+// keepsAll refuses to write a document again without what was left out of it.
+func keepsAll(document string, leftOut []string) error {
+	if leftOut == nil {
+		return nil
+	}
+	return cli.WithHint(refusal.New(refusal.NeedsAgent, "%s has %s of a later release, which would be lost", document, strings.Join(leftOut, ", ")),
 		"publish with the release that wrote it, or a later one")
 }
 

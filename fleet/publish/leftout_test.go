@@ -12,6 +12,8 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // A fleet:current of a later release is read, and what was left out is said; it is not
@@ -24,7 +26,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Now = f.Now.Add(time.Minute)
-	later := slices.Concat(was.Document[:len(was.Document)-1], []byte(`,"laterKey":7}`))
+	later := addLaterKey(was.Document)
 	if _, err := f.putFleet(t.Context(), "metal-a", later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor); err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +41,85 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	if now, err := document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet); err != nil || string(now.Document) != string(later) {
 		t.Errorf("%s, %v", now.Document, err)
 	}
+}
+
+// An index, and a shard, of a later release is refused by whoever reads it, and stays as it is.
+func TestIndexOfALaterRelease(t *testing.T) {
+	for _, what := range []string{"index", "shard"} {
+		t.Run(what, func(t *testing.T) {
+			f := newFleet(t)
+			f.publish(f.nodes("", "10"), Options{})
+			was, err := document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex)
+			must(t, err)
+			later := addLaterKey(was.Document)
+			if what == "shard" {
+				var root spec.FleetIndex
+				must(t, spec.Decode(was.Document, &root))
+				manifest, err := f.Registry.Source().Manifest(t.Context(), oci.RepoNode, root.Shards[0].Manifest, "")
+				must(t, err)
+				shard, _, err := oci.ReadDocument(t.Context(), f.Registry.Source(), oci.RepoNode, manifest, oci.TypeFleetShard, maxIndex)
+				must(t, err)
+				doc := oci.Describe(oci.TypeFleetShard, addLaterKey(shard))
+				must(t, f.Registry.PutData(t.Context(), oci.RepoNode, doc))
+				root.Shards[0].Manifest, err = f.putShardManifest(t.Context(), doc.Bare(), nil)
+				must(t, err)
+				later, err = spec.Encode(root)
+				must(t, err)
+			}
+			f.Now = f.Now.Add(time.Minute)
+			_, err = f.putFleet(t.Context(), "metal-a", later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime)
+			must(t, err)
+			report, err := f.Verify(t.Context(), f.policy, nil)
+			if err == nil && report.OK() {
+				t.Errorf("it is read: %+v", report)
+			}
+			_, err = f.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
+			if refusal.Of(err) != refusal.Overlay || !strings.Contains(err.Error(), "laterKey") || !strings.Contains(hintOf(err), "later one") {
+				t.Errorf("it was written again: %v", err)
+			}
+			if now, err := document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex); err != nil || string(now.Document) != string(later) {
+				t.Errorf("%s, %v", now.Document, err)
+			}
+		})
+	}
+}
+
+// A plan of a later release is carried out by no driver of this one.
+func TestPlanOfALaterRelease(t *testing.T) {
+	f := newFleet(t)
+	raw, err := spec.Encode(spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r"})
+	must(t, err)
+	digest, err := f.putFleetDocument(t.Context(), "metal-a", addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife)
+	must(t, err)
+	if _, err := f.plan(t.Context(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+}
+
+// Keys of a later release count for what this one knows; it writes no next version, which
+// would lose the rest.
+func TestKeysOfALaterRelease(t *testing.T) {
+	r := newRotated(t, "", nil)
+	one, err := spec.Encode(r.policy.Chain.Newest().Keys)
+	must(t, err)
+	later := trust.Candidate{Document: addLaterKey(one)}
+	bundle, err := sign.SignKeys(r.root, oci.Digest(later.Document), sign.KeysPredicate{Fleet: r.policy.Fleet, Version: 1, IssuedAt: start})
+	must(t, err)
+	later.Bundles = [][]byte{bundle}
+	r.policy.Chain, err = chain.First(later)
+	must(t, err)
+	_, err = r.rotate(t.Context(), r.fresh, r.operator)
+	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || hintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+	if _, err := trust.Keys(t.Context(), r.Registry.Source(), 2); !isNotFound(err) {
+		t.Errorf("version 2 is published: %v", err)
+	}
+}
+
+// addLaterKey returns a document with a key that no release knows.
+func addLaterKey(document []byte) []byte {
+	return slices.Concat(document[:len(document)-1], []byte(`,"laterKey":7}`))
 }
 
 // Keys of a later release are said of a node that is as it should be, and that is not.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -118,6 +119,9 @@ func ofKeys(err error) bool {
 // sign makes the next version and returns the chain with it, and the policy that it gives.
 func (r *Rotation) sign(now Policy) (*chain.Chain, Policy, error) {
 	newest := now.Chain.Newest()
+	if err := keepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
+		return nil, now, err
+	}
 	doc := r.Next
 	doc.APIVersion, doc.Kind, doc.Fleet = spec.APIVersion, spec.KindKeys, newest.Keys.Fleet
 	doc.Version, doc.Previous = newest.Keys.Version+1, newest.Digest

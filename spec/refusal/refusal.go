@@ -40,8 +40,17 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // RefusalCode is the code as text, for internal/cli and for status.
 func (r *Refusal) RefusalCode() string { return string(r.Code) }
 
-// Hint says what an operator can do about it.
-func (r *Refusal) Hint() string { return meanings[r.Code].hint }
+// Hint says what an operator can do about it: what the cause says, where that is not a
+// refusal and says something, since it knows more than the code.
+func (r *Refusal) Hint() string {
+	var cause interface{ Hint() string }
+	if errors.As(r.Err, &cause) {
+		if _, refused := cause.(*Refusal); !refused {
+			return cause.Hint()
+		}
+	}
+	return meanings[r.Code].hint
+}
 
 // Of returns the code of err, or "" when err is not a refusal.
 func Of(err error) Code {

@@ -55,6 +55,24 @@ func TestEveryCodeHelps(t *testing.T) {
 	}
 }
 
+// hinted is a cause that says what to do.
+type hinted struct{ error }
+
+func (hinted) Hint() string { return "of the cause" }
+
+func TestHintOfTheCause(t *testing.T) {
+	own := refusal.New(refusal.Overlay, "x").Hint()
+	cause := hinted{io.ErrUnexpectedEOF}
+	for want, r := range map[string]*refusal.Refusal{
+		"of the cause": refusal.New(refusal.Overlay, "a: %w", cause),
+		own:            refusal.New(refusal.Overlay, "a: %w", refusal.New(refusal.Digest, "b: %w", io.ErrUnexpectedEOF)),
+	} {
+		if got := r.Hint(); got != want {
+			t.Errorf("%v: %q, want %q", r, got, want)
+		}
+	}
+}
+
 func TestOf(t *testing.T) {
 	err := fmt.Errorf("layer: %w", refusal.New(refusal.Digest, "cause: %w", io.ErrUnexpectedEOF))
 	if refusal.Of(err) != refusal.Digest || !errors.Is(err, io.ErrUnexpectedEOF) {

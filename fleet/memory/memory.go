@@ -88,11 +88,14 @@ func Open(name string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read memory: %w", err)
 	}
+	var doc document
+	if err := json.Unmarshal(data, &doc); err != nil || len(data) > maxFile || doc.APIVersion != spec.APIVersion || doc.Kind != Kind {
+		return nil, cli.WithHint(fmt.Errorf("%s is not a publisher's memory", name), "put back the last version of the file; without it, what is older than it said could be signed again")
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	var doc document
-	if err := d.Decode(&doc); err != nil || len(data) > maxFile || doc.APIVersion != spec.APIVersion || doc.Kind != Kind {
-		return nil, cli.WithHint(fmt.Errorf("%s is not a publisher's memory", name), "put back the last version of the file; without it, what is older than it said could be signed again")
+	if err := d.Decode(new(document)); err != nil { // it would be lost when the file is written again
+		return nil, cli.WithHint(fmt.Errorf("read memory %s: %w", name, err), "use the release that wrote it, or a later one")
 	}
 	if doc.Places != nil {
 		m.places = doc.Places

@@ -3,11 +3,14 @@
 package memory
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 func TestMemory(t *testing.T) {
@@ -55,5 +58,20 @@ func TestMemory(t *testing.T) {
 	var none *File
 	if err := none.Set("x", want); err != nil {
 		t.Error(err)
+	}
+}
+
+// A memory of a later release is not written again, which would lose what it knows more.
+func TestMemoryOfALaterRelease(t *testing.T) {
+	for _, text := range []string{`"laterKey":1,"places":{}}`, `"places":{"oci:a":{"laterKey":1}}}`} {
+		name := filepath.Join(t.TempDir(), "memory")
+		if err := os.WriteFile(name, []byte(`{"apiVersion":"`+spec.APIVersion+`","kind":"`+Kind+`",`+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(name)
+		var hinted interface{ Hint() string }
+		if err == nil || !strings.Contains(err.Error(), "laterKey") || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "later one") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

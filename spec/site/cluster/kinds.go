@@ -95,24 +95,24 @@ func Kinds() []Kind { return append([]Kind(nil), kinds()...) }
 // fleetNodeDoc is a FleetNode, as it is written: nothing but what was seen.
 type fleetNodeDoc struct {
 	Kind   shape.Text         `site:"kind" enum:"FleetNode"`
-	Status fleetNodeStatusDoc `site:"status" doc:"what the fleet's service says of the node"`
+	Status fleetNodeStatusDoc `site:"status" doc:"what the fleet's service reports of the node"`
 }
 
 type fleetNodeStatusDoc struct {
-	Condition  shape.Text   `site:"condition" doc:"the worst that holds of the node, in one word, as 'caisson fleet status' has it"`
-	Trouble    shape.Flag   `site:"trouble" doc:"somebody should look"`
-	Message    shape.Text   `site:"message" doc:"why"`
+	Condition  shape.Text   `site:"condition" doc:"the worst condition of the node, in one word, as 'caisson fleet status' shows it"`
+	Trouble    shape.Flag   `site:"trouble" doc:"whether somebody should look at the node"`
+	Message    shape.Text   `site:"message" doc:"why the node is in this condition"`
 	Since      shape.Text   `site:"since" doc:"when the condition began, as far as caisson-kube saw it"`
-	Generation shape.Number `site:"generation" doc:"of what the node runs"`
+	Generation shape.Number `site:"generation" doc:"generation that the node runs"`
 	Published  shape.Number `site:"published" doc:"generation that is published for it"`
 	Layer      shape.Text   `site:"layer" doc:"version of the system layer that it runs"`
 	Agent      shape.Text   `site:"agent" doc:"release of its agent"`
 	Tracking   shape.Text   `site:"tracking" doc:"following, frozen or held"`
-	Sync       shape.Text   `site:"sync" doc:"whether it has what is published"`
-	Health     shape.Text   `site:"health" doc:"whether it is as it should be"`
-	Activity   shape.Text   `site:"activity" doc:"what it is at, or waits for"`
-	Operation  shape.Text   `site:"operation" doc:"the operation that ended last, and what it came to"`
-	Ended      shape.Text   `site:"ended" doc:"when that ended, by the node's clock"`
+	Sync       shape.Text   `site:"sync" doc:"whether the node has the generation that is published"`
+	Health     shape.Text   `site:"health" doc:"state of the node's health"`
+	Activity   shape.Text   `site:"activity" doc:"what the node does now, or waits for"`
+	Operation  shape.Text   `site:"operation" doc:"the operation that ended last, and its result"`
+	Ended      shape.Text   `site:"ended" doc:"when that operation ended, by the node's clock"`
 }
 
 // publishApprovalDoc is a PublishApproval, as it is written.
@@ -123,9 +123,9 @@ type publishApprovalDoc struct {
 
 type approvalSpecDoc struct {
 	Plan   shape.Text   `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it: nothing else may be published"`
-	Author shape.Text   `site:"author,required" doc:"who approves; it comes into the fleet's history beside the name of this object"`
-	Reason shape.Text   `site:"reason" doc:"why"`
-	Signed []shape.Text `site:"statements" doc:"what operators signed of the plan, as 'caisson approve' writes it; where one does not verify, the object counts for nothing"`
+	Author shape.Text   `site:"author,required" doc:"who approves; the fleet's history has it beside the name of this object"`
+	Reason shape.Text   `site:"reason" doc:"why the plan is approved"`
+	Signed []shape.Text `site:"statements" doc:"signatures of operators about the plan, as 'caisson approve' writes them; where one does not verify, the object counts for nothing"`
 }
 
 // clusterSchema returns the schema of a kind that is no document of a site.

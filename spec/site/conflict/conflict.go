@@ -16,8 +16,8 @@ import (
 
 // BudgetDoc is that as it is written.
 type BudgetDoc struct {
-	Corrections shape.Number   `site:"corrections,required" doc:"so often it is set again; then it is quarantined"`
-	Per         shape.Duration `site:"per,required" doc:"the span in which they are counted"`
+	Corrections shape.Number   `site:"corrections,required" doc:"how often a setting is set again before it is quarantined"`
+	Per         shape.Duration `site:"per,required" doc:"time in which the corrections are counted"`
 	At          report.Pos
 }
 

@@ -20,38 +20,38 @@ import (
 type Site struct {
 	APIVersion shape.Text               `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Kind       shape.Text               `site:"kind,required" enum:"Site"`
-	Metadata   MetadataDoc              `site:"metadata" doc:"required, but in a file that is included"`
-	Include    []shape.Text             `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
+	Metadata   MetadataDoc              `site:"metadata" doc:"name of the document; required, except in a file that is included"`
+	Include    []shape.Text             `site:"include" doc:"files and patterns of files, relative to this one, whose content is laid below this document"`
 	Registry   shape.Text               `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      layerDoc                 `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
-	Attached   shape.Flag               `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
+	Layer      layerDoc                 `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
+	Attached   shape.Flag               `site:"attached" doc:"caisson does not boot the nodes: without a layer, nodes report what needs one, and the site is not refused for it"`
 	Nodes      []inventory.NodeDoc      `site:"nodes"`
 	Inventory  inventory.SourcesDoc     `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
 	Network    machine.NetworkDoc       `site:"network" doc:"every node's resolver, time servers and addresses"`
-	Boot       []machine.BootNetworkDoc `site:"bootNetwork" doc:"how the loader reaches the registry, by what its cards are"`
+	Boot       []machine.BootNetworkDoc `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
 	Machine    shape.Raw[machineDoc]    `site:"machine" doc:"settings beside conf that may differ by host or label"`
 	Trust      TrustDoc                 `site:"trust"`
 	Values     shape.Words              `site:"values" doc:"Divingbell values files, below conf"`
 	Conf       shape.Raw[ConfDoc]       `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc             `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]     `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Swap       []maintenance.SwapDoc    `site:"swap" doc:"when nodes start over by themselves into another layer, kernel arguments and whatever else takes a boot; when somebody reboots them, when absent"`
+	Swap       []maintenance.SwapDoc    `site:"swap" doc:"when nodes start by themselves into another layer, other kernel arguments and all else that needs a boot; when absent, somebody reboots them"`
 	Secrets    shape.Map[SecretDoc]     `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
-	Health     []health.CheckDoc        `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
+	Health     []health.CheckDoc        `site:"health" doc:"checks that a node runs after a change: the change is kept when all pass, and undone when one does not"`
 }
 
 // SecretDoc says where the value of a secret comes from, where the site is published.
 type SecretDoc struct {
 	File    shape.Text    `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
 	Command []shape.Text  `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
-	Ref     *SecretRefDoc `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from, whose value whoever publishes reads there"`
+	Ref     *SecretRefDoc `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from; the publisher reads its value there"`
 	At      report.Pos
 }
 
 // SecretRefDoc names an entry of a Secret of Kubernetes.
 type SecretRefDoc struct {
-	Name shape.Text `site:"name,required" doc:"of the Secret"`
-	Key  shape.Text `site:"key,required" doc:"of its data"`
+	Name shape.Text `site:"name,required" doc:"name of the Secret"`
+	Key  shape.Text `site:"key,required" doc:"key in the data of the Secret"`
 	At   report.Pos
 }
 
@@ -62,43 +62,43 @@ type MetadataDoc struct {
 }
 
 type layerDoc struct {
-	Base    baseDoc      `site:"base,required" doc:"where the first files come from"`
+	Base    baseDoc      `site:"base,required" doc:"source of the first files"`
 	Kernel  kernelDoc    `site:"kernel"`
-	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
+	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`
 	Persist []shape.Text `site:"persist" doc:"directories kept on the state disk"`
-	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; it brings mke2fs and e2fsck along"`
+	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; the loader then has mke2fs and e2fsck"`
 	At      report.Pos
 }
 
 type stateDiskDoc struct {
-	Create  shape.Flag   `site:"create" doc:"make one of an empty disk where there is none"`
-	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what needs no question; on where create is"`
-	Boot    shape.Flag   `site:"boot" doc:"keep a loader on it that the machine starts from"`
-	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may be made one; the only one that is empty when absent"`
+	Create  shape.Flag   `site:"create" doc:"make a state disk of an empty disk where there is none"`
+	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what it repairs without a question; true when absent and create is true"`
+	Boot    shape.Flag   `site:"boot" doc:"keep a loader on the state disk, from which the machine starts"`
+	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may become the state disk; when absent, the only disk that is empty"`
 	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 2 when absent"`
 	At      report.Pos
 }
 
 type baseDoc struct {
 	Debian *debianDoc `site:"debian"`
-	OCI    shape.Text `site:"oci" doc:"REF@sha256:…"`
-	Tar    shape.Text `site:"tar" doc:"file, relative to the site's directory"`
+	OCI    shape.Text `site:"oci" doc:"OCI image, as REF@sha256:…"`
+	Tar    shape.Text `site:"tar" doc:"tar archive, relative to the site's directory"`
 	At     report.Pos
 }
 
 type debianDoc struct {
-	Suite      shape.Text   `site:"suite,required" doc:"for example trixie"`
-	Components []shape.Text `site:"components" doc:"main when absent"`
-	Mirror     shape.Text   `site:"mirror" doc:"the build host's own apt sources when absent"`
-	Security   shape.Text   `site:"security" doc:"security archive beside mirror"`
-	Snapshot   shape.Text   `site:"snapshot" doc:"YYYYMMDDTHHMMSSZ"`
-	Keyring    shape.Text   `site:"keyring" doc:"file; the suite's own when absent"`
+	Suite      shape.Text   `site:"suite,required" doc:"Debian suite, for example trixie"`
+	Components []shape.Text `site:"components" doc:"archive components; main when absent"`
+	Mirror     shape.Text   `site:"mirror" doc:"URL of the archive; the build host's own apt sources when absent"`
+	Security   shape.Text   `site:"security" doc:"URL of the security archive, beside mirror"`
+	Snapshot   shape.Text   `site:"snapshot" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
+	Keyring    shape.Text   `site:"keyring" doc:"file with the archive's keys; the suite's own keys when absent"`
 }
 
 type kernelDoc struct {
 	Package shape.Text   `site:"package" doc:"Debian package of the kernel"`
 	Args    []shape.Text `site:"args" doc:"every node's kernel arguments"`
-	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
+	Modules []shape.Text `site:"modules" doc:"modules of the loader: network, storage or names; both groups when absent"`
 }
 
 // TrustDoc is the site's trust section, as it is written.
@@ -106,19 +106,19 @@ type TrustDoc struct {
 	OnExpired shape.Text     `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"what caisson-kube waits for before it publishes by itself: a PublishApproval, or one that operators signed; as it was started when absent, and never less"`
+	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"what caisson-kube waits for before it publishes by itself: a PublishApproval, or one that operators signed; when absent, what caisson-kube was started with; a site cannot ask for less"`
 	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
 	Root      shape.Number   `site:"rootThreshold" doc:"distinct root keys that must sign a change of keys; 1 when absent"`
 	At        report.Pos
 }
 
 type keysDoc struct {
-	Release     shape.Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
-	Operator    shape.Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
-	Attestation shape.Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
-	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
-	Root        shape.Words `site:"root" doc:"says which keys count, without new boot files, see docs/keys.md; none when absent"`
-	Rescue      shape.Words `site:"rescue" doc:"lets somebody into a node, see docs/rescue.md; needs root keys; none when absent"`
+	Release     shape.Words `site:"release" doc:"keys that sign layers; keys/release.pub when absent"`
+	Operator    shape.Words `site:"operator" doc:"keys that sign overlays; keys/operator.pub when absent"`
+	Attestation shape.Words `site:"attestation" doc:"keys that sign how a layer was built; keys/attestation.pub when absent"`
+	Epoch       shape.Words `site:"epoch" doc:"keys that alone may raise the security epoch; none when absent"`
+	Root        shape.Words `site:"root" doc:"keys that sign which keys count, without new boot files, see docs/keys.md; none when absent"`
+	Rescue      shape.Words `site:"rescue" doc:"keys that sign who may log in to a locked node, see docs/rescue.md; needs root keys; none when absent"`
 }
 
 // manifestsDoc turns modules off; the rest of Divingbell's manifests is accepted

@@ -21,19 +21,19 @@ import (
 
 // CheckDoc is a check as it is written.
 type CheckDoc struct {
-	Name     shape.Text     `site:"name,required" doc:"unique in this list"`
+	Name     shape.Text     `site:"name,required" doc:"name of the check, unique in this list"`
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Command  []shape.Block  `site:"command" doc:"program, by its absolute path, and arguments: ends with exit code 0; no shell reads them"`
-	Unit     shape.Text     `site:"unit" doc:"is active, as in kubelet.service"`
-	TCP      shape.Text     `site:"tcp" doc:"takes a connection, as in 127.0.0.1:6443"`
-	HTTP     shape.Text     `site:"http" doc:"answers, as in http://127.0.0.1:10248/healthz"`
-	Status   shape.Number   `site:"status" doc:"of that answer; any from 200 to 299 when absent"`
-	File     shape.Text     `site:"file" doc:"exists, as in /run/ready"`
-	Timeout  shape.Duration `site:"timeout" doc:"of one look; 10s when absent, at most 10m"`
-	Interval shape.Duration `site:"interval" doc:"between two looks; 10s when absent, at most 1h"`
-	Retries  shape.Number   `site:"retries" doc:"failures that are waited out; 30 when absent, at most 1000"`
-	Soak     shape.Pause    `site:"soak" doc:"for how long it must hold without a failure; once is enough when absent, at most 1d"`
-	Watch    shape.Flag     `site:"watch" doc:"it goes on being looked at after the change, and the node is degraded while it does not hold"`
+	Command  []shape.Block  `site:"command" doc:"program, by its absolute path, and arguments; the check passes with exit code 0; no shell runs it"`
+	Unit     shape.Text     `site:"unit" doc:"unit that must be active, as in kubelet.service"`
+	TCP      shape.Text     `site:"tcp" doc:"address that must accept a connection, as in 127.0.0.1:6443"`
+	HTTP     shape.Text     `site:"http" doc:"URL that must answer, as in http://127.0.0.1:10248/healthz"`
+	Status   shape.Number   `site:"status" doc:"HTTP status of the answer; any from 200 to 299 when absent"`
+	File     shape.Text     `site:"file" doc:"file that must exist, as in /run/ready"`
+	Timeout  shape.Duration `site:"timeout" doc:"time for one look; 10s when absent, at most 10m"`
+	Interval shape.Duration `site:"interval" doc:"time between two looks; 10s when absent, at most 1h"`
+	Retries  shape.Number   `site:"retries" doc:"number of failures before the check fails; 30 when absent, at most 1000"`
+	Soak     shape.Pause    `site:"soak" doc:"how long the check must pass without a failure; one pass is enough when absent, at most 1d"`
+	Watch    shape.Flag     `site:"watch" doc:"the check goes on after the change, and the node is degraded while it fails"`
 	At       report.Pos
 }
 

@@ -30,7 +30,7 @@ type Node struct {
 type NodeDoc struct {
 	Name   shape.Text            `site:"name,required"`
 	Labels shape.Map[shape.Text] `site:"labels"`
-	Match  matchDoc              `site:"match" doc:"by what a machine may claim to be this node; by name alone when absent"`
+	Match  matchDoc              `site:"match" doc:"identifiers of the machine that may be this node; the name alone when absent"`
 }
 
 type matchDoc struct {

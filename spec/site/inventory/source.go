@@ -22,14 +22,14 @@ type SourceDoc struct {
 
 // inventoryClusterDoc is an entry that is no file.
 type inventoryClusterDoc struct {
-	Cluster ClusterDoc `site:"cluster,required" doc:"the Nodes of the cluster whose objects the site is read with"`
+	Cluster ClusterDoc `site:"cluster,required" doc:"the Nodes of the cluster that the site is read from"`
 }
 
 // ClusterDoc says which Nodes of a cluster are nodes of the fleet, and what of them counts.
 type ClusterDoc struct {
-	Labels []shape.Text `site:"labels" doc:"labels of the Nodes, each as KEY=VALUE or KEY, of which they have all; every Node when absent"`
-	Trust  []shape.Text `site:"trustKubeletLabels" doc:"keys of labels that count though a kubelet may give them to itself; without it those below node-restriction.kubernetes.io/ alone"`
-	UUIDs  shape.Flag   `site:"trustKubeletUUIDs" doc:"the systemUUID that a kubelet says is an identifier of its node, where the site gives it none"`
+	Labels []shape.Text `site:"labels" doc:"labels of the Nodes, each as KEY=VALUE or KEY; a Node needs all of them; every Node when absent"`
+	Trust  []shape.Text `site:"trustKubeletLabels" doc:"keys of labels that count though a kubelet may set them on its own Node; when absent, only those below node-restriction.kubernetes.io/"`
+	UUIDs  shape.Flag   `site:"trustKubeletUUIDs" doc:"use the systemUUID that a kubelet reports as an identifier of its node, where the site gives none"`
 	At     report.Pos
 }
 

@@ -14,12 +14,12 @@ import (
 )
 
 type agentDoc struct {
-	Poll    shape.Duration `site:"poll" doc:"between questions to the registry; 5m when absent"`
+	Poll    shape.Duration `site:"poll" doc:"time between questions to the registry; 5m when absent"`
 	Report  reportDoc      `site:"report" doc:"where the node's reports go"`
 	Metrics metricsDoc     `site:"metrics" doc:"where the node's metrics can be read"`
-	Policy  policyDoc      `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
+	Policy  policyDoc      `site:"policy" doc:"what the agent does about a setting that somebody has changed on the node, by kind"`
 
-	Credentials credentialsDoc `site:"credentials" doc:"secrets that the agent itself shows, in place of what the node was installed with"`
+	Credentials credentialsDoc `site:"credentials" doc:"secrets with which the agent authenticates, in place of those that the node was installed with"`
 }
 
 type credentialsDoc struct {
@@ -29,14 +29,14 @@ type credentialsDoc struct {
 }
 
 type reportDoc struct {
-	URL      shape.Text     `site:"url" doc:"of the fleet's service"`
+	URL      shape.Text     `site:"url" doc:"URL of the fleet's service"`
 	Registry shape.Text     `site:"registry" doc:"host[:port]/prefix of a registry, where report:NODE is the last report; in place of url"`
-	Interval shape.Duration `site:"interval" doc:"between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
+	Interval shape.Duration `site:"interval" doc:"time between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
 	At       report.Pos
 }
 
 type metricsDoc struct {
-	File   shape.Text `site:"file" doc:"of node_exporter's textfile collector"`
+	File   shape.Text `site:"file" doc:"file for the textfile collector of node_exporter"`
 	Listen shape.Text `site:"listen" doc:"address and port of the loopback interface"`
 	At     report.Pos
 }

@@ -13,12 +13,12 @@ import (
 
 // BootNetworkDoc is one row of a site's bootNetwork as it is written.
 type BootNetworkDoc struct {
-	Match     bootMatchDoc `site:"match,required" doc:"which cards: all that is given must be so"`
+	Match     bootMatchDoc `site:"match,required" doc:"which cards; a card must match all that is given"`
 	Bond      *bootBondDoc `site:"bond" doc:"make one interface of all cards that match"`
-	VLAN      shape.Number `site:"vlan" doc:"1 to 4094; untagged when absent"`
-	MTU       shape.Number `site:"mtu" doc:"bytes"`
-	DHCP      shape.Text   `site:"dhcp" enum:"no,ipv4,ipv6,both" doc:"no when absent"`
-	Addresses []shape.Text `site:"addresses" doc:"with prefix length, as in 192.0.2.7/24"`
+	VLAN      shape.Number `site:"vlan" doc:"number of the VLAN, 1 to 4094; untagged when absent"`
+	MTU       shape.Number `site:"mtu" doc:"MTU in bytes"`
+	DHCP      shape.Text   `site:"dhcp" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	Addresses []shape.Text `site:"addresses" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   shape.Text   `site:"gateway" doc:"address of the default route"`
 	DNS       []shape.Text `site:"dns" doc:"resolver addresses"`
 	Routes    []routeDoc   `site:"routes"`
@@ -26,17 +26,17 @@ type BootNetworkDoc struct {
 }
 
 type bootMatchDoc struct {
-	MACs   shape.Words `site:"macs" doc:"one of these MAC addresses"`
-	UUIDs  shape.Words `site:"uuids" doc:"one of these is the machine's SMBIOS UUID"`
-	Driver shape.Text  `site:"driver" doc:"of the kernel, as ethtool -i prints it"`
-	PCI    shape.Text  `site:"pci" doc:"as lspci -D prints it, for example 0000:3b:00.0"`
+	MACs   shape.Words `site:"macs" doc:"MAC addresses; the card has one of them"`
+	UUIDs  shape.Words `site:"uuids" doc:"SMBIOS UUIDs; the machine has one of them"`
+	Driver shape.Text  `site:"driver" doc:"driver of the card, as ethtool -i prints it"`
+	PCI    shape.Text  `site:"pci" doc:"place on the PCI bus, as lspci -D prints it, for example 0000:3b:00.0"`
 	At     report.Pos
 }
 
 type bootBondDoc struct {
 	Mode     shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
-	LACPRate shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"of 802.3ad; slow when absent"`
-	MinLinks shape.Number `site:"minLinks" doc:"of 802.3ad: members that must be up"`
+	LACPRate shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
 }
 
 // maxBond is how many members the bound of minLinks is taken from, where a match finds

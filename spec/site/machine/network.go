@@ -20,17 +20,17 @@ type NetworkDoc struct {
 	DNS        []shape.Text   `site:"dns" doc:"resolver addresses"`
 	Search     []shape.Text   `site:"search" doc:"search domains"`
 	NTP        []shape.Text   `site:"ntp" doc:"time servers"`
-	Interfaces []interfaceDoc `site:"interfaces" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP if the node booted by it; without a list, a node that booted without network asks on every card"`
+	Interfaces []interfaceDoc `site:"interfaces" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP if the node booted from it; without a list, a node that booted without a network asks on every card"`
 }
 
 type interfaceDoc struct {
-	MAC       shape.Text   `site:"mac" doc:"finds a card; else name does"`
-	Name      shape.Text   `site:"name" doc:"of a card as the kernel has it, or of the bond or VLAN that is made"`
+	MAC       shape.Text   `site:"mac" doc:"MAC address of a card; without it, name finds the card"`
+	Name      shape.Text   `site:"name" doc:"name of a card as the kernel has it, or of the bond or VLAN that is made"`
 	Bond      *bondDoc     `site:"bond" doc:"make the interface of several cards"`
 	VLAN      *vlanDoc     `site:"vlan" doc:"make the interface a tagged network on another one"`
-	MTU       shape.Number `site:"mtu" doc:"bytes"`
-	DHCP      shape.Text   `site:"dhcp" enum:"no,ipv4,ipv6,both" doc:"no when absent"`
-	Addresses []shape.Text `site:"addresses" doc:"with prefix length, as in 192.0.2.7/24"`
+	MTU       shape.Number `site:"mtu" doc:"MTU in bytes"`
+	DHCP      shape.Text   `site:"dhcp" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	Addresses []shape.Text `site:"addresses" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   shape.Text   `site:"gateway" doc:"address of the default route"`
 	Routes    []routeDoc   `site:"routes"`
 	At        report.Pos
@@ -39,13 +39,13 @@ type interfaceDoc struct {
 type bondDoc struct {
 	Members  []shape.Text `site:"members,required" doc:"MAC addresses of cards, which need no entry of their own"`
 	Mode     shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
-	LACPRate shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"of 802.3ad; slow when absent"`
-	MinLinks shape.Number `site:"minLinks" doc:"of 802.3ad: members that must be up"`
+	LACPRate shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
 	At       report.Pos
 }
 
 type vlanDoc struct {
-	ID shape.Number `site:"id,required" doc:"1 to 4094"`
+	ID shape.Number `site:"id,required" doc:"number of the VLAN, 1 to 4094"`
 	On shape.Text   `site:"on,required" doc:"name of another entry: a card or a bond"`
 }
 

@@ -25,7 +25,7 @@ type kindPolicyDoc []shape.Entry[ruleDoc]
 // ruleDoc is a word, or a map that says more.
 type ruleDoc struct {
 	Policy     shape.Text          `site:"policy,required"`
-	OnConflict *conflict.BudgetDoc `site:"onConflict" doc:"when it is given up"`
+	OnConflict *conflict.BudgetDoc `site:"onConflict" doc:"when the agent stops correcting a setting"`
 }
 
 // sysctlPolicyDoc is that of kernel parameters, which can be protected, too.

@@ -71,7 +71,7 @@ type HeadDoc struct {
 func (d HeadDoc) name() shape.Text { return d.Metadata.Name }
 
 type nameDoc struct {
-	Name shape.Text `site:"name,required" doc:"what other documents call it"`
+	Name shape.Text `site:"name,required" doc:"name by which other documents refer to this one"`
 }
 
 // Maintenance is what a site says in these documents, checked.

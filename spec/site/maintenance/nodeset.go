@@ -20,13 +20,13 @@ type NodeSetDoc struct {
 }
 
 type nodeSetSpecDoc struct {
-	Match   criteriaDoc `site:"match" doc:"what a node must have: all of it; every node when absent"`
-	Exclude criteriaDoc `site:"exclude" doc:"what takes a node out again: any of it"`
+	Match   criteriaDoc `site:"match" doc:"what a node must have, all of it; every node when absent"`
+	Exclude criteriaDoc `site:"exclude" doc:"what excludes a node again, any of it"`
 }
 
 type criteriaDoc struct {
 	Labels shape.Map[shape.Text] `site:"labels" doc:"labels with their values"`
-	Hosts  []shape.Text          `site:"hosts" doc:"names, or patterns with * and ?"`
+	Hosts  []shape.Text          `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
 }
 
 // Example shows labels that stand where the criteria belong.

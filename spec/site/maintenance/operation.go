@@ -19,34 +19,34 @@ import (
 
 // operationDoc is one operation of a NodeMaintenance as it is written.
 type operationDoc struct {
-	Name       shape.Text            `site:"name,required" doc:"unique in this document"`
-	Template   *useDoc               `site:"template" doc:"what it is made of; what stands beside it goes over that"`
+	Name       shape.Text            `site:"name,required" doc:"name of the operation, unique in this document"`
+	Template   *useDoc               `site:"template" doc:"template that the operation is made of; keys beside it override the template's"`
 	With       shape.Map[shape.Text] `site:"with" doc:"parameters of the template"`
-	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime" doc:"cron: at the times of schedule; oneShot: once; realtime: what conf says holds"`
-	Exec       *commandDoc           `site:"exec" doc:"what is done"`
-	Check      *commandDoc           `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
-	Disruptive shape.Flag            `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
-	Reboots    shape.Flag            `site:"reboots" doc:"exec reboots the machine: it is over when that has booted again"`
-	Schedule   *scheduleDoc          `site:"schedule" doc:"of cron"`
-	Generation shape.Number          `site:"generation" doc:"of oneShot: raise it to run it again"`
-	Retry      *retryDoc             `site:"retry" doc:"after a failure; never when absent"`
-	Conf       confDoc               `site:"conf" doc:"of realtime: sysctl, sysfs and nics as in the site's conf"`
-	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"of realtime: what is done about drift outside its windows; report when absent"`
-	OnConflict *conflict.BudgetDoc   `site:"onConflict" doc:"of realtime: when a setting is given up that others keep changing"`
+	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime" doc:"cron: run at the times of schedule; oneShot: run once; realtime: keep what conf says"`
+	Exec       *commandDoc           `site:"exec" doc:"command of the operation"`
+	Check      *commandDoc           `site:"check" doc:"command that ends with exit code 0 when the operation is done already, also after a reboot"`
+	Disruptive shape.Flag            `site:"disruptive" doc:"the operation disturbs what runs on the node, so it needs a window"`
+	Reboots    shape.Flag            `site:"reboots" doc:"exec reboots the machine; the operation is over when the machine has booted again"`
+	Schedule   *scheduleDoc          `site:"schedule" doc:"when a cron operation runs"`
+	Generation shape.Number          `site:"generation" doc:"number of a oneShot operation: raise it to run the operation again"`
+	Retry      *retryDoc             `site:"retry" doc:"how a failed run is tried again; never when absent"`
+	Conf       confDoc               `site:"conf" doc:"sysctl, sysfs and nics of a realtime operation, as in the site's conf"`
+	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"what a realtime operation does about drift outside its windows; report when absent"`
+	OnConflict *conflict.BudgetDoc   `site:"onConflict" doc:"when a realtime operation stops setting what others keep changing"`
 	At         report.Pos
 }
 
 type commandDoc struct {
-	Argv    []shape.Block  `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell reads them"`
-	Timeout shape.Duration `site:"timeout,required" as:"1h" doc:"after which all that it started is ended; at most 1d"`
+	Argv    []shape.Block  `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell runs it"`
+	Timeout shape.Duration `site:"timeout,required" as:"1h" doc:"time after which all that the command started is ended; at most 1d"`
 	At      report.Pos
 }
 
 const maxBackoff = 7 * 24 * time.Hour
 
 type retryDoc struct {
-	Max     shape.Number   `site:"max,required" doc:"how often, 1 to 100"`
-	Backoff shape.Duration `site:"backoff,required" as:"5m" doc:"before the first retry; doubled for each later one"`
+	Max     shape.Number   `site:"max,required" doc:"number of retries, 1 to 100"`
+	Backoff shape.Duration `site:"backoff,required" as:"5m" doc:"time before the first retry; doubled for each later one"`
 	At      report.Pos
 }
 

@@ -14,36 +14,36 @@ import (
 
 // turnDoc is what comes before and after what disturbs, as it is written.
 type turnDoc struct {
-	When  []conditionDoc `site:"when" doc:"what must be so before anything is disturbed: all of it"`
+	When  []conditionDoc `site:"when" doc:"conditions that must all hold before anything is disturbed"`
 	Slot  *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
-	Drain *drainDoc      `site:"drain" doc:"how work is taken off a node before it is disturbed"`
-	Soak  shape.Pause    `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
+	Drain *drainDoc      `site:"drain" doc:"how a node is drained before it is disturbed"`
+	Soak  shape.Pause    `site:"soak" doc:"how long a node keeps its slot once it is healthy after it was disturbed"`
 }
 
 // conditionDoc is one precondition as it is written.
 type conditionDoc struct {
-	File    shape.Text  `site:"file" doc:"exists"`
-	Absent  shape.Text  `site:"absent" doc:"does not exist"`
-	Unit    shape.Text  `site:"unit" doc:"is active"`
-	Command *commandDoc `site:"command" doc:"ends with exit code 0"`
+	File    shape.Text  `site:"file" doc:"file that must exist"`
+	Absent  shape.Text  `site:"absent" doc:"file that must not exist"`
+	Unit    shape.Text  `site:"unit" doc:"unit that must be active"`
+	Command *commandDoc `site:"command" doc:"command that must end with exit code 0"`
 	At      report.Pos
 }
 
 // slotDoc is how many nodes may be disturbed at once, as it is written.
 type slotDoc struct {
 	Group     shape.Text   `site:"group" doc:"nodes that take turns"`
-	By        shape.Text   `site:"by" doc:"label: the nodes of each of its values are a group"`
-	Max       shape.Number `site:"max,required" doc:"how many of a group at once"`
-	FleetLock shape.Text   `site:"fleetlock" doc:"URL of a server of that protocol, as airlock is; it counts"`
-	Directory shape.Text   `site:"directory" doc:"directory that the nodes share; its files count"`
-	Spread    shape.Pause  `site:"spread" doc:"each node starts later in its window by its own, unchanging part of this; a tenth of the window when absent"`
+	By        shape.Text   `site:"by" doc:"label whose values each make a group of the nodes that have them"`
+	Max       shape.Number `site:"max,required" doc:"how many nodes of a group may be disturbed at once"`
+	FleetLock shape.Text   `site:"fleetlock" doc:"URL of a server of the FleetLock protocol, such as airlock, which counts the slots"`
+	Directory shape.Text   `site:"directory" doc:"directory that the nodes share, whose files count the slots"`
+	Spread    shape.Pause  `site:"spread" doc:"each node starts later in its window, by a part of this that is its own and does not change; a tenth of the window when absent"`
 	At        report.Pos
 }
 
 type drainDoc struct {
-	Check *commandDoc `site:"check,required" doc:"exit code 0: another has drained it, and will undo that"`
-	Exec  *commandDoc `site:"exec,required" doc:"takes work off the node"`
-	Undo  *commandDoc `site:"undo,required" doc:"lets it come back"`
+	Check *commandDoc `site:"check,required" doc:"command that ends with exit code 0 when another has drained the node, and will undo that"`
+	Exec  *commandDoc `site:"exec,required" doc:"command that drains the node"`
+	Undo  *commandDoc `site:"undo,required" doc:"command that undoes the drain"`
 }
 
 const maxSoak = 7 * 24 * time.Hour

@@ -24,27 +24,27 @@ type RolloutDoc struct {
 
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Waves    []waveDoc      `site:"waves,required" doc:"one after the other; what is left is the last one"`
-	Soak     shape.Pause    `site:"soak" doc:"how long a wave must be well; 10m when absent"`
-	Deadline shape.Duration `site:"deadline" doc:"after which a node that does not report what it was given has failed; 1h when absent"`
-	Silence  shape.Duration `site:"silence" doc:"a node that reported nothing for so long before its wave is left out, and never for less than three of the intervals that it reports at and a minute; 30m when absent"`
-	Halt     haltDoc        `site:"halt" doc:"how many failures of a wave halt the rollout; the first one when absent"`
-	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when it halts; wave when absent"`
-	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned: only reports by keys that are kept on a disk count; any when absent"`
+	Waves    []waveDoc      `site:"waves,required" doc:"waves, one after the other; the last one has the nodes that are in no other"`
+	Soak     shape.Pause    `site:"soak" doc:"how long the nodes of a wave must be healthy; 10m when absent"`
+	Deadline shape.Duration `site:"deadline" doc:"time after which a node has failed that does not report what it was given; 1h when absent"`
+	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
+	Halt     haltDoc        `site:"halt" doc:"number of failures in a wave that halt the rollout; 1 when absent"`
+	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
+	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned counts only reports by keys that are kept on a disk; any when absent"`
 }
 
 type waveDoc struct {
-	Hosts   []shape.Text `site:"hosts" doc:"names, or patterns with * and ?"`
-	Set     shape.Text   `site:"set" doc:"a NodeSet"`
-	Percent shape.Number `site:"percent" doc:"of all nodes of the rollout that change, by name, rounded up"`
-	Count   shape.Number `site:"count" doc:"so many, by name"`
-	Each    shape.Text   `site:"each" doc:"a label: one wave a value, sorted"`
+	Hosts   []shape.Text `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
+	Set     shape.Text   `site:"set" doc:"name of a NodeSet"`
+	Percent shape.Number `site:"percent" doc:"percentage of all nodes of the rollout that change, in order of names, rounded up"`
+	Count   shape.Number `site:"count" doc:"number of nodes, in order of names"`
+	Each    shape.Text   `site:"each" doc:"label: one wave for each of its values, sorted"`
 	At      report.Pos
 }
 
 type haltDoc struct {
 	Count   shape.Number `site:"count"`
-	Percent shape.Number `site:"percent" doc:"of the wave"`
+	Percent shape.Number `site:"percent" doc:"percentage of the wave"`
 }
 
 // Rollout is how a change reaches nodes in waves.

@@ -27,9 +27,9 @@ type scheduleDoc struct {
 	Monthly  *monthlyDoc `site:"monthly"`
 	Date     shape.Text  `site:"date"`
 	Times    shape.Words `site:"at,required" as:"\"03:00\"" doc:"local times of those days, at most 24"`
-	TimeZone shape.Text  `site:"timeZone" doc:"that of the first window when absent"`
-	Jitter   shape.Pause `site:"jitter" doc:"each node runs later by its own, unchanging part of this"`
-	CatchUp  shape.Flag  `site:"catchUp" doc:"what a node missed, it runs once when it can"`
+	TimeZone shape.Text  `site:"timeZone" doc:"time zone; that of the first window when absent"`
+	Jitter   shape.Pause `site:"jitter" doc:"each node runs later, by a part of this that is its own and does not change"`
+	CatchUp  shape.Flag  `site:"catchUp" doc:"a node that missed runs makes up for them with one run when it can"`
 	At       report.Pos
 }
 

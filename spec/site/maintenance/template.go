@@ -25,15 +25,15 @@ type TemplateDoc struct {
 }
 
 type templateSpecDoc struct {
-	Version    shape.Text              `site:"version,required" doc:"another text for another template: what uses one names both"`
-	About      shape.Text              `site:"about" doc:"what it does, in a line"`
+	Version    shape.Text              `site:"version,required" doc:"version of the template; a changed template needs another, and users name both"`
+	About      shape.Text              `site:"about" doc:"what the operation does, in a line"`
 	Parameters shape.Map[parameterDoc] `site:"parameters"`
 	Operation  shape.Raw[bodyDoc]      `site:"operation,required" doc:"an operation without name and windows; ${NAME} in its texts stands for a parameter"`
 }
 
 type parameterDoc struct {
-	Default shape.Text `site:"default" doc:"what it is where it is not given; it has to be when absent"`
-	Doc     shape.Text `site:"doc" doc:"what it is, in a line"`
+	Default shape.Text `site:"default" doc:"value where none is given; a parameter without a default must be given"`
+	Doc     shape.Text `site:"doc" doc:"what the parameter is, in a line"`
 }
 
 // bodyDoc is what an operation may have of a template.
@@ -58,7 +58,7 @@ type patternDoc struct {
 
 // useDoc names a template.
 type useDoc struct {
-	Name    shape.Text `site:"name,required" doc:"of an OperationTemplate, or of one that comes with caisson"`
+	Name    shape.Text `site:"name,required" doc:"name of an OperationTemplate, or of one that comes with caisson"`
 	Version shape.Text `site:"version,required"`
 	At      report.Pos
 }

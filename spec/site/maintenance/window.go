@@ -23,9 +23,9 @@ type windowSpecDoc struct {
 	TimeZone   shape.Text     `site:"timeZone,required" doc:"IANA name, for example Europe/Berlin"`
 	Opens      []ruleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
 	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
-	StartGuard shape.Pause    `site:"startGuard" doc:"nothing that disturbs starts later than this before it closes; none when absent"`
-	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to what still runs when it closes; finish when absent"`
-	Except     []exceptDoc    `site:"except" doc:"days on which it is closed"`
+	StartGuard shape.Pause    `site:"startGuard" doc:"time before the window closes in which nothing that disturbs starts; none when absent"`
+	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to operations that run when the window closes; finish when absent"`
+	Except     []exceptDoc    `site:"except" doc:"days on which the window is closed"`
 }
 
 // ruleDoc is one rule of a calendar as it is written: days, and a time on them.
@@ -38,9 +38,9 @@ type ruleDoc struct {
 }
 
 type monthlyDoc struct {
-	Nth     shape.Number `site:"nth" doc:"with weekday: 1 to 5, or -1 for the last"`
+	Nth     shape.Number `site:"nth" doc:"which weekday of the month, with weekday: 1 to 5, or -1 for the last"`
 	Weekday shape.Text   `site:"weekday" enum:"mon,tue,wed,thu,fri,sat,sun"`
-	Day     shape.Number `site:"day" doc:"1 to 31, or -1 for the last; months without it are left out"`
+	Day     shape.Number `site:"day" doc:"day of the month, 1 to 31, or -1 for the last; months without the day are left out"`
 	At      report.Pos
 }
 

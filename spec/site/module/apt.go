@@ -17,11 +17,11 @@ import (
 
 type aptDoc struct {
 	Packages       packagesDoc              `site:"packages" doc:"list, or lists by group"`
-	Blacklist      *[]shape.Text            `site:"blacklistpkgs" doc:"never in the layer; a few insecure packages when absent"`
-	Whitelist      []shape.Text             `site:"whitelistpkgs" doc:"exempt from strict"`
+	Blacklist      *[]shape.Text            `site:"blacklistpkgs" doc:"packages that are never in the layer; a few insecure packages when absent"`
+	Whitelist      []shape.Text             `site:"whitelistpkgs" doc:"packages that strict does not remove"`
 	Upgrade        shape.Flag               `site:"upgrade"`
 	AllowDowngrade shape.Flag               `site:"allow_downgrade"`
-	Strict         shape.Flag               `site:"strict" doc:"what is not requested is removed"`
+	Strict         shape.Flag               `site:"strict" doc:"remove packages that were not requested"`
 	Recommends     shape.Flag               `site:"recommends" doc:"install recommended packages too"`
 	Hold           []shape.Text             `site:"hold" doc:"packages kept at their version"`
 	Repositories   shape.Map[repositoryDoc] `site:"repositories"`

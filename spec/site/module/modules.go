@@ -18,7 +18,7 @@ import (
 type kernelModulesDoc struct {
 	Load       shape.Words                      `site:"load" doc:"modules that are loaded"`
 	Parameters shape.Map[shape.Map[shape.Text]] `site:"parameters" doc:"parameters by module"`
-	Blacklist  shape.Words                      `site:"blacklist" doc:"modules that are not loaded by themselves"`
+	Blacklist  shape.Words                      `site:"blacklist" doc:"modules that the kernel does not load by itself"`
 }
 
 var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kernelModulesDoc]](), About: "kernel modules and their parameters",

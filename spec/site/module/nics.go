@@ -16,18 +16,18 @@ import (
 )
 
 type nicMatchDoc struct {
-	Name   shape.Text `site:"name" doc:"the entry's name when nothing is given"`
+	Name   shape.Text `site:"name" doc:"name of the interface; the entry's name when nothing is given"`
 	MAC    shape.Text `site:"mac"`
-	Driver shape.Text `site:"driver" doc:"as ethtool -i prints it; all its interfaces"`
-	PCI    shape.Text `site:"pci" doc:"as lspci -D prints it"`
+	Driver shape.Text `site:"driver" doc:"driver, as ethtool -i prints it; all its interfaces"`
+	PCI    shape.Text `site:"pci" doc:"place on the PCI bus, as lspci -D prints it"`
 	At     report.Pos
 }
 
 type nicDoc struct {
 	Match    nicMatchDoc           `site:"match" doc:"which interfaces are meant"`
-	Ring     shape.Map[shape.Text] `site:"ring" doc:"lengths, as in ethtool -G"`
+	Ring     shape.Map[shape.Text] `site:"ring" doc:"lengths of ring buffers, as in ethtool -G"`
 	Channels shape.Map[shape.Text] `site:"channels" doc:"numbers of queues, as in ethtool -L"`
-	Coalesce shape.Map[shape.Text] `site:"coalesce" doc:"as in ethtool -C"`
+	Coalesce shape.Map[shape.Text] `site:"coalesce" doc:"interrupt coalescing, as in ethtool -C"`
 	Pause    shape.Map[shape.Text] `site:"pause" doc:"flow control, as in ethtool -A"`
 	Link     shape.Map[shape.Text] `site:"link" doc:"speed, duplex and autoneg, as in ethtool -s"`
 	Private  shape.Map[shape.Text] `site:"private" doc:"flags of the driver, as in ethtool --set-priv-flags"`

@@ -20,7 +20,7 @@ import (
 type permDoc struct {
 	Paths         []permPathDoc `site:"paths"`
 	Rerun         shape.Text    `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Interval      shape.Text    `site:"rerun_interval" doc:"seconds, at least 60, or infinity"`
+	Interval      shape.Text    `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity"`
 	IgnoreMissing shape.Flag    `site:"ignore_missing"`
 }
 
@@ -28,7 +28,7 @@ type permPathDoc struct {
 	Path  shape.Text `site:"path,required" doc:"absolute path or pattern"`
 	Owner shape.Text `site:"owner"`
 	Group shape.Text `site:"group"`
-	Mode  shape.Text `site:"permissions" doc:"octal, or as in chmod(1)"`
+	Mode  shape.Text `site:"permissions" doc:"octal permissions, or as in chmod(1)"`
 	At    report.Pos
 }
 

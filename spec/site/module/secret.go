@@ -22,7 +22,7 @@ type valueDoc struct {
 
 // secretValue is a value of a secret, as it is written.
 type secretValue struct {
-	Secret shape.Text `site:"secret,required" doc:"name of the secret whose value it is"`
+	Secret shape.Text `site:"secret,required" doc:"name of the secret that holds the value"`
 	At     report.Pos
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 type uamliteDoc struct {
-	Purge   shape.Flag `site:"purge_expired_users" doc:"a user who left is purged instead of expired"`
+	Purge   shape.Flag `site:"purge_expired_users" doc:"purge users who left, instead of expiring them"`
 	Builtin shape.Text `site:"builtin_account" doc:"account that is expired once another verified login path exists"`
 	Users   []userDoc  `site:"users"`
 }
@@ -26,9 +26,9 @@ type userDoc struct {
 	Sudo     shape.Flag     `site:"user_sudo"`
 	Password valueDoc       `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent; {secret: NAME} is one that is sealed to each node, and in no layer"`
 	Keys     *[]shape.Block `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
-	UID      shape.Number   `site:"user_uid" doc:"given by the ledger when absent"`
+	UID      shape.Number   `site:"user_uid" doc:"number of the user; the ledger gives one when absent"`
 	Groups   []shape.Text   `site:"user_groups" doc:"further groups"`
-	Shell    shape.Text     `site:"user_shell" doc:"/bin/bash when absent"`
+	Shell    shape.Text     `site:"user_shell" doc:"login shell; /bin/bash when absent"`
 	At       report.Pos
 }
 

@@ -21,13 +21,13 @@ type unitDoc struct {
 	File    shape.Text             `site:"file" doc:"file beside the site that holds the text, instead of content"`
 	DropIns shape.Map[shape.Block] `site:"dropIns" doc:"text of drop-ins by name, without .conf"`
 	Limits  shape.Map[shape.Text]  `site:"limits" doc:"limits of what it runs, named as in limits.conf(5)"`
-	State   shape.Text             `site:"state" enum:"enabled,disabled,masked" doc:"as it is when absent"`
-	Run     shape.Text             `site:"run" enum:"started,stopped" doc:"as it is when absent"`
-	Restart shape.Flag             `site:"restart" doc:"whether it is restarted when its files have changed"`
+	State   shape.Text             `site:"state" enum:"enabled,disabled,masked" doc:"enabled, disabled or masked; unchanged when absent"`
+	Run     shape.Text             `site:"run" enum:"started,stopped" doc:"started or stopped; unchanged when absent"`
+	Restart shape.Flag             `site:"restart" doc:"restart the unit when its files have changed"`
 	At      report.Pos
 }
 
-var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](), About: "units of systemd; by the name system.conf the limits of all services that have none of their own",
+var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](), About: "units of systemd; the entry system.conf sets the limits of all services without limits of their own",
 	Inline: inlineFiles, Compile: (*Checker).units,
 	Flag: func(path []string) bool { return len(path) == 2 && path[1] == "restart" },
 	// A unit may hold a secret: of texts only their identity is shown.

@@ -33,7 +33,7 @@ type labelDoc[T any] struct {
 
 type selectorDoc struct {
 	Key    shape.Text   `site:"key,required"`
-	Values []shape.Text `site:"values,required" as:"[db]" doc:"any of these"`
+	Values []shape.Text `site:"values,required" as:"[db]" doc:"values of the label, any of these"`
 }
 
 // Example shows a label as it is written elsewhere.

@@ -28,17 +28,17 @@ type specDoc struct {
 	Unit        shape.Text     `site:"unit" doc:"unit of systemd, .service may be left out; the name of the document when absent"`
 	Nodes       []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
 	Git         gitDoc         `site:"git,required"`
-	User        shape.Text     `site:"user" doc:"a user that the layer has: it owns directories that are made for to; root when absent"`
-	Package     shape.Text     `site:"package" doc:"a package that the layer has"`
+	User        shape.Text     `site:"user" doc:"user of the layer that owns the directories made for to; root when absent"`
+	Package     shape.Text     `site:"package" doc:"package that the layer must have"`
 	Directories []directoryDoc `site:"directories,required"`
 	Action      shape.Text     `site:"action" enum:"start,reload,restart,reload-or-restart" doc:"what is done when files have changed; a unit that does not run is started; nothing when absent"`
 }
 
 type gitDoc struct {
 	URL            shape.Text `site:"url,required" doc:"https, ssh, http or file, without credentials"`
-	Branch         shape.Text `site:"branch" doc:"one of branch, tag and commit"`
+	Branch         shape.Text `site:"branch" doc:"branch; one of branch, tag and commit is given"`
 	Tag            shape.Text `site:"tag"`
-	Commit         shape.Text `site:"commit" doc:"all of its digits"`
+	Commit         shape.Text `site:"commit" doc:"commit, all of its digits"`
 	AllowedSigners shape.Text `site:"allowedSigners" doc:"file beside this one, see ssh-keygen(1): commits must be signed by one of its keys"`
 	At             report.Pos
 }
@@ -46,7 +46,7 @@ type gitDoc struct {
 type directoryDoc struct {
 	From shape.Text `site:"from,required" doc:"path in the repository; . is all of it"`
 	To   shape.Text `site:"to,required" doc:"absolute path on the node"`
-	File shape.Flag `site:"file" doc:"it is one file"`
+	File shape.Flag `site:"file" doc:"from is one file, not a directory"`
 	At   report.Pos
 }
 

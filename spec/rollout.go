@@ -30,7 +30,7 @@ type Wave struct {
 
 // RolloutRule says how a rollout judges its waves. Times are seconds.
 type RolloutRule struct {
-	Soak     int64  `json:"soak"`              // how long a wave must be well
+	Soak     int64  `json:"soak"`              // seconds for which the nodes of a wave must be healthy
 	Deadline int64  `json:"deadline"`          // after which a node that does not report the new overlay has failed
 	Silence  int64  `json:"silence"`           // a node that said nothing for so long before its wave is left out
 	Count    int    `json:"count,omitempty"`   // a wave with so many failures halts the rollout;

@@ -135,7 +135,7 @@ func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	c.RecordStep("taken-back", events.With("generation", next.Generation.Generation), events.With("stays", before.Generation.Generation), events.With("why", step.Why))
-	if step.Name != "cut-short" { // which is no failure
+	if step.Name != "cut-short" { // which is not a failure
 		c.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(session.Kmsg)})
 		c.Boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 	}

@@ -160,7 +160,7 @@ var Table = []Row{
 	{Name: "cut-off", On: Probed, Act: UndoForGood, When: "else", Does: "undoes it, and does not try it again", why: func(f *Facts) string { return "after it " + f.Reach }},
 
 	{Name: "undo-unblamed", On: Undo, Act: Forget, When: "it was not the change's fault", Does: "puts back what ran", is: func(f *Facts) bool { return f.Undo.Reason == "" }},
-	{Name: "undo-in-part", On: Undo, Act: Withhold, When: "this root can go back to nothing that ran well, or ran before", Does: "goes on with it, without what can cut the node off",
+	{Name: "undo-in-part", On: Undo, Act: Withhold, When: "this root can go back to no generation that proved itself, or ran before", Does: "goes on with it, without what can cut the node off",
 		is: func(f *Facts) bool { return !f.Undo.WayBack }},
 	{Name: "undo", On: Undo, Act: Restore, When: "else", Does: "puts back what proved itself last, or else what ran before"},
 
@@ -191,7 +191,7 @@ var Table = []Row{
 	{Name: "soaking", On: Judged, Act: Later, When: "no check has failed too often", Does: "looks again", is: func(f *Facts) bool { return !f.Gates.Failed }},
 	{Name: "failed-while-paused", On: Judged, Act: Later, When: "a check failed, and the node is paused", Does: "changes nothing until it is resumed",
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
-	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and nothing that ran well before can run", Does: "goes on with it, broken, and looks from the start",
+	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and no generation that proved itself before can run", Does: "goes on with it, broken, and looks from the start",
 		is: func(f *Facts) bool { return !f.Gates.Good }},
 	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, and the layer stayed", Does: "rejects it, and puts in effect what ran before",
 		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live }},

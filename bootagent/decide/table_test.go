@@ -87,7 +87,7 @@ func TestItIsPure(t *testing.T) {
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
 	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
-	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for what ran well before",
+	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for a generation that proved itself before",
 }
 
 // page is the table as the page shows it.

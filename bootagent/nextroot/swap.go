@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nextroot knows how a node gets to another layer: by a soft-reboot where only
-// what runs has to start anew, see systemd-soft-reboot.service(8), and else by a reboot.
+// what runs starts again, see systemd-soft-reboot.service(8), and else by a reboot.
 //
 // The kernel goes on, and with it its values, the boot id and the files below /run.
 // Every mount of the old root ends: the next root has its own of the images, of the

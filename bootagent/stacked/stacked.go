@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stacked says which layers a root can have without being stacked anew: the one
+// Package stacked says which layers a root can have without being stacked again: the one
 // that it is made of, and those that differ from it in accounts only, which are put over
 // it. What a layer changes is read from its images once and kept as long as the root.
 //
@@ -38,7 +38,7 @@ type Root struct {
 // New returns the root of an open node.
 func New(s *session.Session) *Root { return &Root{Session: s} }
 
-// Beside is a layer that this root can have without being stacked anew: it differs from
+// Beside is a layer that this root can have without being stacked again: it differs from
 // the one that is stacked in accounts only.
 type Beside struct {
 	Root    string            `json:"root"` // id of the root that this is about

@@ -28,7 +28,7 @@ var details = map[string]string{
 		"Exit code 3: something drifts; with --watch that is not an error.\n" +
 		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"why": "Prints on one screen what failed, which item and layer, what the kernel said, what the node did about it and what to do\n" +
-		"now; where all is well, what failed last. With -o json all that the black box has.",
+		"now; where nothing is wrong, what failed last. With -o json all that the black box has.",
 	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports are not yet delivered.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"confirm": "A generation published with --confirm is undone unless this is called in time.",

@@ -167,7 +167,7 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	return nil
 }
 
-// sayRescue is who is let in, and by which code the next one is.
+// sayRescue says which ways in a rescue statement has opened, and the code for the next one.
 func sayRescue(r *spec.RescueStatus) string {
 	var words []string
 	if r.Open {
@@ -182,7 +182,7 @@ func sayRescue(r *spec.RescueStatus) string {
 	if r.Code != "" {
 		words = append(words, "code "+r.Code)
 	}
-	return cmp.Or(strings.Join(words, "; "), "nobody is let in")
+	return cmp.Or(strings.Join(words, "; "), "closed")
 }
 
 // sayAxis is one axis as a line: its state, why, since and until when.

@@ -23,7 +23,7 @@ func (a *app) approveCommand() *cobra.Command {
 		Long: "Sign that caisson-kube may publish one plan, and print the PublishApproval that says so, for kubectl.\n\n" +
 			"The plan is a digest, as a dry run of 'publish --from-cluster' prints it after you looked at it; the status of the\n" +
 			"Site has what caisson-kube computed. It covers what each node would get, and the generation that is published: the\n" +
-			"approval counts once, for nothing else, and not after something else was published. Where the site wants several\n" +
+			"approval counts once, for nothing else, and not after something else was published. Where the site needs several\n" +
 			"keys, each operator approves.\n\n" + signerHelp,
 		Example: "  caisson approve --fleet metal-a --plan sha256:… --key keys/operator.key --reason 'new motd' | kubectl create --namespace metal-a -f -",
 		Args:    cobra.NoArgs,

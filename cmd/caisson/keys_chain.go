@@ -30,7 +30,7 @@ func (a *app) keysPlanCommand() *cobra.Command {
 			"themselves: the agent of their layer is older, so they take new keys at a boot by a loader that does.\n" +
 			"With --at, the fleet's service is asked, too: which nodes know an earlier version, which keep nothing\n" +
 			"over a boot and have boot files of an earlier version, and which have boot files that begin no chain.\n" +
-			"Write those anew after a revocation.\n" +
+			"Write those again after a revocation.\n" +
 			"It takes no private key. Exit code 3: a rotation is due, or a node is behind.",
 		Example: "  caisson keys plan site.yaml",
 		Args:    cobra.MinimumNArgs(1),
@@ -87,10 +87,10 @@ type nodeKeys struct {
 
 func (n nodeKeys) String() string {
 	if n.Version == 0 {
-		return "its boot files begin no chain of keys, and it follows none: write them anew"
+		return "its boot files begin no chain of keys, and it follows none: write them again"
 	}
 	if n.Forgets {
-		return fmt.Sprintf("its boot files are of version %d, and it keeps nothing else: write them anew", n.BootFiles)
+		return fmt.Sprintf("its boot files are of version %d, and it keeps nothing else: write them again", n.BootFiles)
 	}
 	return fmt.Sprintf("it knows version %d", n.Version)
 }

@@ -41,8 +41,8 @@ func TestNodesBehindTheKeys(t *testing.T) {
 	for _, n := range k.Behind {
 		got[n.Node] = n.String()
 	}
-	want := map[string]string{"diskless": "its boot files are of version 2, and it keeps nothing else: write them anew", "slow": "it knows version 2",
-		"unchained": "its boot files begin no chain of keys, and it follows none: write them anew"}
+	want := map[string]string{"diskless": "its boot files are of version 2, and it keeps nothing else: write them again", "slow": "it knows version 2",
+		"unchained": "its boot files begin no chain of keys, and it follows none: write them again"}
 	if !reflect.DeepEqual(got, want) || k.Silent != 1 {
 		t.Errorf("%v, %d silent", got, k.Silent)
 	}

@@ -31,7 +31,7 @@ type keysChanged struct {
 	Version uint64               `json:"version"` // that counts, or would
 	Changes []publish.RoleChange `json:"changes"`
 	Revoked []string             `json:"revoked"` // ids that this version revokes
-	Signed  int                  `json:"signed"`  // nodes whose overlays were signed anew
+	Signed  int                  `json:"signed"`  // nodes whose overlays were signed again
 	DryRun  bool                 `json:"dryRun,omitempty"`
 }
 
@@ -57,7 +57,7 @@ const rotateHelp = "The site says which keys are to count: edit trust.keys first
 	"Where a key leaves that a node needs, since the agent of its layer does not follow the keys or, as it told\n" +
 	"the fleet's service at --at, its boot files begin no chain, nothing is written unless --lose names it.\n\n" +
 	"caisson.keys beside the site has all versions; keep it under version control. Boot files written with\n" +
-	"'caisson netboot' and 'caisson image' carry the newest one: write them anew after a revocation, since a node\n" +
+	"'caisson netboot' and 'caisson image' carry the newest one: write them again after a revocation, since a node\n" +
 	"without a disk remembers nothing else."
 
 func (a *app) keysRotateCommand() *cobra.Command {
@@ -73,7 +73,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 	}
 	r.flags(a, c)
 	r.dryFlag(c)
-	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written anew")
+	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written again")
 	return c
 }
 
@@ -285,7 +285,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		if err := r.write(c); err != nil {
 			return err
 		}
-		a.say("%s: 'caisson publish' and 'caisson refresh' make it known; nodes follow it once their boot files are written anew", r.site.Trust().Chain)
+		a.say("%s: 'caisson publish' and 'caisson refresh' make it known; nodes follow it once their boot files are written again", r.site.Trust().Chain)
 	}
 	return a.printRotation(out)
 }
@@ -330,7 +330,7 @@ func (a *app) printRotation(out keysChanged) error {
 	if out.DryRun {
 		would = "would be: "
 	}
-	a.say("%sfleet %s has version %d of the keys; %s signed anew", would, out.Fleet, out.Version, plain.Count(out.Signed, "overlay"))
+	a.say("%sfleet %s has version %d of the keys; %s signed again", would, out.Fleet, out.Version, plain.Count(out.Signed, "overlay"))
 	if len(out.Revoked) > 0 && !out.DryRun {
 		a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
 	}

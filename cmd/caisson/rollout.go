@@ -26,7 +26,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 		Use:   "rollout",
 		Short: "Publish a site in waves",
 		Long: "Publish a site in waves: the site's document of kind Rollout says which nodes come when, how long a wave must be\n" +
-			"well, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md describes all of it.",
+			"healthy, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md describes all of it.",
 	}
 	c.AddCommand(a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
 		a.rolloutVerb(rollout.Pause, "Pause a rollout: no wave begins or ends"),

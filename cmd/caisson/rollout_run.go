@@ -31,7 +31,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
 		Short: "Publish a rollout, wave by wave",
-		Long: "Publish a rollout, wave by wave: a wave begins when the one before it is well, as its nodes report to the fleet\n" +
+		Long: "Publish a rollout, wave by wave: a wave begins when the one before it is healthy, as its nodes report to the fleet\n" +
 			"service. It ends with the rollout, or when that halts (exit code 3). An interrupted run is continued by the next one,\n" +
 			"here or elsewhere; two runs at once make each step once. The site must be what it\n" +
 			"was when the plan was signed. Images of its services that the registry lacks are pushed, as 'caisson publish' does.\n\n" +

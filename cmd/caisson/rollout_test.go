@@ -91,7 +91,7 @@ func TestRolloutRun(t *testing.T) {
 	run := []string{"rollout", "run", "r", "site.yaml", "--at", service.URL, "--token-file", "token", "--interval", "10ms"}
 	site("2")
 	must("rollout", "start", "r", "site.yaml")
-	if out := must(append(run, "--for", "5m")...); !strings.Contains(out, "wave 1: begins with 1 node,") || !strings.Contains(out, "wave 2: done, 1 well") {
+	if out := must(append(run, "--for", "5m")...); !strings.Contains(out, "wave 1: begins with 1 node,") || !strings.Contains(out, "wave 2: done, 1 healthy") {
 		t.Errorf("a good rollout says: %s", out)
 	}
 	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "done since") {
@@ -127,7 +127,7 @@ func TestRolloutRun(t *testing.T) {
 	fleet = "metal-a"
 	must(append(run, "--once")...)
 	health = "degraded"
-	if out := must(append(run, "--once")...); !strings.Contains(out, "1 on their way: a") {
+	if out := must(append(run, "--once")...); !strings.Contains(out, "1 pending: a") {
 		t.Errorf("one step: %s", out)
 	}
 	sync = "refused:epoch"

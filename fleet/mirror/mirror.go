@@ -123,7 +123,7 @@ func (m *Mirror) verify(ctx context.Context, p *publish.Publisher) error {
 	}
 	for _, c := range report.Findings {
 		if c.Verdict == "expired" {
-			return cli.WithHint(refusal.New(refusal.Expired, "%s: %s %s", p.Registry.Ref(), c.What, c.Detail), "'caisson refresh "+p.Registry.Ref().String()+"' signs it anew; then copy")
+			return cli.WithHint(refusal.New(refusal.Expired, "%s: %s %s", p.Registry.Ref(), c.What, c.Detail), "'caisson refresh "+p.Registry.Ref().String()+"' signs it again; then copy")
 		}
 		if c.Verdict != "ok" {
 			return cli.WithHint(refusal.New(refusal.Code(c.Verdict), "%s: %s: %s", p.Registry.Ref(), c.What, c.Detail), "'caisson verify' lists all of it; --unverified copies it all the same")

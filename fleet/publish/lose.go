@@ -17,7 +17,7 @@ import (
 // Why a rotation would lose nodes.
 const (
 	lostUntilBoot  = "the agent of their layer does not follow the keys, and refuses until its next boot what is published after this"
-	lostForNewBoot = "their boot files begin no chain of keys, and until they are written anew the nodes refuse what is published after this"
+	lostForNewBoot = "their boot files begin no chain of keys, and until they are written again the nodes refuse what is published after this"
 )
 
 // checkLost refuses a rotation that would lose nodes which the operator did not name: they
@@ -58,7 +58,7 @@ func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, gr
 	if lost == nil {
 		return nil
 	}
-	return hint("give them a newer layer, or boot files that are written anew, and boot them; --lose NODE names each that may be lost; 'caisson keys plan' lists them",
+	return hint("give them a newer layer, or boot files that are written again, and boot them; --lose NODE names each that may be lost; 'caisson keys plan' lists them",
 		"nodes would be lost that need a key which leaves: %s", strings.Join(lost, "; "))
 }
 

@@ -57,7 +57,7 @@ func (l *look) judge(i int) judged {
 		case arrived && r.Trouble == "" && silent:
 			j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
 		case arrived && r.Trouble == "" && l.past(longestWait+soak+r.silence(l.plan.Rule)): // its window may be the last
-			j.Failed[name] = fmt.Sprintf("it was never well for %s, the last time since %s", soak, r.Well.UTC().Format(time.RFC3339))
+			j.Failed[name] = fmt.Sprintf("it was never healthy for %s; healthy last since %s", soak, r.Well.UTC().Format(time.RFC3339))
 		case arrived && r.Trouble == "":
 			j.soaking = append(j.soaking, name)
 		case heard && !arrived && r.Staged == given && r.Waiting == "" && r.Trouble == "" && !silent && !l.past(longestWait):

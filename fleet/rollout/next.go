@@ -99,7 +99,7 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 		d.Reason = fmt.Sprintf("wave %s: none of its nodes has what it was given any more: %s", name(), some(d.Of[n].LeftOut))
 		return d
 	case len(pending) > 0:
-		d.Reason = fmt.Sprintf("wave %s: %d well, %d on their way: %s", name(), d.Good+len(soaking), len(pending), first(pending))
+		d.Reason = fmt.Sprintf("wave %s: %d healthy, %d pending: %s", name(), d.Good+len(soaking), len(pending), first(pending))
 		return d
 	case len(soaking) > 0:
 		d.Reason = fmt.Sprintf("wave %s: soaking: %s", name(), first(soaking))

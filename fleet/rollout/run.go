@@ -277,7 +277,7 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 	case Late:
 		d.Say("wave %s: waits for %s of waves before that came back: %s", name, plain.Count(len(what.Nodes), "node"), first(what.Nodes))
 	case Finish:
-		d.Say("wave %s: done, %d well", name, what.Good)
+		d.Say("wave %s: done, %d healthy", name, what.Good)
 		if failed := what.Of[what.Wave].Failed; len(failed) > 0 {
 			d.Say("wave %s: failed: %s", name, some(failed))
 		}

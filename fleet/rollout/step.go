@@ -30,7 +30,7 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 		err = d.begin(ctx, plan, &row, s, what, now)
 	case Finish:
 		row.Waves[what.Wave].Done = now
-		s.What, s.Why = "wave "+plan.Waves[what.Wave].Name+" done", fmt.Sprintf("%d well, %d failed, %d left out", what.Good, len(what.Of[what.Wave].Failed), len(what.Of[what.Wave].LeftOut))
+		s.What, s.Why = "wave "+plan.Waves[what.Wave].Name+" done", fmt.Sprintf("%d healthy, %d failed, %d left out", what.Good, len(what.Of[what.Wave].Failed), len(what.Of[what.Wave].LeftOut))
 	case Halt:
 		row.Phase, row.Since, row.Author, row.Reason = spec.RolloutHalted, now, d.By.Author, what.Reason
 		s.What, s.Why = "halt", what.Reason

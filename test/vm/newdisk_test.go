@@ -38,7 +38,7 @@ func TestLongNewStateDisk(t *testing.T) {
 	t.Run("grown", func(t *testing.T) {
 		sh(t, `truncate -s 3300M "$1"`, o.Disk)
 		m := f.start(t, alone)
-		waitFor(t, m, 0, "nothing has run well from state disk /dev/vda1 yet")
+		waitFor(t, m, 0, "no generation on state disk /dev/vda1 has proved itself yet")
 		if strings.Contains(m.Console.String(), "made a state disk") || strings.Contains(m.Console.String(), "does not grow") {
 			t.Error("it was made again, or did not grow")
 		}
@@ -51,7 +51,7 @@ func TestLongNewStateDisk(t *testing.T) {
 		onPartition(t, o, settle+`debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`)
 		m := f.start(t, o)
 		waitFor(t, m, 0, "caisson: state disk /dev/vda1 was damaged, and is repaired")
-		waitFor(t, m, 0, "nothing has run well from state disk /dev/vda1 yet")
+		waitFor(t, m, 0, "no generation on state disk /dev/vda1 has proved itself yet")
 		m.PowerCut()
 	})
 	t.Run("set aside", func(t *testing.T) {

@@ -109,7 +109,7 @@ func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) {
 	case err == nil:
 		b.say("somebody is let in for %s, by key %s: %s", o.Until-o.From, o.Signed, o.Reason)
 	case !errors.Is(err, rescue.ErrKnown):
-		b.say("nobody is let in: %v", err)
+		b.say("refused the rescue statement: %v", err)
 	}
 }
 

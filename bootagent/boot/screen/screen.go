@@ -116,5 +116,5 @@ func (f Failure) back() string {
 	case f.Disk == "":
 		return "there is no state disk, so nothing that ran before is known"
 	}
-	return "nothing has run well from state disk " + f.Disk + " yet"
+	return "no generation on state disk " + f.Disk + " has proved itself yet"
 }

@@ -28,7 +28,7 @@ func TestLines(t *testing.T) {
 		"dead registry": {func(f *Failure) {
 			f.Err, f.Address, f.Disk = errors.New("connection refused"), "10.0.2.15/24", "/dev/vda1"
 		},
-			[]string{"the registry does not answer", "from 10.0.2.15/24", "connection refused", "nothing has run well from state disk /dev/vda1 yet", "its certificate"}},
+			[]string{"the registry does not answer", "from 10.0.2.15/24", "connection refused", "no generation on state disk /dev/vda1 has proved itself yet", "its certificate"}},
 		"not published": {func(f *Failure) { f.Err, f.Address = fmt.Errorf("no overlay: %w", oci.ErrNotFound), "10.0.2.15/24" },
 			[]string{"nothing is published for it", "caisson publish"}},
 		"refused": {func(f *Failure) {

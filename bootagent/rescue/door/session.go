@@ -13,7 +13,7 @@ import (
 )
 
 // ErrOver is for a session that nothing lets in any more.
-var ErrOver = errors.New("nobody is let in by a rescue statement now")
+var ErrOver = errors.New("no rescue statement is in effect")
 
 // Session runs what somebody asked sshd for, a shell where that is nothing, until it ends or the
 // time is over. When this program ends, sshd hangs the rest up. It returns the exit code.

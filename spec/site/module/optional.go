@@ -9,7 +9,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// optionally spells a key that a "-" may stand before: what a kernel lacks of it is no error.
+// optionally spells a key that a "-" may stand before: what a kernel lacks of it is not an error.
 func optionally(spell func(key string) string) func(key string) string {
 	return func(key string) string {
 		name, optional := strings.CutPrefix(key, "-")

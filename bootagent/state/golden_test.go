@@ -3,6 +3,9 @@
 package state
 
 import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,7 +21,12 @@ func TestGolden(t *testing.T) {
 	golden.Check(t, golden.Document{File: "testdata/golden/state.json", Page: "../../docs/formats/state.md", New: new(State),
 		Write: func(v any) ([]byte, error) { return encode(v.(*State)) },
 		Read:  func(data []byte) (any, error) { return parse(data) },
-		Types: []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof]()}})
+		Types: []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof]()},
+		Later: func(file, key []byte) []byte {
+			_, body, _ := bytes.Cut(file, []byte(`",`))
+			body = golden.AddKey(body, key)
+			return fmt.Appendf(nil, "%s%08x\",%s", sumField, crc32.Checksum(body, castagnoli), body)
+		}})
 }
 
 // TestGoldenBoot: so is the boot record, which a soft-reboot hands to the agent of another layer.

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +28,12 @@ type Document struct {
 	Write func(v any) ([]byte, error)          // as the node writes it
 	Read  func(data []byte) (v any, err error) // as the node reads it
 	Types []reflect.Type                       // whose keys file and page have
+	Later func(file, key []byte) []byte        // the file as a later release writes it, with a further key; nil for plain JSON
 }
 
-// Check holds a document to its golden file. With CAISSON_UPDATE it writes one where there is
-// none: what a release wrote is never written anew.
+// Check holds a document to its golden file, and its reader to leaving out a key of a later
+// release. With CAISSON_UPDATE it writes a file where there is none: what a release wrote is
+// never written again.
 func Check(t *testing.T, d Document) {
 	t.Helper()
 	if os.Getenv("CAISSON_UPDATE") != "" {
@@ -54,6 +57,13 @@ func Check(t *testing.T, d Document) {
 	if again, err := d.Write(v); err != nil || !bytes.Equal(again, golden) {
 		t.Errorf("%s is written otherwise: %v\n%s", d.File, err, again)
 	}
+	later := d.Later
+	if later == nil {
+		later = AddKey
+	}
+	if again, err := d.Read(later(golden, []byte(`"laterKey":{"a":1}`))); err != nil || !reflect.DeepEqual(again, v) {
+		t.Errorf("%s with a key of a later release: %+v, %v", d.File, again, err)
+	}
 	page, err := os.ReadFile(d.Page)
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +79,11 @@ func Check(t *testing.T, d Document) {
 			}
 		}
 	}
+}
+
+// AddKey returns a JSON object with a further key.
+func AddKey(object, key []byte) []byte {
+	return slices.Concat(bytes.TrimSuffix(object, []byte("}")), []byte(","), key, []byte("}"))
 }
 
 // WriteNew writes a golden file where there is none.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package program runs programs that an operator names and that answer a question: one that
-// holds a key, one that prints a secret. What a program has started ends with it when its
-// time is over, and what it says to people comes to them as plain text, so much of it.
+// holds a key, one that prints a secret, one that keeps credentials. What a program has
+// started ends with it when its time is over, and what it says to people comes to them as
+// plain text, so much of it.
 //
-// It runs no shell, knows no question, and is not for programs of a node. Only oci/keys and
-// fleet/seal import it.
+// It runs no shell, knows no question, and is not for programs of a node. Only oci/keys,
+// oci/keychain and fleet/seal import it.
 package program
 
 import (
@@ -40,8 +41,17 @@ const maxSaid = 64 << 10
 // grace is how long pipes may be held open by what a program leaves behind.
 const grace = time.Second
 
+// Failed is the error of a program that did not end well.
+type Failed struct {
+	Err     error
+	Printed []byte // it is no answer, but may say why there is none
+}
+
+func (f *Failed) Error() string { return f.Err.Error() }
+func (f *Failed) Unwrap() error { return f.Err }
+
 // Run returns what a program printed. With ctx it ends, and all that it started; the error is
-// then the cause.
+// then the cause. Of a program that ran and failed it is [Failed].
 func Run(ctx context.Context, c Command) ([]byte, error) {
 	out := answer{left: c.Most}
 	said, hears, err := os.Pipe()
@@ -71,7 +81,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil && (c.Most == 0 || out.left > 0):
-		return nil, err
+		return nil, &Failed{err, out.text}
 	}
 	return out.text, nil
 }

@@ -24,6 +24,10 @@ func TestRun(t *testing.T) {
 	if out, err := Run(t.Context(), Command{Argv: []string{"sh", "-c", "echo half; exit 3"}, Most: 100}); err == nil || out != nil {
 		t.Errorf("a program that failed: %q, %v", out, err)
 	}
+	var failed *Failed
+	if _, err := Run(t.Context(), Command{Argv: []string{"sh", "-c", "echo nothing here; exit 1"}, Most: 100}); !errors.As(err, &failed) || string(failed.Printed) != "nothing here\n" || err.Error() != "exit status 1" {
+		t.Errorf("what a program that failed printed: %+v, %v", failed, err)
+	}
 	if out, err := Run(t.Context(), Command{Argv: []string{"cat", "/dev/zero"}, Most: 100}); err != nil || len(out) != 100 {
 		t.Errorf("an answer without an end: %d bytes, %v", len(out), err)
 	}

@@ -3,6 +3,7 @@
 package keychain
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -110,9 +112,9 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// program is a docker-credential-test that keeps credentials in a file, and counts
+// keeper is a docker-credential-test that keeps credentials in a file, and counts
 // how often it is asked.
-const program = `#!/bin/sh
+const keeper = `#!/bin/sh
 echo "$1" >>"$HOME/calls"
 case $1 in
 get) read -r server; grep -q "\"$server\"" "$HOME/store" 2>/dev/null || { echo "credentials not found in native keychain"; exit 1; }; cat "$HOME/store" ;;
@@ -124,7 +126,7 @@ esac
 func TestPrograms(t *testing.T) {
 	for _, config := range []string{`{"credsStore":"test"}`, `{"credHelpers":{"` + host + `":"test"}}`} {
 		home := workstation(t)
-		put(t, filepath.Join(home, "bin/docker-credential-test"), program, 0o755)
+		put(t, filepath.Join(home, "bin/docker-credential-test"), keeper, 0o755)
 		put(t, filepath.Join(home, ".docker/config.json"), config, 0o600)
 		where, err := Save(t.Context(), host, ci)
 		if err != nil || where != "docker-credential-test" {
@@ -177,6 +179,44 @@ func TestProgramsThatAreNotUsed(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
+}
+
+// TestAProgramThatHangs: what it has started ends with it, and so does the question.
+func TestAProgramThatHangs(t *testing.T) {
+	home := workstation(t)
+	put(t, filepath.Join(home, "bin/docker-credential-test"), "#!/bin/sh\nsleep 1000 & echo $! >\"$HOME/new\"; mv \"$HOME/new\" \"$HOME/pid\"; wait\n", 0o755)
+	put(t, filepath.Join(home, ".docker/config.json"), `{"credsStore":"test"}`, 0o600)
+	enough := errors.New("it is enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := new(Chain).Find(ctx, host)
+		done <- err
+	}()
+	var child string
+	wait(t, "the program's child to start", func() bool {
+		text, err := os.ReadFile(filepath.Join(home, "pid"))
+		child = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	cancel(enough)
+	if err := <-done; !errors.Is(err, enough) || !strings.Contains(err.Error(), "docker-credential-test") {
+		t.Errorf("the error is %v", err)
+	}
+	wait(t, "the program's child to end", func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", child, "stat"))
+		return err != nil || strings.Contains(string(stat), ") Z")
+	})
+}
+
+func wait(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
 }
 
 // TestSaveIsForCrane: its own keychain finds what Save wrote.

@@ -73,7 +73,7 @@ func compileCredentials(c *shape.Checker, d credentialsDoc, reports bool) *spec.
 		}
 	}
 	if d.Report.Set() && !reports {
-		c.Warnf(d.Report.At, "no-report", "machine.agent.report says where: url or registry", "nothing uses it: the node sends no reports")
+		c.Errorf(d.Report.At, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials", "nothing uses it: the node sends no reports")
 	}
 	return &spec.Credentials{Registry: d.Registry.S, Report: d.Report.S}
 }

@@ -51,6 +51,9 @@ func TestAgent(t *testing.T) {
 		"agent: {metrics: {file: /srv/c.prom, listen: '127.0.0.1:9469'}}": {Metrics: &spec.Metrics{File: "/srv/c.prom", Listen: "127.0.0.1:9469"}},
 		"agent: {report: {url: 'https://fleet.example/'}}":                {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 300}},
 		"agent: {report: {url: 'https://fleet.example', interval: 10m}}":  {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 600}},
+		"agent: {credentials: {registry: pull}}":                          {Credentials: &spec.Credentials{Registry: "pull"}},
+		"agent: {report: {registry: r.example/a}, credentials: {report: push}}": {Report: &spec.Reporting{Registry: "r.example/a", Interval: 3600},
+			Credentials: &spec.Credentials{Report: "push"}},
 	} {
 		got, r := compile(t, text+"\n")
 		if d := cmp.Diff(want, got.Agent); d != "" || r.Err() != nil {
@@ -61,6 +64,8 @@ func TestAgent(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for text, rule := range map[string]string{
+		"agent: {credentials: {report: token}}":                                        "no-report",
+		"agent: {credentials: {report: token}, metrics: {listen: '127.0.0.1:9469'}}":   "no-report",
 		"kernel: {args: ['a b']}":                                                      "kernel-arg",
 		`kernel: {args: ['a="b']}`:                                                     "kernel-arg",
 		"kernel: {args: [caisson.node=x]}":                                             "kernel-arg",

@@ -105,17 +105,29 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
-// sayRejected names the nodes to which something is published that comes to the reject list.
+// sayRejected names the nodes that have, or had before, what comes to the reject list, and what
+// nobody has: a digest that was mistyped rejects nothing.
 func (p *Publisher) sayRejected(digests []string, rows map[string]spec.Published) {
+	names := slices.Sorted(maps.Keys(rows))
 	for _, d := range digests {
-		var nodes []string
-		for _, name := range slices.Sorted(maps.Keys(rows)) {
-			if rows[name].Overlay == d || rows[name].Layer == d {
-				nodes = append(nodes, name)
+		var have, had []string
+		for _, name := range names {
+			row := rows[name]
+			if row.Overlay == d || row.Layer == d {
+				have = append(have, name)
+			}
+			if row.Before != nil && (row.Before.Overlay == d || row.Before.Layer == d) {
+				had = append(had, name)
 			}
 		}
-		if len(nodes) > 0 {
-			p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", d, plain.Some(nodes, 5))
+		if len(have) > 0 {
+			p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", d, plain.Some(have, 5))
+		}
+		if len(had) > 0 {
+			p.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", d, plain.Some(had, 5))
+		}
+		if len(have)+len(had) == 0 {
+			p.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", d)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 				}
 				pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
 			} else if pub, err = sign.ParsePublic(text); err != nil {
-				return fmt.Errorf("read key %s: %w", args[0], err)
+				return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err), "it takes a public or a private key, or caisson.keys, which has the keys of a site")
 			}
 			info.ID, info.PEM = pub.ID(), string(pub.PEM())
 			return a.printKey(info)

@@ -219,6 +219,7 @@ func (a *app) keysPullCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.say("%s has version %d", r.site.Trust().Chain, now.Chain.Version())
 			return a.printChain(now.Chain)
 		},
 	}

@@ -205,7 +205,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	switch {
 	case result != nil:
 	case r.revoke:
-		a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke", out.Version)
+		a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke. Where another key was stolen, put a new one in its place in trust.keys first", out.Version)
 		return nil
 	default:
 		a.say("version %d has the site's keys: nothing to do", out.Version)
@@ -227,7 +227,7 @@ func ofRoots(err error, changes []publish.RoleChange) error {
 	if !errors.As(err, &refused) || !slices.ContainsFunc(changes, func(c publish.RoleChange) bool { return c.Role == "root" }) {
 		return err
 	}
-	return cli.WithHint(err, "root keys change: enough of those before sign, too, each with --root-key; where they are lost or stolen, see --begin-anew")
+	return cli.WithHint(err, "root keys change: enough of those before sign, too, and enough of the new ones, each with --root-key; where those before are lost or stolen, see --begin-anew")
 }
 
 // next is the version that the site asks for, and what it changes.
@@ -242,7 +242,7 @@ func (r *rotating) next(from publish.Policy) (keysChanged, spec.Keys, error) {
 	for _, c := range changes {
 		out.Revoked = append(out.Revoked, c.Removed...)
 	}
-	if len(out.Revoked) == 0 && len(changes) > 0 {
+	if len(out.Revoked) == 0 && (len(changes) > 0 || len(newest.Revoked) == 0) { // else a run is repeated that may have been cut
 		return out, next, cli.Usage("take it out of trust.keys of the site, and put another in its place", "no key leaves the site, so none is revoked")
 	}
 	next.Revoked = append(next.Revoked, out.Revoked...)

@@ -118,10 +118,11 @@ func (v *view) allowed(digests ...string) error {
 	return nil
 }
 
-// hintReject says how something comes off the reject list, where an error is about that.
+// hintReject says how something comes off the reject list, where an error is about that. Who
+// meets it in need may have put a forgery there: only a mistake comes off.
 func hintReject(err error) error {
 	if refusal.Of(err) != refusal.Rejected {
 		return err
 	}
-	return cli.WithHint(err, "remove it from the list with 'caisson refresh --allow DIGEST'")
+	return cli.WithHint(err, "publish or go back to something else; if it was rejected by mistake, 'caisson refresh --allow DIGEST' removes it from the list")
 }

@@ -187,6 +187,7 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 		return nil, err
 	}
 	x.Root.Grant = grant
+	p.sayStrange(v, now, next)
 	past, err := p.keptPast(ctx, v, now, next)
 	if err != nil {
 		return nil, err
@@ -212,6 +213,20 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 	v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
 	v.policy.Chain = now.Chain
 	return result, p.write(ctx, now, v, batch, c, result)
+}
+
+// sayStrange says where a revocation of an operator's key signs again what this publisher has not
+// given out: whoever stole the key may have. What nodes have is signed whoever made it, else
+// those that run it could not boot.
+func (p *Publisher) sayStrange(v *view, now, next Policy) {
+	kept, _ := now.withoutKeys(next.revoked())
+	seen, known := p.Memory.At(p.Registry.Ref().String())
+	x := v.index.Root
+	if len(kept.Operator) == len(now.Operator) || !known || seen.Epoch == x.Epoch && seen.Reserved >= x.Generation {
+		return
+	}
+	p.Say("generation %s is not from who has %s, and is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then reject what was forged",
+		Generation{x.Epoch, x.Generation}, p.Memory.Name())
 }
 
 // keepBundles has each node keep the signatures by operators of the version before, and has

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,13 +61,34 @@ func TestPages(t *testing.T) {
 // TestOperatePage: the script operate has every command of docs/operate.md, and does
 // it.
 func TestOperatePage(t *testing.T) {
-	page, err1 := os.ReadFile("../../docs/operate.md")
-	script, err2 := os.ReadFile("testdata/script/operate.txtar")
-	if err := errors.Join(err1, err2); err != nil {
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scriptDoes(t, "operate", string(page), 8)
+}
+
+// TestDrillPage: as much for the drill of an operator's key in docs/keys.md.
+func TestDrillPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/keys.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, drill, _ := strings.Cut(string(page), "\n### An operator's key is stolen\n")
+	drill, _, _ = strings.Cut(drill, "\n### ")
+	drill = regexp.MustCompile(`(?m)^caisson refresh .*\n`).ReplaceAllString(drill, "") // the digests are others each time
+	scriptDoes(t, "drill_operator", drill, 6)
+}
+
+// scriptDoes wants each command of a page in a script.
+func scriptDoes(t *testing.T, name, page string, atLeast int) {
+	t.Helper()
+	script, err := os.ReadFile("testdata/script/" + name + ".txtar")
+	if err != nil {
 		t.Fatal(err)
 	}
 	commands, shell := 0, false
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(page) {
 		command, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
 		command = strings.TrimSpace(command)
 		switch {
@@ -81,7 +101,7 @@ func TestOperatePage(t *testing.T) {
 			}
 		}
 	}
-	if commands < 8 {
+	if commands < atLeast {
 		t.Errorf("%d commands", commands)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/caisson-os/caisson/oci/keys"
@@ -40,7 +41,7 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 			if err != nil {
 				unused := role == site.Attestation || role == site.Release && !s.HasLayer() // nothing that is published is verified with it
 				if !unused || !errors.Is(err, fs.ErrNotExist) {
-					problems = append(problems, unread(role, f, named, err))
+					problems = append(problems, unread(s, role, f, named, err))
 				}
 				continue
 			}
@@ -56,12 +57,16 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 }
 
 // unread is the problem of a key file that cannot be read.
-func unread(role string, f site.File, named bool, err error) report.Problem {
+func unread(s *site.Site, role string, f site.File, named bool, err error) report.Problem {
 	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Message: err.Error(), Hint: "a public key as 'caisson keys generate' writes it"}
 	var hinted interface{ Hint() string }
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.Hint = "'caisson keys generate " + strings.TrimSuffix(f.Name, ".pub") + "' makes one"
+		generate := "'caisson keys generate " + strings.TrimSuffix(f.Name, ".pub") + "' makes "
+		p.Hint = generate + "one"
+		if _, err := os.Stat(s.Trust().Chain); err == nil {
+			p.Hint = "take it from version control or from who changed the keys last; " + generate + "another one, which counts after 'caisson keys rotate'"
+		}
 		if !named {
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}

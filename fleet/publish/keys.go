@@ -121,7 +121,7 @@ func (p Policy) of(version chain.Link) (_ Policy, err error) {
 func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (Policy, error) {
 	if policy.Chain == nil {
 		if publishes && len(policy.Root) > 0 {
-			return policy, hint("'caisson keys rotate' makes the first version", "the site names root keys, and has no version of the keys yet")
+			return policy, hint("'caisson keys rotate' makes the first version; where there is one, take caisson.keys from version control or from who publishes", "the site names root keys, and has no version of the keys yet")
 		}
 		return policy, nil
 	}

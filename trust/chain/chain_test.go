@@ -117,6 +117,7 @@ var attempts = []attempt{
 	{name: "root rotated, signed by both", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root = role(t, 1, "root9") }, signers: []string{"root1", "root2", "root9"}},
 	{name: "threshold raised", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root.Threshold = 3 }, signers: []string{"root1", "root2", "root3"}},
 	{name: "threshold lowered by enough of the old", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root.Threshold = 1 }, signers: []string{"root1", "root2"}},
+	{name: "root rotated in part, by keys of both", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root = role(t, 2, "root2", "root3", "root9") }, signers: []string{"root2", "root3"}},
 	{name: "a signature of a stranger beside", signers: []string{"stranger", "root1", "root2"}},
 	{name: "a key of a later release beside", spoil: func(t *testing.T, c *trust.Candidate) {
 		*c = signedRaw(t, bytes.Replace(c.Document, []byte(`"at":`), []byte(`"note":"x","at":`), 1), "root1", "root2")
@@ -132,9 +133,17 @@ var attempts = []attempt{
 		signers: []string{"root1", "root2"}, code: refusal.UnknownKey, without: "keys: signed by itself"},
 	{name: "threshold raised, too few of the new", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root.Threshold = 3 },
 		signers: []string{"root1", "root2"}, code: refusal.Threshold, without: "keys: signed by itself"},
+	{name: "threshold raised, a signature counted twice", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root.Threshold = 3 },
+		signers: []string{"root1", "root2", "root2"}, code: refusal.Threshold, without: "keys: signed by itself"},
+	{name: "root rotated in part, too few of the new", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root = role(t, 2, "root2", "root3", "root9") },
+		signers: []string{"root1", "root2"}, code: refusal.Threshold, without: "keys: signed by itself"},
+	{name: "root rotated in part, too few of the old", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root = role(t, 2, "root2", "root3", "root9") },
+		signers: []string{"root2", "root9"}, code: refusal.Threshold, without: "keys: signed by the version before"},
 	{name: "threshold lowered by too few of the old", change: func(t *testing.T, k *spec.Keys) { k.Roles.Root.Threshold = 1 },
 		signers: []string{"root1"}, code: refusal.Threshold, without: "keys: signed by the version before"},
 	{name: "a version skipped", change: func(_ *testing.T, k *spec.Keys) { k.Version++ }, signers: []string{"root1", "root2"}, code: refusal.Rollback, without: "keys: next version"},
+	{name: "a version far ahead", change: func(_ *testing.T, k *spec.Keys) { k.Version = 1 << 40 }, signers: []string{"root1", "root2"}, code: refusal.Rollback, without: "keys: next version"},
+	{name: "the number of the version before, behind it", change: func(_ *testing.T, k *spec.Keys) { k.Version = 1 }, signers: []string{"root1", "root2"}, code: refusal.Rollback},
 	{name: "the same version again", change: func(_ *testing.T, k *spec.Keys) { k.Version = 1; k.Previous = "" }, signers: []string{"root1", "root2"}, code: refusal.Rollback},
 	{name: "a fork", change: func(_ *testing.T, k *spec.Keys) { k.Previous = oci.Digest([]byte("another version 1")) },
 		signers: []string{"root1", "root2"}, code: refusal.Replay, without: "keys: previous"},
@@ -142,6 +151,17 @@ var attempts = []attempt{
 		signers: []string{"root1", "root2"}, code: refusal.Keys, without: "keys: sense"},
 	{name: "a key twice in a role", change: func(t *testing.T, k *spec.Keys) { k.Roles.Operator = role(t, 2, "operator1", "operator1") },
 		signers: []string{"root1", "root2"}, code: refusal.BadKey, without: "keys: sense"},
+	{name: "a key twice in a role, written otherwise", change: func(t *testing.T, k *spec.Keys) {
+		k.Roles.Operator = role(t, 2, "operator1", "operator1")
+		k.Roles.Operator.Keys[1] = "\n" + strings.ReplaceAll(k.Roles.Operator.Keys[1], "\n", "\r\n")
+	}, signers: []string{"root1", "root2"}, code: refusal.BadKey, without: "keys: sense"},
+	{name: "more keys in a role than are looked at", change: func(t *testing.T, k *spec.Keys) {
+		var names []string
+		for i := range MaxRole + 1 {
+			names = append(names, fmt.Sprintf("operator-%d", i))
+		}
+		k.Roles.Operator = role(t, 1, names...)
+	}, signers: []string{"root1", "root2"}, code: refusal.Threshold, without: "keys: sense"},
 	{name: "a threshold of none", change: func(_ *testing.T, k *spec.Keys) { k.Roles.Operator.Threshold = 0 },
 		signers: []string{"root1", "root2"}, code: refusal.Threshold, without: "keys: sense"},
 	{name: "a threshold that nobody reaches", change: func(_ *testing.T, k *spec.Keys) { k.Roles.Operator.Threshold = 2 },
@@ -258,6 +278,117 @@ func TestNoCheckIsVacuous(t *testing.T) {
 	}
 }
 
+// TestNoKeyHasTwoRoles: whichever two they are, the owners of a key would be taken for each other.
+func TestNoKeyHasTwoRoles(t *testing.T) {
+	places := func(k *spec.Keys) map[string]*spec.Role {
+		return map[string]*spec.Role{"root": &k.Roles.Root, "operator": &k.Roles.Operator, "release": &k.Roles.Release,
+			"attestation": &k.Roles.Attestation, "epoch": &k.Roles.Epoch, "rescue": &k.Roles.Rescue}
+	}
+	one := first(t)
+	if n := len(places(&one)); n != len(one.Roles.All()) {
+		t.Fatalf("%d of %d roles", n, len(one.Roles.All()))
+	}
+	for a := range places(&one) {
+		for b := range places(&one) {
+			if a >= b {
+				continue
+			}
+			next := after(t, one, func(k *spec.Keys) {
+				for name, r := range places(k) {
+					*r = role(t, 1, name+"-alone")
+				}
+				*places(k)[a], *places(k)[b] = role(t, 1, "both"), role(t, 1, b+"-alone", "both")
+			})
+			if _, err := begin(t, one).Add(signedBy(t, next, "root1", "root2", "root-alone", "both")); refusal.Of(err) != refusal.Keys || !strings.Contains(err.Error(), "has two roles") {
+				t.Errorf("%s and %s: %v", a, b, err)
+			}
+		}
+	}
+}
+
+// TestSequences: what a version changed counts for the one after it, and for nothing before it.
+func TestSequences(t *testing.T) {
+	type offer struct {
+		name    string
+		change  func(k *spec.Keys)
+		signers []string
+		code    refusal.Code // "" is accepted, and the next offer comes after it
+	}
+	for name, offers := range map[string][]offer{
+		"threshold raised and lowered": {
+			{"raised", func(k *spec.Keys) { k.Roles.Root.Threshold = 3 }, []string{"root1", "root2", "root3"}, ""},
+			{"by as many as before", nil, []string{"root1", "root2"}, refusal.Threshold},
+			{"lowered by as many as before", func(k *spec.Keys) { k.Roles.Root.Threshold = 1 }, []string{"root1", "root2"}, refusal.Threshold},
+			{"one of them twice", nil, []string{"root1", "root2", "root2"}, refusal.Threshold},
+			{"lowered by all", func(k *spec.Keys) { k.Roles.Root.Threshold = 1 }, []string{"root1", "root2", "root3"}, ""},
+			{"by one", nil, []string{"root3"}, ""},
+		},
+		"a revoked root key signs something newer": {
+			{"revoked", func(k *spec.Keys) {
+				k.Roles.Root, k.Revoked = role(t, 2, "root2", "root3", "root4"), []string{id(t, "root1")}
+			}, []string{"root1", "root2", "root3"}, ""},
+			{"by it alone", nil, []string{"root1"}, refusal.UnknownKey},
+			{"by it and one that counts", nil, []string{"root1", "root2"}, refusal.Threshold},
+			{"by it, and back in its role", func(k *spec.Keys) { k.Roles.Root = role(t, 1, "root1") }, []string{"root1", "root2"}, refusal.Threshold},
+			{"back in its role by those that count", func(k *spec.Keys) { k.Roles.Root = role(t, 1, "root1", "root2") }, []string{"root2", "root3"}, refusal.Keys},
+			{"back in another role", func(k *spec.Keys) { k.Roles.Operator = role(t, 1, "root1") }, []string{"root2", "root3"}, refusal.Keys},
+			{"no more in the list, and back", func(k *spec.Keys) { k.Roles.Operator, k.Revoked = role(t, 1, "root1"), nil }, []string{"root2", "root3"}, refusal.Keys},
+			{"by it beside enough others", nil, []string{"root1", "root2", "root3"}, ""},
+		},
+		"a root key that left comes back": {
+			{"it leaves", func(k *spec.Keys) { k.Roles.Root = role(t, 2, "root2", "root3") }, []string{"root1", "root2", "root3"}, ""},
+			{"by it and one that counts", nil, []string{"root1", "root2"}, refusal.Threshold},
+			{"back by its own word", func(k *spec.Keys) { k.Roles.Root = role(t, 2, "root1", "root2") }, []string{"root1", "root2"}, refusal.Threshold},
+			{"back by those that count", func(k *spec.Keys) { k.Roles.Root = role(t, 2, "root1", "root2") }, []string{"root1", "root2", "root3"}, ""},
+			{"it counts", nil, []string{"root1", "root2"}, ""},
+		},
+		"root keys rotate again and again": {
+			{"all", func(k *spec.Keys) { k.Roles.Root = role(t, 1, "root8") }, []string{"root1", "root2", "root8"}, ""},
+			{"by those of version 1", nil, []string{"root1", "root2", "root3"}, refusal.UnknownKey},
+			{"once more", func(k *spec.Keys) { k.Roles.Root = role(t, 1, "root9") }, []string{"root8", "root9"}, ""},
+			{"by those of version 2", nil, []string{"root8"}, refusal.UnknownKey},
+			{"by those of version 1 and its own", func(k *spec.Keys) { k.Roles.Root = role(t, 1, "root1") }, []string{"root1", "root2"}, refusal.UnknownKey},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := first(t)
+			c := begin(t, one)
+			for _, o := range offers {
+				at := c.Version()
+				_, err := c.Add(signedBy(t, after(t, c.Newest().Keys, o.change), o.signers...))
+				if refusal.Of(err) != o.code || (err == nil) != (o.code == "") {
+					t.Fatalf("%s: %v, want %q", o.name, err, o.code)
+				}
+				if err != nil {
+					at--
+				}
+				if c.Version() != at+1 {
+					t.Fatalf("%s: version %d counts, %d counted before", o.name, c.Version(), at)
+				}
+			}
+		})
+	}
+}
+
+// TestAForkIsNotJoined: who took one of two versions 2 takes nothing that follows the other.
+func TestAForkIsNotJoined(t *testing.T) {
+	one := first(t)
+	ours := after(t, one, func(k *spec.Keys) { k.Reason = "ours" })
+	theirs := after(t, one, func(k *spec.Keys) { k.Reason = "theirs" })
+	c := begin(t, one)
+	if _, err := c.Add(signedBy(t, ours, "root1", "root2")); err != nil {
+		t.Fatal(err)
+	}
+	for next, code := range map[*spec.Keys]refusal.Code{&theirs: refusal.Rollback, new(after(t, theirs, nil)): refusal.Replay, &one: refusal.Rollback, &ours: refusal.Rollback} {
+		if _, err := c.Add(signedBy(t, *next, "root1", "root2")); refusal.Of(err) != code {
+			t.Errorf("version %d, %q: %v, want %s", next.Version, next.Reason, err, code)
+		}
+	}
+	if _, err := c.Add(signedBy(t, after(t, ours, nil), "root1", "root2")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRevokedStays: a key that is revoked never comes back, and its id never leaves.
 func TestRevokedStays(t *testing.T) {
 	one := first(t)
@@ -343,6 +474,44 @@ func TestWalk(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, full) || c.Version() != 3 {
+			t.Errorf("%v, version %d", err, c.Version())
+		}
+	})
+	t.Run("cut at each version, and taken up", func(t *testing.T) {
+		one, p := published(t, 5)
+		c := begin(t, one)
+		for v := uint64(2); v <= 5; v++ {
+			next := p.versions[trust.KeysTag(v+1)]
+			delete(p.versions, trust.KeysTag(v+1))
+			p.err = errors.New("connection reset by peer")
+			if err := c.Walk(t.Context(), p, keepAll); !errors.Is(err, p.err) || c.Version() != v {
+				t.Errorf("%v, version %d, want %d", err, c.Version(), v)
+			}
+			if v < 5 {
+				p.versions[trust.KeysTag(v+1)] = next
+			}
+		}
+	})
+	t.Run("the newest version is hidden", func(t *testing.T) {
+		one, p := published(t, 5)
+		delete(p.versions, trust.KeysTag(5))
+		c := begin(t, one)
+		if err := c.Walk(t.Context(), p, keepAll); err != nil || c.Version() != 4 {
+			t.Errorf("%v, version %d", err, c.Version())
+		}
+		if err := c.Behind(5); refusal.Of(err) != refusal.KeysBehind {
+			t.Errorf("Behind = %v", err)
+		}
+	})
+	t.Run("an earlier version under the next tag", func(t *testing.T) {
+		one, p := published(t, 5)
+		p.versions[trust.KeysTag(4)] = p.versions[trust.KeysTag(3)]
+		c := begin(t, one)
+		if err := c.Walk(t.Context(), p, keepAll); err == nil || c.Version() != 3 {
+			t.Errorf("%v, version %d", err, c.Version())
+		}
+		p.versions[trust.KeysTag(4)] = p.versions[trust.KeysTag(5)] // and a later one
+		if err := c.Walk(t.Context(), p, keepAll); err == nil || c.Version() != 3 {
 			t.Errorf("%v, version %d", err, c.Version())
 		}
 	})

@@ -267,12 +267,12 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 			}
 		}}
 	pods, errs := h.GetPodsForDeletion(n.Name)
-	err = errors.Join(errs...)
-	if err == nil {
-		err = h.DeleteOrEvictPods(pods.Pods())
-	}
-	if err != nil {
+	if err := refused(errs); err != nil {
 		return err
+	}
+	since := time.Now()
+	if err := h.DeleteOrEvictPods(pods.Pods()); err != nil {
+		return d.explain(ctx, since, pods.Pods(), err)
 	}
 	if err := d.Slots.Drained(ctx, s, fmt.Sprintf("%d pods were evicted", evicted.Load())); err != nil {
 		return err

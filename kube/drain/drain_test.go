@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +37,17 @@ type slots struct {
 	mu   sync.Mutex
 	held map[string]service.Slot // by node
 	said []string
+}
+
+// take gives a node the only slot, unless another has it.
+func (s *slots) take(node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.held) > 0 {
+		return false
+	}
+	s.held = map[string]service.Slot{node: {Group: "default", Node: node, Draining: true}}
+	return true
 }
 
 func (s *slots) ask(node string) { s.put(service.Slot{Group: "default", Node: node, Draining: true}) }
@@ -157,12 +170,18 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// asked notes which lists of Nodes an API server was asked for, and which Nodes, and how many
+// asked notes which lists of Nodes an API server was asked for, and which Nodes, and which
 // evictions.
 type asked struct {
-	mu        sync.Mutex
-	paths     []string
-	evictions int
+	mu      sync.Mutex
+	paths   []string
+	evicted []string // pods
+}
+
+func (a *asked) evictions() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(slices.Values(a.evicted))
 }
 
 func (a *asked) wrap(next http.RoundTripper) http.RoundTripper {
@@ -174,7 +193,7 @@ func (a *asked) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/eviction") {
 			a.mu.Lock()
-			a.evictions++
+			a.evicted = append(a.evicted, path.Base(path.Dir(req.URL.Path)))
 			a.mu.Unlock()
 		}
 		return next.RoundTrip(req)
@@ -407,11 +426,8 @@ func TestBudgetThatNeverAllows(t *testing.T) {
 	b.until("it is given up", func() bool {
 		return b.events.has("n1 DrainFailed") && b.events.has("n1 Released it could not be drained")
 	})
-	b.asked.mu.Lock()
-	evictions := b.asked.evictions
-	b.asked.mu.Unlock()
-	if evictions != 1 {
-		t.Errorf("the budget was asked %d times, want once and then a pause", evictions)
+	if evictions := b.asked.evictions(); len(evictions) != 1 {
+		t.Errorf("the budget was asked %d times, want once and then a pause", len(evictions))
 	}
 	if n := b.get("n1"); n.Spec.Unschedulable || n.Annotations[Annotation] != "" || b.pods("n1") != 1 || b.slots.drained("n1") {
 		t.Errorf("%v %v, %d pods", n.Spec, n.Annotations, b.pods("n1"))

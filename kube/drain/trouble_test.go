@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const never = "example.org/never"
+
+// unfinish takes the finalizers off a pod.
+func (b *bench) unfinish(pod string) {
+	b.Helper()
+	_, err := b.c.CoreV1().Pods("default").Patch(b.Context(), pod, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+	b.must(err)
+}
+
+// TestFinalizer: a pod whose finalizer nobody takes off is evicted and stays; the drain ends
+// at its deadline, says which pod that was, and gives the Node back.
+func TestFinalizer(t *testing.T) {
+	b := newBench(t)
+	of := b.replicas(2)
+	b.node("n1", false)
+	b.pod("goes", "n1", of)
+	b.pod("stays", "n1", func(p *corev1.Pod) {
+		of(p)
+		p.Finalizers = []string{never}
+	})
+	b.run(b.drainer(5 * time.Second))
+	b.slots.ask("n1")
+	b.until("it is given up", func() bool { return b.events.has("n1 Released it could not be drained") })
+	for _, want := range []string{"n1 DrainFailed not drained within 5s: ", `pod "stays" in namespace "default"`, "pod default/stays waits for its finalizers: example.org/never"} {
+		if !b.events.has(want) {
+			t.Errorf("no %q; events: %q", want, b.events.lines)
+		}
+	}
+	if b.events.has("goes") {
+		t.Errorf("events: %q", b.events.lines)
+	}
+	if n := b.get("n1"); n.Spec.Unschedulable || n.Annotations[Annotation] != "" || b.slots.drained("n1") {
+		t.Errorf("%v %v", n.Spec, n.Annotations)
+	}
+	b.counts("failed", 1)
+	b.unfinish("stays")
+}
+
+// TestTwoAtOnce: of two nodes that ask at once for the only slot one is drained, and the other
+// when that one is back: at no time are two cordoned.
+func TestTwoAtOnce(t *testing.T) {
+	b := newBench(t)
+	names := []string{"n1", "n2"}
+	of := b.replicas(2)
+	for _, name := range names {
+		b.node(name, false)
+		b.pod("web-"+name, name, of)
+	}
+	changes, err := b.c.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	b.must(err)
+	cordoned := make(chan [][]string)
+	go func() { // every state of the Nodes, as the API server tells them
+		now, states := map[string]bool{}, [][]string{}
+		for c := range changes.ResultChan() {
+			if n, ok := c.Object.(*corev1.Node); ok {
+				now[n.Name] = n.Spec.Unschedulable
+			}
+			var some []string
+			for _, name := range names {
+				if now[name] {
+					some = append(some, name)
+				}
+			}
+			states = append(states, some)
+		}
+		cordoned <- states
+	}()
+	b.run(b.drainer(time.Minute))
+	var agents sync.WaitGroup
+	for _, name := range names {
+		agents.Go(func() { // a node's agent: it asks until it may, acts, and gives its slot back
+			for end := time.Now().Add(2 * time.Minute); !b.slots.take(name); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Errorf("%s had no slot", name)
+					return
+				}
+			}
+			for end := time.Now().Add(2 * time.Minute); !b.slots.drained(name); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Errorf("%s was not drained", name)
+					return
+				}
+			}
+			b.slots.free(name)
+		})
+	}
+	agents.Wait()
+	b.until("both are back", func() bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			n := b.get(name)
+			return n.Spec.Unschedulable || n.Annotations[Annotation] != ""
+		})
+	})
+	changes.Stop()
+	seen := map[string]bool{}
+	for _, some := range <-cordoned {
+		seen[strings.Join(some, " ")] = true
+	}
+	if !seen["n1"] || !seen["n2"] || seen["n1 n2"] {
+		t.Errorf("cordoned at a time: %v", seen)
+	}
+	if told := slices.Sorted(slices.Values(b.slots.said)); !slices.Equal(told, []string{"n1: 1 pods were evicted", "n2: 1 pods were evicted"}) {
+		t.Errorf("the service was told %q", told)
+	}
+	b.counts("ok", 2)
+}
+
+// TestKilledInTheMiddle: an instance that is killed in a drain leaves the Node as it is; the
+// next one goes on from the mark, begins nothing twice, and uncordons at the end.
+func TestKilledInTheMiddle(t *testing.T) {
+	b := newBench(t)
+	of := b.replicas(2)
+	b.node("n1", false)
+	b.pod("goes", "n1", of)
+	b.pod("lingers", "n1", func(p *corev1.Pod) {
+		of(p)
+		p.Finalizers = []string{never}
+	})
+	kill := b.run(b.drainer(time.Hour))
+	b.slots.ask("n1")
+	b.until("one pod is gone, and the other is going", func() bool {
+		p, err := b.c.CoreV1().Pods("default").Get(t.Context(), "lingers", metav1.GetOptions{})
+		b.must(err)
+		return b.pods("n1") == 1 && p.DeletionTimestamp != nil
+	})
+	kill()
+	n := b.get("n1")
+	if m, marked := markOf(n); !marked || m != (mark{"metal-a", "default", true}) || !n.Spec.Unschedulable || b.slots.drained("n1") {
+		t.Errorf("after the kill: unschedulable %v, %+v", n.Spec.Unschedulable, n.Annotations)
+	}
+
+	b.run(b.drainer(time.Hour))
+	b.until("the next one goes on", func() bool { return slices.Equal(b.asked.evictions(), []string{"goes", "lingers", "lingers"}) })
+	b.unfinish("lingers")
+	b.until("n1 is drained", func() bool { return b.slots.drained("n1") })
+	b.slots.free("n1")
+	b.until("n1 is uncordoned", func() bool { n := b.get("n1"); return !n.Spec.Unschedulable && n.Annotations[Annotation] == "" })
+	b.until("it is told", func() bool { return b.events.has("n1 Released") })
+	for _, reason := range []string{" Draining ", " Drained ", " Released "} {
+		if b.events.count(reason) != 1 {
+			t.Errorf("events: %q", b.events.lines)
+		}
+	}
+	if len(b.slots.said) != 1 || b.events.has("DrainFailed") {
+		t.Errorf("the service was told %q; events: %q", b.slots.said, b.events.lines)
+	}
+	b.counts("ok", 1)
+}
+
+// TestOptions: each option of a drain does what it says, and without it the pod stays and the
+// Event names the option.
+func TestOptions(t *testing.T) {
+	b := newBench(t)
+	of := b.replicas(5)
+	emptyDir := func(p *corev1.Pod) {
+		of(p)
+		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	}
+	lingers := func(p *corev1.Pod) {
+		of(p)
+		seconds := int64(77)
+		p.Finalizers, p.Spec.TerminationGracePeriodSeconds = []string{never}, &seconds
+	}
+	for _, test := range []struct {
+		name   string
+		pod    func(*corev1.Pod)
+		policy Policy
+		says   string // in the Event; "" where the pod is evicted
+		grace  int64  // that the API server gave the pod; 0 where that is not looked at
+	}{
+		{name: "emptydir-stays", pod: emptyDir, policy: Policy{Grace: -1, Force: true}, says: "Pods with local storage (use --drain-delete-emptydir to override): default/emptydir-stays"},
+		{name: "emptydir-goes", pod: emptyDir, policy: Policy{Grace: -1, DeleteEmptyDir: true}},
+		{name: "bare-stays", policy: Policy{Grace: -1, DeleteEmptyDir: true}, says: "Pods that declare no controller (use --drain-force to override): default/bare-stays"},
+		{name: "bare-goes", policy: Policy{Grace: -1, Force: true}},
+		{name: "grace-of-pod", pod: lingers, policy: Policy{Grace: -1}, grace: 77},
+		{name: "grace-of-option", pod: lingers, policy: Policy{Grace: 7}, grace: 7},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b.node(test.name, false)
+			b.pod(test.name, test.name, test.pod)
+			d := b.drainer(time.Minute)
+			test.policy.Timeout = d.Policy.Timeout
+			d.Policy = test.policy
+			kill := b.run(d)
+			defer kill()
+			b.slots.ask(test.name)
+			defer b.slots.free(test.name)
+			if test.says != "" {
+				b.until("it is refused", func() bool { return b.events.has(test.name + " Released") })
+				if !b.events.has(test.name+" DrainFailed") || !b.events.has(test.says) || b.pods(test.name) != 1 || b.get(test.name).Spec.Unschedulable {
+					t.Errorf("%d pods; events: %q", b.pods(test.name), b.events.lines)
+				}
+				return
+			}
+			if test.grace > 0 {
+				b.until("it is going", func() bool {
+					p, err := b.c.CoreV1().Pods("default").Get(t.Context(), test.name, metav1.GetOptions{})
+					b.must(err)
+					if p.DeletionTimestamp != nil && *p.DeletionGracePeriodSeconds != test.grace {
+						t.Fatalf("it has %d seconds, want %d", *p.DeletionGracePeriodSeconds, test.grace)
+					}
+					return p.DeletionTimestamp != nil
+				})
+				b.unfinish(test.name)
+			}
+			b.until("it is drained", func() bool { return b.slots.drained(test.name) })
+			if b.pods(test.name) != 0 || b.events.has(test.name+" DrainFailed") {
+				t.Errorf("%d pods; events: %q", b.pods(test.name), b.events.lines)
+			}
+		})
+	}
+}

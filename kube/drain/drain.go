@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -67,12 +68,15 @@ type Drainer struct {
 	Policy    Policy
 	Every     time.Duration // looks after this long, whatever changes
 	Again     time.Duration // tries a Node again after this long that could not be drained
+	Patience  time.Duration // for a Node to be ready; then it is told that others wait for it
 	Seen      func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
 
 	mu      sync.Mutex
 	at      map[string]*drainage // Nodes that are being drained, by name
 	waiting map[string]time.Time // Nodes that could not be, and when they are tried again
 	wg      sync.WaitGroup
+
+	told map[string]string // what was told of waits when it was looked last
 }
 
 // drainage is one Node being drained.
@@ -124,23 +128,33 @@ func (d *Drainer) Look(ctx context.Context) error {
 	}
 	d.endOthers(held)
 	var failed []error
-	back := map[string][]string{} // by group, Nodes that gave their slot back and are not well yet
-	for _, n := range nodes {
+	waits := waits{d: d, now: map[string]string{}}
+	defer waits.end()
+	back := map[string][]*corev1.Node{} // by group, Nodes that gave their slot back and are not well yet
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[name]
 		m, marked := markOf(n)
-		_, has := held[n.Name+" "+m.Group]
-		if !marked || !d.owns(m, has) || has { // whose slots are held, the service lets act
+		slot, has := held[n.Name+" "+m.Group]
+		if !marked || !d.owns(m, has) {
+			continue
+		}
+		if has { // the service lets it act
+			if !slot.Draining {
+				waits.holds(n, m.Group)
+			}
 			continue
 		}
 		if d.busy(n.Name) { // it was stopped, and gives the Node back itself
-			back[m.Group] = append(back[m.Group], n.Name)
+			back[m.Group] = append(back[m.Group], n)
 			continue
 		}
 		if !ready(n) { // the next one is not begun while this one is not well
-			back[m.Group] = append(back[m.Group], n.Name)
+			back[m.Group] = append(back[m.Group], n)
+			waits.held(n, m.Group)
 			continue
 		}
 		if err := d.release(ctx, n.Name, "its slot was given back"); err != nil {
-			back[m.Group] = append(back[m.Group], n.Name)
+			back[m.Group] = append(back[m.Group], n)
 			failed = append(failed, err)
 		}
 	}
@@ -161,7 +175,8 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("drain Node %s: %w", n.Name, err))
 			continue
 		}
-		if slices.ContainsFunc(back[s.Group], func(other string) bool { return other != n.Name }) {
+		if others := slices.DeleteFunc(slices.Clone(back[s.Group]), func(other *corev1.Node) bool { return other.Name == n.Name }); len(others) > 0 {
+			waits.waits(n, others, s.Group)
 			continue
 		}
 		d.begin(ctx, n, s)

@@ -276,7 +276,10 @@ func (b *bench) node(name string, unschedulable bool) {
 }
 
 // well sets whether a Node is ready.
-func (b *bench) well(name string, ready bool) {
+func (b *bench) well(name string, ready bool) { b.Helper(); b.wellSince(name, ready, 0) }
+
+// wellSince sets whether a Node is ready, and for how long that is so.
+func (b *bench) wellSince(name string, ready bool, since time.Duration) {
 	b.Helper()
 	n, err := b.c.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{})
 	b.must(err)
@@ -284,7 +287,7 @@ func (b *bench) well(name string, ready bool) {
 	if !ready {
 		status = corev1.ConditionUnknown
 	}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Reason: "Test"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Reason: "Test", LastTransitionTime: metav1.NewTime(time.Now().Add(-since))}}
 	_, err = b.c.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
 	b.must(err)
 }
@@ -312,7 +315,7 @@ func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
 }
 
 func (b *bench) drainer(timeout time.Duration) *Drainer {
-	return &Drainer{Client: b.c, Nodes: b.memory, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Seen: b.seen.Drained}
+	return &Drainer{Client: b.c, Nodes: b.memory, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Patience: 15 * time.Minute, Seen: b.seen.Drained}
 }
 
 // counts waits until caisson_kube_drains_total says so many of a result, and nothing of others.

@@ -163,6 +163,89 @@ func TestKilledInTheMiddle(t *testing.T) {
 	b.counts("ok", 1)
 }
 
+// TestNeverBack: a Node that does not come back keeps its slot, and its group when that was
+// released; an Event says so on it and on the next one, once, and not before it is late.
+func TestNeverBack(t *testing.T) {
+	b := newBench(t)
+	b.node("n1", false)
+	b.node("n2", false)
+	kill := b.run(b.drainer(time.Minute))
+	b.slots.ask("n1")
+	b.until("n1 is drained", func() bool { return b.slots.drained("n1") })
+	kill()
+	d := b.drainer(time.Minute)
+	told := func(when string, want ...string) {
+		t.Helper()
+		for range 3 {
+			b.must(b.look(d))
+		}
+		b.events.mu.Lock()
+		defer b.events.mu.Unlock()
+		var got []string
+		for _, line := range b.events.lines {
+			if strings.Contains(line, " KeepsOthersWaiting ") || strings.Contains(line, " WaitsForAnother ") {
+				got = append(got, line)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: told %q, want %q", when, got, want)
+		}
+		b.events.lines = nil
+	}
+	b.wellSince("n1", false, 14*time.Minute)
+	told("it starts over")
+	b.wellSince("n1", false, 16*time.Minute)
+	told("it is late", "n1 KeepsOthersWaiting it has a slot of default and has not been ready for 15m0s: where it does not come back, 'caisson fleet slots release default n1 --reason TEXT' and 'kubectl delete node n1' let others have their turn")
+
+	b.slots.free("n1") // by an operator
+	b.slots.ask("n2")
+	told("its slot was released", "n1 KeepsOthersWaiting it gave a slot of default back and has not been ready for 15m0s: where it does not come back, 'kubectl delete node n1' lets others have their turn",
+		"n2 WaitsForAnother it is not drained for its slot of default while Node n1 is not ready, which had one")
+	if b.get("n2").Spec.Unschedulable {
+		t.Error("n2 was begun")
+	}
+
+	b.must(b.c.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
+	told("it is given up")
+	b.until("n2 is drained", func() bool { return b.slots.drained("n2") })
+	d.wg.Wait()
+
+	// Another time is told again.
+	b.wellSince("n2", false, time.Hour)
+	told("the next one is late", "n2 KeepsOthersWaiting it has a slot of default and has not been ready for 15m0s: where it does not come back, 'caisson fleet slots release default n2 --reason TEXT' and 'kubectl delete node n2' let others have their turn")
+	b.well("n2", true)
+	told("it is back")
+	b.wellSince("n2", false, time.Hour)
+	told("it is late again", "n2 KeepsOthersWaiting it has a slot of default and has not been ready for 15m0s: where it does not come back, 'caisson fleet slots release default n2 --reason TEXT' and 'kubectl delete node n2' let others have their turn")
+}
+
+// TestManyBack: which of several Nodes the next one waits for is told once, and not another
+// one at each look.
+func TestManyBack(t *testing.T) {
+	b := newBench(t)
+	d := b.drainer(time.Minute)
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		b.node(name, false)
+		b.slots.ask(name)
+	}
+	b.must(b.look(d))
+	d.wg.Wait()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		b.wellSince(name, false, time.Hour)
+		b.slots.free(name)
+	}
+	b.slots.free("n4")
+	b.must(b.look(d))
+	b.slots.ask("n4")
+	b.known()
+	for range 50 { // in whatever order it meets them
+		b.must(d.Look(t.Context()))
+	}
+	if b.events.count("WaitsForAnother") != 1 || !b.events.has("n4 WaitsForAnother it is not drained for its slot of default while Node n1 ") || b.events.count("KeepsOthersWaiting") != 3 {
+		t.Errorf("events: %q", b.events.lines)
+	}
+}
+
 // TestOptions: each option of a drain does what it says, and without it the pod stays and the
 // Event names the option.
 func TestOptions(t *testing.T) {

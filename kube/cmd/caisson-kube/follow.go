@@ -48,7 +48,7 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		return nil, err
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(services)) {
-		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Seen: seen.Drained}
+		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Patience: 15 * time.Minute, Seen: seen.Drained}
 		if err := mgr.Add(d); err != nil {
 			return nil, err
 		}

@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/fleet/view"
@@ -41,6 +43,16 @@ func (*written) List(context.Context, client.ObjectList, ...client.ListOption) e
 func (w *written) Create(context.Context, client.Object, ...client.CreateOption) error {
 	w.n.Add(1)
 	return nil
+}
+
+// TestDrainTimeout: no drain is without a limit, which 0 would be to kubectl.
+func TestDrainTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{0, -time.Second} {
+		err := run(t.Context(), &rest.Config{}, options{drains: true, drain: drainPolicy(timeout)})
+		if err == nil || !strings.Contains(err.Error(), "--drain-timeout "+timeout.String()+": a drain has a limit: write a time above 0") {
+			t.Errorf("%s: %v", timeout, err)
+		}
+	}
 }
 
 // TestPace: --pace is what all fleets of the process write in a second together.

@@ -129,6 +129,9 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
+	if o.drains && o.drain.Timeout <= 0 { // to kubectl that is no limit
+		return fmt.Errorf("--drain-timeout %s: a drain has a limit: write a time above 0, such as 15m", o.drain.Timeout)
+	}
 	config.UserAgent = "caisson-kube/" + version
 	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
 	if len(o.namespaces) > 0 {

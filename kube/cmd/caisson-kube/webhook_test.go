@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +51,33 @@ type hooked struct {
 	t       testing.TB
 	port    string
 	metrics string // address
+	asks    *asks
+}
+
+// asks are the requests of caisson-kube that an answer may be the reason of: who leads, and
+// what is looked at once a minute for the certificate, is asked for anyway.
+type asks struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+func (a *asks) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if !strings.Contains(req.URL.Path, "/leases") && !strings.HasSuffix(req.URL.Path, "/caisson-kube-webhook") {
+			a.mu.Lock()
+			a.paths = append(a.paths, req.Method+" "+req.URL.Path)
+			a.mu.Unlock()
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+// since returns what was asked for since it was asked last.
+func (a *asks) since() (paths []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	paths, a.paths = a.paths, nil
+	return paths
 }
 
 func startHooked(t testing.TB) *hooked {
@@ -58,7 +86,7 @@ func startHooked(t testing.TB) *hooked {
 	if out, err := c.Kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", filepath.Join("..", "..", "deploy", "base")); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	h := &hooked{c, t, freePort(t), "127.0.0.1:" + freePort(t)}
+	h := &hooked{c, t, freePort(t), "127.0.0.1:" + freePort(t), &asks{}}
 	askAt(t, c, "https://127.0.0.1:"+h.port+"/validate")
 	h.run()
 	return h
@@ -69,6 +97,7 @@ func (h *hooked) run() {
 	h.t.Helper()
 	config := rest.CopyConfig(h.Env.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:caisson-system:caisson-kube", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	config.Wrap(h.asks.wrap)
 	ctx, stop := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	done := make(chan error, 1)
 	dir, state := h.t.TempDir(), h.t.TempDir()
@@ -235,24 +264,63 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// BenchmarkWebhook: what kubectl apply waits for in a namespace of a thousand nodes.
-func BenchmarkWebhook(b *testing.B) {
-	h := startHooked(b)
-	h.Namespace(b, "metal-a")
+// thousand is a Site of a thousand nodes, and the same with a mistake.
+func thousand() (good, bad string) {
 	var nodes []string
 	for i := range 1000 {
 		nodes = append(nodes, fmt.Sprintf("{name: n%d, labels: {rack: r%d}, match: {macs: [\"52:54:00:00:%02x:%02x\"]}}", i, i/40, i>>8, i&0xff))
 	}
-	text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: 127.0.0.1:1/none\nnodes: [" + strings.Join(nodes, ",\n  ") + "]\n" +
+	good = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: 127.0.0.1:1/none\nnodes: [" + strings.Join(nodes, ",\n  ") + "]\n" +
 		"conf: {sysctl: {vm.swappiness: \"10\"}, files: {motd: {path: /etc/motd, content: x}}}\n"
-	if out, err := h.apply(text); err != nil {
-		b.Fatalf("%v\n%s", err, out)
+	return good, strings.Replace(good, "/etc/motd", "/tmp/motd", 1)
+}
+
+// refuses applies a Site of a thousand nodes, and waits until one with a mistake is refused.
+func (h *hooked) refuses() (bad string) {
+	h.t.Helper()
+	h.Namespace(h.t, "metal-a")
+	good, bad := thousand()
+	if out, err := h.apply(good); err != nil {
+		h.t.Fatalf("%v\n%s", err, out)
 	}
-	bad := strings.Replace(text, "/etc/motd", "/tmp/motd", 1)
 	h.until("it is asked", func() (string, bool) {
 		out, err := h.apply(bad, "--dry-run=server")
 		return out, err != nil
 	})
+	return bad
+}
+
+// TestAnswersAskNobody: an answer about a thousand nodes is made of what is in memory.
+func TestAnswersAskNobody(t *testing.T) {
+	h := startHooked(t)
+	bad := h.refuses()
+	h.until("the Site was looked at", func() (string, bool) {
+		out, err := h.Kubectl(t, "", "get", "site", "metal-a", "--namespace", "metal-a", "-o", "jsonpath={.status.observedGeneration}")
+		return out, err == nil && out == "1"
+	})
+	if len(h.asks.since()) == 0 {
+		t.Fatal("its requests are not counted")
+	}
+	h.until("nothing is written any more", func() (string, bool) { // its Events come after the status
+		h.asks.since()
+		time.Sleep(3 * time.Second)
+		paths := h.asks.since()
+		return fmt.Sprint(paths), len(paths) == 0
+	})
+	for range 20 {
+		if out, err := h.apply(bad, "--dry-run=server"); err == nil || !strings.Contains(out, "motd.path") {
+			t.Fatal(out)
+		}
+	}
+	if paths := h.asks.since(); len(paths) > 0 {
+		t.Errorf("for twenty answers it asked for %q", paths)
+	}
+}
+
+// BenchmarkWebhook: what kubectl apply waits for in a namespace of a thousand nodes.
+func BenchmarkWebhook(b *testing.B) {
+	h := startHooked(b)
+	bad := h.refuses()
 	var slowest time.Duration
 	for b.Loop() {
 		began := time.Now()

@@ -3,8 +3,6 @@
 package kube
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +17,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
-	goyaml "go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
@@ -43,7 +40,10 @@ var at = cluster.Day(time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC))
 // examples returns every example of the repository, and every row of its tables of rules.
 func examples(t *testing.T) (out []example) {
 	t.Helper()
-	found, _ := filepath.Glob("../examples/*/site.yaml")
+	found, err := filepath.Glob("../examples/*/site.yaml")
+	if err != nil || len(found) < 8 {
+		t.Fatalf("%d examples: %v", len(found), err)
+	}
 	for _, name := range found {
 		data, err := os.ReadFile(name)
 		if err != nil {
@@ -51,7 +51,10 @@ func examples(t *testing.T) (out []example) {
 		}
 		out = append(out, example{name, string(data)})
 	}
-	tables, _ := filepath.Glob("../spec/site/testdata/rules/*.txtar")
+	tables, err := filepath.Glob("../spec/site/testdata/rules/*.txtar")
+	if err != nil || len(tables) < 19 {
+		t.Fatalf("%d tables of rules: %v", len(tables), err)
+	}
 	for _, name := range tables {
 		archive, err := txtar.ParseFile(name)
 		if err != nil {
@@ -95,26 +98,13 @@ func meaning(t *testing.T, s *site.Site) string {
 }
 
 // sent is what kubectl sends of a file: each document as JSON, by the library that it reads
-// YAML with.
+// files with.
 func sent(text string) (out []map[string]any, err error) {
-	for d := goyaml.NewDecoder(strings.NewReader(text)); ; {
-		var doc goyaml.Node
-		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+	for d := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
+		var content map[string]any
+		if err := d.Decode(&content); errors.Is(err, io.EOF) {
 			return out, nil
 		} else if err != nil {
-			return nil, err
-		}
-		one, err := goyaml.Marshal(&doc) // scalars keep their spelling
-		if err != nil {
-			return nil, err
-		}
-		data, err := yaml.YAMLToJSON(one)
-		if err != nil {
-			return nil, err
-		}
-		var content map[string]any
-		d := json.NewDecoder(bytes.NewReader(data))
-		if err := d.Decode(&content); err != nil {
 			return nil, err
 		}
 		if content != nil {
@@ -175,13 +165,24 @@ func objectsOf(contents []map[string]any) (out []cluster.Object) {
 }
 
 // TestBothWays: what files say, objects say, and mean the same to the byte; or they are
-// refused. Quotes that --for-cluster asks for change nothing.
+// refused. Quotes that --for-cluster asks for change nothing, and what is wrong as a file is
+// wrong as objects.
 func TestBothWays(t *testing.T) {
-	same, refused := 0, 0
+	same, refused, wrong := 0, 0, 0
+	kinds := map[string]int{}
 	for _, e := range examples(t) {
 		s, r := site.ParseAt(at, fstest.MapFS{"site.yaml": {Data: []byte(e.text)}}, "site.yaml")
-		if r.Err() != nil {
-			continue // it is wrong as a file
+		if r.Err() != nil { // it is wrong as a file, and so as objects
+			contents, err := sent(e.text)
+			if err != nil {
+				t.Errorf("%s: %v", e.name, err)
+				continue
+			}
+			if as, _ := cluster.Parse(at, nothing{}, ".", nil, objectsOf(contents)); as != nil {
+				t.Errorf("%s: refused as a file (%v), and not as objects:\n%s", e.name, r.Err(), e.text)
+			}
+			wrong++
+			continue
 		}
 		want := meaning(t, s)
 		contents, err := sent(e.text)
@@ -209,11 +210,30 @@ func TestBothWays(t *testing.T) {
 			t.Errorf("%s: with the quotes it means something else:\n%s\n%s\n%s", e.name, text, meaning(t, as), want)
 		default:
 			same++
+			count(kinds, contents)
 		}
 	}
-	t.Logf("%d mean the same, %d name files", same, refused)
-	if same < 70 {
-		t.Errorf("only %d sites were compared", same)
+	t.Logf("%d mean the same, of kinds %v; %d name files, %d are wrong either way", same, kinds, refused, wrong)
+	if same < 70 || refused < 5 || wrong < 280 {
+		t.Errorf("only so many were compared")
+	}
+	everyKindIn(t, kinds)
+}
+
+// count notes the kinds of objects.
+func count(kinds map[string]int, contents []map[string]any) {
+	for _, o := range objectsOf(contents) {
+		kinds[o.Kind]++
+	}
+}
+
+// everyKindIn fails where a kind that people write was not compared.
+func everyKindIn(t *testing.T, kinds map[string]int) {
+	t.Helper()
+	for _, k := range cluster.Kinds() {
+		if k.Doc && kinds[k.Kind] == 0 {
+			t.Errorf("no %s was compared", k.Kind)
+		}
 	}
 }
 
@@ -221,7 +241,7 @@ func TestBothWays(t *testing.T) {
 // written: nothing is pruned, filled in or converted that would mean something else.
 func TestThroughServer(t *testing.T) {
 	c := kubetest.Start(t)
-	compared := 0
+	compared, kinds := 0, map[string]int{}
 	for i, e := range examples(t) {
 		s, r := site.ParseAt(at, fstest.MapFS{"site.yaml": {Data: []byte(e.text)}}, "site.yaml")
 		text, ok := forCluster(e.text)
@@ -264,6 +284,11 @@ func TestThroughServer(t *testing.T) {
 			t.Errorf("%s: from the server it means something else:\n%s\n%s\n%s", e.name, text, got, want)
 		}
 		compared++
+		count(kinds, contents)
 	}
-	t.Logf("%d sites went through the server", compared)
+	t.Logf("%d sites went through the server, of kinds %v", compared, kinds)
+	if compared < 68 {
+		t.Errorf("only so many were compared")
+	}
+	everyKindIn(t, kinds)
 }

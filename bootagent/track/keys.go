@@ -72,8 +72,9 @@ func (f *Tracker) Trusted() spec.Bootstrap {
 	return c.Bootstrap(f.Bootstrap)
 }
 
-// walk asks for newer versions. That it fails is said and does not end anything: what is
-// known goes on counting, and fleet:current says whether that is the newest.
+// walk asks for newer versions, and for those that lie between the boot files and what the disk
+// has. That it fails is said and does not end anything: what is known goes on counting, and
+// fleet:current says whether that is the newest.
 func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
 	c := f.Keys()
 	if c == nil {
@@ -81,6 +82,10 @@ func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
 	}
 	from := c.Version()
 	c = c.Fork()
+	if err := f.precede(ctx, c, keep); err != nil && err.Error() != f.apart {
+		f.apart = err.Error() // another chain that was begun may never have them
+		f.Say("what was signed by keys of before version %d is not verified: %v", c.Links()[0].Keys.Version, err)
+	}
 	err := c.Walk(ctx, f.Source, keep)
 	if err != nil {
 		f.Say("newer keys than version %d are not known: %v", c.Version(), err)
@@ -97,20 +102,40 @@ func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
 	}
 }
 
-// keep writes a version before it counts, and the ones that it follows from where they are
-// not on disk yet: site.cpio may be rewritten.
-func (f *Tracker) keep(l chain.Link) error {
+// precede puts the versions before the oldest that is known, down to the first that the disk
+// has: boot files may have come with a later one while this node was off. Each is named by the
+// one after it, so it does not matter who has it. The oldest is kept, too, signed or not: the
+// next boot files may come before a newer version does, and those of before must not come back.
+func (f *Tracker) precede(ctx context.Context, c *chain.Chain, keep func(chain.Link) error) error {
 	have, err := f.Folder.KeysVersions()
 	if err != nil {
 		return err
 	}
-	for _, before := range f.keys.Links() {
-		if v := before.Keys.Version; !slices.Contains(have, v) {
-			if err := f.Folder.SaveKeys(v, before.Candidate.SaveKeys()); err != nil {
+	for range chain.MaxSteps {
+		oldest := c.Links()[0]
+		if !slices.Contains(have, oldest.Keys.Version) {
+			if err := keep(oldest); err != nil {
 				return err
 			}
 		}
+		if len(have) == 0 || oldest.Keys.Version <= have[0] {
+			return nil
+		}
+		earlier, err := f.savedKeys(oldest.Keys.Version - 1)
+		if err != nil || c.Precede(earlier) != nil {
+			if earlier, err = trust.Keys(ctx, f.Source, oldest.Keys.Version-1); err == nil {
+				err = c.Precede(earlier)
+			}
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// keep writes a version before it counts.
+func (f *Tracker) keep(l chain.Link) error {
 	return f.Folder.SaveKeys(l.Keys.Version, l.Candidate.SaveKeys())
 }
 

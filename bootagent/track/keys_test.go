@@ -5,6 +5,7 @@ package track_test
 import (
 	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // rotating is a fleet with a key chain, whose operator's key is stolen and replaced.
@@ -263,6 +266,107 @@ func TestNewerBootFiles(t *testing.T) {
 	}
 }
 
+// TestNewerBootFilesBeforeASync: they came while the node was off. It has seen no version but
+// that of the boot files of before, and boots without a network what it proved by that.
+func TestNewerBootFilesBeforeASync(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	r.Bootstrap.Chain, r.Source = r.published.Anchor(r.two), nil
+	r.again()
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("%+v, %v", good, err)
+	}
+}
+
+// TestBootFilesThatSkipVersions: the node was off while keys changed twice. It asks for what
+// lies between, keeps it, and can go back to what it proved.
+func TestBootFilesThatSkipVersions(t *testing.T) {
+	r := newRotating(t)
+	r.publish(7, "10")
+	r.sync()
+	r.promote()
+	last := fixture.NewKey(t)
+	three := r.published.NextKeys(r.two, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(last) })
+	r.published.Keys(r.two, r.root)
+	r.published.Keys(three, r.root)
+	r.published.Operator = last
+	r.publish(8, "20")
+	r.Bootstrap.Chain = r.published.Anchor(three)
+
+	forged := r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(r.stolen, r.fresh) })
+	r.published.Keys(forged, r.root) // not what version 3 names, whoever signed it
+	r.again()
+	r.sync()
+	if r.canGoBack() {
+		t.Error("it goes back by a version that version 3 does not follow")
+	}
+
+	r.published.Keys(r.two, r.root)
+	for _, source := range []oci.Source{r.published.Registry.Source(), nil} {
+		r.Source = source
+		r.again()
+		if source != nil {
+			r.sync()
+		}
+		if !r.canGoBack() || r.Keys().Version() != 3 {
+			t.Errorf("it cannot go back, at version %d", r.Keys().Version())
+		}
+	}
+}
+
+// canGoBack reports whether generation 7, which was proved, can be verified.
+func (r *rotating) canGoBack() bool {
+	good, err := r.Good()
+	return err == nil && slices.ContainsFunc(good, func(f *track.Found) bool { return f.Generation.Generation == 7 })
+}
+
+// TestOlderBootFiles: those of before come back, with a registry that hides the version which
+// the node began with.
+func TestOlderBootFiles(t *testing.T) {
+	r := newRotating(t)
+	r.Bootstrap.Chain = r.published.Anchor(r.two)
+	r.published.Operator = r.fresh
+	r.publish(7, "10")
+	r.again()
+	r.sync()
+	r.promote()
+	r.Bootstrap.Chain = r.published.Anchor(r.one)
+	r.published.Operator = r.stolen
+	r.publish(8, "evil")
+	r.again()
+	r.refuses(refusal.KeysBehind)
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey)
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+		t.Errorf("%+v, %v", good, err)
+	}
+}
+
+// TestManyVersions: a node that was off for longer than a walk is comes to the end in two.
+func TestManyVersions(t *testing.T) {
+	require.Slow(t)
+	r := newRotating(t)
+	k := r.two
+	for range chain.MaxSteps + 10 {
+		r.published.Keys(k, r.root)
+		k = r.published.NextKeys(k, func(*spec.Keys) {})
+	}
+	r.published.Operator = r.fresh
+	r.publish(7, "10")
+	newest := k.Version - 1
+	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: newest}, fixture.Now())
+	r.refuses(refusal.KeysBehind)
+	if got := r.Keys().Version(); got != 1+chain.MaxSteps {
+		t.Errorf("version %d", got)
+	}
+	r.again()
+	if found := r.sync(); found.Generation.Generation != 7 || r.Keys().Version() != newest {
+		t.Errorf("%+v, version %d of %d", found, r.Keys().Version(), newest)
+	}
+}
+
 // TestAChainThatBeginsAnew: enough root keys are stolen, and the thief has put a version of
 // his own behind the last. A node that boots by new boot files takes the new chain, and still
 // boots what it proved; one that has the old ones goes on with what it runs.
@@ -386,7 +490,7 @@ func TestKeysThatCannotBeKept(t *testing.T) {
 	r.publish(7, "10")
 	r.sync()
 	r.published.Keys(r.two, r.root)
-	if err := os.WriteFile(filepath.Join(r.dir, "keys"), nil, 0o600); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "keys")), os.WriteFile(filepath.Join(r.dir, "keys"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	var heard []string

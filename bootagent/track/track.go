@@ -37,7 +37,8 @@ type Tracker struct {
 	Rules     *trust.Rules     // nil is all of them; a test leaves one out
 	Say       func(format string, args ...any)
 
-	keys *chain.Chain // nil until it is read, see Keys
+	keys  *chain.Chain // nil until it is read, see Keys
+	apart string       // why versions of before cannot be had, as it was said
 }
 
 // ErrNothing is returned where the node has never accepted anything.

@@ -131,7 +131,7 @@ func readRef(r *document.Reader, d *document.SecretRefDoc) *SecretRef {
 
 // readSealed returns what a file holds that must be encrypted.
 func readSealed(r *document.Reader, name string, at report.Pos) []byte {
-	data := r.Named(name, at, maxSealed)
+	data := r.Named(name, at, maxSealed, "age -r RECIPIENT -o "+name+" writes it")
 	if data == nil {
 		return nil
 	}

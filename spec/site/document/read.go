@@ -108,8 +108,16 @@ func (r *Reader) Optional(name string, limit int64) []byte {
 }
 
 // Named returns the content of a file that a document names at a place; nil, and a problem,
-// where it cannot be read.
-func (r *Reader) Named(name string, at report.Pos, limit int64) []byte {
+// where it cannot be read. The hint is for one that is not there.
+func (r *Reader) Named(name string, at report.Pos, limit int64, hint string) []byte {
+	f, err := r.fsys.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.Errorf(at, "file", hint, "read %s: no such file or directory", name)
+		return nil
+	}
+	if err == nil {
+		_ = f.Close() // it is read below
+	}
 	return r.readFile(name, at, limit)
 }
 

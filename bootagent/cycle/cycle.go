@@ -91,10 +91,7 @@ func (c *Cycle) cycle(ctx context.Context, t *turn) error {
 		if err != nil {
 			return err
 		}
-		step := decide.Next(f)
-		if c.Options.Decided != nil {
-			c.Options.Decided(f, step)
-		}
+		step := c.Options.Decide(f)
 		if step.Act.Changes() {
 			metrics.CountTransition(&c.Boot.Live.Counts, step.Name)
 		}

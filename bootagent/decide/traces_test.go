@@ -5,18 +5,30 @@ package decide
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
 	"testing"
 )
 
-// Whatever real nodes met in the tests of package node is decided as it was then. The
-// traces are written anew by
+// kept are some decisions of each transition that real nodes and loaders made in tests.
+const kept = "testdata/traces.jsonl"
+
+// Whatever real nodes and loaders met in tests, those of machines among them, is decided as it
+// was then. The traces are gathered again, and kept, by
 //
-//	CAISSON_UPDATE=1 go test ./bootagent/node
+//	export CAISSON_TRACES=/tmp/traces
+//	go test -count=1 ./bootagent/node ./bootagent/boot/initramfs ./test/vm
+//	CAISSON_UPDATE=1 go test ./bootagent/decide
 //
 // and what differs in them is a decision that has changed.
 func TestTraces(t *testing.T) {
-	data, err := os.ReadFile("testdata/traces.jsonl")
+	if from := os.Getenv("CAISSON_TRACES"); from != "" && os.Getenv("CAISSON_UPDATE") != "" {
+		keepSome(t, from)
+	}
+	data, err := os.ReadFile(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +48,104 @@ func TestTraces(t *testing.T) {
 			t.Errorf("decided is %s, and was %s:\n%s", got.Name, trace.Step, line)
 		}
 	}
-	if len(met) < len(Table)/2 {
-		t.Errorf("%d of %d transitions are in the traces: it tests little", len(met), len(Table))
+	for _, row := range Table {
+		if !met[row.Name] && !unmet[row.Name] {
+			t.Errorf("no trace has %s", row.Name)
+		}
+		if met[row.Name] && unmet[row.Name] {
+			t.Errorf("traces have %s", row.Name)
+		}
 	}
+}
+
+// unmet are the transitions that no test of a real node has led to; the model has.
+var unmet = map[string]bool{
+	"resume-return":          true,
+	"nothing-runs":           true,
+	"no-answer-at-first":     true,
+	"undone-before":          true,
+	"first-on-another-layer": true,
+	"busy":                   true,
+	"not-applied":            true,
+	"failed-while-paused":    true,
+	"swap-uncounted":         true,
+	"swap-on-trial":          true,
+	"swap-soaking":           true,
+	"boot-uncounted":         true,
+	"fetch-late":             true,
+	"fetch-too-large":        true,
+}
+
+// ofEach is how many decisions of one transition are kept.
+const ofEach = 4
+
+// keepSome keeps what is there of gathered traces, and those that are kept already as far as
+// they are decided so.
+func keepSome(t *testing.T, from string) {
+	t.Helper()
+	gathered, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string][]string{}
+	for line := range bytes.Lines(slices.Concat(gathered, before)) {
+		step, text, err := short(line)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, line)
+		}
+		if list := by[step]; len(list) < ofEach && !slices.Contains(list, text) {
+			by[step] = append(list, text)
+		}
+	}
+	var out bytes.Buffer
+	for _, step := range slices.Sorted(maps.Keys(by)) {
+		for _, text := range by[step] {
+			fmt.Fprintln(&out, text)
+		}
+	}
+	if err := os.WriteFile(kept, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var identifiers = regexp.MustCompile(`sha256:[0-9a-f]{64}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}`)
+
+// short is a decision without what is zero, and with short names in place of digests and
+// other identifiers.
+func short(line []byte) (step, text string, err error) {
+	names := map[string]string{}
+	line = identifiers.ReplaceAllFunc(line, func(id []byte) []byte {
+		if names[string(id)] == "" {
+			names[string(id)] = fmt.Sprintf("id-%c", 'a'+len(names))
+		}
+		return []byte(names[string(id)])
+	})
+	var trace struct {
+		Step  string         `json:"step"`
+		Facts map[string]any `json:"facts"`
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	if err := d.Decode(&trace); err != nil {
+		return "", "", err
+	}
+	out, err := json.Marshal(map[string]any{"step": trace.Step, "facts": withoutZero(trace.Facts)})
+	return trace.Step, string(out), err
+}
+
+func withoutZero(m map[string]any) map[string]any {
+	maps.DeleteFunc(m, func(_ string, v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			return len(withoutZero(v)) == 0
+		case json.Number:
+			return v == "0"
+		}
+		return v == nil || v == false || v == ""
+	})
+	return m
 }

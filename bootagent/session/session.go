@@ -69,6 +69,15 @@ type Options struct {
 	Decided    func(f *decide.Facts, s decide.Step) // is called with each decision; nil is nobody
 }
 
+// Decide returns what follows from facts, and tells who wants to know.
+func (o Options) Decide(f *decide.Facts) decide.Step {
+	s := decide.Next(f)
+	if o.Decided != nil {
+		o.Decided(f, s)
+	}
+	return s
+}
+
 // Listen has metrics answered at an address, "" nowhere.
 func (o Options) Listen(address string) error {
 	if o.Metrics == nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
+	"github.com/caisson-os/caisson/bootagent/decisions"
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -167,7 +168,8 @@ func (a *app) say(format string, args ...any) {
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) session.Options {
-	return session.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
+	return session.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say,
+		Decided: decisions.Into(filepath.Join(a.root, paths.RunDecisions))}
 }
 
 // who names the person behind a verb as far as sudo says so.

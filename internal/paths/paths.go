@@ -39,15 +39,16 @@ const (
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
 	RunLock      = "/run/caisson/lock"
-	RunStaged    = "/run/caisson/staged.json"  // what was fetched for the next boot
-	RunStaging   = "/run/caisson/staging.lock" // held while a layer is fetched for the next boot
-	State        = "/var/lib/caisson"          // state disk or tmpfs
-	StateLabel   = "caisson-state"             // GPT partition name
-	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
-	SecretsKey   = "identity/secrets.key"      // below State: what opens secrets that are sealed to this node, see bootagent/recipient
-	SecretsNext  = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
-	Reports      = "report"                    // below State: reports of this node, see bootagent/report
-	Corrections  = "corrections.json"          // below State: which settings were corrected lately, see bootagent/policy
+	RunDecisions = "/run/caisson/decisions.jsonl" // where the command line asks for them, see bootagent/decisions
+	RunStaged    = "/run/caisson/staged.json"     // what was fetched for the next boot
+	RunStaging   = "/run/caisson/staging.lock"    // held while a layer is fetched for the next boot
+	State        = "/var/lib/caisson"             // state disk or tmpfs
+	StateLabel   = "caisson-state"                // GPT partition name
+	Credentials  = "registry"                     // below State: what a registry asks of this node, see bootagent/track
+	SecretsKey   = "identity/secrets.key"         // below State: what opens secrets that are sealed to this node, see bootagent/recipient
+	SecretsNext  = "identity/secrets.next.key"    // the key that takes its place once an overlay that is sealed to it has proved itself
+	Reports      = "report"                       // below State: reports of this node, see bootagent/report
+	Corrections  = "corrections.json"             // below State: which settings were corrected lately, see bootagent/policy
 )
 
 // What is known of a change that has not proved itself, and the output of the commands

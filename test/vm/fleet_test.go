@@ -182,6 +182,7 @@ func (f *Fleet) login(t *testing.T, m *machine.Machine) *machine.Session {
 	if _, err := s.Run(ctx, Settled); err != nil {
 		t.Fatal(err)
 	}
+	replays(t, s)
 	return s
 }
 
@@ -226,6 +227,7 @@ func status(t *testing.T, s *machine.Session) spec.Status {
 	if err := json.Unmarshal([]byte(run(t, s, "sudo caisson-agent status -o json || [ $? -eq 3 ]")), &st); err != nil {
 		t.Fatal(err)
 	}
+	replays(t, s)
 	return st
 }
 

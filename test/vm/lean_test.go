@@ -24,5 +24,6 @@ func masked(services ...string) string {
 var leanSite = []string{"net.ifnames=0]", "net.ifnames=0, " + strings.Join(lean, ", ") + "]"}
 
 // ours are kernel arguments of all guests, for busy hosts: the kernel does not panic where
-// its timer seems to stand still, and a login does not wait for a manager of its user.
-var ours = []string{"args: [console=ttyS0,", "args: [no_timer_check, systemd.mask=user@.service, console=ttyS0,"}
+// its timer seems to stand still, and a login does not wait for a manager of its user. What they
+// decide is noted, see replays.
+var ours = []string{"args: [console=ttyS0,", "args: [caisson.decisions, no_timer_check, systemd.mask=user@.service, console=ttyS0,"}

@@ -21,6 +21,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/decisions"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
@@ -45,11 +47,12 @@ type boot struct {
 	arp        []*setting                        // of the network
 	watchdog   atomic.Pointer[watchdog.Hardware] // nil without one
 	progress   *watchdog.Progress
-	unproven   bool     // this boot must prove its generation, and is counted
-	transition string   // name of the decision that this boot goes by, see package decide
-	words      []string // kernel command line
-	proc       string   // /proc
-	resolv     string   // /etc/resolv.conf
+	unproven   bool                             // this boot must prove its generation, and is counted
+	decided    func(*decide.Facts, decide.Step) // is called with each decision; nil is nobody
+	transition string                           // name of the decision that this boot goes by, see package decide
+	words      []string                         // kernel command line
+	proc       string                           // /proc
+	resolv     string                           // /etc/resolv.conf
 	bootstrap  spec.Bootstrap
 	id         trust.Identity
 	modules    *kmod.Index
@@ -203,6 +206,10 @@ func (b *boot) readBootstrap(context.Context) error {
 	}
 	b.words = identity.CommandLine(string(line))
 	b.limits = b.limits.from(b.words)
+	if err := decisions.Begin(paths.RunDecisions, b.words); err != nil {
+		b.say("decisions are not noted: %v", err)
+	}
+	b.decided = decisions.Into(paths.RunDecisions)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
 	return nil
 }

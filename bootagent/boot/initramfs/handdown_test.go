@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/traces"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -23,7 +24,7 @@ func TestHandDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{bootstrap: fleet.Bootstrap(), folder: folder, id: trust.Identity{Node: fixture.Node}, source: fleet.Registry.Source(), console: console{t.Output()}}
+	b := &boot{bootstrap: fleet.Bootstrap(), folder: folder, id: trust.Identity{Node: fixture.Node}, source: fleet.Registry.Source(), console: console{t.Output()}, decided: traces.Into()}
 	b.bootstrap.Chain = fleet.Anchor(one)
 	b.bootstrap.SetNeeds()
 	if _, err := b.follower().Sync(t.Context()); err == nil {

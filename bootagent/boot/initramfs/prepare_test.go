@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/traces"
 )
 
 // published is a registry with layers, and a node that boots from it.
@@ -44,7 +45,7 @@ func publish(t *testing.T) *published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: f.Registry.Source(), limits: usual, progress: &watchdog.Progress{}}
+	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: f.Registry.Source(), limits: usual, progress: &watchdog.Progress{}, decided: traces.Into()}
 	return &published{b, f, t}
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/traces"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -221,7 +222,7 @@ func (v *victim) loader() (*boot, error) {
 			}
 		}
 	}
-	b := &boot{console: console{writer(says)}, id: trust.Identity{Node: fixture.Node}, limits: usual, progress: &watchdog.Progress{}}
+	b := &boot{console: console{writer(says)}, id: trust.Identity{Node: fixture.Node}, limits: usual, progress: &watchdog.Progress{}, decided: traces.Into()}
 	b.limits.pause, b.limits.ask, b.limits.soon = 50*time.Millisecond, 20*time.Second, 20*time.Second
 	data, err := os.ReadFile(v.root + "/bootstrap.json")
 	if err != nil {
@@ -294,7 +295,7 @@ type writer func(string)
 func (w writer) Write(p []byte) (int, error) { w(string(bytes.TrimSpace(p))); return len(p), nil }
 
 func (v *victim) options() session.Options {
-	return session.Options{Root: v.root, By: session.Service, Corrupt: func() ([]string, error) { return v.corrupt, nil }, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
+	return session.Options{Root: v.root, By: session.Service, Decided: traces.Into(), Corrupt: func() ([]string, error) { return v.corrupt, nil }, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
 		Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 			if v.dead {
 				return nil, errSilent

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decisions notes each decision of a node with the facts that it was made by, for
+// whoever has to find out why a machine did what it did: the same facts lead package decide to
+// the same step on any machine.
+//
+// It notes only where the file is there. The loader makes it for the word "caisson.decisions"
+// of the kernel's command line; it is gone with the boot. What cannot be noted changes nothing.
+package decisions
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+)
+
+// Word is that of the kernel's command line for which decisions are noted.
+const Word = "caisson.decisions"
+
+// Decision is one line of the file, in JSON.
+type Decision struct {
+	Step  string       `json:"step"` // name of the transition
+	Facts decide.Facts `json:"facts"`
+}
+
+// limit caps the file, in bytes: some thousand decisions.
+const limit = 4 << 20
+
+// Begin makes the file where the words of a command line ask for that.
+func Begin(file string, words []string) error {
+	if !slices.Contains(words, Word) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, nil, 0o600)
+}
+
+// Into returns what notes a decision in a file, where it is there and has room.
+func Into(file string) func(*decide.Facts, decide.Step) {
+	return func(f *decide.Facts, s decide.Step) {
+		out, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return // nobody asked for notes
+		}
+		defer out.Close() // a note that is lost changes nothing
+		if info, err := out.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > limit {
+			return
+		}
+		if line, err := json.Marshal(Decision{s.Name, *f}); err == nil {
+			_, _ = out.Write(append(line, '\n')) // likewise
+		}
+	}
+}

@@ -36,7 +36,7 @@ type Settings struct {
 var (
 	// A blank or a quote would change where the arguments end.
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
-	ownArg    = regexp.MustCompile(`^caisson\.(watchdog|deadline|patience)=[0-9]{1,5}$`) // seconds, see bootagent/boot/identity
+	ownArg    = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`) // seconds, see bootagent/boot/identity and bootagent/decisions
 )
 
 // Compile checks the settings of one target.
@@ -62,7 +62,7 @@ func KernelArgs(c *shape.Checker, args []shape.Text) []string {
 		case ownArg.MatchString(a.S):
 			out = append(out, a.S)
 		case strings.HasPrefix(a.S, "caisson."):
-			c.Errorf(a.At, "kernel-arg", "caisson.watchdog=, caisson.deadline= and caisson.patience=SECONDS may be given", "%s is set by caisson", a.S)
+			c.Errorf(a.At, "kernel-arg", "caisson.watchdog=, caisson.deadline= and caisson.patience=SECONDS may be given, and caisson.decisions", "%s is set by caisson", a.S)
 		case strings.HasPrefix(a.S, "init=") || strings.HasPrefix(a.S, "rdinit=") || strings.HasPrefix(a.S, "root="):
 			c.Errorf(a.At, "kernel-arg", "", "%s would keep the agent from starting the node", a.S)
 		default:

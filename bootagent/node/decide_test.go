@@ -3,7 +3,9 @@
 package node
 
 import (
+	"errors"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/traces"
 )
 
 // A node decides what the model of package decide decides, in the same order, when the
@@ -95,5 +98,62 @@ func TestWhatNobodyConfirmedIsBehind(t *testing.T) {
 	events, _ := r.blackBox()
 	if i := slices.IndexFunc(events, func(e spec.Event) bool { return e.Event == spec.EventUndone }); i < 0 || decide.RowOf(events[i].Transition) == nil {
 		t.Errorf("%s: %+v", paths.State, events)
+	}
+}
+
+// A host that is attached to a fleet with nothing for it decides nothing, and asks again.
+func TestANodeWithNothing(t *testing.T) {
+	m := newMachine(t)
+	m.enrolled()
+	if err := os.WriteFile(m.root+"/etc/machine-id", []byte("1234\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	gathered := traces.Into()
+	o := session.Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf, Decided: func(f *decide.Facts, s decide.Step) {
+		names = append(names, s.Name)
+		if gathered != nil {
+			gathered(f, s)
+		}
+	}}
+	act := func(do func(*Node) (*spec.Status, error)) string {
+		t.Helper()
+		names = nil
+		n, err := Open(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() // the test looks at names
+		if _, err := do(n); err == nil {
+			t.Error("nothing is in effect, and nobody says so")
+		}
+		return strings.Join(names, " ")
+	}
+	if got := act(func(n *Node) (*spec.Status, error) { return n.cycle.Apply(t.Context()) }); got != "settled nothing-runs" {
+		t.Errorf("a look: %s", got)
+	}
+	if got := act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) }); got != "settled no-answer-at-first" {
+		t.Errorf("a question: %s", got)
+	}
+}
+
+// A check that fails while somebody has paused the node changes nothing, until it is resumed.
+func TestACheckFailsWhilePaused(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 0)
+	m.sync()
+	n := m.open()
+	if err := errors.Join(n.Pause("", 0), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if m.judge(3); m.swappiness("") != "20" || m.state().Staged == nil || m.state().Staged.Failed != "" {
+		t.Fatalf("a paused node went back: swappiness %s, %+v", m.swappiness(""), m.state().Staged)
+	}
+	n = m.open()
+	if err := errors.Join(n.Resume(), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if m.judge(5); m.swappiness("") != "10" || m.state().Staged.Failed == "" {
+		t.Errorf("once it is resumed: swappiness %s, %+v", m.swappiness(""), m.state().Staged)
 	}
 }

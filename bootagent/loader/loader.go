@@ -42,11 +42,11 @@ type Partition struct {
 // Open opens a partition that nobody has mounted. One that is damaged is not opened.
 func Open(device string) (*Partition, error) {
 	f, err := os.OpenFile(device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
-		return nil, fmt.Errorf("%s can only be read: %w", device, err)
-	}
 	if err != nil {
 		return nil, err
+	}
+	if flag, err := unix.IoctlGetInt(int(f.Fd()), unix.BLKROGET); err == nil && flag != 0 { // the kernel opens it all the same
+		return nil, errors.Join(fmt.Errorf("%s can only be read", device), f.Close())
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	var p *Partition

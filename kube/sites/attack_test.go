@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/kube/kubetest"
@@ -35,7 +37,7 @@ func TestAttacks(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	fleet := registryOf(t)
-	bridge(t, c, nil, "metal-a", "metal-b", "metal-d", "other")
+	bridge(t, c, nil, "metal-a", "metal-b", "metal-d", "other", "large", "many")
 	apply(t, c, "metal-a", siteObject("metal-a", fleet, ""))
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
 	plan := func() string {
@@ -203,10 +205,59 @@ func TestAttacks(t *testing.T) {
 	})
 
 	t.Run("an object of 1.5 MB", func(t *testing.T) {
-		out, err := c.Kubectl(t, siteObject("metal-a", fleet, "conf: {files: {motd: {path: /etc/motd, content: \""+strings.Repeat("x", 3<<20)+"\"}}}\n"), "apply", "--server-side", "--force-conflicts", "--namespace", "metal-a", "-f", "-")
-		if err == nil {
-			t.Errorf("it was taken\n%.200s", out)
+		c.Namespace(t, "large")
+		put := func(size int) (string, error) {
+			return c.Kubectl(t, siteObject("large", fleet+"-large", "conf: {files: {motd: {path: /etc/motd, content: \""+strings.Repeat("x", size)+"\"}}}\n"), "apply", "--server-side", "--force-conflicts", "--namespace", "large", "-f", "-")
 		}
+		const most = 3 << 19 // that etcd takes
+		if out, err := put(most); err == nil || !strings.Contains(out, "etcdserver: request is too large") {
+			t.Errorf("a file of 1.5 MiB in it: %v\n%.200s", err, out)
+		}
+		if out, err := put(2 * most); err == nil {
+			t.Errorf("a file of 3 MiB in it was taken\n%.200s", out)
+		}
+		// What is left is too little for a status.
+		size := most
+		eventually(t, func() error {
+			size -= 200
+			out, err := put(size)
+			if err != nil && !strings.Contains(out, "etcdserver: request is too large") {
+				t.Fatalf("%v\n%.200s", err, out)
+			}
+			return err
+		})
+		apply(t, c, "large", head+"kind: NodeSet\nmetadata: {name: beside}\nspec: {}\n")
+		condition(t, c.Admin, "NodeSet", "large", "beside", "Valid", "True Valid") // others have theirs
+		if status := get(t, c.Admin, cluster.Site, "large", "large").Object["status"]; status != nil {
+			t.Errorf("%d bytes leave room for a status: %v", size, status)
+		}
+		if out, err := put(10 << 10); err != nil {
+			t.Fatalf("%v\n%.200s", err, out)
+		}
+		condition(t, c.Admin, cluster.Site, "large", "large", "Valid", "True Valid")
+	})
+
+	t.Run("5,000 objects", func(t *testing.T) {
+		c.Namespace(t, "many")
+		apply(t, c, "many", siteObject("many", fleet+"-many", ""))
+		condition(t, c.Admin, cluster.Site, "many", "many", "Valid", "True Valid")
+		fast := rest.CopyConfig(c.Env.Config)
+		fast.QPS = -1
+		mallory := kubetest.Client(t, fast)
+		var wg sync.WaitGroup
+		for worker := range 10 {
+			wg.Go(func() {
+				for i := worker; i < 5000; i += 10 {
+					if err := mallory.Create(t.Context(), object("NodeSet", "many", fmt.Sprintf("s%d", i), map[string]any{"spec": map[string]any{}})); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: meanwhile}\nspec: {match: {hosts: [\"[\"]}}\n")
+		condition(t, c.Admin, "NodeSet", "metal-a", "meanwhile", "Valid", "False Invalid") // others are looked at
 	})
 }
 

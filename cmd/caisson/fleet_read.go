@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/caisson-os/caisson/fleet/commits"
@@ -13,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -39,7 +41,7 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 	return func(ctx context.Context, known string) (hub.Published, error) {
 		f, err := v.look.read(ctx, a, v.from)
 		if err != nil {
-			return hub.Published{}, err
+			return hub.Published{}, v.hinted(err)
 		}
 		to.fleet.Store(f)
 		p := hub.Published{Fleet: f.Policy().Fleet, Floor: f.Floor(), Root: f.Root()}
@@ -66,6 +68,15 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 		p.Rollouts, err = rollout.States(ctx, f)
 		return p, err
 	}
+}
+
+// hinted adds to an error what a service that was given keys alone can do about others: it is
+// told in the log and on pages, which have no hints.
+func (v *serving) hinted(err error) error {
+	if len(v.look.whom.keys) == 0 || refusal.Of(err) != refusal.UnknownKey {
+		return err
+	}
+	return fmt.Errorf("%w; --trust names the only keys that this service knows: start it again with those that count now, or with --site, by which it follows a change of keys that the root key signed", err)
 }
 
 // siteNow returns the site, nil where there is none.

@@ -25,10 +25,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/systemd"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -285,6 +287,47 @@ func TestClose(t *testing.T) {
 	case <-gone:
 	case <-time.After(time.Minute):
 		t.Error("it goes on asking")
+	}
+}
+
+// TestAnotherPlace: a registry that is not reached does not keep content from who has another
+// place to ask: a mirror, or a medium.
+func TestAnotherPlace(t *testing.T) {
+	d := oci.Describe(oci.TypeUKI, []byte("a loader"))
+	mirror := fixture.NewFleet(t)
+	if err := mirror.Registry.PutData(t.Context(), oci.RepoLoader, d); err != nil {
+		t.Fatal(err)
+	}
+	handler, err := registry.Handler(mirror.Registry.Ref().Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	const nobody = "127.0.0.1:1/metal-a" // listens there
+	ask := func(mirrors ...string) ([]byte, error) {
+		src, err := Open(spec.Bootstrap{Registry: nobody, Mirrors: mirrors, PlainHTTP: true}, track.Way{Silence: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := oci.Anywhere(t.Context(), src, func(place oci.Source) (io.ReadCloser, error) {
+			return place.Blob(t.Context(), oci.RepoLoader, d.Bare(), 0)
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close() // only read
+		data, err := io.ReadAll(body)
+		if err != nil {
+			t.Error(err)
+		}
+		return data, nil
+	}
+	if data, err := ask(strings.TrimPrefix(server.URL, "http://") + "/metal-a"); err != nil || string(data) != "a loader" {
+		t.Errorf("from the mirror: %q, %v", data, err)
+	}
+	if _, err := ask(); err == nil {
+		t.Error("what nobody has is there, until it is read")
 	}
 }
 

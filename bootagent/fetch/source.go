@@ -17,7 +17,10 @@
 package fetch
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -95,7 +98,8 @@ func (s *source) Manifest(ctx context.Context, repo, reference, etag string) (oc
 	return oci.Response{Data: data, MediaType: c.said.MediaType, Digest: digest, ETag: c.said.ETag}, nil
 }
 
-// Blob gives an error of the request with the first read.
+// Blob returns once the first byte has come, so that another place can be asked where this one
+// does not answer.
 func (s *source) Blob(ctx context.Context, repo string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	return s.blob(ctx, request{Repo: repo, Blob: &d, Offset: offset}, d.Size-offset)
 }
@@ -120,7 +124,21 @@ func (s *source) blob(ctx context.Context, want request, n int64) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
-	return limited{io.LimitReader(c, max(0, n)), c}, nil
+	began := bufio.NewReader(c)
+	if n > 0 {
+		late := time.AfterFunc(patience, c.kill)
+		_, err := began.Peek(1)
+		if !late.Stop() {
+			err = fmt.Errorf("no answer within %v", patience)
+		}
+		switch {
+		case errors.Is(err, io.EOF): // that it is too short is found out by who reads it
+			n = 0
+		case err != nil:
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return limited{io.LimitReader(began, max(0, n)), c}, nil
 }
 
 type limited struct {

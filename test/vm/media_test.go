@@ -112,19 +112,12 @@ func TestLongTwoCopies(t *testing.T) {
 	}
 }
 
-// TestLongAirGap boots a machine whose network is dead from a disc that carries its layer. As
-// nobody can log in, a unit prints what the agent says: systemd itself is silent on a console
-// that has a login.
+// TestLongAirGap boots a machine whose network is dead from a disc that carries its layer.
 func TestLongAirGap(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
-	o := f.medium("airgap", "")
-	o.NoCard, o.Memory, o.CD = true, 1536, f.image(t, "boot.iso", "--with-layer")
-	o.Extra = []string{"-netdev", "socket,id=dead,udp=127.0.0.1:9,localaddr=127.0.0.1:0", "-device", "virtio-net-pci,netdev=dead,mac=52:54:00:00:00:0a"} // a cable at whose end nobody listens
-	o.Credentials = map[string]string{
-		"systemd.unit-dropin.multi-user.target": "[Unit]\nWants=told.service\n",
-		"systemd.extra-unit.told.service":       "[Service]\nExecStart=/bin/sh -c 'until caisson-agent status >/dev/ttyS0; do sleep 5; done'\n",
-	}
+	o := deadCable(f.medium("airgap", ""), "52:54:00:00:00:0a")
+	o.Memory, o.CD, o.Credentials = 1536, f.image(t, "boot.iso", "--with-layer"), tells("caisson-agent status")
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
 	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // TestLongSeveralNetworks boots a node with four cards: one on the site's network, one on a
@@ -82,4 +83,42 @@ func TestLongBondOverSoftReboot(t *testing.T) {
 	if lost := s.pinged.Load() - s.answered.Load(); lost > 1 || strings.Count(before, "10.0.2.15") == 0 {
 		t.Errorf("%d of %d pings had no answer", lost, s.pinged.Load())
 	}
+}
+
+// TestLongNetworkThatCutsOff publishes an address that reaches nobody, for a node whose loader
+// asks by DHCP, with no health check in its site: the boot that brings it goes back by itself to
+// what ran before, and the node says why.
+func TestLongNetworkThatCutsOff(t *testing.T) {
+	require.Long(t)
+	const reached = "registry is reached"
+	f := fleet(t)
+	m := f.start(t, f.byHand(t, f.withDisk(t)))
+	s := f.login(t, m)
+	f.edit(t, "machine:\n", "machine:\n  network: {interfaces: [{name: eth0, addresses: [192.0.2.77/24]}]}\n")
+	f.publish(t)
+	from := m.Console.Len()
+	last(t, m, s, "sudo caisson-agent sync; sudo systemctl reboot")
+	waitFor(t, m, from, "caisson: overlay of node alpha, generation 2")
+	waitFor(t, m, from, "caisson: entering the layer")
+	from = m.Console.Len()
+	if waitFor(t, m, from, "Soft-rebooting", "it was rejected on this node") != "Soft-rebooting" {
+		waitFor(t, m, from, "caisson: entering the layer")
+	}
+	s = f.login(t, m)
+	st := f.judged(t, s)
+	if st.Generation != 1 || st.Sync != spec.SyncBehind || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reached) {
+		t.Errorf("%+v", st)
+	}
+	if said := run(t, s, "sudo caisson-agent why || [ $? -eq 3 ]"); !strings.Contains(said, reached) {
+		t.Errorf("why says %s", said)
+	}
+	// What is published again with the right one is taken.
+	f.edit(t, "  network: {interfaces: [{name: eth0, addresses: [192.0.2.77/24]}]}\n", "  network: {interfaces: [{name: eth0, dhcp: ipv4, mtu: 1400}]}\n")
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync || true")
+	s = f.reboot(t, m, s)
+	if st := f.judged(t, s); st.Generation != 3 || st.Rejected != nil || st.Health != spec.HealthOK {
+		t.Errorf("%+v", st)
+	}
+	run(t, s, "test \"$(cat /sys/class/net/eth0/mtu)\" = 1400")
 }

@@ -227,13 +227,13 @@ func status(t *testing.T, s *machine.Session) spec.Status {
 	if err := json.Unmarshal([]byte(run(t, s, "sudo caisson-agent status -o json || [ $? -eq 3 ]")), &st); err != nil {
 		t.Fatal(err)
 	}
-	replays(t, s)
 	return st
 }
 
 // reboot restarts the machine from inside and logs in again.
 func (f *Fleet) reboot(t *testing.T, m *machine.Machine, s *machine.Session) *machine.Session {
 	t.Helper()
+	replays(t, s)
 	from := m.Console.Len()
 	last(t, m, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: entering the layer")

@@ -77,6 +77,7 @@ func TestLongNewStateDisk(t *testing.T) {
 // shutDown switches a machine off as an operator does.
 func shutDown(t *testing.T, m *machine.Machine, s *machine.Session) {
 	t.Helper()
+	replays(t, s)
 	from := m.Console.Len()
 	last(t, m, s, "sudo systemctl poweroff")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

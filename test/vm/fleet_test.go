@@ -30,7 +30,7 @@ const limit = 30 * time.Minute
 func fleet(t *testing.T, edits ...string) *Fleet {
 	t.Helper()
 	needs(t)
-	return fleetBy(t, programs(t), "../../examples/quickstart/site.yaml", edits...)
+	return fleetBy(t, programs(t), "../../examples/quickstart/site.yaml", slices.Concat(noted, edits)...)
 }
 
 // fleetBy is fleet by the programs of a directory, with the quickstart of their release.
@@ -41,10 +41,7 @@ func fleetBy(t *testing.T, programs, quickstart string, edits ...string) *Fleet 
 	if err := f.UseExample(quickstart); err != nil {
 		t.Fatal(err)
 	}
-	edits = append(slices.Clone(ours), edits...)
-	for i := 0; i < len(edits); i += 2 {
-		f.edit(t, edits[i], edits[i+1])
-	}
+	f.edits(t, slices.Concat(calm, edits)...)
 	f.build(t)
 	f.publish(t)
 	if err := f.Netboot(t.Context()); err != nil {
@@ -238,6 +235,14 @@ func (f *Fleet) reboot(t *testing.T, m *machine.Machine, s *machine.Session) *ma
 	last(t, m, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: entering the layer")
 	return f.login(t, m)
+}
+
+// edits changes the site file by pairs of texts.
+func (f *Fleet) edits(t *testing.T, pairs ...string) {
+	t.Helper()
+	for pair := range slices.Chunk(pairs, 2) {
+		f.edit(t, pair[0], pair[1])
+	}
 }
 
 // edit changes the site file; a text that is not there is a broken test.

@@ -23,7 +23,10 @@ func masked(services ...string) string {
 // leanSite is an edit of the quickstart whose nodes have these arguments.
 var leanSite = []string{"net.ifnames=0]", "net.ifnames=0, " + strings.Join(lean, ", ") + "]"}
 
-// ours are kernel arguments of all guests, for busy hosts: the kernel does not panic where
-// its timer seems to stand still, and a login does not wait for a manager of its user. What they
-// decide is noted, see replays.
-var ours = []string{"args: [console=ttyS0,", "args: [caisson.decisions, no_timer_check, systemd.mask=user@.service, console=ttyS0,"}
+// calm are kernel arguments of all guests, for busy hosts: the kernel does not panic where
+// its timer seems to stand still, and a login does not wait for a manager of its user.
+var calm = []string{"args: [console=ttyS0,", "args: [no_timer_check, systemd.mask=user@.service, console=ttyS0,"}
+
+// noted has this source's programs note what they decide, see replays. The earlier release
+// does not know the word.
+var noted = []string{"args: [no_timer_check", "args: [caisson.decisions, no_timer_check"}

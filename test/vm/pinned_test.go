@@ -74,6 +74,7 @@ func pinnedFleet(t *testing.T, edits ...string) (f *Fleet, layer string) {
 func (f *Fleet) upgrade(t *testing.T) (layer string) {
 	t.Helper()
 	f.Bin = programs(t)
+	f.edits(t, noted...)
 	f.build(t)
 	if err := f.Netboot(t.Context()); err != nil {
 		t.Fatal(err)

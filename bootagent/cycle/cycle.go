@@ -91,7 +91,7 @@ func (c *Cycle) cycle(ctx context.Context, t *turn) error {
 		if err != nil {
 			return err
 		}
-		step := c.Options.Decide(f)
+		step := c.Options.Decided.Next(f)
 		if step.Act.Changes() {
 			metrics.CountTransition(&c.Boot.Live.Counts, step.Name)
 		}

@@ -65,6 +65,18 @@ func Next(f *Facts) Step {
 	panic("decide: no row for event " + string(f.Event)) // TestEveryEventHasAnAnswer
 }
 
+// Observer is shown each decision; nil is nobody.
+type Observer func(*Facts, Step)
+
+// Next is the function of that name, and shows what it returns.
+func (o Observer) Next(f *Facts) Step {
+	s := Next(f)
+	if o != nil {
+		o(f, s)
+	}
+	return s
+}
+
 // RowOf returns the row of a name, nil where there is none.
 func RowOf(name string) *Row {
 	for i := range Table {

@@ -11,7 +11,6 @@ package decisions
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -31,19 +30,16 @@ type Decision struct {
 // limit caps the file, in bytes: some thousand decisions.
 const limit = 4 << 20
 
-// Begin makes the file where the words of a command line ask for that.
+// Begin makes the file, in a directory that is there, where the words of a command line ask for that.
 func Begin(file string, words []string) error {
 	if !slices.Contains(words, Word) {
 		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
 	}
 	return os.WriteFile(file, nil, 0o600)
 }
 
 // Into returns what notes a decision in a file, where it is there and has room.
-func Into(file string) func(*decide.Facts, decide.Step) {
+func Into(file string) decide.Observer {
 	return func(f *decide.Facts, s decide.Step) {
 		out, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // What is noted is decided again as it was; nothing is noted where nobody asked for it, and no
 // more than the file may have.
 func TestNotes(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "run", "decisions.jsonl")
+	file := filepath.Join(t.TempDir(), "decisions.jsonl")
 	note := Into(file)
 	facts := &decide.Facts{Event: decide.Look}
 	step := decide.Next(facts)

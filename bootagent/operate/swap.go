@@ -65,7 +65,7 @@ func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destinat
 	if f.Awaits.Missing, err = op.missing(st, a); err != nil {
 		return err
 	}
-	switch step := op.Options.Decide(f); step.Act {
+	switch step := op.Options.Decided.Next(f); step.Act {
 	case decide.Remain:
 		s.Cannot = step.Why
 	case decide.Delay:

@@ -66,16 +66,7 @@ type Options struct {
 	SoftReboot func(ctx context.Context) error // nil asks systemd
 	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt
 	Say        func(format string, args ...any)
-	Decided    func(f *decide.Facts, s decide.Step) // is called with each decision; nil is nobody
-}
-
-// Decide returns what follows from facts, and tells who wants to know.
-func (o Options) Decide(f *decide.Facts) decide.Step {
-	s := decide.Next(f)
-	if o.Decided != nil {
-		o.Decided(f, s)
-	}
-	return s
+	Decided    decide.Observer
 }
 
 // Listen has metrics answered at an address, "" nowhere.

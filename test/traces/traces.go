@@ -17,7 +17,7 @@ import (
 const Variable = "CAISSON_TRACES"
 
 // Into returns what gathers a decision, nil where nobody asks for traces.
-func Into() func(*decide.Facts, decide.Step) {
+func Into() decide.Observer {
 	if os.Getenv(Variable) == "" {
 		return nil
 	}

@@ -47,12 +47,12 @@ type boot struct {
 	arp        []*setting                        // of the network
 	watchdog   atomic.Pointer[watchdog.Hardware] // nil without one
 	progress   *watchdog.Progress
-	unproven   bool                             // this boot must prove its generation, and is counted
-	decided    func(*decide.Facts, decide.Step) // is called with each decision; nil is nobody
-	transition string                           // name of the decision that this boot goes by, see package decide
-	words      []string                         // kernel command line
-	proc       string                           // /proc
-	resolv     string                           // /etc/resolv.conf
+	unproven   bool // this boot must prove its generation, and is counted
+	decided    decide.Observer
+	transition string   // name of the decision that this boot goes by, see package decide
+	words      []string // kernel command line
+	proc       string   // /proc
+	resolv     string   // /etc/resolv.conf
 	bootstrap  spec.Bootstrap
 	id         trust.Identity
 	modules    *kmod.Index

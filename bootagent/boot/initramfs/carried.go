@@ -73,7 +73,7 @@ func (b *boot) carriedBest(ctx context.Context, layouts []string) asked {
 
 // unasked is what came of media of which none has anything to enter.
 func (b *boot) unasked(err error) asked {
-	return asked{err: err, step: b.decide(b.askedFacts(nil, err, true))}
+	return asked{err: err, step: b.decided.Next(b.askedFacts(nil, err, true))}
 }
 
 // carriedBy is what a medium has for this node.

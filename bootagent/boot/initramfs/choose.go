@@ -54,7 +54,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		if errors.Is(err, errStartOver) {
 			return nil, nil, err
 		}
-		step := b.decide(b.backFacts(err == nil, cutOff))
+		step := b.decided.Next(b.backFacts(err == nil, cutOff))
 		b.transition = step.Name
 		switch step.Act {
 		case decide.Enter:
@@ -97,7 +97,7 @@ type asked struct {
 // newest asks for the newest generation, and prepares what is to be entered.
 func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Found, error), medium bool) (a asked) {
 	a.found, a.err = ask(ctx)
-	a.step = b.decide(b.askedFacts(a.found, a.err, medium))
+	a.step = b.decided.Next(b.askedFacts(a.found, a.err, medium))
 	b.transition = a.step.Name
 	switch a.step.Act {
 	case decide.AskMedium:
@@ -110,14 +110,14 @@ func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Fou
 	case decide.EnterOld:
 		good, err := b.follower().Good()
 		if err != nil {
-			a.err, a.step = err, b.decide(fetchFacts(err, medium))
+			a.err, a.step = err, b.decided.Next(fetchFacts(err, medium))
 			return a
 		}
 		a.found = good[0]
 	}
 	b.say("overlay of node %s, generation %d, layer %s", a.found.Overlay.Node, a.found.Generation.Generation, a.found.Generation.Layer)
 	if a.layer, a.err = b.prepareInTime(ctx, b.source, a.found); !errors.Is(a.err, errStartOver) {
-		a.step = b.decide(fetchFacts(a.err, medium))
+		a.step = b.decided.Next(fetchFacts(a.err, medium))
 	}
 	return a
 }
@@ -240,13 +240,4 @@ func (b *boot) claim(ctx context.Context, f *track.Tracker, way *state.Lease, as
 
 func (b *boot) follower() *track.Tracker {
 	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say, CoreOnly: true}
-}
-
-// decide returns what follows from facts, and tells who wants to know.
-func (b *boot) decide(f *decide.Facts) decide.Step {
-	s := decide.Next(f)
-	if b.decided != nil {
-		b.decided(f, s)
-	}
-	return s
 }

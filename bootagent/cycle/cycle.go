@@ -73,6 +73,7 @@ type turn struct {
 	keeps   bool // of Effect: next was kept in effect
 	applied bool // of Effect: a run has applied next
 	rests   bool // of Effect: next says that nothing is to be changed
+	reach   bool // of Effect: next has to reach the registry, too
 	judged  *soak.Judged
 
 	status *spec.Status
@@ -237,7 +238,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.look.Status(ctx)
 		return true, err
 	case decide.Soak:
-		return true, c.soak.BeginGates(t.next)
+		return true, c.soak.BeginGates(t.next.Generation, t.reach)
 
 	case decide.Later:
 		t.wait = again

@@ -128,9 +128,9 @@ func (c *Cycle) proof(s *state.State, t *turn) (decide.Proof, error) {
 	record, err := gate.Load(c.Path(paths.RunGates))
 	g, applied := t.next.Generation, c.Boot.Live.Applied
 	unproven := (c.Boot.Mode != spec.ModeAttached && g.Pair(c.Boot.Generation) || applied != nil && applied.Same(g)) && s.Unproven(g)
-	judges, _, lost := c.soak.Judges(t.next)
-	return decide.Proof{Of: g, Unproven: unproven, Keeps: t.keeps, Applied: t.applied, Gates: judges && !t.rests,
-		Soaking: record.Of(c.Scopes.Root, g.Overlay), Health: string(t.result.Health)}, errors.Join(err, lost)
+	t.reach = c.soak.NewNetwork(s, t.next)
+	return decide.Proof{Of: g, Unproven: unproven, Keeps: t.keeps, Applied: t.applied, Gates: (t.next.Overlay.Gates != nil || t.reach) && !t.rests,
+		Soaking: record.Of(c.Scopes.Root, g.Overlay), Health: string(t.result.Health)}, err
 }
 
 // gates is what the checks of what is in effect say, and where what failed can go back to.

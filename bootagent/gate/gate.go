@@ -48,8 +48,9 @@ func (r *Record) Of(root, overlay string) bool {
 }
 
 // Reach is the check of a boot that brought another network: the registry, which the loader
-// has asked, is to be reached from the system, too. No check of a site can have its name.
-var Reach = spec.HealthCheck{Name: "registry is reached", Timeout: 10, Interval: 10, Retries: 30}
+// has asked, is to be reached from the system, too, at the latest after 16 looks: three to five
+// minutes. No check of a site can have its name.
+var Reach = spec.HealthCheck{Name: "registry is reached", Timeout: 10, Interval: 10, Retries: 15}
 
 // State is how a verdict stands.
 type State string

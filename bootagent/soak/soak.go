@@ -49,34 +49,17 @@ func (j *Judged) Checks() (checks []spec.HealthCheck) {
 	return checks
 }
 
-// Judges reports whether there are checks that a generation has to pass, and whether the
-// way to the registry is one of them.
-func (so *Soak) Judges(found *track.Found) (judges, reach bool, err error) {
-	reach, err = so.newNetwork(found)
-	return found.Overlay.Gates != nil || reach, reach, err
-}
-
-// newNetwork reports whether this boot, whose loader has reached the registry, brought another
+// NewNetwork reports whether this boot, whose loader has reached the registry, brought another
 // network than that of what proved itself last. No change of it is live, so its boot is all
 // that shows whether it cuts the node off.
-func (so *Soak) newNetwork(found *track.Found) (bool, error) {
-	if so.Boot.Mode == spec.ModeAttached || so.Boot.Source != spec.SourceFetched || !found.Generation.Pair(so.Boot.Generation) {
-		return false, nil
-	}
-	s, err := so.Folder.Load()
-	if err != nil {
-		return false, err
-	}
+func (so *Soak) NewNetwork(s *state.State, found *track.Found) bool {
 	best := s.Best()
-	if best == nil || best.Overlay == found.Generation.Overlay {
-		return false, nil
+	if so.Boot.Mode == spec.ModeAttached || so.Boot.Source != spec.SourceFetched || !found.Generation.Pair(so.Boot.Generation) ||
+		best == nil || best.Overlay == found.Generation.Overlay {
+		return false
 	}
 	was, err := so.Tracker.Recall(best)
-	if err != nil {
-		so.Say("the network that ran before cannot come back: %v", err)
-		return false, nil
-	}
-	return !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network), nil
+	return err == nil && !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network) // what cannot be read is no way back
 }
 
 // Judging returns the change that is being judged, nil when there is none.
@@ -96,13 +79,8 @@ func (so *Soak) Judging() (*Judged, error) {
 }
 
 // BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
-// it came up, and from now on the gates decide.
-func (so *Soak) BeginGates(found *track.Found) error {
-	g := found.Generation
-	_, reach, err := so.Judges(found)
-	if err != nil {
-		return err
-	}
+// it came up, and from now on the gates decide; with reach, whether it reaches the registry, too.
+func (so *Soak) BeginGates(g state.Generation, reach bool) error {
 	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}

@@ -9,21 +9,20 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
 )
 
-// seenByNode is what a node finds under its names, or why it would not take that.
+// nodeView is what a node finds under its names, or why it would not take that.
 type nodeView struct {
 	accepted *trust.Accepted
 	err      error // that is a verdict
 }
 
 // viewAsNodes looks as each node does, several at a time.
-func (p *Publisher) viewAsNodes(ctx context.Context, v *view, names []string, rows index.Rows) (map[string]nodeView, error) {
+func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string]nodeView, error) {
 	todo := make([]work, len(names))
 	for i, name := range names {
 		todo[i].name = name
@@ -31,7 +30,7 @@ func (p *Publisher) viewAsNodes(ctx context.Context, v *view, names []string, ro
 	var mu sync.Mutex
 	seen := make(map[string]nodeView, len(names))
 	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		a, err := p.viewAsNode(ctx, v, w.name, rows)
+		a, err := r.viewAsNode(ctx, w.name)
 		if err != nil && verdict(err) == "" {
 			return err
 		}
@@ -44,8 +43,8 @@ func (p *Publisher) viewAsNodes(ctx context.Context, v *view, names []string, ro
 }
 
 // viewAsNode looks under a node's names, where the node does.
-func (p *Publisher) viewAsNode(ctx context.Context, v *view, name string, rows index.Rows) (*trust.Accepted, error) {
-	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
+func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepted, error) {
+	c, err := trust.Overlay(ctx, r.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +52,14 @@ func (p *Publisher) viewAsNode(ctx context.Context, v *view, name string, rows i
 	// machine it is cannot be seen from here.
 	var o spec.Overlay
 	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
-	a, err := p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
+	v := r.v
+	a, err := r.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
+		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: r.Now}, trust.Known{Fleet: v.current})
 	if err != nil {
 		return nil, err
 	}
-	row, ok := rows[name]
+	row, ok := r.rows[name]
 	if !ok {
 		return a, nil // it left the index, or was never in it
 	}
@@ -67,7 +67,7 @@ func (p *Publisher) viewAsNode(ctx context.Context, v *view, name string, rows i
 		return nil, err
 	}
 	for _, tag := range trust.AliasTags(o.Match.MACs, o.Match.UUIDs) {
-		if err := p.checkAlias(ctx, tag, c.Manifest, rows); err != nil {
+		if err := r.checkAlias(ctx, tag, c.Manifest); err != nil {
 			return nil, err
 		}
 	}
@@ -96,15 +96,15 @@ var errUnfinished = errors.New("of a generation that is given out and not publis
 
 // checkAlias wants the tag of a machine to lead to what a node has that is bound to it:
 // several may be, as where a node is held and another has its machine by now.
-func (p *Publisher) checkAlias(ctx context.Context, tag, manifest string, rows index.Rows) error {
-	resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
+func (r *verifying) checkAlias(ctx context.Context, tag, manifest string) error {
+	resp, err := r.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return fmt.Errorf("node:%s: %w", tag, err)
 	}
 	if resp.Digest == manifest {
 		return nil
 	}
-	for _, row := range rows {
+	for _, row := range r.rows {
 		if row.Manifest == resp.Digest && slices.Contains(trust.AliasTags(row.Match.MACs, row.Match.UUIDs), tag) {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
@@ -27,7 +28,7 @@ var clockChecks = check.List[*times]{
 
 const (
 	maxSkew   = time.Hour       // between this machine and the registry
-	smallSkew = 5 * time.Minute // between two publishers
+	smallSkew = release.MaxSkew // between two publishers
 )
 
 func registryAgrees(t *times) error {

@@ -23,26 +23,26 @@ const (
 // checkLost refuses a rotation that would lose nodes which the operator did not name: they
 // would refuse what the signers of this rotation publish after it. A node that follows the
 // keys is none of them, whichever version it knows: it walks on from there.
-func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, grant []byte, r Rotation) error {
-	rows, err := v.index.All(ctx)
+func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
+	rows, err := r.v.index.All(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range r.Lose {
+	for _, name := range r.rotation.Lose {
 		if _, there := rows[name]; !there {
 			return hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
 		}
 	}
-	if stays, err := p.staysSigned(v, now, next, grant); stays || err != nil {
+	if stays, err := r.staysSigned(grant); stays || err != nil {
 		return err
 	}
-	older, err := (&Fleet{p, v}).WithoutFeature(ctx, spec.KeyChainFeature)
+	older, err := (&Fleet{r.Publisher, r.v}).WithoutFeature(ctx, spec.KeyChainFeature)
 	if err != nil {
 		return err
 	}
 	var unchained []string
 	for _, name := range plain.Names(maps.Keys(rows)) {
-		if known, said := r.Known[name]; said && known == nil && !slices.Contains(older, name) {
+		if known, said := r.rotation.Known[name]; said && known == nil && !slices.Contains(older, name) {
 			unchained = append(unchained, name)
 		}
 	}
@@ -51,7 +51,7 @@ func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, gr
 		nodes []string
 		why   string
 	}{{older, lostUntilBoot}, {unchained, lostForNewBoot}} {
-		if nodes := without(of.nodes, r.Lose); len(nodes) > 0 {
+		if nodes := without(of.nodes, r.rotation.Lose); len(nodes) > 0 {
 			lost = append(lost, fmt.Sprintf("%s: %s", plain.Some(nodes, 20), of.why))
 		}
 	}
@@ -65,23 +65,23 @@ func (p *Publisher) checkLost(ctx context.Context, v *view, now, next Policy, gr
 // staysSigned reports whether what these signers publish after a rotation is signed as those
 // demand it who go on knowing one version of the keys alone: that before it, or an earlier one
 // whose operators were still enough. Who knows none of these was lost before.
-func (p *Publisher) staysSigned(v *view, now, next Policy, grant []byte) (bool, error) {
-	versions, err := now.Versions()
+func (r *rotating) staysSigned(grant []byte) (bool, error) {
+	versions, err := r.now.Versions()
 	if err != nil {
 		return false, err
 	}
 	var signers []sign.Verifier // after it
-	for _, s := range p.Signers {
-		if pub, counts := sign.Find(next.Operator, s.Public()); counts {
+	for _, s := range r.Signers {
+		if pub, counts := sign.Find(r.next.Operator, s.Public()); counts {
 			signers = append(signers, pub)
 		}
 	}
-	x := v.index.Root
+	x := r.v.index.Root
 	granted := func(of Policy, grant []byte) bool {
 		return x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, of.Epoch, x.Fleet, x.Epoch) == nil
 	}
 	for _, of := range versions {
-		was := common(of.Operator, now.Operator) >= of.Threshold && granted(of, x.Grant)
+		was := common(of.Operator, r.now.Operator) >= of.Threshold && granted(of, x.Grant)
 		if was && (common(of.Operator, signers) < of.Threshold || !granted(of, grant)) {
 			return false, nil
 		}

@@ -30,23 +30,23 @@ type keptRoot struct {
 // the next. What only revoked keys signed is left out: whoever stole them can make any
 // generation, of any age, and to sign it again would make it the fleet's word. Nodes can
 // still go back to what the verified index says that they had before.
-func (p *Publisher) keptPast(ctx context.Context, v *view, now, next Policy) (past []keptRoot, err error) {
-	list, err := (&Fleet{p, v}).Generations(ctx)
+func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
+	list, err := (&Fleet{r.Publisher, r.v}).Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before, enough := now.withoutKeys(next.revoked())
-	present := Generation{v.index.Root.Epoch, v.index.Root.Generation}
+	before, enough := r.now.withoutKeys(r.next.revoked())
+	present := Generation{r.v.index.Root.Epoch, r.v.index.Root.Generation}
 	var lost []string
 	var why error
 	for _, g := range list {
 		if g == present {
 			continue // it is written with fleet:index
 		}
-		l, err := p.readPast(ctx, next, g)
+		l, err := r.readPast(ctx, r.next, g)
 		signed := err == nil
 		if ofKeys(err) && enough {
-			l, err = p.readPast(ctx, before, g)
+			l, err = r.readPast(ctx, before, g)
 		}
 		switch {
 		case err == nil:
@@ -58,18 +58,18 @@ func (p *Publisher) keptPast(ctx context.Context, v *view, now, next Policy) (pa
 		}
 	}
 	if len(lost) > 0 {
-		p.Say("generations %s are not signed again, and no node can go back to them: %v", plain.Some(lost, 5), why)
+		r.Say("generations %s are not signed again, and no node can go back to them: %v", plain.Some(lost, 5), why)
 	}
 	return past, nil
 }
 
 // resignPast puts kept generations again, with the signatures of those who sign now beside
 // those that they have. Each says what was said before: its time of issue stays.
-func (p *Publisher) resignPast(ctx context.Context, past []keptRoot, now Policy) error {
-	if p.Dry {
+func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
+	if r.Dry {
 		return nil
 	}
-	mine := p.mine()
+	mine := r.mine()
 	for _, g := range past {
 		if g.signed {
 			continue
@@ -77,19 +77,19 @@ func (p *Publisher) resignPast(ctx context.Context, past []keptRoot, now Policy)
 		raw := g.candidate.Document
 		var bundles [][]byte
 		for _, b := range g.candidate.Bundles {
-			said, err := sign.VerifyFleet([][]byte{b}, now.Operator, 1, oci.Digest(raw), sign.PredicateIndex)
+			said, err := sign.VerifyFleet([][]byte{b}, r.now.Operator, 1, oci.Digest(raw), sign.PredicateIndex)
 			if err == nil && !mine[said.Keys[0]] {
 				bundles = append(bundles, b)
 			}
 		}
-		for _, s := range p.Signers {
+		for _, s := range r.Signers {
 			b, err := sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
 			if err != nil {
 				return err
 			}
 			bundles = append(bundles, b)
 		}
-		if _, err := p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
+		if _, err := r.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
 			return fmt.Errorf("sign generation %s: %w", g.past, err)
 		}
 	}
@@ -97,9 +97,9 @@ func (p *Publisher) resignPast(ctx context.Context, past []keptRoot, now Policy)
 }
 
 // mine returns the ids of the keys that sign now.
-func (p *Publisher) mine() map[string]bool {
+func (r *rotating) mine() map[string]bool {
 	ids := map[string]bool{}
-	for _, s := range p.Signers {
+	for _, s := range r.Signers {
 		if pub, err := sign.NewVerifier(s.Public()); err == nil {
 			ids[pub.ID()] = true
 		}
@@ -110,18 +110,19 @@ func (p *Publisher) mine() map[string]bool {
 // resignLayers has a release key of the next version sign each layer that nodes have, had
 // before, or could go back to. One that only earlier generations name and that is gone is
 // left out: nobody goes back to it.
-func (p *Publisher) resignLayers(ctx context.Context, v *view, past []keptRoot, now, next Policy, r Rotation) error {
+func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
+	now, next, key := r.now, r.next, r.rotation.Release
 	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
 	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
 		return err
 	}
-	if r.Release == nil {
+	if key == nil {
 		return hint("--release-key names one of the release keys that are to count", "layers must be signed by a release key of the next version")
 	}
-	if _, ok := sign.Find(next.Release, r.Release.Public()); !ok {
+	if _, ok := sign.Find(next.Release, key.Public()); !ok {
 		return hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
 	}
-	rows, err := v.index.All(ctx)
+	rows, err := r.v.index.All(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (p *Publisher) resignLayers(ctx context.Context, v *view, past []keptRoot, 
 	}
 	noteLayers(had, rows)
 	for _, g := range past {
-		if rows, err = p.pastOf(g.looked).Nodes(ctx); err != nil {
+		if rows, err = r.pastOf(g.looked).Nodes(ctx); err != nil {
 			return err
 		}
 		noteLayers(had, rows)
@@ -141,21 +142,21 @@ func (p *Publisher) resignLayers(ctx context.Context, v *view, past []keptRoot, 
 		if digest == "" || layers[digest] {
 			continue
 		}
-		switch err := release.Verify(ctx, p.Registry, digest, trusted); {
+		switch err := release.Verify(ctx, r.Registry, digest, trusted); {
 		case err == nil:
 			layers[digest] = true
 		case lost(err):
-			p.Say("layer %s is not signed again, and no node can go back to it: %v", digest, err)
+			r.Say("layer %s is not signed again, and no node can go back to it: %v", digest, err)
 		default:
 			return err
 		}
 	}
 	delete(layers, "")
-	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.Layers, v.seen.Layers.Digest), By: r.Release, Now: p.Now, Dry: p.Dry}
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.rotation.Layers, r.v.seen.Layers.Digest), By: key, Now: r.Now, Dry: r.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
-	switch err := release.Resign(ctx, p.Registry, by); {
+	switch err := release.Resign(ctx, r.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
-		p.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, makes another current", err)
+		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, makes another current", err)
 	case err != nil:
 		return fmt.Errorf("sign the layers in use: %w", err)
 	}

@@ -87,7 +87,10 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		return nil, nil, err
 	}
 	rotate := func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
-		return run.rotate(ctx, v, batch, now, next, r)
+		if v.index == nil {
+			return nil, run.unpublished()
+		}
+		return (&rotating{run, v, r, now, next}).run(ctx, batch)
 	}
 	err = run(now, rotate)
 	if ofKeys(err) { // it was cut after the index was signed anew
@@ -170,32 +173,38 @@ func (p *Publisher) checkSuccessors(now, next Policy) error {
 	return nil
 }
 
-func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, now, next Policy, r Rotation) (*Result, error) {
-	if v.index == nil {
-		return nil, p.unpublished()
-	}
-	x := v.next()
+// rotating is a rotation at work: what it has signed again of what is published, that nodes
+// which know the keys of before or the next ones can boot.
+type rotating struct {
+	*Publisher
+	v         *view
+	rotation  Rotation
+	now, next Policy
+}
+
+func (r *rotating) run(ctx context.Context, batch *registry.Batch) (*Result, error) {
+	x := r.v.next()
 	if x.Root.Reserved {
 		return nil, hint("'caisson refresh' puts it right", "a publish is unfinished")
 	}
-	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(next.Operator), pems(next.Release), next.Threshold
-	grant, err := r.grant(x.Root, now, next)
+	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(r.next.Operator), pems(r.next.Release), r.next.Threshold
+	grant, err := r.grant()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkLost(ctx, v, now, next, grant, r); err != nil {
+	if err := r.checkLost(ctx, grant); err != nil {
 		return nil, err
 	}
 	x.Root.Grant = grant
-	p.sayStrange(v, now, next)
-	past, err := p.keptPast(ctx, v, now, next)
+	r.sayUnseen()
+	past, err := r.keptPast(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.resignLayers(ctx, v, past, now, next, r); err != nil {
+	if err := r.resignLayers(ctx, past); err != nil {
 		return nil, err
 	}
-	if err := p.resignPast(ctx, past, now); err != nil {
+	if err := r.resignPast(ctx, past); err != nil {
 		return nil, err
 	}
 	rows, err := x.All(ctx)
@@ -203,45 +212,45 @@ func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, 
 		return nil, err
 	}
 	result := newResult(x.Root)
-	c := &change{by: r.By, verb: "keys", index: x, reject: v.rejected(), keys: next.Chain, judges: []Policy{next}}
-	if c.todo, err = p.renewKept(ctx, v, x, slices.Sorted(maps.Keys(rows)), func(string) bool { return false }); err != nil {
+	c := &change{by: r.rotation.By, verb: "keys", index: x, reject: r.v.rejected(), keys: r.next.Chain, judges: []Policy{r.next}}
+	if c.todo, err = r.renewKept(ctx, r.v, x, slices.Sorted(maps.Keys(rows)), func(string) bool { return false }); err != nil {
 		return nil, err
 	}
-	if err := p.keepBundles(ctx, v, now, c.todo); err != nil {
+	if err := r.keepBundles(ctx, c.todo); err != nil {
 		return nil, err
 	}
-	v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
-	v.policy.Chain = now.Chain
-	return result, p.write(ctx, now, v, batch, c, result)
+	r.v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
+	r.v.policy.Chain = r.now.Chain
+	return result, r.write(ctx, r.now, r.v, batch, c, result)
 }
 
-// sayStrange says where a revocation of an operator's key signs again what this publisher has not
+// sayUnseen says where a revocation of an operator's key signs again what this publisher has not
 // given out: whoever stole the key may have. What nodes have is signed whoever made it, else
 // those that run it could not boot.
-func (p *Publisher) sayStrange(v *view, now, next Policy) {
-	kept, _ := now.withoutKeys(next.revoked())
-	seen, known := p.Memory.At(p.Registry.Ref().String())
-	x := v.index.Root
-	if len(kept.Operator) == len(now.Operator) || !known || seen.Epoch == x.Epoch && seen.Reserved >= x.Generation {
+func (r *rotating) sayUnseen() {
+	kept, _ := r.now.withoutKeys(r.next.revoked())
+	seen, known := r.Memory.At(r.Registry.Ref().String())
+	x := r.v.index.Root
+	if len(kept.Operator) == len(r.now.Operator) || !known || seen.Epoch == x.Epoch && seen.Reserved >= x.Generation {
 		return
 	}
-	p.Say("generation %s is not from who has %s, and is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then reject what was forged",
-		Generation{x.Epoch, x.Generation}, p.Memory.Name())
+	r.Say("generation %s is not from who has %s, and is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then reject what was forged",
+		Generation{x.Epoch, x.Generation}, r.Memory.Name())
 }
 
 // keepBundles has each node keep the signatures by operators of the version before, and has
 // the further ones say the same: until, and for whom.
-func (p *Publisher) keepBundles(ctx context.Context, v *view, now Policy, todo []work) error {
-	mine := p.mine()
+func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
+	mine := r.mine()
 	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		looked, err := p.overlay(ctx, v, w.name)
+		looked, err := r.overlay(ctx, r.v, w.name)
 		if err != nil {
 			return err
 		}
 		w.same = looked.accepted
 		for _, b := range looked.candidate.Bundles {
-			said, err := sign.VerifyOverlay([][]byte{b}, now.Operator, 1, w.overlay)
-			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, now.Epoch, v.policy.Fleet, v.index.Root.Epoch) == nil {
+			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.overlay)
+			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.policy.Fleet, r.v.index.Root.Epoch) == nil {
 				w.bundles = append(w.bundles, b)
 			}
 		}
@@ -251,15 +260,16 @@ func (p *Publisher) keepBundles(ctx context.Context, v *view, now Policy, todo [
 
 // grant returns the epoch key's permission that goes with the next version: the present one,
 // or one by its epoch keys.
-func (r *Rotation) grant(x spec.FleetIndex, now, next Policy) ([]byte, error) {
+func (r *rotating) grant() ([]byte, error) {
+	x, next, by := r.v.index.Root, r.next, r.rotation.Epoch
 	if x.Epoch == 0 || sign.VerifyEpoch([][]byte{x.Grant}, next.Epoch, x.Fleet, x.Epoch) == nil {
 		return x.Grant, nil
 	}
-	if r.Epoch == nil {
+	if by == nil {
 		return nil, hint("--epoch-key names one of the epoch keys that are to count", "the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
 	}
-	if _, ok := sign.Find(next.Epoch, r.Epoch.Public()); !ok {
+	if _, ok := sign.Find(next.Epoch, by.Public()); !ok {
 		return nil, hint("trust.keys.epoch of the site names them", "--epoch-key is not an epoch key that is to count")
 	}
-	return sign.SignEpoch(r.Epoch, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
+	return sign.SignEpoch(by, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -69,39 +70,55 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r
 	return r, nil
 }
 
+// verifying is one look at all that is published, through the eyes of nodes.
+type verifying struct {
+	*Publisher
+	*Report
+	v    *view
+	rows index.Rows
+}
+
 func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report, error) {
-	x := v.index.Root
-	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
-	if err := p.addUnfinished(ctx, r, x); err != nil {
-		return nil, err
-	}
-	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
-		return nil, err
-	}
-	r.noteLeftOut(v.current.LeftOut)
 	rows, err := v.index.All(ctx)
 	if err != nil {
 		return nil, err
 	}
+	x := v.index.Root
+	r := &verifying{p, &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}, v, rows}
+	if err := r.addUnfinished(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.all(ctx, only); err != nil {
+		return nil, err
+	}
+	return r.Report, nil
+}
+
+func (r *verifying) all(ctx context.Context, only []string) error {
+	v := r.v
+	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	r.noteLeftOut(v.current.LeftOut)
 	names := only
 	if len(only) == 0 {
-		names = plain.Names(maps.Keys(rows))
+		names = plain.Names(maps.Keys(r.rows))
 	}
-	nodes, err := p.viewAsNodes(ctx, v, names, rows)
+	nodes, err := r.viewAsNodes(ctx, names)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	layers, services := map[string]bool{}, map[string]spec.Blob{}
 	for _, name := range names {
 		accepted := nodes[name].accepted
 		if accepted == nil {
 			if err := r.add("node:"+name, nodes[name].err, false, ""); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
 		if err := r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339)); err != nil {
-			return nil, err
+			return err
 		}
 		r.noteLeftOut(accepted.LeftOut)
 		if accepted.Overlay.Layer != "" {
@@ -112,33 +129,33 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(services)) {
-		if err := r.add("service:"+digest, p.checkService(ctx, services[digest]), false, ""); err != nil {
-			return nil, err
+		if err := r.add("service:"+digest, r.checkService(ctx, services[digest]), false, ""); err != nil {
+			return err
 		}
 	}
 	for _, l := range v.loaders {
-		if err := r.add("loader:"+l.Manifest, p.checkLoader(ctx, l), false, ""); err != nil {
-			return nil, err
+		if err := r.add("loader:"+l.Manifest, r.checkLoader(ctx, l), false, ""); err != nil {
+			return err
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		found, err := p.Layers(ctx, v.policy, digest)
+		found, err := r.Layers(ctx, v.policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
-			return nil, err
+			return err
 		}
 		for _, l := range found { // none of a layer that is refused
 			r.noteLeftOut(l.LeftOut)
 		}
-		if !p.Images {
+		if !r.Images {
 			continue
 		}
 		for _, l := range found {
 			if err := r.addImages(ctx, l); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // addImages reads the images of a layer, but for those that another one has and named
@@ -160,8 +177,8 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 }
 
 // checkService wants the image of a service in the registry, whose overlay was verified.
-func (p *Publisher) checkService(ctx context.Context, image spec.Blob) error {
-	there, err := p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
+func (r *verifying) checkService(ctx context.Context, image spec.Blob) error {
+	there, err := r.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
 		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' publishes it again", oci.ErrNotFound)
 	}
@@ -169,11 +186,12 @@ func (p *Publisher) checkService(ctx context.Context, image spec.Blob) error {
 }
 
 // addUnfinished says that a publish is at work, or was cut.
-func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIndex) error {
+func (r *verifying) addUnfinished(ctx context.Context) error {
+	x := r.v.index.Root
 	if !x.Reserved {
 		return nil
 	}
-	detail, err := p.unfinished(ctx, x)
+	detail, err := r.unfinished(ctx, x)
 	r.Findings = append(r.Findings, Check{What: "fleet:index", Verdict: unfinished, Detail: detail})
 	return err
 }

@@ -25,7 +25,7 @@ func (r *Reader) ReadCAs(v *tree.Value) *tree.Value {
 		}
 		text := e.Text
 		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(Beside(e.At, e.Text), e.At, maxText))
+			text = string(r.Named(Beside(e.At, e.Text), e.At, maxText, ""))
 			if text == "" {
 				continue
 			}

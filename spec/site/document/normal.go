@@ -70,7 +70,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 func (r *Reader) canonical(m *module.Module, v *tree.Value) *tree.Value {
 	if m.Inline != nil {
 		v = m.Inline(r.Checker, v, func(name string, at report.Pos) string {
-			data := r.readFile(Beside(at, name), at, maxText)
+			data := r.Named(Beside(at, name), at, maxText, "")
 			if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 				r.Errorf(at, "text", "keep it in a package", "%s is not text", name)
 				return ""

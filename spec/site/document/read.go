@@ -63,62 +63,56 @@ func Read(c *shape.Checker, cluster *Cluster, fsys fs.FS, names []string) *Reade
 	return r
 }
 
-// readFile returns the content of a named file, at most limit bytes of it.
-func (r *Reader) readFile(name string, at report.Pos, limit int64) []byte {
+// Named returns the content of a file that a document names at a place, or that was given; nil,
+// and a problem, where it cannot be read or has more than limit bytes. The hint is for one that
+// is not there.
+func (r *Reader) Named(name string, at report.Pos, limit int64, hint string) []byte {
+	data, err := r.load(name, limit)
+	return r.checked(name, at, limit, hint, data, err)
+}
+
+// Optional returns the content of a file that need not be there, nil when it is not.
+func (r *Reader) Optional(name string, limit int64) []byte {
+	data, err := r.load(name, limit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return r.checked(name, report.Pos{}, limit, "", data, err)
+}
+
+// load reads a file, and of one that is larger than limit a byte more.
+func (r *Reader) load(name string, limit int64) ([]byte, error) {
+	f, err := r.fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	return io.ReadAll(io.LimitReader(f, limit+1))
+}
+
+// checked returns what load has read, nil and a problem where that is not all of it.
+func (r *Reader) checked(name string, at report.Pos, limit int64, hint string, data []byte, err error) []byte {
 	fail := func(rule, format string, args ...any) []byte {
 		p := report.Problem{At: at, Path: shape.JoinPath(r.Path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
+		if errors.Is(err, fs.ErrNotExist) {
+			p.Hint = hint
+		}
 		if at.Src == nil {
 			p.File = name
 		}
 		r.Report.Add(p)
 		return nil
 	}
-	f, err := r.fsys.Open(name)
 	var pe *fs.PathError
-	if err != nil {
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
+	switch {
+	case errors.As(err, &pe):
+		return fail("file", "read %s: %v", name, pe.Err)
+	case err != nil:
 		return fail("file", "read %s: %v", name, err)
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return fail("file", "read %s: %v", name, err)
-	}
-	if int64(len(data)) > limit {
+	case int64(len(data)) > limit:
 		return fail("too-large", "read %s: more than %d KiB", name, limit>>10)
 	}
 	return data
-}
-
-// Optional returns the content of a file that need not be there, nil when it is not.
-func (r *Reader) Optional(name string, limit int64) []byte {
-	f, err := r.fsys.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		_ = f.Close() // it is read below
-	}
-	return r.readFile(name, report.Pos{}, limit)
-}
-
-// Named returns the content of a file that a document names at a place; nil, and a problem,
-// where it cannot be read. The hint is for one that is not there.
-func (r *Reader) Named(name string, at report.Pos, limit int64, hint string) []byte {
-	f, err := r.fsys.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		r.Errorf(at, "file", hint, "read %s: no such file or directory", name)
-		return nil
-	}
-	if err == nil {
-		_ = f.Close() // it is read below
-	}
-	return r.readFile(name, at, limit)
 }
 
 // read takes a file named on the command line or by a document at at.
@@ -139,7 +133,7 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 			return
 		}
 	}
-	data := r.readFile(name, at, inventory.MaxFile)
+	data := r.Named(name, at, inventory.MaxFile, "")
 	if data == nil {
 		return
 	}

@@ -44,7 +44,7 @@ const grace = time.Second
 // Failed is the error of a program that did not end well.
 type Failed struct {
 	Err     error
-	Printed []byte // it is no answer, but may say why there is none
+	Printed []byte // it is not an answer, but may say why there is none
 }
 
 func (f *Failed) Error() string { return f.Err.Error() }

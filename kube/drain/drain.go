@@ -68,7 +68,7 @@ type Drainer struct {
 	Policy    Policy
 	Every     time.Duration // looks after this long, whatever changes
 	Again     time.Duration // tries a Node again after this long that could not be drained
-	Patience  time.Duration // for a Node to be ready; then it is told that others wait for it
+	Patience  time.Duration // for a Node to be ready; then an Event says that others wait for it
 	Seen      func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
 
 	mu      sync.Mutex
@@ -76,7 +76,7 @@ type Drainer struct {
 	waiting map[string]time.Time // Nodes that could not be, and when they are tried again
 	wg      sync.WaitGroup
 
-	told map[string]string // what was told of waits when it was looked last
+	recorded map[string]string // Events about waits that stood at the last look, see waitEvents
 }
 
 // drainage is one Node being drained.
@@ -128,9 +128,9 @@ func (d *Drainer) Look(ctx context.Context) error {
 	}
 	d.endOthers(held)
 	var failed []error
-	waits := waits{d: d, now: map[string]string{}}
-	defer waits.end()
-	back := map[string][]*corev1.Node{} // by group, Nodes that gave their slot back and are not well yet
+	events := waitEvents{d: d, now: map[string]string{}}
+	defer events.end()
+	back := map[string][]*corev1.Node{} // by group, Nodes that gave their slot back and are not ready yet
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[name]
 		m, marked := markOf(n)
@@ -140,7 +140,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 		}
 		if has { // the service lets it act
 			if !slot.Draining {
-				waits.holds(n, m.Group)
+				events.slotHeld(n, m.Group)
 			}
 			continue
 		}
@@ -148,9 +148,9 @@ func (d *Drainer) Look(ctx context.Context) error {
 			back[m.Group] = append(back[m.Group], n)
 			continue
 		}
-		if !ready(n) { // the next one is not begun while this one is not well
+		if !ready(n) { // the next one is not begun while this one is not ready
 			back[m.Group] = append(back[m.Group], n)
-			waits.held(n, m.Group)
+			events.slotReturned(n, m.Group)
 			continue
 		}
 		if err := d.release(ctx, n.Name, "its slot was given back"); err != nil {
@@ -176,7 +176,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 			continue
 		}
 		if others := slices.DeleteFunc(slices.Clone(back[s.Group]), func(other *corev1.Node) bool { return other.Name == n.Name }); len(others) > 0 {
-			waits.waits(n, others, s.Group)
+			events.notDrained(n, others, s.Group)
 			continue
 		}
 		d.begin(ctx, n, s)

@@ -45,6 +45,14 @@ func (r *rotating) again() {
 	r.Tracker = &track.Tracker{Source: r.Source, Folder: r.Folder, Identity: r.Identity, Say: r.t.Logf, Bootstrap: r.Bootstrap}
 }
 
+// boots wants a generation, and nothing else, to be what it can boot without a network.
+func (r *rotating) boots(generation uint64) {
+	r.t.Helper()
+	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != generation {
+		r.t.Errorf("%+v, %v", good, err)
+	}
+}
+
 func (r *rotating) refuses(code refusal.Code) {
 	r.t.Helper()
 	if _, err := r.Sync(r.t.Context()); refusal.Of(err) != code {
@@ -56,9 +64,7 @@ func (r *rotating) refuses(code refusal.Code) {
 // version that revokes his key, and never again; what the node proved before still boots.
 func TestAStolenKeyEndsWithoutAReboot(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.published.Keys(r.two, r.root)
 	r.publish(8, "evil")
 	r.refuses(refusal.UnknownKey)
@@ -86,24 +92,18 @@ func TestAStolenKeyEndsWithoutAReboot(t *testing.T) {
 // TestWhatWasOnlyAcceptedEndsWithItsKey: it never ran well here, so nothing is lost.
 func TestWhatWasOnlyAcceptedEndsWithItsKey(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.publish(8, "evil")
 	r.sync() // accepted: nobody knows of the theft yet
 	r.published.Keys(r.two, r.root)
 	r.refuses(refusal.UnknownKey)
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
-		t.Errorf("%+v, %v", good, err)
-	}
+	r.boots(7)
 }
 
 // TestAWithheldVersion: fleet:current names a version that the registry does not have.
 func TestAWithheldVersion(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.publish(8, "20")
 	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 2}, fixture.Now())
 	r.refuses(refusal.KeysBehind)
@@ -132,9 +132,7 @@ func TestAVersionIsAFloor(t *testing.T) {
 	r := newRotating(t)
 	r.published.Keys(r.two, r.root)
 	r.published.Operator = r.fresh
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.published.Operator = r.stolen
 	r.publish(8, "evil")
 	r.Source = without{r.Source, "keys-2"}
@@ -200,9 +198,7 @@ func TestNoRescueKeyOfAnOldVersion(t *testing.T) {
 			})
 			r.Bootstrap.Chain = r.published.Anchor(r.one)
 			r.again()
-			r.publish(7, "10")
-			r.sync()
-			r.promote()
+			r.prove(7, "10")
 			if got, err := r.RescueKeys(); err != nil || !slices.Equal(got.Keys, rescue.Keys) {
 				t.Fatalf("%v, %v", got, err)
 			}
@@ -250,9 +246,7 @@ func TestAVersionThatNeverWas(t *testing.T) {
 // by an earlier one is still verified, by the versions that its disk has.
 func TestNewerBootFiles(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.published.Keys(r.two, r.root)
 	r.refuses(refusal.UnknownKey)
 	r.Bootstrap.Chain = r.published.Anchor(r.two)
@@ -270,23 +264,17 @@ func TestNewerBootFiles(t *testing.T) {
 // that of the boot files of before, and boots without a network what it proved by that.
 func TestNewerBootFilesBeforeASync(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.Bootstrap.Chain, r.Source = r.published.Anchor(r.two), nil
 	r.again()
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
-		t.Errorf("%+v, %v", good, err)
-	}
+	r.boots(7)
 }
 
 // TestBootFilesThatSkipVersions: the node was off while keys changed twice. It asks for what
 // lies between, keeps it, and can go back to what it proved.
 func TestBootFilesThatSkipVersions(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	last := fixture.NewKey(t)
 	three := r.published.NextKeys(r.two, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(last) })
 	r.published.Keys(r.two, r.root)
@@ -339,9 +327,7 @@ func TestOlderBootFiles(t *testing.T) {
 	r.refuses(refusal.KeysBehind)
 	r.published.Keys(r.two, r.root)
 	r.refuses(refusal.UnknownKey)
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
-		t.Errorf("%+v, %v", good, err)
-	}
+	r.boots(7)
 }
 
 // TestManyVersions: a node that was off for longer than a walk is comes to the end in two.
@@ -372,9 +358,7 @@ func TestManyVersions(t *testing.T) {
 // boots what it proved; one that has the old ones goes on with what it runs.
 func TestAChainThatBeginsAnew(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	thief := fixture.NewKey(t)
 	forged := r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(thief) })
 	r.published.Keys(forged, r.root)
@@ -447,9 +431,7 @@ func TestALookRemembersNoKeys(t *testing.T) {
 // TestKeysOutliveAStateThatIsLost: what is kept is verified by the version of its time.
 func TestKeysOutliveAStateThatIsLost(t *testing.T) {
 	r := newRotating(t)
-	r.publish(7, "10")
-	r.sync()
-	r.promote()
+	r.prove(7, "10")
 	r.published.Keys(r.two, r.root)
 	r.refuses(refusal.UnknownKey)
 	for _, name := range []string{"state.json", "state.copy.json"} {
@@ -466,9 +448,7 @@ func TestKeysOutliveAStateThatIsLost(t *testing.T) {
 	if err := r.Recover(); err != nil {
 		t.Fatal(err)
 	}
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
-		t.Errorf("%+v, %v", good, err)
-	}
+	r.boots(7)
 }
 
 // without is a registry that hides a tag.

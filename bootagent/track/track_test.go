@@ -110,6 +110,14 @@ func (f *fleet) promote() {
 	}
 }
 
+// prove publishes a generation, which a boot accepts and comes up with.
+func (f *fleet) prove(generation uint64, swappiness string) {
+	f.t.Helper()
+	f.publish(generation, swappiness)
+	f.sync()
+	f.promote()
+}
+
 func TestSyncRemembersBeforeItReturns(t *testing.T) {
 	f := newFleet(t)
 	if _, err := f.Good(); !errors.Is(err, track.ErrNothing) {
@@ -131,9 +139,7 @@ func TestSyncRemembersBeforeItReturns(t *testing.T) {
 
 func TestARefusalChangesNothing(t *testing.T) {
 	f := newFleet(t)
-	f.publish(7, "10")
-	f.sync()
-	f.promote()
+	f.prove(7, "10")
 	before, err := os.ReadFile(filepath.Join(f.dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -158,9 +164,7 @@ func TestARefusalChangesNothing(t *testing.T) {
 
 func TestLastGoodIsNotBelowItsOwnFloor(t *testing.T) {
 	f := newFleet(t)
-	f.publish(7, "10")
-	f.sync()
-	f.promote()
+	f.prove(7, "10")
 	f.publish(8, "20")
 	f.sync() // accepted, floor 8, but never proven
 	good, err := f.Good()
@@ -195,9 +199,7 @@ func TestKeptOverlaysAreVerifiedAgain(t *testing.T) {
 
 func TestFrozen(t *testing.T) {
 	f := newFleet(t)
-	f.publish(7, "10")
-	f.sync()
-	f.promote()
+	f.prove(7, "10")
 	s := f.state()
 	s.Tracking = spec.Frozen
 	if err := f.Folder.Save(s); err != nil {
@@ -227,9 +229,7 @@ func TestLookRemembersNothing(t *testing.T) {
 // modified".
 func TestAKeptOverlayThatIsGoneIsAskedForAgain(t *testing.T) {
 	f := newFleet(t)
-	f.publish(7, "10")
-	f.sync()
-	f.promote()
+	f.prove(7, "10")
 	files, _ := filepath.Glob(filepath.Join(f.dir, "overlays", "*"))
 	for _, file := range files {
 		if err := os.Remove(file); err != nil {
@@ -264,9 +264,7 @@ func TestUnchangedMeansTheBytesThatAreKept(t *testing.T) {
 	f.publish(7, "10")
 	old := f.sync()
 	f.promote()
-	f.publish(8, "20")
-	f.sync()
-	f.promote()
+	f.prove(8, "20")
 	if f.sync(); source.unchanged != 1 {
 		t.Errorf("%d answers were \"not modified\", want 1", source.unchanged)
 	}

@@ -137,7 +137,7 @@ func TestBuild(t *testing.T) {
 	was, err1 := spec.Encode(l)
 	is, err2 := spec.Encode(again.Layer)
 	if err := errors.Join(err1, err2); err != nil || string(was) != string(is) || made != nil {
-		t.Errorf("with others in the ledger %v is made anew, and the layer is %s, it was %s; %v", made, is, was, err)
+		t.Errorf("with others in the ledger %v is made again, and the layer is %s, it was %s; %v", made, is, was, err)
 	}
 	if !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "racked" }) || !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "left" }) {
 		t.Errorf("the ledger has lost who is elsewhere: %+v", again.Ledger)

@@ -34,7 +34,7 @@ func TestCompleteRoot(t *testing.T) {
 		if err != nil || m == nil || m.Root != want.String() {
 			t.Fatalf("%s: %+v, %v; want root %s", when, m, err, want)
 		}
-		if err := os.Remove(filepath.Join(dir, imageName)); err != nil && when == "at first" { // so that the second one is not made anew
+		if err := os.Remove(filepath.Join(dir, imageName)); err != nil && when == "at first" { // so that the second one is not made again
 			t.Fatal(err)
 		}
 	}

@@ -76,7 +76,7 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	return l, l.SetNumber(made.Unix())
 }
 
-// SetNumber makes the image anew, with another number.
+// SetNumber makes the image again, with another number.
 func (l *Loader) SetNumber(number int64) error {
 	var image bytes.Buffer
 	if err := uki.Write(&image, l.stub, append([]uki.Section{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {

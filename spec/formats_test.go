@@ -26,7 +26,7 @@ import (
 	"github.com/caisson-os/caisson/test/golden"
 )
 
-// update has docs/formats written anew, and golden documents that are not there.
+// update has docs/formats written again, and golden documents that are not there.
 var update = os.Getenv("CAISSON_UPDATE") != ""
 
 // What a reader does with a key of a later release.

@@ -24,7 +24,7 @@ import (
 // goBack undoes a change that did not pass its gates. That it was rejected is on disk before
 // anything is done, so that a cut at any point ends with what ran before. What was
 // rejected is not tried again until somebody says so. Where the disk does not take that, it
-// reports that it is to be decided anew: over which ways back it lasts is another matter.
+// reports that it is to be decided again: over which ways back it lasts is another matter.
 func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
 	s, err := c.Folder.Load()
 	if err != nil {

@@ -126,7 +126,7 @@ func TestThePageShowsTheTable(t *testing.T) {
 		return
 	}
 	if os.Getenv("CAISSON_UPDATE") == "" {
-		t.Fatalf("%s shows another table; CAISSON_UPDATE=1 go test ./bootagent/decide writes it anew", name)
+		t.Fatalf("%s shows another table; CAISSON_UPDATE=1 go test ./bootagent/decide writes it again", name)
 	}
 	if err := os.WriteFile(name, []byte(before+from+want+to+after), 0o644); err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (ef *Effect) Late(found *track.Found, r *spec.Realtime) string {
 }
 
 // Corrections is the book of what was corrected lately. One that cannot be read is
-// begun anew, and said.
+// begun again, and said.
 func (ef *Effect) Corrections() *policy.Book {
 	if ef.book == nil {
 		var err error

@@ -160,7 +160,7 @@ func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Do
 		forget(s, why.Error())
 		err = folder.SaveVerdict(s)
 	}
-	if book, bookErr := policy.Open(folder.Path(), ef.Scopes.Kernel); bookErr == nil { // else they are counted anew
+	if book, bookErr := policy.Open(folder.Path(), ef.Scopes.Kernel); bookErr == nil { // else they are counted again
 		err = errors.Join(err, ef.Counted(book.Begin("")))
 	}
 	if err != nil {

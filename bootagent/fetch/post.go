@@ -141,7 +141,7 @@ func letter(ctx context.Context, r request, tokenFile string) (*http.Client, *ht
 		}
 		t.Proxy = http.ProxyURL(proxy)
 	}
-	// A service that moved is authored anew: reports and tokens follow nobody elsewhere.
+	// A service that moved is authored again: reports and tokens follow nobody elsewhere.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: t, CheckRedirect: stay}, req, nil
 }

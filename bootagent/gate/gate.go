@@ -123,7 +123,7 @@ func due(c spec.HealthCheck, p Progress) int64 {
 }
 
 // note returns what is known of a check after one more look, which ended at now. A
-// unit that was started anew did not hold in between.
+// unit that was started again did not hold in between.
 func (p Progress) note(now int64, mark string, err error) Progress {
 	if err == nil && p.Since != 0 && mark != p.Mark {
 		err = errors.New("it was restarted")

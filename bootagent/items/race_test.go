@@ -168,7 +168,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// lay makes the system anew.
+// lay makes the system again.
 func (a *arena) lay(r raced, was string) {
 	a.t.Helper()
 	a.detach()

@@ -14,7 +14,7 @@ import (
 
 // noteImages asks the kernel what it has met in the images that it checks while they are
 // read. The next boot need not read those in which it found nothing wrong; the others it
-// reads, and fetches anew where their files differ.
+// reads, and fetches again where their files differ.
 func (l *Look) noteImages(g state.Generation) {
 	live := &l.Boot.Live
 	if len(l.Boot.Images.WhenRead) == 0 || l.Lock == nil {

@@ -101,7 +101,7 @@ func (n *Next) mounts(t *testing.T) (at []string) {
 
 func TestStack(t *testing.T) {
 	n := newNext(t)
-	for range 2 { // one that was made and not entered is made anew
+	for range 2 { // one that was made and not entered is made again
 		if err := n.Stack(); err != nil {
 			t.Fatal(err)
 		}

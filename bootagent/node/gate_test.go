@@ -109,7 +109,7 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	if st.Activity != spec.ActivitySoaking || len(st.Checks) != 1 || st.Checks[0].Holds {
 		t.Errorf("it is judged: %s, %+v", st.Activity, st.Checks)
 	}
-	// The service looks at the node meanwhile, and is started anew: what is judged stays in effect.
+	// The service looks at the node meanwhile, and is started again: what is judged stays in effect.
 	if st, _ = m.judge(2); st == nil || st.Generation != 2 || st.Checks[0].Failures == 0 {
 		t.Fatalf("%+v", st)
 	}
@@ -177,13 +177,13 @@ func TestANewerGenerationIsTried(t *testing.T) {
 	if m.judge(5); m.state().Current.Generation != 3 {
 		t.Errorf("%+v", m.state().Current)
 	}
-	// What is signed anew while it is judged is judged on.
+	// What is signed again while it is judged is judged on.
 	m.publishGated(4, layer("a"), "40", 9)
 	m.sync()
 	m.judge(1)
 	m.publishGated(5, layer("a"), "40", 9)
 	if st := m.sync(); st.Generation != 5 || len(st.Checks) != 1 || st.Checks[0].Failures == 0 || m.state().Current.Generation != 3 {
-		t.Errorf("signed anew: %+v, current %+v", st, m.state().Current)
+		t.Errorf("signed again: %+v, current %+v", st, m.state().Current)
 	}
 	m.ready("40")
 	if m.judge(5); m.state().Current.Generation != 5 || m.state().Staged != nil {

@@ -221,7 +221,7 @@ func TestASwapHeeds(t *testing.T) {
 }
 
 // TestAFailedSwapIsRemembered: what came up with what ran before is not tried again since an
-// operator held the node meanwhile; it is when it was published anew, or somebody says so.
+// operator held the node meanwhile; it is when it was published again, or somebody says so.
 func TestAFailedSwapIsRemembered(t *testing.T) {
 	holds := map[string]func(*Node) error{
 		"freeze": func(n *Node) error { return n.Freeze("", 0) },

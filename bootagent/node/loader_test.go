@@ -201,7 +201,7 @@ func TestFollow(t *testing.T) {
 	}
 	must(os.MkdirAll(b.root+loader.Variables, 0o755))
 	must(os.WriteFile(b.root+loader.Variables+"/LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", variable, 0o600))
-	b.seen = "" // the service started anew
+	b.seen = "" // the service started again
 	must(b.follows())
 	b.has(loaderFile(1, ""), loaderFile(2, ""))
 

@@ -48,7 +48,7 @@ func TestReport(t *testing.T) {
 		}
 		return n
 	}
-	for range 2 { // the second time, the agent was started anew
+	for range 2 { // the second time, the agent was started again
 		n := open()
 		if last, ok := n.Last(); !ok || last.Generation != 1 {
 			t.Fatalf("no status is kept: %+v", last)

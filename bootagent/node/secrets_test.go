@@ -130,7 +130,7 @@ func TestSecrets(t *testing.T) {
 		t.Error("the copy stays changed")
 	}
 
-	// Another value is another script; the same one sealed anew is one, too, of which the docs speak.
+	// Another value is another script; the same one sealed again is one, too, of which the docs speak.
 	m.publishSecrets(3, wants(out), sealTo(t, "db", to, "hunter3"))
 	if st = m.sync(); st.Generation != 3 || len(st.Drift) > 0 || m.opened("db") != "hunter3" || m.opened(strings.TrimPrefix(link, spec.SecretDir+"/")) != "hunter3" {
 		t.Errorf("rotated: %q, %+v", m.opened("db"), st)

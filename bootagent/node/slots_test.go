@@ -19,8 +19,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// TestSlotsAreProven: to the service that it reports to a node proves that it asks, each
-// time anew; to any other it says nothing of its key.
+// TestSlotsAreProven: to the service that it reports to a node proves that it asks,
+// each time; to any other it says nothing of its key.
 func TestSlotsAreProven(t *testing.T) {
 	m := newMachine(t)
 	m.publishReporting(1, "10")
@@ -86,7 +86,7 @@ func TestSlotsAreProven(t *testing.T) {
 
 // TestSlotsOverASoftReboot: another root asks with the boot id of the node's reports, which the
 // service compares it with, and has the slot that the root before took; operations are
-// asked anew.
+// asked again.
 func TestSlotsOverASoftReboot(t *testing.T) {
 	m := newMachine(t)
 	m.publishReporting(1, "10")

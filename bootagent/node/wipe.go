@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Wipe asks for everything anew, as if nothing had been fetched, and then forgets what
+// Wipe asks for everything again, as if nothing had been fetched, and then forgets what
 // this node keeps of generations that it neither runs nor is to run. Where the registry
 // gives nothing that holds, nothing is forgotten. What says what may be believed stays,
 // and what is of this node and not of the registry: floor, epoch, what was rejected, holds,

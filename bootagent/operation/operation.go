@@ -43,7 +43,7 @@ type Slots interface {
 }
 
 // Gates say whether the node is well after something that disturbed it. Their notes of
-// one run are in a file; without it they begin anew.
+// one run are in a file; without it they begin again.
 type Gates interface {
 	Judge(ctx context.Context, notes string) (Judgement, string)
 }

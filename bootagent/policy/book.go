@@ -93,7 +93,7 @@ func (b *Book) Save() error {
 func (b *Book) Blank() bool { return b.pages.Overlay == "" }
 
 // Begin says which overlay is in effect on a root that came up: under another one
-// than before all settings are counted anew.
+// than before all settings are counted again.
 func (b *Book) Begin(overlay string) error {
 	if b.pages.Overlay != overlay {
 		b.pages.Overlay, b.pages.Keys, b.dirty = overlay, nil, true
@@ -124,7 +124,7 @@ func (b *Book) Move(overlay string, kinds []string, drift []spec.Drift) error {
 }
 
 // Clear ends the quarantine of what is named, an empty key being all of a kind and an
-// empty item everything, and counts its corrections anew. It returns what was
+// empty item everything, and counts its corrections again. It returns what was
 // quarantined.
 func (b *Book) Clear(item, key string) (ended []spec.Drift) {
 	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *record) bool {

@@ -309,7 +309,7 @@ func TestAnyRival(t *testing.T) {
 	}
 }
 
-// A book that cannot be read is begun anew, with an error; the next one is whole.
+// A book that cannot be read is begun again, with an error; the next one is whole.
 func TestADamagedBook(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, paths.Corrections), []byte(`{"boot":`), 0o600); err != nil {

@@ -101,7 +101,7 @@ func TestForeign(t *testing.T) {
 }
 
 // A trace has the steps of the first run and of the last; one that is damaged is begun
-// anew.
+// again.
 func TestTrace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.json")
 	keep := func(step string, first bool) (said int) {

@@ -14,7 +14,7 @@ import (
 )
 
 // KeepTrace keeps the steps of a run in a file: as the first ones of this root, or else as
-// the last. A trace that cannot be read is begun anew, and said.
+// the last. A trace that cannot be read is begun again, and said.
 func KeepTrace(file string, steps []spec.Step, first bool, say func(format string, args ...any)) error {
 	var t spec.Trace
 	if first {

@@ -52,7 +52,7 @@ func (sv *Services) Effective(want []spec.Service) []spec.Service {
 }
 
 // RememberedServices is what the node remembers of services. A file that cannot be read
-// is one that says nothing: services follow the overlay, and the file is written anew.
+// is one that says nothing: services follow the overlay, and the file is written again.
 func (sv *Services) RememberedServices() map[string]state.Service {
 	kept, err := sv.Folder.Services()
 	if err != nil {

@@ -25,7 +25,7 @@ func (n *Session) Begun() bool { return n.Last().RootID == n.Scopes.Root }
 func Seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // Start is the id of what this machine's init started last: a soft-reboot starts all of
-// it anew, and the kernel goes on.
+// it again, and the kernel goes on.
 func (n *Session) Start() string {
 	if n.Boot.Mode == spec.ModeAttached || n.Boot.Upper == "" {
 		return n.Scopes.Kernel

@@ -125,7 +125,7 @@ func (r *Root) keptBeside(layer string) (*Beside, error) {
 	}
 	b := new(Beside)
 	if json.Unmarshal(data, b) != nil || b.Root != r.Scopes.Root {
-		return nil, nil // it is of another root, or of another release: it is made anew
+		return nil, nil // it is of another root, or of another release: it is made again
 	}
 	return b, nil
 }

@@ -196,7 +196,7 @@ func (w *Watch) Take() Hints {
 
 // Follow has the watch be of what an overlay asks for, and of which parameters the kernel
 // refuses writes. It is called after each look, and finds again what was deleted and made
-// anew.
+// again.
 func (w *Watch) Follow(o *spec.Overlay, protected []string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -33,7 +33,7 @@ func (r *reading) layer(ctx context.Context, digest string) (release.Layer, erro
 	return f.Layer(ctx, digest)
 }
 
-// fleetIndex returns how what is published is read, each time anew. With a site what
+// fleetIndex returns how what is published is read, again each time. With a site what
 // nodes were sent of services is read, too.
 func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 	var rows index.Rows

@@ -194,7 +194,7 @@ func TestRead(t *testing.T) {
 	if refused := r.read(); len(refused) != 0 || r.src.whole != whole {
 		t.Errorf("the second time: %v, %d sent again", refused, r.src.whole-whole)
 	}
-	r.box = &inbox.Box{From: r.src, Take: r.box.Take, Refuses: r.box.Refuses} // a service that starts anew
+	r.box = &inbox.Box{From: r.src, Take: r.box.Take, Refuses: r.box.Refuses} // a service that starts again
 	if refused := r.read(); len(refused) != 0 {
 		t.Errorf("after a start: %v", refused)
 	}

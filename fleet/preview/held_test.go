@@ -318,7 +318,7 @@ func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
 			default:
 				seen["changes"]++
 			}
-			if ok && w.rand.IntN(6) == 0 { // every node is signed anew, the held ones over what they have
+			if ok && w.rand.IntN(6) == 0 { // every node is signed again, the held ones over what they have
 				w.now = w.now.Add(time.Second)
 				w.publish(s, publish.Options{Epoch: w.epoch + 1, EpochKey: w.top})
 				seen["epoch"]++

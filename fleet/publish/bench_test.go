@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
-// many are overlays of about 4 KiB, made anew whenever they are asked for, as a site's are.
+// many are overlays of about 4 KiB, made whenever they are asked for, as a site's are.
 func many(b *testing.B, n int) []work {
 	b.Helper()
 	todo := make([]work, n)

@@ -88,7 +88,7 @@ func (f *Fleet) Find(ctx context.Context, text string) (Generation, error) {
 }
 
 // pastChecks is the rule for the root of an earlier generation. It may have expired:
-// it is looked at, and what comes of it is signed anew.
+// it is looked at, and what comes of it is signed again.
 var pastChecks = check.List[*looked]{
 	{Name: "past signature", OK: indexIsSigned},
 	{Name: "past form", OK: indexParses},

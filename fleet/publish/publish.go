@@ -156,7 +156,7 @@ type Node struct {
 	Match spec.Match
 	Layer string                 // digest of its manifest
 	Knows []string               // features of the layer's agent, see spec.Features
-	Doc   func() ([]byte, error) // its overlay's one encoding, made anew at each call: a fleet's are too many to hold
+	Doc   func() ([]byte, error) // its overlay's one encoding, made at each call: a fleet's are too many to hold
 }
 
 // trusted returns the policy for what is published, where no site is at hand.

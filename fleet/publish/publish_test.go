@@ -547,7 +547,7 @@ func TestRejectList(t *testing.T) {
 	}
 }
 
-// TestRefresh lets time pass: fleet:current is signed anew each time, overlays when
+// TestRefresh lets time pass: fleet:current is signed again each time, overlays when
 // they grow old, and nothing ever changes for the nodes.
 func TestRefresh(t *testing.T) {
 	f := newFleet(t)
@@ -559,7 +559,7 @@ func TestRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(r.Resigned) != c.resigned || len(r.Published) != 0 || r.Generation != 1 {
-			t.Errorf("day %d: %+v, want %d signed anew", c.day, r, c.resigned)
+			t.Errorf("day %d: %+v, want %d signed again", c.day, r, c.resigned)
 		}
 		a, err := f.boot()
 		if err != nil || a.Expired || a.Floor.Generation != 1 {
@@ -669,7 +669,7 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 	has(again)
 }
 
-// TestAnOverlayThatChangesMeanwhile: overlays are made anew when they are signed and when
+// TestAnOverlayThatChangesMeanwhile: overlays are made both when they are signed and when
 // they are pushed, and what was signed is pushed or nothing.
 func TestAnOverlayThatChangesMeanwhile(t *testing.T) {
 	f := newFleet(t)

@@ -93,7 +93,7 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		return (&rotating{run, v, r, now, next}).run(ctx, batch)
 	}
 	err = run(now, rotate)
-	if ofKeys(err) { // it was cut after the index was signed anew
+	if ofKeys(err) { // it was cut after the index was signed again
 		next.former = &now
 		if again := run(next, rotate); !ofKeys(again) {
 			err = again

@@ -304,7 +304,7 @@ func tagged(t *testing.T, p *Publisher) (list string) {
 }
 
 // isRewritten reports the answer of docker-registry 2.8 to those who read a tag while
-// it is put anew.
+// it is put again.
 func isRewritten(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "500 Internal Server Error")
 }
@@ -338,7 +338,7 @@ func TestOneOfTenKilled(t *testing.T) {
 			group.Go(func() {
 				for turn := 1; ; turn++ {
 					p, began := f.waiting(t, at, dead), time.Now()
-					value := fmt.Sprintf("%d of turn %d", i, turn) // anew: an attempt that failed may have put what it had
+					value := fmt.Sprintf("%d of turn %d", i, turn) // another one: an attempt that failed may have put what it had
 					r, err := p.Publish(ctx, f.policy, f.nodes("", value, value), Options{})
 					if errors.Is(err, reserve.ErrTaken) || errors.Is(err, reserve.ErrLost) || isRewritten(err) {
 						select {

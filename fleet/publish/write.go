@@ -28,7 +28,7 @@ type work struct {
 	knows      []string               // features of the layer's agent
 	overlay    string                 // digest of its overlay; "" where it gets none
 	size       int64                  // of the overlay
-	doc        func() ([]byte, error) // makes the overlay anew: a fleet's are too many to hold
+	doc        func() ([]byte, error) // makes the overlay each time: a fleet's are too many to hold
 	generation uint64
 	runsOn     []string    // other layers on which what is live of it may be applied
 	resigned   bool        // the generation stays, too

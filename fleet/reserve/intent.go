@@ -104,7 +104,7 @@ type Found struct {
 }
 
 // read reads an intent. One that was withdrawn is [oci.ErrNotFound]. A registry
-// that is just putting a tag anew may not find what it leads to (docker-registry 2.8
+// that is just putting a tag again may not find what it leads to (docker-registry 2.8
 // answers 500), so nothing is concluded from one answer.
 func (r *Reserver) read(ctx context.Context, i Intent) (s Found, err error) {
 	for range 3 {

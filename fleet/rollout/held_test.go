@@ -146,7 +146,7 @@ func TestWhatAStartSays(t *testing.T) {
 	}
 }
 
-// After a halt that rejected what the rollout brought, nothing begins anew before that is
+// After a halt that rejected what the rollout brought, nothing begins again before that is
 // allowed again.
 func TestResumeOfWhatIsRejected(t *testing.T) {
 	f := newFleet(t, layout(t), 12, strings.Replace(threeWaves, "}]", "}], undo: all", 1))

@@ -18,7 +18,7 @@ type Verb string
 // Verbs.
 const (
 	Pause  Verb = "pause"  // no wave begins or ends
-	Resume Verb = "resume" // after a pause, or a halt: a wave that did not end begins anew
+	Resume Verb = "resume" // after a pause, or a halt: a wave that did not end begins again
 	Abort  Verb = "abort"  // end it where it is
 	Undo   Verb = "undo"   // end it, and give all of its nodes what they had; once more after that for those that stayed
 )
@@ -82,7 +82,7 @@ func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec
 	return s, nil
 }
 
-// whole is how many of a rollout's waves, from the first one on, need not begin anew.
+// whole is how many of a rollout's waves, from the first one on, need not begin again.
 func whole(plan *spec.RolloutPlan, row spec.Rollout) int {
 	for i, w := range row.Waves {
 		if w.Done == 0 || w.Back != 0 || halts(plan.Rule, len(w.Failed), len(plan.Waves[i].Nodes)-len(w.LeftOut)) {

@@ -35,7 +35,7 @@ type Sealer struct {
 	Commands   bool        // programs are run
 	Cluster    ReadSecret  // reads Secrets of Kubernetes; nil reads none
 	Must       bool        // a value that cannot be opened and may have changed is an error
-	Expect     bool        // overlays name what a publish seals anew and was not opened here: for a plan, never for a publish
+	Expect     bool        // overlays name what a publish seals again and was not opened here: for a plan, never for a publish
 	Timeout    time.Duration
 
 	madeUp     bool // nothing is opened, see [Apart]

@@ -85,7 +85,7 @@ func (p *place) accept(node string) {
 	p.must(r.Write())
 }
 
-// open reads the site anew, as the next publish does.
+// open reads the site again, as the next publish does.
 func (p *place) open() (*Sealer, *site.Site) {
 	p.Helper()
 	s, problems := site.Parse(os.DirFS("/"), strings.TrimPrefix(filepath.Join(p.dir, "site.yaml"), "/"))
@@ -118,7 +118,7 @@ func (p *place) value(s *site.Site, node string) (sealed, value string) {
 	return o.Secrets[0].Sealed, string(data)
 }
 
-// A row is sealed anew when its value or its recipient has changed, and the others stay.
+// A row is sealed again when its value or its recipient has changed, and the others stay.
 func TestRowsStay(t *testing.T) {
 	p := newPlace(t)
 	both := []string{"a", "b"}
@@ -146,7 +146,7 @@ func TestRowsStay(t *testing.T) {
 	}
 
 	// A node with another key: its row alone. The one of before counts for nobody, also
-	// before anything is sealed anew.
+	// before anything is sealed again.
 	p.accept("b")
 	x, s = p.open()
 	if sealed, _ := p.value(s, "b"); sealed != "" {
@@ -155,7 +155,7 @@ func TestRowsStay(t *testing.T) {
 	p.must(x.Seal(t.Context(), both))
 	p.must(x.Write())
 	if sealed, _ := p.value(s, "a"); sealed != a {
-		t.Error("a node is sealed to anew since another was replaced")
+		t.Error("a node is sealed to again since another was replaced")
 	}
 	if sealed, value := p.value(s, "b"); sealed == b || value != "first" {
 		t.Errorf("b has %q", value)

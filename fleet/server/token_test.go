@@ -15,7 +15,7 @@ import (
 )
 
 // TestRevokingOpensNothing: whoever could not report before a token was taken away cannot
-// afterwards, also where it was the last one, and where the service starts anew.
+// afterwards, also where it was the last one, and where the service starts again.
 func TestRevokingOpensNothing(t *testing.T) {
 	s := newSite(t, published("n1"), true)
 	file := s.server.o.Tokens.name

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// update has what is made from imports written anew.
+// update has what is made from imports written again.
 var update = os.Getenv("CAISSON_UPDATE") != ""
 
 const (

@@ -10,7 +10,7 @@ import (
 
 // Printed compares a part of a page with the text that a package makes of its own tables.
 // The part stands between the lines "<!-- name: printed by PACKAGE -->" and
-// "<!-- end of name -->". With CAISSON_UPDATE in the environment it is written anew.
+// "<!-- end of name -->". With CAISSON_UPDATE in the environment it is written again.
 func Printed(page, name, by, text string) error {
 	from, to := fmt.Sprintf("<!-- %s: printed by %s -->\n", name, by), fmt.Sprintf("<!-- end of %s -->\n", name)
 	data, err := os.ReadFile(page)
@@ -25,7 +25,7 @@ func Printed(page, name, by, text string) error {
 	case shown == text:
 		return nil
 	case os.Getenv("CAISSON_UPDATE") == "":
-		return fmt.Errorf("%s shows other %s; CAISSON_UPDATE=1 go test ./%s writes them anew", page, name, by)
+		return fmt.Errorf("%s shows other %s; CAISSON_UPDATE=1 go test ./%s writes them again", page, name, by)
 	}
 	return os.WriteFile(page, []byte(before+from+text+to+after), 0o644)
 }

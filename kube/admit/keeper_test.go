@@ -54,7 +54,7 @@ func TestCertificate(t *testing.T) {
 	}
 	old := a.now.Load().Leaf
 
-	// Somebody wrote the configuration anew.
+	// Somebody wrote the configuration again.
 	if out, err := c.Kubectl(t, "", "patch", "validatingwebhookconfiguration", Name, "--type=json", "-p", `[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -66,7 +66,7 @@ func TestCertificate(t *testing.T) {
 	now = now.Add(life*2/3 + time.Hour)
 	look(a)
 	if bytes.Equal(a.now.Load().Leaf.Raw, old.Raw) {
-		t.Error("the certificate ends, and is not made anew")
+		t.Error("the certificate ends, and is not made again")
 	}
 	if _, err := (pair{cert: mustSecret(t, a).cert, key: mustSecret(t, a).key, authorities: bundle()}).open("caisson-kube-webhook.caisson-system.svc", now); err != nil {
 		t.Error(err)

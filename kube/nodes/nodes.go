@@ -170,7 +170,7 @@ func (m *Mirror) look(ctx context.Context) error {
 		var s status
 		was, _, _ := unstructured.NestedMap(u.Object, "status") // nil where somebody wrote nonsense
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(was, &s) != nil {
-			s = status{} // it is written anew
+			s = status{} // it is written again
 		}
 		m.seen[u.GetName()] = s
 	}
@@ -266,7 +266,7 @@ func (m *Mirror) members(ctx context.Context) (map[string]*corev1.Node, error) {
 }
 
 // node tells a Node of the same name; nil where the cluster has none. Whoever makes the Node
-// anew, or writes another condition, has it told again; only what changed is an Event.
+// again, or writes another condition, has it told again; only what changed is an Event.
 func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	why := cmp.Or(l.Why, view.KindOf(l.Condition).Says) // an empty message would leave the one before
 	says := string(l.Condition) + ": " + why

@@ -163,7 +163,7 @@ func TestFleetNodes(t *testing.T) {
 	copied(0)
 }
 
-// TestPutRight: what somebody deleted, forged or made anew is put right by the instance that
+// TestPutRight: what somebody deleted, forged or made again is put right by the instance that
 // works, and is no news.
 func TestPutRight(t *testing.T) {
 	c := kubetest.Start(t)
@@ -213,8 +213,8 @@ func TestPutRight(t *testing.T) {
 	kubectl("delete", "node", "n0")
 	copied("no Node", 0)
 	node()
-	copied("made anew", 1)
-	says("made anew")
+	copied("made again", 1)
+	says("made again")
 	kubectl("patch", "node", "n0", "--subresource=status", "--type=strategic", "-p", `{"status": {"conditions": [{"type": "caisson.dev/Configured", "status": "True", "reason": "Fine", "message": "as published"}]}}`)
 	copied("forged", 1)
 	says("forged")

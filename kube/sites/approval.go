@@ -142,7 +142,7 @@ func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
 
 // went reads what is published after a step, and writes down how far its plan is. A step
 // takes one generation: where more were given out, somebody else published, and what is left
-// is approved anew.
+// is approved again.
 func (r *Reconciler) went(ctx context.Context, o objects, w *work, b begun) (*publish.Fleet, error) {
 	after, err := w.publisher.Read(ctx, w.policy)
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *Reconciler) begunFile(namespace string) string {
 }
 
 // begun reads which plan was begun in a namespace, none where nobody knows: then what is left
-// of it is approved anew, as where a power cut tore the file.
+// of it is approved again, as where a power cut tore the file.
 func (r *Reconciler) begun(namespace string) (b begun, err error) {
 	text, err := os.ReadFile(r.begunFile(namespace))
 	switch {

@@ -88,7 +88,7 @@ func TestSecretsOfTheCluster(t *testing.T) {
 	approve := func(name, plan string) {
 		apply(t, c, "metal-a", head+"kind: PublishApproval\nmetadata: {name: "+name+"}\nspec: {plan: \""+plan+"\", author: eve}\n")
 	}
-	approve("first", first) // looks since then sealed nothing anew
+	approve("first", first) // looks since then sealed nothing again
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
 	if got := opened(t, fleet, "n1", own); got != "hunter2-the-first" {
 		t.Errorf("the node opens %q", got)

@@ -227,7 +227,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resetPeak starts the kernel's high-water mark of this process anew, see proc(5).
+// resetPeak resets the kernel's high-water mark of this process, see proc(5).
 func resetPeak() {
 	runtime.GC()
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)

@@ -70,7 +70,7 @@ func pinnedFleet(t *testing.T, edits ...string) (f *Fleet, layer string) {
 }
 
 // upgrade goes on with the programs of this source: they build a layer, whose index is
-// returned, and write the loader anew.
+// returned, and write the loader again.
 func (f *Fleet) upgrade(t *testing.T) (layer string) {
 	t.Helper()
 	f.Bin = programs(t)

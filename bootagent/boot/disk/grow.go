@@ -20,7 +20,7 @@ import (
 // much is how much more room there must be for growing to be worth it.
 const much = 16 * gpt.Mebibyte
 
-// mend writes the table of a disk anew where a power cut may have torn it while it grew.
+// mend writes the table of a disk again where a power cut may have torn it while it grew.
 // No other disk is opened: that may wake it up, or take it from who is to have it alone.
 func (f *Finder) mend() {
 	for _, w := range disks(f.Sys, f.Dev) {

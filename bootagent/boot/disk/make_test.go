@@ -271,7 +271,7 @@ func points(r *rand.Rand, log []write) (list []int) {
 }
 
 // The power goes while a state disk is made, at any write. The next boot has a state disk,
-// made anew or whole, and a loader that is not asked any more uses nothing half made.
+// made again or whole, and a loader that is not asked any more uses nothing half made.
 func TestACutWhileItIsMade(t *testing.T) {
 	require.Slow(t)
 	b := newBench(t)

@@ -44,7 +44,7 @@ func (f *Finder) toRead(device, at string) error {
 	return nil
 }
 
-// Again mounts a disk that this boot uses anew, to be read only: kernels from 6.11 on let
+// Again mounts a disk of this boot a second time, to be read only: kernels from 6.11 on let
 // nothing of an ext4 be read once a write to it has failed. What was written to memory above
 // a disk that could only be read anyway is lost, so one is mounted again once.
 func (f *Finder) Again(device, at string) error {

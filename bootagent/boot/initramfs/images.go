@@ -44,7 +44,7 @@ func (b *boot) cannotCheck() error {
 	return layers.CanCheck()
 }
 
-// readAll reads all images of a layer and fetches anew what differs, since the kernel found
+// readAll reads all images of a layer and fetches again what differs, since the kernel found
 // fault with one of them when it was mounted.
 func (b *boot) readAll(layer *spec.Layer, why error) error {
 	b.trouble("images are not checked while they are read: %v", why)

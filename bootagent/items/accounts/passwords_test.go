@@ -152,12 +152,12 @@ func TestPasswordsCoverALayer(t *testing.T) {
 	}
 	bob := annAndBob[1]
 	for what, c := range map[string]struct{ stacked, wanted tree }{
-		"both locked":                {locked(stacked), locked(wanted)},
-		"the password leaves it":     {stacked, locked(wanted)},
-		"a password comes to it":     {locked(stacked), wanted},
-		"another password beneath":   {stacked, wanted},
-		"a user who is new has one":  {locked(stacked), locked(wanted)},
-		"the user's row is anew one": {locked(stacked.with(tree{"etc/shadow": "ann:*:20000:0:99999:7:::\n"})), locked(wanted)},
+		"both locked":                 {locked(stacked), locked(wanted)},
+		"the password leaves it":      {stacked, locked(wanted)},
+		"a password comes to it":      {locked(stacked), wanted},
+		"another password beneath":    {stacked, wanted},
+		"a user who is new has one":   {locked(stacked), locked(wanted)},
+		"the user's row is a new one": {locked(stacked.with(tree{"etc/shadow": "ann:*:20000:0:99999:7:::\n"})), locked(wanted)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := newHeld(t, c.stacked)

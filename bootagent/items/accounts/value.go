@@ -150,7 +150,7 @@ func takeBack(key string, from Value, wants []Value, prior, now Value) Value {
 	case prior.Kind != row || now.Kind != row:
 		return prior
 	case !slices.ContainsFunc(wants, func(w Value) bool { return w.Kind == row }):
-		return now // the node has made it anew
+		return now // the node has made it again
 	}
 	stacked, was, have := strings.Split(from.Row, ":"), strings.Split(prior.Row, ":"), strings.Split(now.Row, ":")
 	if len(stacked) != len(have) || len(was) != len(have) {

@@ -241,7 +241,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// An interface of the same name that was made anew is another one: it has its
+// An interface of the same name that was made again is another one: it has its
 // own originals.
 func TestInterfaceMadeAnew(t *testing.T) {
 	c, j := newCard(), itemtest.Journal(t, t.TempDir())

@@ -175,7 +175,7 @@ func (i *Item) putAll(ctx context.Context, files []Want, made map[string]bool) e
 			errs = append(errs, fmt.Errorf("write file %q: %w", f.Path, err))
 			continue
 		}
-		if _, twice := wants[f.Path]; twice || was.is(want) { // written anew, it would look changed to who goes by times
+		if _, twice := wants[f.Path]; twice || was.is(want) { // written again, it would look changed to who goes by times
 			continue
 		}
 		for _, dir := range was.Missing {

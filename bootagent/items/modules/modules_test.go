@@ -213,7 +213,7 @@ func TestLoadFails(t *testing.T) {
 	}
 }
 
-// A module that was unloaded and loaded again has read its parameters anew: it gets
+// A module that was unloaded and loaded again has read its parameters again: it gets
 // no original of before.
 func TestLoadedAgain(t *testing.T) {
 	w := newWorld(t)

@@ -129,7 +129,7 @@ func (t *tree) Write(key, value string) error {
 	return nil
 }
 
-// opened is a file to be read: the one that was written, or opened anew.
+// opened is a file to be read: the one that was written, or opened again.
 func (t *tree) opened(key string) (int, error) {
 	if fd, is := t.written[key]; is {
 		delete(t.written, key)

@@ -113,8 +113,8 @@ func (t tree) Writable(key string) bool {
 	return err == nil && info.Mode()&0o222 != 0
 }
 
-// Owner implements tunable.Files: the kernel numbers the attributes of a device
-// anew when the device comes again, and never twice alike while it runs.
+// Owner implements tunable.Files: the kernel gives the attributes of a device other numbers
+// when the device comes again, and never twice alike while it runs.
 func (t tree) Owner(key string) uint64 {
 	var st unix.Stat_t
 	f, err := t.open(key, unix.O_PATH)

@@ -80,7 +80,7 @@ func events(t *testing.T, o *Observer) (out []Event) {
 }
 
 // parameter is one of a network namespace that takes 0 and 1. A write that waits for the
-// lock of the network's settings, as one of ip_forward does, would be begun anew by the
+// lock of the network's settings, as one of ip_forward does, would be begun again by the
 // kernel, with an event each time.
 const parameter = "net/ipv4/tcp_sack"
 

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Known remembers objects as they were read last, so that one of thousands is read anew when
+// Known remembers objects as they were read last, so that one of thousands is read again when
 // it alone is another. An object is the same while it is the same map in memory: what keeps
 // objects puts another in its place, and never changes one. It may be used by several
 // goroutines.

@@ -76,7 +76,7 @@ func mayBeMissing(l *looked) error {
 		if l.newFleet || l.known && l.seen.Current == (memory.Stamp{}) {
 			return nil // the first publish was cut before it
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.place), "look at who removed it; --new-fleet begins another, with an empty reject list")
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.place), "look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
 	}
 	if l.what == "layer:current" {
 		if l.seen.Layers == (memory.Stamp{}) {
@@ -92,7 +92,7 @@ func mayBeMissing(l *looked) error {
 	case l.newFleet || l.place.IsLayout() || l.known || !l.why.publish:
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.place), "--new-fleet makes a first fleet there; an existing one would begin again at epoch 0")
+	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.place), "'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
 }
 
 func indexIsSigned(l *looked) error {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -107,29 +107,16 @@ const lockCap = 64 << 20
 
 // ReadLock reads a lock file; a missing one is nil and no error.
 func ReadLock(name string) (*LockFile, error) {
-	info, err := os.Stat(name)
+	data, err := ownfiles.ReadPublic(name, lockCap)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read lock: %w", err)
 	}
-	if info.Size() > lockCap {
-		return nil, fmt.Errorf("lock %s: %d bytes are too many", name, info.Size())
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
 	var l LockFile
-	d := json.NewDecoder(f)
-	d.DisallowUnknownFields()
-	if err := d.Decode(&l); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", name, err)
-	}
-	if l.Kind != LockKind {
-		return nil, fmt.Errorf("lock %s: kind is %q, want %s", name, l.Kind, LockKind)
+	if err := spec.DecodeFile(data, LockKind, &l); err != nil {
+		return nil, fmt.Errorf("read lock %s: %w", name, err)
 	}
 	return &l, nil
 }

@@ -48,7 +48,7 @@ func Decode(data []byte, doc any) error {
 func whyNot(data, again []byte, doc any) error {
 	unknown, err := DecodeKnown(data, reflect.New(reflect.TypeOf(doc).Elem()).Interface())
 	if err == nil && unknown != nil {
-		return lack{fmt.Sprintf("it has %q of a later release", unknown), "use the release that wrote it, or a later one"}
+		return unknownKeys(unknown)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

@@ -54,14 +54,16 @@ var documents = []struct {
 	{"rescue", new(Rescue), passesOver, "; `needs` names what nobody must leave out"},
 	{"report", new(Report), passesOver, ": nothing follows from a report"},
 	{"hint", new(Hint), passesOver, ": nothing follows from a hint"},
+	{"slot-request", new(SlotRequest), passesOver, ": a request is compared with what came beside it"},
 	{"recipe", new(Recipe), leavesOut, ": it says to people what a layer was made of"},
 }
 
 // readers are those of the documents that are not read by [DecodeKnown] or [Decode] alone.
 var readers = map[string]func(data []byte) (said []string, err error){
-	"bootstrap": func(data []byte) ([]string, error) { _, notes, err := DecodeBootstrap(data); return notes, err },
-	"report":    func(data []byte) ([]string, error) { _, err := DecodeReport(data); return nil, err },
-	"hint":      func(data []byte) ([]string, error) { _, err := DecodeHint(data); return nil, err },
+	"bootstrap":    func(data []byte) ([]string, error) { _, notes, err := DecodeBootstrap(data); return notes, err },
+	"report":       func(data []byte) ([]string, error) { _, err := DecodeReport(data); return nil, err },
+	"hint":         func(data []byte) ([]string, error) { _, err := DecodeHint(data); return nil, err },
+	"slot-request": func(data []byte) ([]string, error) { _, err := DecodeSlotRequest(data); return nil, err },
 }
 
 // TestKeysOfALaterRelease: an unknown key at any depth of a golden document is left out or

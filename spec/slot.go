@@ -2,7 +2,10 @@
 
 package spec
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // KindSlotRequest is the kind of [SlotRequest].
 const KindSlotRequest = "SlotRequest"
@@ -19,4 +22,17 @@ type SlotRequest struct {
 	Act        string    `json:"act"`    // pre-reboot or steady-state
 	BootID     string    `json:"bootId"` // that of the node's last report
 	Time       time.Time `json:"time"`   // by the node's clock: each request's is later than that of the one before
+}
+
+// DecodeSlotRequest reads a request as any release may have signed it. What it asks for is in
+// the keys of this release: it is compared with what came beside it.
+func DecodeSlotRequest(data []byte) (SlotRequest, error) {
+	var r SlotRequest
+	if _, err := DecodeKnown(data, &r); err != nil {
+		return r, err
+	}
+	if r.APIVersion != APIVersion || r.Kind != KindSlotRequest {
+		return r, fmt.Errorf("it is a %.40q of %.40q, not a %s", r.Kind, r.APIVersion, KindSlotRequest)
+	}
+	return r, nil
 }

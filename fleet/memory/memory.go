@@ -10,18 +10,16 @@
 package memory
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -76,26 +74,20 @@ type document struct {
 // Open reads a memory. One that does not exist remembers nothing yet.
 func Open(name string) (*File, error) {
 	m := &File{name: name, places: map[string]Seen{}}
-	f, err := os.Open(name)
+	data, err := ownfiles.ReadPublic(name, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read memory: %w", err)
 	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read memory: %w", err)
-	}
 	var doc document
-	if err := json.Unmarshal(data, &doc); err != nil || len(data) > maxFile || doc.APIVersion != spec.APIVersion || doc.Kind != Kind {
-		return nil, cli.WithHint(fmt.Errorf("%s is not a publisher's memory", name), "put back the last version of the file; without it, what is older than it said could be signed again")
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(new(document)); err != nil { // it would be lost when the file is written again
-		return nil, cli.WithHint(fmt.Errorf("read memory %s: %w", name, err), "use the release that wrote it, or a later one")
+	if err := spec.DecodeFile(data, Kind, &doc); err != nil {
+		err = fmt.Errorf("read memory %s: %w", name, err)
+		if spec.OfLaterRelease(err) {
+			return nil, err
+		}
+		return nil, cli.WithHint(err, "put back the last version of the file; without it, what is older than it said could be signed again")
 	}
 	if doc.Places != nil {
 		m.places = doc.Places

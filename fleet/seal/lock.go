@@ -34,11 +34,19 @@ type Row struct {
 	Sealed    string `json:"sealed"`           // as the overlay has it
 }
 
+// lockFile is the file.
+type lockFile struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Key        string `json:"key,omitempty"`
+	Secrets    []Row  `json:"secrets"`
+}
+
 func readLock(dir string) (*Lock, []byte, error) {
-	l := &Lock{rows: map[rowKey]Row{}}
-	var list []Row
-	data, err := readRows(filepath.Join(dir, lockName), lockKind, "secrets", maxLock, &list, &l.Key)
-	for _, row := range list {
+	var file lockFile
+	data, err := readRows(filepath.Join(dir, lockName), lockKind, maxLock, &file)
+	l := &Lock{Key: file.Key, rows: map[rowKey]Row{}}
+	for _, row := range file.Secrets {
 		l.rows[rowKey{row.Node, row.Name}] = row
 	}
 	return l, data, err

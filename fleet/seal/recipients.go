@@ -4,7 +4,6 @@ package seal
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,6 +45,13 @@ type Accepted struct {
 	By        string    `json:"by,omitempty"`
 }
 
+// recipientsFile is the file.
+type recipientsFile struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Recipients []Accepted `json:"recipients"`
+}
+
 // CheckRecipient refuses what is not a recipient of age's own kind. An error goes to logs, so it
 // does not repeat a private key.
 func CheckRecipient(text string) error {
@@ -61,12 +67,12 @@ func CheckRecipient(text string) error {
 // ReadRecipients reads the file in the directory of a site; without it nobody is accepted.
 func ReadRecipients(dir string) (*Recipients, error) {
 	r := &Recipients{Nodes: map[string]Accepted{}, file: filepath.Join(dir, RecipientsName)}
-	var list []Accepted
+	var file recipientsFile
 	var err error
-	if r.was, err = readRows(r.file, recipientsKind, "recipients", maxRecipients, &list, nil); err != nil {
+	if r.was, err = readRows(r.file, recipientsKind, maxRecipients, &file); err != nil {
 		return nil, err
 	}
-	for _, one := range list {
+	for _, one := range file.Recipients {
 		if err := CheckRecipient(one.Recipient); err != nil {
 			return nil, fmt.Errorf("read %s: node %.80q: %w", r.file, one.Node, err)
 		}
@@ -123,33 +129,16 @@ func encodeRows(kind, key, list string, rows []any) ([]byte, error) {
 }
 
 // readRows reads such a file strictly, and returns its content; nil where it is not there.
-func readRows(name, kind, list string, limit int64, rows any, key *string) ([]byte, error) {
+func readRows(name, kind string, limit int64, into any) ([]byte, error) {
 	data, err := ownfiles.ReadPublic(name, limit)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err == nil {
+		err = spec.DecodeFile(data, kind, into)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	var doc map[string]json.RawMessage
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	var version, is string
-	for field, into := range map[string]any{"apiVersion": &version, "kind": &is, "key": key, list: rows} {
-		raw, ok := doc[field]
-		if delete(doc, field); !ok || field == "key" && key == nil {
-			continue
-		}
-		if err := json.Unmarshal(raw, into); err != nil {
-			return nil, fmt.Errorf("read %s: %s: %w", name, field, err)
-		}
-	}
-	switch {
-	case version != spec.APIVersion || is != kind:
-		return nil, fmt.Errorf("read %s: it is a %.40q of %.40q, not a %s of %s", name, is, version, kind, spec.APIVersion)
-	case len(doc) > 0:
-		return nil, fmt.Errorf("read %s: a later release wrote it: it has the key %.40q", name, slices.Sorted(maps.Keys(doc))[0])
 	}
 	return data, nil
 }

@@ -257,11 +257,11 @@ func (s *Server) prove(header, node, group, act string) (p hub.Proof, why string
 	if err != nil {
 		return p, err.Error()
 	}
-	var r spec.SlotRequest
-	if err := spec.Decode(payload, &r); err != nil {
+	r, err := spec.DecodeSlotRequest(payload)
+	if err != nil {
 		return p, err.Error()
 	}
-	if r.APIVersion != spec.APIVersion || r.Kind != spec.KindSlotRequest || r.Key != by.ID() {
+	if r.Key != by.ID() {
 		return p, "the proof is not one of a request for a slot"
 	}
 	if err := s.bindings.Run(bound{r, spec.SlotRequest{Fleet: s.o.Hub.Fleet().Name, Node: node, Group: group, Act: act}}); err != nil {

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -52,7 +53,12 @@ func (s *Site) readServices(r *document.Reader) {
 	}
 	lock, err := service.ParseLock(data)
 	if err != nil {
-		r.Report.Add(report.Problem{File: s.LockFile(), Severity: report.Error, Rule: "lock", Message: "read " + service.LockName + ": " + err.Error(), Hint: "'caisson services update' writes it"})
+		hint := "'caisson services update' writes it"
+		var mend interface{ Hint() string }
+		if errors.As(err, &mend) {
+			hint = mend.Hint()
+		}
+		r.Report.Add(report.Problem{File: s.LockFile(), Severity: report.Error, Rule: "lock", Message: "read " + service.LockName + ": " + err.Error(), Hint: hint})
 		return
 	}
 	s.lock = lock

@@ -20,24 +20,32 @@ import (
 	"time"
 )
 
-// Document is a file that is kept on a node.
+// Document is a file that is kept on a node, or beside a site.
 type Document struct {
-	File  string                               // golden, below testdata/golden
-	Page  string                               // that names its keys
-	New   any                                  // pointer to a value of its type
-	Write func(v any) ([]byte, error)          // as the node writes it
-	Read  func(data []byte) (v any, err error) // as the node reads it
-	Types []reflect.Type                       // whose keys file and page have
-	Later func(file, key []byte) []byte        // the file as a later release writes it, with a further key; nil for plain JSON
+	File   string                               // golden, below testdata/golden
+	Page   string                               // that names its keys
+	New    any                                  // pointer to a value of its type
+	Sample func(v any)                          // gives a filled value what its reader looks at; nil where that is nothing
+	Write  func(v any) ([]byte, error)          // as caisson writes it
+	Read   func(data []byte) (v any, err error) // as caisson reads it
+	Types  []reflect.Type                       // whose keys file and page have
+	Later  func(file, key []byte) []byte        // the file as a later release writes it, with a further key; nil for plain JSON
+
+	// Refused says that a key of a later release is refused, in any object of the file: it would
+	// be lost where that is written again.
+	Refused bool
 }
 
-// Check holds a document to its golden file, and its reader to leaving out a key of a later
-// release. With CAISSON_UPDATE it writes a file where there is none: what a release wrote is
+// Check holds a document to its golden file, and its reader to leaving out, or refusing, a key of
+// a later release. With CAISSON_UPDATE it writes a file where there is none: what a release wrote is
 // never written again.
 func Check(t *testing.T, d Document) {
 	t.Helper()
 	if os.Getenv("CAISSON_UPDATE") != "" {
 		Fill(reflect.ValueOf(d.New).Elem())
+		if d.Sample != nil {
+			d.Sample(d.New)
+		}
 		data, err := d.Write(d.New)
 		if err == nil {
 			err = WriteNew(d.File, data)
@@ -61,7 +69,9 @@ func Check(t *testing.T, d Document) {
 	if later == nil {
 		later = AddKey
 	}
-	if again, err := d.Read(later(golden, []byte(`"laterKey":{"a":1}`))); err != nil || !reflect.DeepEqual(again, v) {
+	if d.Refused {
+		refuses(t, d, golden)
+	} else if again, err := d.Read(later(golden, []byte(`"laterKey":{"a":1}`))); err != nil || !reflect.DeepEqual(again, v) {
 		t.Errorf("%s with a key of a later release: %+v, %v", d.File, again, err)
 	}
 	page, err := os.ReadFile(d.Page)
@@ -77,6 +87,20 @@ func Check(t *testing.T, d Document) {
 			if !bytes.Contains(page, []byte("\n| "+key+" |")) && !bytes.Contains(page, []byte("\n| "+key+", always |")) {
 				t.Errorf("%s lacks %s of %s", d.Page, key, of.Name())
 			}
+		}
+	}
+}
+
+// refuses adds a key to each object of a file in turn.
+func refuses(t *testing.T, d Document, golden []byte) {
+	for at, c := range golden {
+		if c != '}' {
+			continue
+		}
+		text := slices.Concat(golden[:at], []byte(`,"laterKey":{"a":1}`), golden[at:])
+		var mend interface{ Hint() string }
+		if _, err := d.Read(text); !errors.As(err, &mend) {
+			t.Errorf("%s is not refused with a hint: %v\n%s", d.File, err, text)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -35,9 +35,12 @@ func First(c trust.Candidate) (*Chain, error) {
 	return one, signedByItself(s)
 }
 
+// maxFile bounds the file, in bytes: a version has some KiB.
+const maxFile = 64 << 20
+
 // ReadFile is [Parse] of a file, nil where there is none: no version was made yet.
 func ReadFile(name string) (*Chain, error) {
-	data, err := os.ReadFile(name)
+	data, err := ownfiles.ReadPublic(name, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -3,11 +3,8 @@
 package service
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -69,17 +66,9 @@ func ParseLock(data []byte) (*Lock, error) {
 	if len(data) > MaxLock {
 		return nil, fmt.Errorf("more than %d MiB", MaxLock>>20)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
 	l := &Lock{}
-	if err := d.Decode(l); err != nil {
+	if err := spec.DecodeFile(data, LockKind, l); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the document")
-	}
-	if l.APIVersion != spec.APIVersion || l.Kind != LockKind {
-		return nil, fmt.Errorf("the document is %.40q %.40q, want %s %s", l.APIVersion, l.Kind, spec.APIVersion, LockKind)
 	}
 	for name, s := range l.Services {
 		if err := s.check(); err != nil {

@@ -22,7 +22,10 @@ func DecodeFile(data []byte, kind string, doc any) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return err
 	}
-	if head.APIVersion != APIVersion || head.Kind != kind {
+	switch {
+	case head.APIVersion == "" && head.Kind == "":
+		return fmt.Errorf("it is not a %s of %s", kind, APIVersion)
+	case head.APIVersion != APIVersion || head.Kind != kind:
 		return fmt.Errorf("it is a %.40q of %.40q, not a %s of %s", head.Kind, head.APIVersion, kind, APIVersion)
 	}
 	var compact bytes.Buffer

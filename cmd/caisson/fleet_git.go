@@ -28,7 +28,7 @@ func (a *app) askGit(cache string) *heads.Heads {
 }
 
 // keepAsking asks git until ctx ends.
-func (a *app) keepAsking(ctx context.Context, asked *heads.Heads, site *servedSite) {
+func keepAsking(ctx context.Context, asked *heads.Heads, site *servedSite) {
 	tick := time.NewTicker(siteEvery)
 	defer tick.Stop()
 	for {

@@ -165,7 +165,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		go v.site.follow(ctx, siteEvery, a.say)
 	}
 	if v.site != nil {
-		go a.keepAsking(ctx, asked, v.site)
+		go keepAsking(ctx, asked, v.site)
 	}
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)

@@ -60,7 +60,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		case decide.Enter:
 			b.record.Source = spec.SourceCached
 			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
-			b.note(b.about(found.Generation, spec.Event{Event: spec.EventFellBack, Transition: newest.step.Name, Why: why, Did: "ran the last good generation"}))
+			b.note(about(found.Generation, spec.Event{Event: spec.EventFellBack, Transition: newest.step.Name, Why: why, Did: "ran the last good generation"}))
 			return &found.Overlay, layer, nil
 		case decide.StartOver:
 			return nil, nil, fmt.Errorf("%w: %s: %w", errStartOver, step.Why, newest.err)

@@ -54,7 +54,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
-	b.note(b.about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.transition}))
+	b.note(about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.transition}))
 	for _, s := range append(b.arp, &b.devkmsg, &b.oops) {
 		if err := s.restore(); err != nil {
 			b.say("%v", err)

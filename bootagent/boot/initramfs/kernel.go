@@ -71,7 +71,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 	}
 	defer initrd.Close() // a memory file that kexec has read
 	b.begin()
-	b.note(b.about(found.Generation, spec.Event{Event: spec.EventKexec, Transition: b.transition, Why: "kernel " + layer.Kernel.Release}))
+	b.note(about(found.Generation, spec.Event{Event: spec.EventKexec, Transition: b.transition, Why: "kernel " + layer.Kernel.Release}))
 	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, append(line.Words, b.counted()), b.settle))
 }
 

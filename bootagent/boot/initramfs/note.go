@@ -48,7 +48,7 @@ func (b *boot) lastWord(why string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.note(b.about(b.record.Generation, spec.Event{Event: spec.EventGaveUp, Transition: b.transition, Why: why, Did: "started the machine over", Console: blackbox.Console(kmsg)}))
+		b.note(about(b.record.Generation, spec.Event{Event: spec.EventGaveUp, Transition: b.transition, Why: why, Did: "started the machine over", Console: blackbox.Console(kmsg)}))
 	}()
 	select {
 	case <-done:
@@ -57,7 +57,7 @@ func (b *boot) lastWord(why string) {
 }
 
 // about says of which generation an event is.
-func (b *boot) about(g state.Generation, e spec.Event) spec.Event {
+func about(g state.Generation, e spec.Event) spec.Event {
 	e.Generation, e.Epoch, e.Overlay, e.Layer = g.Generation, g.Epoch, g.Overlay, g.Layer
 	return e
 }

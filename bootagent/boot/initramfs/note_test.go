@@ -31,7 +31,7 @@ func (p *published) nextBoot(id string, pstore string) {
 }
 
 func (p *published) noteEntered() {
-	p.note(p.about(p.record.Generation, spec.Event{Event: spec.EventEntered}))
+	p.note(about(p.record.Generation, spec.Event{Event: spec.EventEntered}))
 }
 
 func (p *published) blackBox() (events []spec.Event, names []string) {
@@ -110,7 +110,7 @@ func TestAKexecIsOneBoot(t *testing.T) {
 		p.overlay(1, p.layer("l").Overlay.Layer)
 		p.nextBoot("b1", "")
 		p.boots()
-		p.note(p.about(p.record.Generation, spec.Event{Event: spec.EventKexec}))
+		p.note(about(p.record.Generation, spec.Event{Event: spec.EventKexec}))
 		if behind {
 			p.words = []string{kexec.Marker}
 		}

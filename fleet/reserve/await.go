@@ -14,7 +14,8 @@ import (
 
 // Await reads the intents of others until one is renewed, which is an error, or none
 // was for so long that their publishers count as dead. Those intents it withdraws. Only looks
-// that a registry answered count, whatever clocks say: neither a suspended machine that waits nor a registry that is away makes a publisher dead.
+// that a registry answered count, whatever clocks say: neither a suspended machine that waits nor
+// a registry that is away makes a publisher dead.
 func (r *Reserver) Await(ctx context.Context, others []Found) error {
 	at := r.Pace
 	for _, o := range others {

@@ -113,10 +113,11 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// cacheNames are all that a cache has.
-var cacheNames = []string{"apt", "bases", "debs", "keys", "lock", "resolved", "steps", "tmp"}
+// cacheNames are all that a cache has: "git" and "service" are of services, "try" is of 'caisson try'.
+var cacheNames = []string{"apt", "bases", "debs", "git", "keys", "lock", "resolved", "service", "steps", "tmp", "try"}
 
-// closeOff takes a cache, or an empty directory, from the eyes of others. Anything else, such as /var/cache itself, is not ours to close.
+// closeOff takes a cache, or an empty directory, from the eyes of others. Anything else, such as
+// /var/cache itself, is not ours to close.
 func closeOff(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

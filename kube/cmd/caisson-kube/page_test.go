@@ -25,13 +25,8 @@ import (
 func TestTenMinutes(t *testing.T) {
 	c := kubetest.Start(t)
 	programs := t.TempDir()
-	caissonProgram = filepath.Join(programs, "caisson")
-	build := exec.Command("go", "build", "-o", caissonProgram, "./cmd/caisson")
-	build.Dir = filepath.Join("..", "..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	d := &desk{t, c, t.TempDir(), "metal-a", registrytest.WithReferrers(t) + "/metal-a"}
+	buildCaisson(t, programs)
+	d := &desk{t, c, t.TempDir(), "metal-a", registrytest.WithReferrers(t) + "/metal-a", 2 * time.Minute}
 	d.caisson("init", "metal-a")
 	d.dir = filepath.Join(d.dir, "metal-a") // where the keys are
 	put := func(name string, data []byte) {

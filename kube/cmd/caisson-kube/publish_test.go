@@ -9,14 +9,21 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -71,13 +78,14 @@ type desk struct {
 	dir       string
 	namespace string
 	registry  string
+	patience  time.Duration // for a status
 }
 
 var caissonProgram string // built once for all tests of this package
 
 func newDesk(t *testing.T, c *kubetest.Cluster, namespace string) *desk {
 	t.Helper()
-	d := &desk{t, c, t.TempDir(), namespace, registrytest.WithReferrers(t) + "/fleet"}
+	d := &desk{t, c, t.TempDir(), namespace, registrytest.WithReferrers(t) + "/fleet", 2 * time.Minute}
 	if err := os.WriteFile(filepath.Join(d.dir, "kubeconfig"), c.Env.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,12 +107,14 @@ func (d *desk) caisson(args ...string) string {
 	return string(out)
 }
 
-// bridge runs caisson-kube with flags until the test ends.
-func (d *desk) bridge(args ...string) {
+// bridge runs caisson-kube with flags until the test ends; what it remembers stays.
+func (d *desk) bridge(args ...string) *exec.Cmd {
 	d.Helper()
 	beside := filepath.Join(d.dir, "beside", d.namespace, "keys")
-	if err := os.MkdirAll(beside, 0o755); err != nil {
-		d.Fatal(err)
+	for _, dir := range []string{beside, filepath.Join(d.dir, "state")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			d.Fatal(err)
+		}
 	}
 	public, err := os.ReadFile(filepath.Join(d.dir, "keys", "operator.pub"))
 	if err != nil {
@@ -113,11 +123,11 @@ func (d *desk) bridge(args ...string) {
 	if err := os.WriteFile(filepath.Join(beside, "operator.pub"), public, 0o644); err != nil {
 		d.Fatal(err)
 	}
-	said, err := os.Create(filepath.Join(d.dir, "said"))
+	said, err := os.CreateTemp(d.dir, "said")
 	if err != nil {
 		d.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], append([]string{"caisson-kube", "--namespace", d.namespace, "--dir", "beside", "--state", d.TempDir(), "--plain-http", "--new-fleet", "--health", "127.0.0.1:0", "--leader-elect=false"}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"caisson-kube", "--namespace", d.namespace, "--dir", "beside", "--state", "state", "--plain-http", "--new-fleet", "--health", "127.0.0.1:0", "--leader-elect=false"}, args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.dir, said, said
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(d.dir, "kubeconfig"))
 	if err := cmd.Start(); err != nil {
@@ -130,6 +140,7 @@ func (d *desk) bridge(args ...string) {
 			d.Logf("caisson-kube:\n%s", text[max(0, len(text)-2000):])
 		}
 	})
+	return cmd
 }
 
 func (d *desk) apply(text string) {
@@ -149,7 +160,7 @@ func (d *desk) site(value string) {
 func (d *desk) status(what, path string, ok func(string) bool) string {
 	d.Helper()
 	var last string
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(d.patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		out, err := d.c.Kubectl(d.T, "", "get", "site", d.namespace, "--namespace", d.namespace, "-o", "jsonpath={.metadata.generation} {.status.observedGeneration} "+path)
 		if err != nil {
 			d.Fatalf("%v\n%s", err, out)
@@ -159,7 +170,8 @@ func (d *desk) status(what, path string, ok func(string) bool) string {
 			return fields[2]
 		}
 	}
-	d.Fatalf("%s: it is %q", what, last)
+	conditions, err := d.c.Kubectl(d.T, "", "get", "site", d.namespace, "--namespace", d.namespace, "-o", "jsonpath={.status.conditions}")
+	d.Fatalf("%s: it is %q; %s, %v", what, last, conditions, err)
 	return ""
 }
 
@@ -188,17 +200,23 @@ func (d *desk) holds() {
 	}
 }
 
-// TestSigns: with --key and with --signer-command caisson-kube publishes what was approved, and
-// its Site's status.plan is the digest that 'caisson publish --from-cluster --dry-run' prints, for
-// a first publish and for a later one; with --without-approval it waits for nobody.
-func TestSigns(t *testing.T) {
-	c := kubetest.Start(t)
-	caissonProgram = filepath.Join(t.TempDir(), "caisson")
+// buildCaisson builds the operator's program in a directory.
+func buildCaisson(t *testing.T, dir string) {
+	t.Helper()
+	caissonProgram = filepath.Join(dir, "caisson")
 	build := exec.Command("go", "build", "-o", caissonProgram, "./cmd/caisson")
 	build.Dir = filepath.Join("..", "..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// TestSigns: with --key and with --signer-command caisson-kube publishes what was approved, and
+// its Site's status.plan is the digest that 'caisson publish --from-cluster --dry-run' prints, for
+// a first publish and for a later one; with --without-approval it waits for nobody.
+func TestSigns(t *testing.T) {
+	c := kubetest.Start(t)
+	buildCaisson(t, t.TempDir())
 	for name, flags := range map[string]func(d *desk) []string{
 		"key":            func(*desk) []string { return []string{"--key", "keys/operator.key"} },
 		"signer-command": func(*desk) []string { return []string{"--signer-command", os.Args[0] + " signer keys/operator.key"} },
@@ -239,4 +257,78 @@ func TestSigns(t *testing.T) {
 			t.Errorf("status.plan is %s, and a dry run says %s", plan, digest)
 		}
 	})
+}
+
+// TestLongKilled: caisson-kube is killed by SIGKILL while it publishes, before or after one of its
+// writes. The next process with the same memory publishes the same, once the reservation of the
+// killed one is not renewed any more.
+func TestLongKilled(t *testing.T) {
+	require.Long(t)
+	c := kubetest.Start(t)
+	buildCaisson(t, t.TempDir())
+	for name, at := range map[string]struct {
+		tag   string
+		after bool // it is killed once the registry has the write
+	}{
+		"reserved":           {"intent-", true},
+		"before a node":      {"n1", false},
+		"with a node":        {"n1", true},
+		"before the index":   {"index", false},
+		"with the index":     {"index", true},
+		"before what counts": {"current", false},
+		"with what counts":   {"current", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t, c, "metal-"+strings.ReplaceAll(name, " ", "-"))
+			d.patience = 10 * time.Minute
+			kill := make(chan func(), 1)
+			d.registry = killsAt(t, d.registry, at.tag, at.after, kill)
+			flags := []string{"--key", "keys/operator.key", "--without-approval"}
+			d.site("10")
+			victim := d.bridge(flags...)
+			d.status("it is published", "{.status.generation}", is("1"))
+			kill <- func() { _ = victim.Process.Kill() } // it has ended by itself where this fails, and the wait says so
+			d.site("20")
+			if err := victim.Wait(); err == nil || victim.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				t.Fatalf("it was not killed: %v", err)
+			}
+			d.bridge(flags...)
+			d.status("it is published", publishedReason, is("Published"))
+			d.status("it is a later generation", "{.status.generation}", func(got string) bool { return got == "2" || got == "3" })
+			d.holds()
+			d.status("nothing is left to do", `{.status.conditions[?(@.type=="Planned")].message}`, is("1 nodes, nothing to publish"))
+		})
+	}
+}
+
+// killsAt is a registry in front of another. Once a function comes from kill it is called at the
+// next write of a tag that begins so, before or after the registry behind it has that.
+func killsAt(t *testing.T, behind, tag string, after bool, kill chan func()) string {
+	host, path, _ := strings.Cut(behind, "/")
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: host})
+	var mu sync.Mutex // nothing else is written meanwhile
+	var do func()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		select {
+		case do = <-kill:
+		default:
+		}
+		_, name, put := strings.Cut(req.URL.Path, "/manifests/")
+		due := do != nil && put && req.Method == http.MethodPut && strings.HasPrefix(name, tag)
+		if due && !after {
+			do()
+			do = nil
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(w, req)
+		if due {
+			do()
+			do = nil
+		}
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://") + "/" + path
 }

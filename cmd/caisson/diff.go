@@ -30,7 +30,12 @@ func (a *app) diffCommand() *cobra.Command {
 			"  caisson diff registry.example.org/metal 41 42 --site site.yaml",
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 3 {
+			switch {
+			case len(args) == 3 && len(by) > 0:
+				return errReleaseKey
+			case len(args) == 2 && look.whom.said():
+				return errOperators
+			case len(args) == 3:
 				return a.diffGenerations(c.Context(), &look, args[0], args[1], args[2])
 			}
 			from, err := openLayers(c.Context(), &look.reach, args[0])

@@ -55,12 +55,12 @@ func (a *app) inspectCommand() *cobra.Command {
 					return cli.Usage("--sbom, --packages and --profiles apply to layers", "give either --node or --sbom, --packages and --profiles")
 				}
 				if len(keys) > 0 {
-					return cli.Usage("--trust names an operator's public key, --site the site", "--key names a release key's public half, which signs layers: a node's overlay is not verified with it")
+					return errReleaseKey
 				}
 				return a.inspectNode(c.Context(), &look, args[0], node)
 			}
-			if len(look.whom.site) > 0 || len(look.whom.keys) > 0 {
-				return cli.Usage("--key names a release key's public half; --node shows what a node has", "--site and --trust say whom to trust for a node: a layer is not verified with them")
+			if look.whom.said() {
+				return errOperators
 			}
 			layers, err := openLayers(c.Context(), &look.reach, args[0])
 			if err != nil {

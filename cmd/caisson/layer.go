@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
 )
 
@@ -16,6 +17,12 @@ const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST, or REF/layer:
 const noKey = "no --key: who released this is not verified, whoever can push chose it"
 
 const releaseKeyHelp = "public key `FILE` that must have released what is read; several are possible"
+
+// What nothing would be verified with is refused: its result would be taken for verified.
+var (
+	errReleaseKey = cli.Usage("--trust names an operator's public key, --site the site", "--key names a release key's public half, which signs layers: what is published for nodes is not verified with it")
+	errOperators  = cli.Usage("--key names a release key's public half", "--site and --trust name operators, who sign what nodes have: a layer is not verified with them")
+)
 
 // openLayers opens what LAYER names: one layer, or all variants of a version.
 func openLayers(ctx context.Context, reach *access, name string) ([]release.Layer, error) {

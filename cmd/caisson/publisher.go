@@ -37,9 +37,14 @@ func (t *trustFlags) flags(f *pflag.FlagSet) {
 	f.IntVar(&t.threshold, "threshold", 0, "how many of the --trust keys must have signed (all when absent)")
 }
 
+// said reports whether the command line says whom to trust.
+func (t *trustFlags) said() bool { return len(t.site) > 0 || len(t.keys) > 0 || t.threshold != 0 }
+
 // policy returns whom to trust, nil when nothing was said.
 func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 	switch {
+	case t.threshold != 0 && len(t.keys) == 0:
+		return nil, cli.Usage("a site says its own in trust.threshold", "--threshold counts keys of --trust")
 	case len(t.site) > 0 && len(t.keys) > 0:
 		return nil, cli.Usage("", "give either --site or --trust")
 	case len(t.site) > 0:

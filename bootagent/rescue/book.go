@@ -37,8 +37,8 @@ const MaxWrong = 16
 type Book struct {
 	Boot  string   `json:"boot"` // id of this boot of the kernel
 	Code  string   `json:"code"` // that the node shows
-	Wrong []string `json:"wrong,omitempty"`
-	Last  string   `json:"last,omitempty"` // digest of the statement that was obeyed last
+	Wrong []string `json:"wrong,omitempty"` // statements for other codes, each by its identity
+	Last  string   `json:"last,omitempty"`  // the statement that was obeyed last
 	Times int      `json:"times,omitempty"`
 	Open  *Open    `json:"open,omitempty"`
 
@@ -138,7 +138,7 @@ var ErrNotHere = errors.New("nothing that it names can be opened here")
 // Offer decides about a statement, and notes that it is obeyed, and its code used, before the
 // caller opens anything. One for another code is counted, once, up to [MaxWrong].
 func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open, error) {
-	digest := oci.Digest(c.Document)
+	digest := identity(c.Document)
 	if err := b.rules.offer.Run(offered{b, digest}); err != nil {
 		return nil, err
 	}
@@ -168,6 +168,21 @@ func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open,
 	}
 	*b = next
 	return b.Open, nil
+}
+
+// identity is the digest of a statement without the name that it is for: an operator signs one for
+// each name by which the machine asks, and they are one statement to the machine.
+func identity(document []byte) string {
+	var r spec.Rescue
+	if _, err := spec.DecodeKnown(document, &r); err != nil {
+		return oci.Digest(document) // it is refused, which says why
+	}
+	r.Node = ""
+	data, err := spec.Encode(r)
+	if err != nil {
+		return oci.Digest(document)
+	}
+	return oci.Digest(data)
 }
 
 // Withdraw ends what is open where a key that signed it counts no more: it was revoked.

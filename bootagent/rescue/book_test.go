@@ -87,6 +87,35 @@ func TestOncePerCode(t *testing.T) {
 	}
 }
 
+// TestOneStatementForAllNames: a machine asks by its name, its addresses and its UUID, and an
+// operator signs for each. Together they open once, and are one guess.
+func TestOneStatementForAllNames(t *testing.T) {
+	w := newWorld(t)
+	w.node.Names = []string{fixture.Node, "mac-525400000001", "uuid-1"}
+	b := w.book("boot 1")
+	var all []trust.Candidate
+	for _, name := range w.node.Names {
+		all = append(all, w.Rescue(spec.Rescue{Node: name, Code: b.Code, Console: true, Lasts: 60}, w.key))
+	}
+	for i, c := range all {
+		if _, err := b.Offer(c, w.node, time.Second); (err == nil) != (i == 0) || i > 0 && !errors.Is(err, ErrKnown) {
+			t.Errorf("statement for %s: %v", w.node.Names[i], err)
+		}
+	}
+	if len(b.Wrong) != 0 || b.Times != 1 {
+		t.Errorf("let in %d times, %d guesses", b.Times, len(b.Wrong))
+	}
+	b = w.book("boot 2")
+	for i, c := range all {
+		if _, err := b.Offer(c, w.node, time.Second); i == 0 && refusal.Of(err) != refusal.WrongCode || i > 0 && !errors.Is(err, ErrKnown) {
+			t.Errorf("after a reboot, statement for %s: %v", w.node.Names[i], err)
+		}
+	}
+	if len(b.Wrong) != 1 {
+		t.Errorf("%d guesses", len(b.Wrong))
+	}
+}
+
 // TestAClockSaysNothing: what lasts is counted by the kernel; a count below that of the
 // acceptance is not of this boot.
 func TestAClockSaysNothing(t *testing.T) {

@@ -12,6 +12,10 @@ import (
 // and the agent do not come up. What a root has for its own work comes on top.
 const ForStart = 96 << 20
 
+// varies is how much less may be available at the next boot of the same machine: two boots of one
+// layer differed by some MiB, and who gives a machine what it lacks is not sent for more.
+const varies = 8 << 20
+
 // TooLittle is the error of a boot whose images do not fit into memory.
 type TooLittle struct {
 	Images int64 // what they have, in bytes
@@ -35,7 +39,8 @@ func (m Memory) Boots(missing []spec.Blob) error {
 		images += b.Size
 	}
 	if lacks := images + ForStart - m.Available; images > 0 && lacks > 0 {
-		return &TooLittle{Images: images, Has: m.Total, Needs: m.Total + lacks + lacks/8} // more memory makes the kernel keep more of it
+		// More memory makes the kernel keep more of it.
+		return &TooLittle{Images: images, Has: m.Total, Needs: m.Total + lacks + lacks/8 + varies}
 	}
 	return nil
 }

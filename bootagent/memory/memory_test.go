@@ -65,10 +65,10 @@ func TestMemoryBoots(t *testing.T) {
 		needs     int64 // 0: it boots
 	}{
 		"what fits exactly":    {ForStart + 300*mib, []int64{100 * mib, 200 * mib}, 0},
-		"one byte more":        {ForStart + 300*mib, []int64{100 * mib, 200*mib + 1}, 701},
-		"much more":            {ForStart + 300*mib, []int64{1100 * mib}, 1600},
+		"one byte more":        {ForStart + 300*mib, []int64{100 * mib, 200*mib + 1}, 700 + 1 + 8},
+		"much more":            {ForStart + 300*mib, []int64{1100 * mib}, 1600 + 8},
 		"nothing is missing":   {0, nil, 0},
-		"nothing is available": {0, []int64{4 * mib}, 700 + 100 + 100/8 + 1},
+		"nothing is available": {0, []int64{4 * mib}, 700 + 100 + 100/8 + 1 + 8},
 	} {
 		m := Memory{Total: 700 * mib, Available: c.available}
 		var missing []spec.Blob

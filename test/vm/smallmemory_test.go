@@ -71,12 +71,12 @@ func TestLongSmallMemory(t *testing.T) {
 		t.Fatal("448 MiB are enough")
 	}
 	waitFor(t, m, 0, "THIS NODE DOES NOT COME UP: it has too little memory")
-	lacks := lacks(t, m)
+	lacks := lacksMore(t, m)
 	m.PowerCut()
 	least := 448 + lacks
 	m, s = boot(machine.Options{Name: "least", MAC: "52:54:00:00:00:0b", Memory: least})
 	if s == nil {
-		t.Fatalf("with 448 MiB it wants %d more, and with them it does not fit", lacks)
+		t.Fatalf("with 448 MiB it wants %d more, and with %d it still lacks %d", lacks, least, lacksMore(t, m))
 	}
 	t.Logf("the smallest machine that takes the layer has %d MiB, of which a root takes %d KiB: %s", least, takes(t, s), run(t, s, "grep -E 'MemTotal|MemAvailable' /proc/meminfo | tr -s ' \n' ' '"))
 	m.PowerCut()
@@ -94,8 +94,8 @@ func takes(t *testing.T, s *machine.Session) (kib int) {
 
 var tooLittle = regexp.MustCompile(`give it (\d+) MiB more`)
 
-// lacks is how many MiB a loader says that its machine lacks.
-func lacks(t *testing.T, m *machine.Machine) int {
+// lacksMore is how many MiB a loader says that its machine lacks.
+func lacksMore(t *testing.T, m *machine.Machine) int {
 	t.Helper()
 	waitFor(t, m, 0, "MiB more, or a state disk")
 	found := tooLittle.FindStringSubmatch(m.Console.String())

@@ -35,8 +35,8 @@ const MaxWrong = 16
 
 // Book is what a node remembers of this boot. It is written before anything is opened.
 type Book struct {
-	Boot  string   `json:"boot"` // id of this boot of the kernel
-	Code  string   `json:"code"` // that the node shows
+	Boot  string   `json:"boot"`            // id of this boot of the kernel
+	Code  string   `json:"code"`            // that the node shows
 	Wrong []string `json:"wrong,omitempty"` // statements for other codes, each by its identity
 	Last  string   `json:"last,omitempty"`  // the statement that was obeyed last
 	Times int      `json:"times,omitempty"`

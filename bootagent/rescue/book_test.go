@@ -94,8 +94,9 @@ func TestOneStatementForAllNames(t *testing.T) {
 	w.node.Names = []string{fixture.Node, "mac-525400000001", "uuid-1"}
 	b := w.book("boot 1")
 	var all []trust.Candidate
+	at := fixture.Now()
 	for _, name := range w.node.Names {
-		all = append(all, w.Rescue(spec.Rescue{Node: name, Code: b.Code, Console: true, Lasts: 60}, w.key))
+		all = append(all, w.Rescue(spec.Rescue{Node: name, At: at, Code: b.Code, Console: true, Lasts: 60}, w.key))
 	}
 	for i, c := range all {
 		if _, err := b.Offer(c, w.node, time.Second); (err == nil) != (i == 0) || i > 0 && !errors.Is(err, ErrKnown) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // DecodeFile reads a file that caisson keeps beside a site: JSON of one kind, spaced and ordered
@@ -28,18 +29,53 @@ func DecodeFile(data []byte, kind string, doc any) error {
 	case head.APIVersion != APIVersion || head.Kind != kind:
 		return fmt.Errorf("it is a %.40q of %.40q, not a %s of %s", head.Kind, head.APIVersion, kind, APIVersion)
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, data); err != nil {
-		return err
-	}
 	f := filter{noted: map[string]bool{}}
-	if _, err := f.value(nil, compact.Bytes(), reflect.TypeOf(doc), ""); err != nil {
+	if err := f.check(json.NewDecoder(bytes.NewReader(data)), reflect.TypeOf(doc), ""); err != nil {
 		return err
 	}
 	if f.unknown != nil {
 		return unknownKeys(f.unknown)
 	}
 	return json.Unmarshal(data, doc)
+}
+
+// check reads one value, whose type is t, and notes the keys that it has no field for.
+func (f *filter) check(d *json.Decoder, t reflect.Type, path string) error {
+	token, err := d.Token()
+	open, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return err
+	}
+	t = keyed(t)
+	var of field
+	if open == '[' {
+		path += "[]"
+		if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+			of.typ = t.Elem()
+		}
+	}
+	for seen := map[string]bool{}; d.More(); {
+		at := path
+		if open == '{' {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			at = strings.TrimPrefix(path+"."+key.(string), ".") // the decoder lets nothing else stand here
+			known := false
+			if of, known, err = member(t, seen, key.(string), at); err != nil {
+				return err
+			}
+			if !known {
+				f.note(at)
+			}
+		}
+		if err := f.check(d, of.typ, at); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
 }
 
 // unknownKeys are keys of a document that this release does not know.

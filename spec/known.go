@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 )
 
 // DecodeKnown is [Decode] for a document that another release may have written: keys
@@ -64,10 +65,8 @@ func (f *filter) value(out []byte, raw json.RawMessage, t reflect.Type, path str
 	switch {
 	case t == nil:
 		return append(out, raw...), nil
-	case raw[0] == '{' && t.Kind() == reflect.Struct:
-		return f.object(out, raw, fieldsOf(t), nil, path)
-	case raw[0] == '{' && t.Kind() == reflect.Map:
-		return f.object(out, raw, nil, t.Elem(), path)
+	case raw[0] == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
+		return f.object(out, raw, t, path)
 	case raw[0] == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
 		return f.list(out, raw, t.Elem(), path)
 	}
@@ -95,9 +94,8 @@ func (f *filter) list(out []byte, raw json.RawMessage, elem reflect.Type, path s
 	return append(out, ']'), nil
 }
 
-// object copies the members that fields has, or all of them where they are those of a
-// map with values of type elem.
-func (f *filter) object(out []byte, raw json.RawMessage, fields map[string]field, elem reflect.Type, path string) ([]byte, error) {
+// object copies the members that a struct has, or all of them where t is a map.
+func (f *filter) object(out []byte, raw json.RawMessage, t reflect.Type, path string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if _, err := d.Token(); err != nil {
 		return nil, err
@@ -119,24 +117,13 @@ func (f *filter) object(out []byte, raw json.RawMessage, fields map[string]field
 			return nil, err
 		}
 		at := strings.TrimPrefix(path+"."+key, ".")
-		of := field{typ: elem}
-		if fields != nil {
-			if !plainKey(key) {
-				return nil, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
-			}
-			lower := strings.ToLower(key)
-			if seen[lower] {
-				return nil, fmt.Errorf("%w: key %q is given twice", ErrNotCanonical, at)
-			}
-			seen[lower] = true
-			known := false
-			if of, known = fields[lower]; !known {
-				f.note(at)
-				continue
-			}
-			if of.name != key {
-				return nil, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, at)
-			}
+		of, known, err := member(t, seen, key, at)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			f.note(at)
+			continue
 		}
 		start := len(out)
 		if !empty {
@@ -156,6 +143,32 @@ func (f *filter) object(out []byte, raw json.RawMessage, fields map[string]field
 	return append(out, '}'), nil
 }
 
+// member is what a type has for a key of an object, and whether it has anything: all keys of a map
+// are known, and below a nil type, which may hold anything. seen are those before it.
+func member(t reflect.Type, seen map[string]bool, key, at string) (of field, known bool, err error) {
+	name, isStruct := key, t != nil && t.Kind() == reflect.Struct
+	if isStruct {
+		name = strings.ToLower(key)
+	}
+	if seen[name] {
+		return of, false, fmt.Errorf("%w: key %q is given twice", ErrNotCanonical, at)
+	}
+	seen[name] = true
+	if !isStruct {
+		if t != nil && t.Kind() == reflect.Map {
+			of.typ = t.Elem()
+		}
+		return of, true, nil
+	}
+	if !plainKey(key) {
+		return of, false, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
+	}
+	if of, known = fieldsOf(t)[name]; known && of.name != key {
+		return of, false, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, at)
+	}
+	return of, known, nil
+}
+
 // note keeps the path of an unknown key once: a list has it in each of its elements.
 func (f *filter) note(path string) {
 	if !f.noted[path] {
@@ -171,9 +184,15 @@ type field struct {
 	omitsZero bool // of a struct: left out when it is empty
 }
 
+// fieldsByType has what fieldsOf collected: a document has thousands of objects of one type.
+var fieldsByType sync.Map // map[string]field by reflect.Type
+
 // fieldsOf collects the fields of a struct, and of those that it embeds, by the
 // lower-case form of their keys.
 func fieldsOf(t reflect.Type) map[string]field {
+	if known, ok := fieldsByType.Load(t); ok {
+		return known.(map[string]field)
+	}
 	fields := map[string]field{}
 	for f := range visible(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -185,6 +204,7 @@ func fieldsOf(t reflect.Type) map[string]field {
 		}
 		fields[strings.ToLower(name)] = field{name, f.Type, f.Type.Kind() == reflect.Struct && strings.Contains(options, "omitzero")}
 	}
+	fieldsByType.Store(t, fields)
 	return fields
 }
 

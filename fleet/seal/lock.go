@@ -5,9 +5,12 @@ package seal
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 const (
@@ -34,7 +37,7 @@ type Row struct {
 	Sealed    string `json:"sealed"`           // as the overlay has it
 }
 
-// lockFile is the file.
+// lockFile is the document of secrets.lock.
 type lockFile struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -47,7 +50,12 @@ func readLock(dir string) (*Lock, []byte, error) {
 	data, err := readRows(filepath.Join(dir, lockName), lockKind, maxLock, &file)
 	l := &Lock{Key: file.Key, rows: map[rowKey]Row{}}
 	for _, row := range file.Secrets {
-		l.rows[rowKey{row.Node, row.Name}] = row
+		at := rowKey{row.Node, row.Name}
+		if _, twice := l.rows[at]; twice {
+			return nil, nil, cli.WithHint(fmt.Errorf("read %s: secret %.80q of node %.80q has two rows", filepath.Join(dir, lockName), row.Name, row.Node),
+				"take both out, and publish: it is sealed again")
+		}
+		l.rows[at] = row
 	}
 	return l, data, err
 }

@@ -45,7 +45,7 @@ type Accepted struct {
 	By        string    `json:"by,omitempty"`
 }
 
-// recipientsFile is the file.
+// recipientsFile is the document of recipients.lock.
 type recipientsFile struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
@@ -77,7 +77,7 @@ func ReadRecipients(dir string) (*Recipients, error) {
 			return nil, fmt.Errorf("read %s: node %.80q: %w", r.file, one.Node, err)
 		}
 		if _, twice := r.Nodes[one.Node]; twice {
-			return nil, fmt.Errorf("read %s: node %.80q has two rows", r.file, one.Node)
+			return nil, cli.WithHint(fmt.Errorf("read %s: node %.80q has two rows", r.file, one.Node), "keep that of the key which the node has: 'caisson-agent recipient' on it prints it")
 		}
 		r.Nodes[one.Node] = one
 	}

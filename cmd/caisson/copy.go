@@ -55,7 +55,7 @@ func (a *app) copyCommand() *cobra.Command {
 }
 
 func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
-	if f.unverified != (len(f.whom.site)+len(f.whom.keys) == 0) {
+	if f.unverified == f.whom.said() {
 		return cli.Usage("--site FILE has all keys; --unverified copies whatever is there", "what is copied is verified with --site or --trust, or not at all with --unverified")
 	}
 	ref, reference, err := release.ParseName(src)

@@ -6,12 +6,9 @@ import (
 	"bytes"
 	"fmt"
 	"hash/crc32"
-	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/golden"
 )
 
@@ -31,14 +28,8 @@ func TestGolden(t *testing.T) {
 
 // TestGoldenBoot: so is the boot record, which a soft-reboot hands to the agent of another layer.
 func TestGoldenBoot(t *testing.T) {
-	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../docs/formats/node-files.md", New: new(Boot), Write: spec.Encode,
-		Read: func(data []byte) (any, error) {
-			name := filepath.Join(t.TempDir(), "boot.json")
-			if err := os.WriteFile(name, data, 0o600); err != nil {
-				return nil, err
-			}
-			return LoadBoot(name)
-		},
+	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../docs/formats/node-files.md", New: new(Boot),
 		Types: []reflect.Type{reflect.TypeFor[Boot](), reflect.TypeFor[Images](), reflect.TypeFor[Live](), reflect.TypeFor[ForBoot](), reflect.TypeFor[Protection](), reflect.TypeFor[Without](),
-			reflect.TypeFor[Counts](), reflect.TypeFor[Artifact](), reflect.TypeFor[TakenBack](), reflect.TypeFor[Lease]()}})
+			reflect.TypeFor[Counts](), reflect.TypeFor[Artifact](), reflect.TypeFor[TakenBack](), reflect.TypeFor[Lease]()},
+	}.InFile(t, func(name string, v any) error { return SaveBoot(name, v.(*Boot)) }, func(name string) (any, error) { return LoadBoot(name) }))
 }

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,8 +38,8 @@ type Document struct {
 }
 
 // Check holds a document to its golden file, and its reader to leaving out, or refusing, a key of
-// a later release. With CAISSON_UPDATE it writes a file where there is none: what a release wrote is
-// never written again.
+// a later release. With CAISSON_UPDATE it writes a file where there is none: what a release wrote
+// is never written again.
 func Check(t *testing.T, d Document) {
 	t.Helper()
 	if os.Getenv("CAISSON_UPDATE") != "" {
@@ -89,6 +90,33 @@ func Check(t *testing.T, d Document) {
 			}
 		}
 	}
+}
+
+// Head returns a Sample that says of which version and kind a document is.
+func Head(apiVersion, kind string) func(v any) {
+	return func(v any) {
+		of := reflect.ValueOf(v).Elem()
+		of.FieldByName("APIVersion").SetString(apiVersion)
+		of.FieldByName("Kind").SetString(kind)
+	}
+}
+
+// InFile sets how a document is written and read whose package does both in a file.
+func (d Document) InFile(t *testing.T, write func(name string, v any) error, read func(name string) (any, error)) Document {
+	name := filepath.Join(t.TempDir(), filepath.Base(d.File))
+	d.Write = func(v any) ([]byte, error) {
+		if err := write(name, v); err != nil {
+			return nil, err
+		}
+		return os.ReadFile(name)
+	}
+	d.Read = func(data []byte) (any, error) {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			return nil, err
+		}
+		return read(name)
+	}
+	return d
 }
 
 // refuses adds a key to each object of a file in turn.

@@ -119,7 +119,7 @@ func (f *filter) object(out []byte, raw json.RawMessage, t reflect.Type, path st
 		at := strings.TrimPrefix(path+"."+key, ".")
 		of, known, err := member(t, seen, key, at)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrNotCanonical, err)
 		}
 		if !known {
 			f.note(at)
@@ -151,7 +151,7 @@ func member(t reflect.Type, seen map[string]bool, key, at string) (of field, kno
 		name = strings.ToLower(key)
 	}
 	if seen[name] {
-		return of, false, fmt.Errorf("%w: key %q is given twice", ErrNotCanonical, at)
+		return of, false, fmt.Errorf("key %q is given twice", at)
 	}
 	seen[name] = true
 	if !isStruct {
@@ -161,10 +161,10 @@ func member(t reflect.Type, seen map[string]bool, key, at string) (of field, kno
 		return of, true, nil
 	}
 	if !plainKey(key) {
-		return of, false, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
+		return of, false, fmt.Errorf("unknown key %.40q", key)
 	}
 	if of, known = fieldsOf(t)[name]; known && of.name != key {
-		return of, false, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, at)
+		return of, false, fmt.Errorf("key %q in another case", at)
 	}
 	return of, known, nil
 }

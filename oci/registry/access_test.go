@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -190,19 +191,23 @@ func TestEndlessTags(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var answers sync.WaitGroup
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				if strings.HasSuffix(req.URL.Path, "/tags/list") {
+					answers.Add(1)
+					defer answers.Done()
 					answer(w, req)
 				}
 			}))
 			defer server.Close()
-			r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true})
+			r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true, Patience: 24 * time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := r.Tags(t.Context(), "node"); refusal.Of(err) != refusal.Oversize {
 				t.Errorf("Tags: %v, want that it is too much", err)
 			}
+			answers.Wait() // for ever, where a connection stays open on which nobody reads
 		})
 	}
 }

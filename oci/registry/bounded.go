@@ -45,6 +45,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	b.left -= int64(n)
 	switch {
 	case b.left < 0:
+		_ = b.Close() // the library leaves open what it could not decode
 		return 0, refusal.New(refusal.Oversize, "a page of a list of tags has more than %d bytes", maxPage)
 	case b.late.Load():
 		return n, pull.ErrSlow

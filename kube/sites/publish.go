@@ -153,9 +153,16 @@ func count(p *plan.Plan) (by map[string]any, words string) {
 		parts = append(parts, fmt.Sprintf("%d %s", n[class], class))
 	}
 	if len(parts) == 0 {
-		return by, fmt.Sprintf("%d nodes, nothing to publish", len(p.Nodes))
+		return by, nodes(len(p.Nodes)) + ", nothing to publish"
 	}
-	return by, fmt.Sprintf("%d nodes, to change: %s", len(p.Nodes), strings.Join(parts, ", "))
+	return by, fmt.Sprintf("%s, to change: %s", nodes(len(p.Nodes)), strings.Join(parts, ", "))
+}
+
+func nodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
 }
 
 // leftOut names the nodes that keep what they have.
@@ -230,7 +237,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 		if err != nil {
 			return fleet, err
 		}
-		v.set(Published, true, "Published", "generation %d: %d nodes changed, %d held", result.Generation, len(result.Published), len(result.Held))
+		v.set(Published, true, "Published", "generation %d: %s changed, %d held", result.Generation, nodes(len(result.Published)), len(result.Held))
 		return r.went(ctx, o, w, step.begun)
 	}
 	return fleet, nil

@@ -297,7 +297,7 @@ func TestLongKilled(t *testing.T) {
 			d.status("it is published", publishedReason, is("Published"))
 			d.status("it is a later generation", "{.status.generation}", func(got string) bool { return got == "2" || got == "3" })
 			d.holds()
-			d.status("nothing is left to do", `{.status.conditions[?(@.type=="Planned")].message}`, is("1 nodes, nothing to publish"))
+			d.status("nothing is left to do", `{.status.conditions[?(@.type=="Planned")].message}`, is("1 node, nothing to publish"))
 		})
 	}
 }

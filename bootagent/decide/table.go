@@ -236,10 +236,10 @@ var Table = []Row{
 	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "fetches its layer"},
 
 	{Name: "fetched", On: Fetched, Act: Enter, When: "the kernel and all images are here", Does: "counts the attempt, and enters it", is: func(f *Facts) bool { return f.Fetch.Why == "" }},
-	{Name: "fetch-ask-medium", On: Fetched, Act: AskMedium, When: "the registry is not reached any more", Does: "asks a medium that carries a layer, where there is one",
-		is:  func(f *Facts) bool { return f.Fetch.Unreached && !f.Fetch.Medium },
+	{Name: "fetch-ask-medium", On: Fetched, Act: AskMedium, When: "the registry is not reached any more, or is too slow", Does: "asks a medium that carries a layer, where there is one",
+		is:  func(f *Facts) bool { return (f.Fetch.Unreached || f.Fetch.Late) && !f.Fetch.Medium },
 		why: func(f *Facts) string { return f.Fetch.Why }},
-	{Name: "fetch-late", On: Fetched, Act: FallBack, When: "it did not arrive in time", Does: "looks for the last good generation, whose service fetches the rest",
+	{Name: "fetch-late", On: Fetched, Act: FallBack, When: "it did not arrive from a medium in time", Does: "looks for the last good generation, whose service fetches the rest",
 		is:  func(f *Facts) bool { return f.Fetch.Late },
 		why: func(f *Facts) string { return f.Fetch.Why }},
 	{Name: "fetch-too-large", On: Fetched, Act: FallBack, When: "its images do not fit into memory", Does: "fetches none of them, and looks for the last good generation",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -67,8 +68,15 @@ func (b *boot) backFacts(found bool, cutOff time.Time) *decide.Facts {
 	return f
 }
 
-// reached reports whether an error of ask is the answer of somebody.
+// reached reports whether somebody answered, for all that an error came of it: a layer that is
+// too large or too slow is one that a registry has.
 func reached(err error) bool {
 	sync, _ := track.Describe(err)
-	return sync != spec.SyncUnreachable || errors.Is(err, oci.ErrNotFound)
+	return sync != spec.SyncUnreachable || errors.Is(err, oci.ErrNotFound) || errors.Is(err, errSlow) || tooLittle(err)
+}
+
+// tooLittle reports whether the images do not fit into memory.
+func tooLittle(err error) bool {
+	var little *memory.TooLittle
+	return errors.As(err, &little)
 }

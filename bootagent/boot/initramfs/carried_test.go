@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -70,5 +72,16 @@ func TestTheNextMedium(t *testing.T) {
 	}
 	if err := p.carriedBest(t.Context(), []string{empty}).err; err == nil || errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("an empty medium: %v", err)
+	}
+}
+
+// TestASlowMedium: a medium from which nothing comes in time is given up, and the registry is
+// asked again.
+func TestASlowMedium(t *testing.T) {
+	p := publish(t)
+	p.overlay(1, p.layer("image").Overlay.Layer)
+	p.limits.only = time.Nanosecond
+	if a := p.carriedBest(t.Context(), []string{p.layout("stick")}); !errors.Is(a.err, errSlow) || a.step.Act != decide.FallBack {
+		t.Errorf("%s: %v", a.step.Name, a.err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
@@ -138,8 +137,7 @@ func (b *boot) fetched(a asked) (_ *spec.Overlay, _ *spec.Layer, err error) {
 func (b *boot) sayNot(a asked) {
 	b.record.Sync, b.record.SyncDetail = track.Describe(a.err)
 	var older notBegun
-	var little *memory.TooLittle
-	if errors.As(a.err, &older) || errors.As(a.err, &little) || errors.Is(a.err, errSlow) {
+	if errors.As(a.err, &older) || tooLittle(a.err) || errors.Is(a.err, errSlow) {
 		b.record.Sync = spec.SyncBehind
 	}
 	b.say("%s: %v", b.record.Sync, a.err)
@@ -177,8 +175,7 @@ func (b *boot) askedFacts(found *track.Found, err error, medium bool) *decide.Fa
 func fetchFacts(err error, medium bool) *decide.Facts {
 	f := &decide.Facts{Event: decide.Fetched, Fetch: decide.Fetch{Medium: medium}}
 	if err != nil {
-		var little *memory.TooLittle
-		f.Fetch.Why, f.Fetch.Late, f.Fetch.TooLarge, f.Fetch.Unreached = err.Error(), errors.Is(err, errSlow), errors.As(err, &little), !reached(err)
+		f.Fetch.Why, f.Fetch.Late, f.Fetch.TooLarge, f.Fetch.Unreached = err.Error(), errors.Is(err, errSlow), tooLittle(err), !reached(err)
 	}
 	return f
 }

@@ -5,12 +5,15 @@ package initramfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -88,6 +91,21 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 	p.overlay(3, p.layer("mended").Overlay.Layer)
 	if got := p.boots(); got != 3 {
 		t.Errorf("generation %d, though 3 is there", got)
+	}
+}
+
+// A disk that takes no writes counts no attempts: what was never tried could take the node down
+// each time.
+func TestNothingNewOnAReadOnlyDisk(t *testing.T) {
+	p := publish(t)
+	p.disk = "/dev/vda1"
+	p.overlay(1, p.layer("good").Overlay.Layer)
+	p.boots()
+	p.comesUp()
+	p.overlay(2, p.layer("new").Overlay.Layer)
+	p.readOnly = errors.New("it is mounted read-only")
+	if got := p.boots(); got != 1 || p.record.Sync != spec.SyncBehind || !strings.Contains(p.record.SyncDetail, "an attempt could not be counted") {
+		t.Errorf("generation %d, %s: %s; want the good one", got, p.record.Sync, p.record.SyncDetail)
 	}
 }
 
@@ -253,7 +271,8 @@ func TestALoaderBehindAKexecStartsOver(t *testing.T) {
 	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Errorf("behind a kexec: %v", err)
 	}
-	for err, want := range map[error]bool{nil: true, errors.New("refused"): false, oci.ErrNotFound: true, refusal.New(refusal.Signature, "x"): true} {
+	for err, want := range map[error]bool{nil: true, errors.New("refused"): false, oci.ErrNotFound: true, refusal.New(refusal.Signature, "x"): true,
+		fmt.Errorf("generation 2: %w 10m0s", errSlow): true, &memory.TooLittle{}: true} {
 		if reached(err) != want {
 			t.Errorf("%v: reached is %v", err, !want)
 		}

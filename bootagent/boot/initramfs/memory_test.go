@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -72,8 +73,19 @@ func TestTooLittleMemory(t *testing.T) {
 		p.hasMemory(500<<20, memory.ForStart+1<<20)
 		return err
 	}
+	var asksMedium bool
+	gathered := p.decided
+	p.decided = func(f *decide.Facts, s decide.Step) {
+		asksMedium = asksMedium || s.Act == decide.AskMedium
+		if gathered != nil {
+			gathered(f, s)
+		}
+	}
 	if _, _, err := p.choose(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if asksMedium {
+		t.Error("the registry answered, and is taken for one that does not")
 	}
 	const needs = "this machine needs 510 MiB, and it has 500"
 	if !strings.Contains(hint.Why, needs) || asked.blobs[image] != 1 {

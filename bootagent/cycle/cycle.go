@@ -176,8 +176,11 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		if err := c.effect.TakeOver(); err != nil {
 			return true, err
 		}
-		if err := c.wait(t.next, step.Why); err != nil || t.before == nil {
+		if err := c.wait(t.next, step.Why); err != nil {
 			return true, err
+		}
+		if t.before == nil { // there is no status of nothing
+			return true, fmt.Errorf("nothing that verifies runs here, and generation %d waits for %s", t.next.Generation.Generation, step.Why)
 		}
 		t.status, err = c.look.Status(ctx)
 		return true, err

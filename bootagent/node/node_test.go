@@ -243,6 +243,29 @@ func TestALostOverlayIsFetchedAgain(t *testing.T) {
 	}
 }
 
+// What is lost, and no longer published, leaves nothing that this root could run: what needs
+// another root waits for a boot, and who asks hears that.
+func TestALostOverlayAndAnotherLayer(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	if err := os.RemoveAll(m.root + paths.State + "/overlays"); err != nil {
+		t.Fatal(err)
+	}
+	m.publish(2, layerNamed("b"), "20")
+	n := m.open()
+	if st, err := n.cycle.Sync(t.Context()); st != nil || err == nil || err.Error() != "nothing that verifies runs here, and generation 2 waits for a reboot: another layer" {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.rebootReason(); !strings.HasPrefix(got, "caisson: generation 2") || m.swappiness("") != "10" {
+		t.Errorf("a reboot is asked for by %q, swappiness %s", got, m.swappiness(""))
+	}
+}
+
 // publish --all gives nodes that did not change a new generation, too.
 func TestANewGenerationOfTheSameOverlay(t *testing.T) {
 	m := newMachine(t)

@@ -43,7 +43,11 @@ func newSwapper(t *testing.T) *swapper {
 // offer publishes what takes a boot, and has the node sync.
 func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Status {
 	w.t.Helper()
-	o := spec.Overlay{Core: core, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}}}
+	return w.offerAs(spec.Overlay{Core: core, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}}}, sign.Predicate{Generation: generation}, swap)
+}
+
+func (w *swapper) offerAs(o spec.Overlay, p sign.Predicate, swap bool) *spec.Status {
+	w.t.Helper()
 	if swap {
 		o.Swap = &spec.LayerSwap{Windows: []string{"mon"}}
 		if !w.noSlot {
@@ -53,7 +57,7 @@ func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Stat
 			Windows: map[string]spec.Window{"mon": {StartGuard: 1800, Intervals: []spec.Interval{{From: opens, To: opens.Add(4 * time.Hour)}}}}}
 	}
 	o.SetNeeds()
-	w.Overlay(o, sign.Predicate{Generation: generation})
+	w.Overlay(o, p)
 	w.confirm(time.Now())
 	return w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(w.t.Context()) })
 }
@@ -383,4 +387,49 @@ func TestADisklessNodeDoesNotLoop(t *testing.T) {
 	w.offer(3, args("quiet", "splash"), true)
 	w.operate(20 * time.Minute)
 	w.want(w.operate(21*time.Minute), spec.OperationRunning, "", "the machine reboots", 2)
+}
+
+// ahead offers a value for the running layer and another layer that waits.
+func (w *swapper) ahead(o spec.Overlay) *spec.Status {
+	w.t.Helper()
+	o.Core, o.Items = layer("b"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}}}
+	return w.offerAs(o, sign.Predicate{Generation: 2, RunsOn: []string{layerNamed("a")}}, true)
+}
+
+// TestASwapWaitsForChecks: a boot into what waits does not cut short what runs and is judged.
+func TestASwapWaitsForChecks(t *testing.T) {
+	w := newSwapper(t)
+	w.ahead(spec.Overlay{Gates: &spec.Gates{Checks: []spec.HealthCheck{{Name: "ready", File: "/ready", Timeout: 1, Interval: 1, Retries: 5}}}})
+	w.want(w.operate(0), spec.OperationWaiting, spec.ForGates, "generation 2 has to pass its gates", 0)
+	w.ready("")
+	w.judge(5)
+	w.want(w.operate(time.Minute), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
+}
+
+// TestASwapWaitsForAConfirmation: what may be undone is not started over into.
+func TestASwapWaitsForAConfirmation(t *testing.T) {
+	w := newSwapper(t)
+	w.ahead(spec.Overlay{Confirm: &spec.Confirm{Within: 3600}})
+	w.want(w.operate(0), "", "", "", 0)
+	if got := w.swappiness(""); got != "20" {
+		t.Errorf("swappiness %s: nothing is tried", got)
+	}
+	w.act(func(n *Node) (*spec.Status, error) { return nil, n.Confirm(t.Context()) })
+	w.want(w.operate(time.Minute), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
+}
+
+// TestNoSwapThatNothingRemembers: where the state disk takes no writes, a root that does not
+// come up would be tried for ever.
+func TestNoSwapThatNothingRemembers(t *testing.T) {
+	w := newSwapper(t)
+	w.offer(2, args("quiet"), true)
+	b, err := state.LoadBoot(w.root + paths.RunBoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ReadOnly = true
+	if err := state.SaveBoot(w.root+paths.RunBoot, b); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.operate(0), spec.OperationCannot, "", "the state disk takes no writes", 0)
 }

@@ -3,11 +3,17 @@
 package node
 
 import (
+	"errors"
+	"os"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // postpones has the machine, whose loader has accepted a generation, have found something in
@@ -54,5 +60,39 @@ func TestAPostponedGenerationIsJudgedAfterABoot(t *testing.T) {
 	}
 	if s := m.state().Staged; s == nil || !s.Rejected() {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What is in use cannot be unmounted. The change that takes it away is taken back, and tried
+// again later: it is not the change's fault.
+func TestAMountThatIsInUse(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	table, at := m.root+"/proc/self/mountinfo", m.root+"/data"
+	if err := errors.Join(os.Remove(table), os.Symlink("/proc/self/mountinfo", table)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) }) // the mount is this test's alone, if it is there
+	m.publishItems(1, layerNamed("a"), spec.Items{Mounts: []spec.Mount{{ID: "data", Device: "tmpfs", Type: "tmpfs", Target: at}}})
+	m.boot()
+	m.apply()
+	used, err := os.Create(at + "/used")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.publishItems(2, layerNamed("a"), spec.Items{})
+	n := m.open()
+	st, err := n.cycle.Sync(t.Context())
+	if !errors.Is(err, unix.EBUSY) || st == nil || st.Generation != 1 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if err := errors.Join(n.Close(), used.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.state(); s.Staged == nil || s.Staged.Again == 0 || s.Current.Generation != 1 {
+		t.Errorf("%+v", s)
+	}
+	if st, err := m.say(func(n *Node) (*spec.Status, error) { return n.Retry(t.Context()) }); err != nil || st.Generation != 2 {
+		t.Errorf("once nobody uses it: %+v, %v", st, err)
 	}
 }

@@ -70,9 +70,12 @@ func die(t *testing.T, place string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f[0] == "apply" {
+	switch f[0] {
+	case "apply":
 		_, err = n.cycle.Apply(ctx)
-	} else {
+	case "rollback":
+		_, err = n.Rollback(ctx, "", 0)
+	default:
 		_, err = n.cycle.Sync(ctx)
 	}
 	t.Log(err)
@@ -198,5 +201,36 @@ func TestATrialThatIsKilled(t *testing.T) {
 				r.settled(fmt.Sprintf("killed after %s", after))
 			}
 		})
+	}
+}
+
+// An operator's way back is gone to its end, or was never begun, wherever the agent is killed.
+func TestARollbackThatIsKilled(t *testing.T) {
+	require.Slow(t)
+	t.Parallel()
+	returned := 0
+	for at := 1; ; at++ {
+		r := newRemote(t)
+		r.up()
+		r.publishLink(2, "a", "20", "1")
+		r.must(r.syncOnce())
+		r.entered("root2", *r.state().Current) // a boot of what it goes back from
+		r.must(r.applyOnce())
+		survived := r.kill("rollback", at, 0)
+		st := r.must(r.applyOnce())
+		want, value := uint64(2), "20"
+		if r.state().Hold != nil {
+			want, value = 1, "10"
+			returned++
+		}
+		if st.Generation != want || r.state().Current.Generation != want || r.swappiness("") != value || len(st.Drift) > 0 {
+			t.Fatalf("killed at step %d, with the hold %+v: generation %d, current %+v, swappiness %s, %+v", at, r.state().Hold, st.Generation, r.state().Current, r.swappiness(""), st.Drift)
+		}
+		if survived {
+			if want != 1 || returned < 20 || returned == at {
+				t.Errorf("of %d steps %d led back: it tests too little", at, returned)
+			}
+			return
+		}
 	}
 }

@@ -59,11 +59,11 @@ func (b *boot) passedOver(errs []error) {
 }
 
 // backFacts are what decides how the loader goes on after it has looked for what ran well
-// before. cutOff is since when nothing was reached.
+// before. cutOff is since when nothing was reached, or memory was lacking.
 func (b *boot) backFacts(found bool, cutOff time.Time) *decide.Facts {
 	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: b.overdue()}}
 	if b.afterKexec() && time.Since(cutOff) > b.limits.only {
-		f.Back.Kexec = fmt.Sprintf("nothing was reached for %s under the arguments of a kexec, which may be why", b.limits.only)
+		f.Back.Kexec = fmt.Sprintf("nothing was reached, or memory was lacking, for %s under the arguments of a kexec, which may be why", b.limits.only)
 	}
 	return f
 }

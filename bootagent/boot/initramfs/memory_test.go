@@ -5,6 +5,7 @@ package initramfs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/memory"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -95,6 +97,19 @@ func TestTooLittleMemory(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, said.String())
 		}
+	}
+}
+
+// Arguments can take so much memory that nothing is left for a layer, whichever is published
+// next: a loader behind a kexec starts over, and the one before it has what the machine has.
+func TestTooLittleMemoryBehindAKexec(t *testing.T) {
+	p := publish(t)
+	p.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.limits.only, p.limits.pause = 30*time.Millisecond, 10*time.Millisecond
+	p.hasMemory(500<<20, memory.ForStart-1<<20)
+	p.overlay(1, p.layer("image").Overlay.Layer)
+	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+		t.Error(err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -111,20 +112,30 @@ func TestASlowRegistry(t *testing.T) {
 }
 
 // A node without anything to fall back on does not hang on one bad connection: it
-// looks again, and goes on where it was.
+// looks again, and goes on where it was. Behind a kexec, too: a start-over would lose that.
 func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
-	p := publish(t)
-	p.overlay(1, p.layer("image").Overlay.Layer)
-	well := p.source
-	p.source = trickle{well, false}
-	p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
-	p.console = console{writerFunc(func(text string) {
-		if strings.Contains(text, "tries again") { // the next try has all the time that it takes
-			p.source, p.limits.only = well, time.Minute
-		}
-	})}
-	if got := p.boots(); got != 1 || p.record.Source != "fetched" {
-		t.Errorf("generation %d, %s", got, p.record.Source)
+	for name, words := range map[string][]string{"the first loader": nil, "behind a kexec": {kexec.Marker, kexec.Counted + "sha256:01"}} {
+		t.Run(name, func(t *testing.T) {
+			p := publish(t)
+			p.words = words
+			p.overlay(1, p.layer("image").Overlay.Layer)
+			well := p.source
+			p.source = trickle{well, false}
+			p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
+			p.console = console{writerFunc(func(text string) {
+				if strings.Contains(text, "tries again") { // the next try has all the time that it takes
+					p.source, p.limits.only = well, time.Minute
+				}
+			})}
+			now := time.Now()
+			synctest.Test(t, func(t *testing.T) { // no time passes but what is waited
+				time.Sleep(time.Until(now))
+				p.t = t
+				if got := p.boots(); got != 1 || p.record.Source != "fetched" {
+					t.Errorf("generation %d, %s", got, p.record.Source)
+				}
+			})
+		})
 	}
 }
 

@@ -248,7 +248,7 @@ var Table = []Row{
 	{Name: "fetch-failed", On: Fetched, Act: FallBack, When: "else", Does: "looks for the last good generation", why: func(f *Facts) string { return f.Fetch.Why }},
 
 	{Name: "sought-found", On: Sought, Act: Enter, When: "a good generation can run", Does: "enters it", is: func(f *Facts) bool { return f.Back.Found }},
-	{Name: "sought-behind-kexec", On: Sought, Act: StartOver, When: "a loader behind a kexec has reached nothing, or lacked memory, for ten minutes", Does: "starts the machine over: the arguments of the kexec may be why",
+	{Name: "sought-behind-kexec", On: Sought, Act: StartOver, When: "behind a kexec, for ten minutes nothing was reached, nothing came, or memory was lacking", Does: "starts the machine over: the arguments of the kexec may be why",
 		is:  func(f *Facts) bool { return f.Back.Kexec != "" },
 		why: func(f *Facts) string { return f.Back.Kexec }},
 	{Name: "sought-overdue", On: Sought, Act: StartOver, When: "the loader is on trial, and its time is over", Does: "starts the machine over; once its starts are spent, the loader before it runs",

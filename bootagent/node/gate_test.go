@@ -245,18 +245,21 @@ func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
 	}
 }
 
-// root2 makes the boot record one of another root.
-func (m *machine) root2() {
+// recorded changes the boot record.
+func (m *machine) recorded(change func(*state.Boot)) {
 	m.t.Helper()
 	b, err := state.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	b.RootID = "root2"
+	change(b)
 	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		m.t.Fatal(err)
 	}
 }
+
+// root2 makes the boot record one of another root.
+func (m *machine) root2() { m.recorded(func(b *state.Boot) { b.RootID = "root2" }) }
 
 // A boot of another overlay on the same layer goes back without another boot.
 func TestABootOfTheSameLayerGoesBackLive(t *testing.T) {

@@ -358,17 +358,12 @@ func TestADisklessNodeDoesNotLoop(t *testing.T) {
 	w.sync()
 	diskless := func(boots bool) {
 		t.Helper()
-		b, err := state.LoadBoot(w.root + paths.RunBoot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Disk = ""
-		if boots {
-			b.Live.Had = ""
-		}
-		if err := state.SaveBoot(w.root+paths.RunBoot, b); err != nil {
-			t.Fatal(err)
-		}
+		w.recorded(func(b *state.Boot) {
+			b.Disk = ""
+			if boots {
+				b.Live.Had = ""
+			}
+		})
 	}
 	diskless(false)
 	w.offer(2, args("quiet"), true)
@@ -423,13 +418,6 @@ func TestASwapWaitsForAConfirmation(t *testing.T) {
 func TestNoSwapThatNothingRemembers(t *testing.T) {
 	w := newSwapper(t)
 	w.offer(2, args("quiet"), true)
-	b, err := state.LoadBoot(w.root + paths.RunBoot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.ReadOnly = true
-	if err := state.SaveBoot(w.root+paths.RunBoot, b); err != nil {
-		t.Fatal(err)
-	}
+	w.recorded(func(b *state.Boot) { b.ReadOnly = true })
 	w.want(w.operate(0), spec.OperationCannot, "", "the state disk takes no writes", 0)
 }

@@ -230,7 +230,9 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 	}
 }
 
-func TestALostOverlayIsFetchedAgain(t *testing.T) {
+// withoutOverlay is a machine that has lost the one that it runs.
+func withoutOverlay(t *testing.T) *machine {
+	t.Helper()
 	m := newMachine(t)
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
@@ -238,6 +240,11 @@ func TestALostOverlayIsFetchedAgain(t *testing.T) {
 	if err := os.RemoveAll(m.root + paths.State + "/overlays"); err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+func TestALostOverlayIsFetchedAgain(t *testing.T) {
+	m := withoutOverlay(t)
 	if st := m.sync(); st.Generation != 1 || st.Health != "ok" {
 		t.Errorf("generation %d, %s", st.Generation, st.Health)
 	}
@@ -246,13 +253,7 @@ func TestALostOverlayIsFetchedAgain(t *testing.T) {
 // What is lost, and no longer published, leaves nothing that this root could run: what needs
 // another root waits for a boot, and who asks hears that.
 func TestALostOverlayAndAnotherLayer(t *testing.T) {
-	m := newMachine(t)
-	m.publish(1, layerNamed("a"), "10")
-	m.boot()
-	m.apply()
-	if err := os.RemoveAll(m.root + paths.State + "/overlays"); err != nil {
-		t.Fatal(err)
-	}
+	m := withoutOverlay(t)
 	m.publish(2, layerNamed("b"), "20")
 	n := m.open()
 	if st, err := n.cycle.Sync(t.Context()); st != nil || err == nil || err.Error() != "nothing that verifies runs here, and generation 2 waits for a reboot: another layer" {

@@ -70,14 +70,7 @@ func newSwapping(t *testing.T, systemd string) *swapping {
 	_, m.b = m.layered("2", systemd)
 	m.publish(1, m.a, "10")
 	m.boot()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Layer = layer
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
-		t.Fatal(err)
-	}
+	m.recorded(func(b *state.Boot) { b.Layer = layer })
 	m.apply()
 	m.publish(2, m.b, "10")
 	m.sync()

@@ -140,15 +140,15 @@ func (s Stager) fetch(ctx context.Context, part Part) error {
 	})
 	tally, err := s.bring(ctx, part, have.Store)
 	done()
+	if s.Bytes != nil { // what came before it was cut, too
+		s.Bytes.Fetched += tally.Fetched
+		s.Bytes.Had += tally.Had
+	}
 	if err != nil {
 		return err
 	}
 	if tally.Whole != nil {
 		s.Say("%s is fetched whole: %v", part.Name, tally.Whole)
-	}
-	if s.Bytes != nil {
-		s.Bytes.Fetched += tally.Fetched
-		s.Bytes.Had += tally.Had
 	}
 	line := fmt.Sprintf("fetched %s: %.1f MB in %.1f s", part.Name, float64(tally.Fetched)/1e6, time.Since(begun).Seconds())
 	if tally.Had > 0 {

@@ -59,11 +59,11 @@ func (b *boot) passedOver(errs []error) {
 }
 
 // backFacts are what decides how the loader goes on after it has looked for what ran well
-// before. cutOff is since when nothing was reached, or memory was lacking.
-func (b *boot) backFacts(found bool, cutOff time.Time) *decide.Facts {
+// before. hindered is since when what failed may come of the arguments of a kexec.
+func (b *boot) backFacts(found bool, hindered time.Time) *decide.Facts {
 	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: b.overdue()}}
-	if b.afterKexec() && time.Since(cutOff) > b.limits.only {
-		f.Back.Kexec = fmt.Sprintf("nothing was reached, or memory was lacking, for %s under the arguments of a kexec, which may be why", b.limits.only)
+	if b.afterKexec() && time.Since(hindered) > b.limits.only {
+		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why", b.limits.only)
 	}
 	return f
 }
@@ -73,6 +73,12 @@ func (b *boot) backFacts(found bool, cutOff time.Time) *decide.Facts {
 func reached(err error) bool {
 	sync, _ := track.Describe(err)
 	return sync != spec.SyncUnreachable || errors.Is(err, oci.ErrNotFound) || errors.Is(err, errSlow) || tooLittle(err)
+}
+
+// argumentsMay reports whether an error may come of the arguments of this kernel: they can cut a
+// machine off, keep large packets from it, and take its memory. brought is what came before it.
+func argumentsMay(err error, brought spec.Bytes) bool {
+	return !reached(err) || tooLittle(err) || errors.Is(err, errSlow) && brought.Fetched == 0
 }
 
 // tooLittle reports whether the images do not fit into memory.

@@ -47,7 +47,8 @@ type boot struct {
 	arp        []*setting                        // of the network
 	watchdog   atomic.Pointer[watchdog.Hardware] // nil without one
 	progress   *watchdog.Progress
-	unproven   bool // this boot must prove its generation, and is counted
+	brought    spec.Bytes // by the last try to prepare a layer
+	unproven   bool       // this boot must prove its generation, and is counted
 	decided    decide.Observer
 	transition string   // name of the decision that this boot goes by, see package decide
 	words      []string // kernel command line

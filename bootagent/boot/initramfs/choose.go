@@ -23,7 +23,7 @@ import (
 // package decide: the registry, a medium, what ran well before, and then all of it again.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	begun, tries := time.Now(), 0
-	cutOff := begun // since when nothing was reached, or memory was lacking
+	hindered := begun // since when what failed may come of the arguments of a kexec
 	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
 		b.progress.Made()
 		tries++
@@ -31,8 +31,8 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		if errors.Is(newest.err, errStartOver) {
 			return nil, nil, newest.err
 		}
-		if reached(newest.err) && !tooLittle(newest.err) { // the arguments of a kexec can take memory, too
-			cutOff = time.Now()
+		if !argumentsMay(newest.err, b.brought) {
+			hindered = time.Now()
 		}
 		if newest.step.Act == decide.Enter {
 			return b.fetched(newest)
@@ -53,7 +53,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		if errors.Is(err, errStartOver) {
 			return nil, nil, err
 		}
-		step := b.decided.Next(b.backFacts(err == nil, cutOff))
+		step := b.decided.Next(b.backFacts(err == nil, hindered))
 		b.transition = step.Name
 		switch step.Act {
 		case decide.Enter:

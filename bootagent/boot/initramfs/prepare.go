@@ -54,11 +54,11 @@ func (b *boot) hasGood() bool {
 // images away. On a disk they outlive it, and all come first: a loader behind a
 // kexec that waits for images could not go back to another kernel.
 func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (_ *spec.Layer, err error) {
-	var bytes spec.Bytes
+	b.brought = spec.Bytes{}
 	end := b.trace.Begin("layer")
-	defer func() { end(err); b.trace.Bytes(bytes) }()
+	defer func() { end(err); b.trace.Bytes(b.brought) }()
 	staged := b.stager(from)
-	staged.Bytes = &bytes
+	staged.Bytes = &b.brought
 	layer, err := staged.Describe(ctx, found.Generation.Layer)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ type layout struct {
 	held *locked // while a batch is open
 }
 
-// openLayout opens a directory. One that is no layout yet becomes one with the first
+// openLayout opens a directory. One that is not a layout yet becomes one with the first
 // write, so that what comes to nothing leaves nothing; whether it can is known now.
 func openLayout(dir string) (*layout, error) {
 	l := &layout{dir: dir}

@@ -29,6 +29,7 @@ type server struct {
 	pusher *remote.Pusher
 	puller *remote.Puller
 	scheme []name.Option
+	lists  *listCaps
 
 	transport http.RoundTripper
 	plain     bool
@@ -37,11 +38,11 @@ type server struct {
 }
 
 func openServer(ref oci.Ref, o Options) (*server, error) {
-	tripper, err := Transport(ref.Host, o)
+	tripper, err := transportTo(ref.Host, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{ref: ref, transport: tripper, plain: o.PlainHTTP, agent: o.UserAgent}
+	s := &server{ref: ref, lists: tripper.lists, transport: tripper, plain: o.PlainHTTP, agent: o.UserAgent}
 	options := []remote.Option{
 		remote.WithAuth(authn.Anonymous), // the transport logs in
 		remote.WithTransport(tripper),
@@ -59,12 +60,11 @@ func openServer(ref oci.Ref, o Options) (*server, error) {
 
 // Transport returns the transport for go-containerregistry to the registry at
 // host[:port]: it logs in there and nowhere else, and keeps to the scheme.
-func Transport(host string, o Options) (http.RoundTripper, error) {
+func Transport(host string, o Options) (http.RoundTripper, error) { return transportTo(host, o) }
+
+func transportTo(host string, o Options) (oneScheme, error) {
 	base, err := o.Transport(host)
-	if err != nil {
-		return nil, err
-	}
-	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute)}, nil
+	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute), newListCaps()}, err
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to
@@ -76,6 +76,7 @@ type oneScheme struct {
 	plain bool
 
 	patience time.Duration
+	lists    *listCaps
 }
 
 func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -91,7 +92,7 @@ func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err == nil {
-		bound(resp, t.patience)
+		bound(resp, t.patience, t.lists.page)
 	}
 	return resp, err
 }

@@ -11,13 +11,15 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Caps of a repository's list of tags, which a server gives in pages. A fleet of
-// 100,000 nodes with two cards each has 400,000.
-const (
-	maxTags  = 1 << 20
-	maxPages = 1 << 14
-	maxPage  = 64 << 20 // bytes
-)
+// listCaps bound a repository's list of tags, which a server gives in pages.
+type listCaps struct {
+	tags, pages int
+	page        int64 // bytes
+}
+
+// newListCaps are those of an open registry. A fleet of 100,000 nodes with two cards each
+// has 400,000 tags.
+func newListCaps() *listCaps { return &listCaps{tags: 1 << 20, pages: 1 << 14, page: 64 << 20} }
 
 func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
 	r, err := s.repository(repo)
@@ -38,7 +40,7 @@ func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
 			return nil, explain(err)
 		}
 		list = append(list, page.Tags...)
-		if len(list) > maxTags || pages > maxPages {
+		if len(list) > s.lists.tags || pages > s.lists.pages {
 			return nil, refusal.New(refusal.Oversize, "the list of tags of %s does not end: %d in %d pages", repo, len(list), pages+1)
 		}
 	}

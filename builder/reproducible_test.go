@@ -34,10 +34,11 @@ func TestReproducible(t *testing.T) {
 	o := testOptions(t)
 	recipe := testRecipe()
 	recipe.Packages.Install = append(recipe.Packages.Install, spec.Package{Name: "python3-minimal"})
-	var err error
-	if o.Ledger, err = Settle([]spec.Recipe{recipe}, nil); err != nil {
+	ledger, err := Settle([]spec.Recipe{recipe}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	o.Ledger = ledger
 	o.Debs = t.TempDir()
 	build := func(cache string) *Result {
 		t.Helper()
@@ -49,10 +50,13 @@ func TestReproducible(t *testing.T) {
 		}
 		return r
 	}
-	first := build(sharedCache)
-	if o.Lock = &first.Lock; backdated(t, o.Lock, time.Now()) {
-		first = build(sharedCache)
+	lock, err := Resolve(t.Context(), recipe, o)
+	if err != nil {
+		t.Fatal(err)
 	}
+	backdated(t, &lock, time.Now())
+	o.Lock = &lock
+	first := build(sharedCache)
 	elsewhere := elsewhere(t)
 	if !t.Run("killed", func(t *testing.T) {
 		o := o

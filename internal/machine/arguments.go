@@ -26,7 +26,7 @@ func (o Options) arguments(ssh string) []string {
 	if o.KVM {
 		accelerator = kvm
 	}
-	args := append([]string{"-name", o.Name, "-machine", "q35,graphics=off"}, accelerator...)
+	args := append([]string{"-name", o.Name, "-machine", o.board()}, accelerator...)
 	args = append(args,
 		"-smp", fmt.Sprint(cmp.Or(o.Processors, 1)), "-m", fmt.Sprint(cmp.Or(o.Memory, 1024)),
 		"-nodefaults", // no screen and no CD: a guest has no drivers to load for what nobody uses
@@ -59,6 +59,16 @@ func (o Options) arguments(ssh string) []string {
 	}
 	args = append(args, o.media()...)
 	return append(args, o.Extra...)
+}
+
+// board is a machine without what no guest uses: each port is a driver to load, and events
+// that udev answers. A CD is at a port of SATA.
+func (o Options) board() string {
+	const bare = "q35,graphics=off,smbus=off,vmport=off,hpet=off,i8042=off"
+	if o.CD != "" {
+		return bare
+	}
+	return bare + ",sata=off"
 }
 
 // media are the firmware, where it is UEFI, and what it starts from first.

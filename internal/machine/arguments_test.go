@@ -45,6 +45,9 @@ func TestArguments(t *testing.T) {
 		if drive := "file=d.raw,format=raw,if=virtio,cache=unsafe,readonly=on"; o.ReadOnly && !slices.Contains(args, drive) {
 			t.Errorf("%s: %q", name, args)
 		}
+		if sata := !strings.Contains(value(args, "-machine"), "sata=off"); sata != (o.CD != "") {
+			t.Errorf("%s: ports of SATA: %v", name, sata)
+		}
 		if got, want := value(args, "-smp"), max("1", map[string]string{"two": "2"}[name]); got != want {
 			t.Errorf("%s: %s processors, want %s", name, got, want)
 		}

@@ -83,7 +83,7 @@ type Session struct{ client *ssh.Client }
 const maxOutput = 8 << 20
 
 // printed keeps the beginning of what a command prints. It takes all of it: a command that
-// is not read from stands still. It is no bytes.Buffer, whose ReadFrom would go round Write.
+// is not read from stands still. It is not a bytes.Buffer, whose ReadFrom would go round Write.
 type printed struct{ text []byte }
 
 func (p *printed) Write(data []byte) (int, error) {

@@ -74,7 +74,7 @@ func (s *Switch) serve(n int, conn net.Conn) {
 		}
 		size := binary.BigEndian.Uint32(length[:])
 		if size > maxFrame {
-			return // this is no card
+			return // this is not a card
 		}
 		frame := make([]byte, size)
 		if _, err := io.ReadFull(conn, frame); err != nil || len(frame) < 14 {

@@ -14,7 +14,7 @@ import (
 // not for it, goes to the layer before by a pin, holds what the site says, and changes layer
 // by a reboot.
 func TestDisklessNode(t *testing.T) {
-	f := fleet(t)
+	f := fleet(t, leanSite...)
 	t.Run("a hundred lines at once", f.fastConsole)
 	previous := f.index(t)
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")

@@ -6,11 +6,12 @@ import "strings"
 
 // lean are kernel arguments of guests in which nobody looks at how Debian starts: without
 // what no test needs, of which each unit costs an emulated processor some tenths of a second.
-// TestDisklessNode and TestBookwormFromCD start all of it.
-var lean = strings.Fields("mitigations=off init_on_alloc=0 udev.children_max=2 " +
+// TestTry and TestBookwormFromCD start all of it. Their timer ticks: to set one for the
+// moment that is next, each time, takes an emulator a tenth of all.
+var lean = strings.Fields("mitigations=off init_on_alloc=0 highres=off nohz=off udev.children_max=2 " +
 	"systemd.ssh_auto=no systemd.gpt_auto=no systemd.getty_auto=no " + // listens on AF_VSOCK, looks for partitions, waits for a console
 	masked("modprobe@configfs", "modprobe@drm", "modprobe@efi_pstore", "modprobe@fuse", // modules that nobody has a device for
-		"systemd-logind",
+		"systemd-logind", "systemd-resolved", // nobody looks for a name
 		"kmod-static-nodes", "systemd-tmpfiles-setup-dev-early", "systemd-network-generator", "systemd-networkd-persistent-storage",
 		"systemd-random-seed", "systemd-udev-load-credentials", "getty@tty1") +
 	" systemd.mask=sys-fs-fuse-connections.mount systemd.mask=sys-kernel-config.mount systemd.mask=dev-hugepages.mount systemd.mask=dev-mqueue.mount")

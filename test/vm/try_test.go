@@ -49,7 +49,7 @@ func (f *Fleet) walked(t *testing.T, before []string) {
 	var got struct {
 		Passed                bool
 		Reason, Health, Layer string
-		Gates                 []string
+		Gates, FailedUnits    []string
 		Checks                []check
 		ProcessorSeconds      float64
 	}
@@ -57,6 +57,9 @@ func (f *Fleet) walked(t *testing.T, before []string) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", out)
+	if len(got.FailedUnits) > 0 {
+		t.Errorf("units that failed: %q", got.FailedUnits)
+	}
 	if got.Passed || got.Health != "ok" || !slices.Equal(got.Gates, []string{"greeted"}) || got.Reason != "check grep ^NAME= /etc/os-release; false" || got.ProcessorSeconds == 0 {
 		t.Errorf("%+v", got)
 	}

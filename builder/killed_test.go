@@ -21,7 +21,7 @@ import (
 )
 
 // killBuilders kills builders of an order at random points, with and without warning, one
-// after another in one cache: what they leave is no mount and no process. The next build
+// after another in one cache: they leave neither a mount nor a process. The next build
 // of the cache is the caller's, for it has to work.
 func killBuilders(t *testing.T, o order) {
 	file := o.write(t)

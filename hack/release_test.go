@@ -49,7 +49,7 @@ func TestReleaseRefuses(t *testing.T) {
 		{"one that git is told not to show", "git config status.showUntrackedFiles no; echo >x.txt", "v1.2.3", "", "?? x.txt\n", 1},
 		{"one that git is told to ignore", "echo zz_local.go >>.git/info/exclude; echo package main >zz_local.go", "v1.2.3", "", "zz_local.go\n", 1},
 		{"no commit", "rm -r .git", "v1.2.3", "", "not a git repository", 128},
-		{"a version that is no tag", "", "v1.2.4", "", "v1.2.4 is not a tag of this commit, which has v1.2.3;", 1},
+		{"a version that is not a tag", "", "v1.2.4", "", "v1.2.4 is not a tag of this commit, which has v1.2.3;", 1},
 		{"a tag of another commit", "git -c user.name=n -c user.email=n@localhost commit -q --allow-empty -m two", "v1.2.3", "", "which has none;", 1},
 		{"a part of a tag", "git tag -d v1.2.3; git tag v1.2.30", "v1.2.3", "", "v1.2.3 is not a tag", 1},
 	} {

@@ -48,7 +48,7 @@ func TestDoors(t *testing.T) {
 			switch {
 			case !caisson || strings.HasPrefix(path, own+"/"):
 			case doors[door] == "":
-				t.Errorf("%s imports %s, which is no door", p.ImportPath, door)
+				t.Errorf("%s imports %s, which is not a door", p.ImportPath, door)
 			default:
 				used[door] = true
 			}

@@ -32,7 +32,7 @@ func (t *tally) add(n int) error {
 	if err := context.Cause(t.ctx); err != nil {
 		return err
 	}
-	t.done = min(t.done+int64(n), t.of) // tables and folders are no file's
+	t.done = min(t.done+int64(n), t.of) // tables and folders belong to no file
 	if t.step != nil && (t.told == 0 || t.done-t.told >= pace || t.done == t.of && t.told < t.of) {
 		t.told = t.done
 		t.step(t.what, t.done, t.of)

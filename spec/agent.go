@@ -15,7 +15,7 @@ type Agent struct {
 }
 
 // Credentials are the names of secrets that the agent itself shows to others. One that is not
-// sealed to the node, or that is refused, is none: what the node was installed with counts.
+// sealed to the node, or that is refused, does not count: the node goes on with what it was installed with.
 type Credentials struct {
 	Registry string `json:"registry,omitempty"` // what reads the fleet's registry, in the form of docker's config.json
 	Report   string `json:"report,omitempty"`   // the token for reports to the fleet's service; of a registry of reports, docker's config.json

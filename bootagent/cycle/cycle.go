@@ -310,7 +310,7 @@ func (c *Cycle) Apply(ctx context.Context) (*spec.Status, error) {
 	return c.outcome(t, c.cycle(ctx, t))
 }
 
-// outcome is what a turn ended in. What failed as a root came up is no error: the node goes
+// outcome is what a turn ended in. What failed as a root came up is not an error: the node goes
 // on, and its status says how.
 func (c *Cycle) outcome(t *turn, err error) (*spec.Status, error) {
 	if t.comesUp && t.status != nil && err != nil {

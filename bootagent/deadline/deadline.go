@@ -46,7 +46,7 @@ func Begin(path string, up time.Duration) error {
 	return durable.WriteFile(path, data, 0o600)
 }
 
-// End ends it. That there is none is no error.
+// End ends it. That there is none is not an error.
 func End(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

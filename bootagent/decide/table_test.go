@@ -37,7 +37,7 @@ func TestEveryEventHasAnAnswer(t *testing.T) {
 			t.Errorf("%s: the rows of %s are not together", r.Name, r.On)
 		}
 		if names[r.Name] || strings.Trim(r.Name, "abcdefghijklmnopqrstuvwxyz-") != "" {
-			t.Errorf("%q is no name, or has another row, too", r.Name)
+			t.Errorf("%q is not a name, or has another row, too", r.Name)
 		}
 		if !slices.Contains(events, r.On) || r.When == "" || r.Does == "" || r.Act == "" || (r.Act == Delay) != (r.waits != "") {
 			t.Errorf("%s: %+v", r.Name, *r)

@@ -221,22 +221,22 @@ func TestImageIsFetchedWhole(t *testing.T) {
 		place http.HandlerFunc
 		why   string
 	}{
-		"index of another image":  {index: indexOf(t, older), why: "the chunk index covers"},
-		"index that is no index":  {index: []byte("<html>"), why: "not a chunk index"},
-		"index that is cut":       {index: right[:len(right)-1], why: "cut short"},
-		"index that is too short": {index: right[:len(right)-36], why: "the chunk index covers"},
-		"index that is too long":  {index: append(bytes.Clone(right), right[header:header+36]...), why: "the chunk index covers"},
-		"a chunk of no bytes":     {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 0); return b }), why: "a chunk of 0 bytes"},
-		"a chunk of gigabytes":    {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 1<<31); return b }), why: "a chunk of 2147483648 bytes"},
-		"chunks that overlap":     {index: edited(overlapping(header)), why: "not the chunk of the index"},
-		"a sum of something else": {index: edited(func(b []byte) []byte { b[header+10] ^= 1; return b }), why: "not the chunk of the index"},
-		"chunks of the older one": {index: edited(swapped(header)), why: "content of"},
-		"all is new":              {index: right, place: serveNewer, why: "of it are new"},
-		"no ranges":               {place: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(newer) }, why: "the server answers 200"},
-		"ranges that are refused": {place: partly(func(w http.ResponseWriter, _, _ int) { w.WriteHeader(http.StatusRequestedRangeNotSatisfiable) }), why: "the server answers 416"},
-		"another range":           {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from+1, to+1, newer[from+1:to+1]) }), why: "the server answers 206"},
-		"a longer range":          {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from, to+1, newer[from:to+1]) }), why: "the server answers 206"},
-		"another range's bytes":   {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from, to, newer[:to-from]) }), why: "not the chunk of the index"},
+		"index of another image":     {index: indexOf(t, older), why: "the chunk index covers"},
+		"index that is not an index": {index: []byte("<html>"), why: "not a chunk index"},
+		"index that is cut":          {index: right[:len(right)-1], why: "cut short"},
+		"index that is too short":    {index: right[:len(right)-36], why: "the chunk index covers"},
+		"index that is too long":     {index: append(bytes.Clone(right), right[header:header+36]...), why: "the chunk index covers"},
+		"a chunk of no bytes":        {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 0); return b }), why: "a chunk of 0 bytes"},
+		"a chunk of gigabytes":       {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 1<<31); return b }), why: "a chunk of 2147483648 bytes"},
+		"chunks that overlap":        {index: edited(overlapping(header)), why: "not the chunk of the index"},
+		"a sum of something else":    {index: edited(func(b []byte) []byte { b[header+10] ^= 1; return b }), why: "not the chunk of the index"},
+		"chunks of the older one":    {index: edited(swapped(header)), why: "content of"},
+		"all is new":                 {index: right, place: serveNewer, why: "of it are new"},
+		"no ranges":                  {place: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(newer) }, why: "the server answers 200"},
+		"ranges that are refused":    {place: partly(func(w http.ResponseWriter, _, _ int) { w.WriteHeader(http.StatusRequestedRangeNotSatisfiable) }), why: "the server answers 416"},
+		"another range":              {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from+1, to+1, newer[from+1:to+1]) }), why: "the server answers 206"},
+		"a longer range":             {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from, to+1, newer[from:to+1]) }), why: "the server answers 206"},
+		"another range's bytes":      {place: partly(func(w http.ResponseWriter, from, to int) { answer(w, from, to, newer[:to-from]) }), why: "not the chunk of the index"},
 		"a range that ends early": {place: partly(func(w http.ResponseWriter, from, to int) {
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			answer(w, from, to, nil)

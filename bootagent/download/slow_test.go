@@ -64,7 +64,7 @@ func whole(w http.ResponseWriter, req *http.Request) { (&flaky{}).ServeHTTP(w, r
 
 var blob = oci.Describe(oci.TypeSquashfs, content).Bare()
 
-// TestTooSlow: a download that brings too little fails, and is no refusal: the
+// TestTooSlow: a download that brings too little fails, and is not a refusal: the
 // boot then goes on with what the node has.
 func TestTooSlow(t *testing.T) {
 	pace := pull.Pace{Bytes: 1000, Per: 200 * time.Millisecond}

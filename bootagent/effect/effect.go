@@ -83,7 +83,7 @@ func (ef *Effect) Running() (*track.Found, error) {
 	return found, err
 }
 
-// Found is running where nothing that runs is no error.
+// Found is running where nothing that runs is not an error.
 func (ef *Effect) Found() (*track.Found, error) {
 	found, err := ef.Running()
 	if errors.Is(err, track.ErrNothing) {

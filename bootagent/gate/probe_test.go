@@ -43,7 +43,7 @@ func prober(t *testing.T) Prober {
 	return Prober{Root: t.TempDir(), Log: t.TempDir(), Runner: new(process.Group), Units: units{"1"}, Now: func() int64 { return now.Add(1) }}
 }
 
-// TestAServerThatIsGone: a file whose server says nothing is no answer within the time of
+// TestAServerThatIsGone: a file whose server says nothing is not an answer within the time of
 // its check, however often it is looked at, and the other checks have theirs.
 func TestAServerThatIsGone(t *testing.T) {
 	t.Parallel() // most of it is waiting

@@ -156,7 +156,7 @@ func (m *machine) choose(r *rand.Rand) spec.Items {
 		{"net/ipv6/conf/all/disable_ipv6", []string{"0", "1"}},
 		{"net/ipv4/ip_local_reserved_ports", []string{"", "1000-2000"}},
 	} {
-		// The first two are one value by two names: wanting both is no config.
+		// The first two are one value by two names: wanting both is not valid.
 		if r.IntN(3) == 0 && !(c.key == "net/ipv4/ip_forward" && hasKey(w.Sysctl, "net/ipv4/conf/all/forwarding")) {
 			w.Sysctl = append(w.Sysctl, spec.Sysctl{Key: c.key, Value: pick(c.values...)})
 		}

@@ -359,7 +359,7 @@ func TestARuleOfAMissingFileLeaves(t *testing.T) {
 	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil))
 }
 
-// What is not put back, since it is not there any more, or is another one, is no change.
+// What is not put back, since it is not there any more, or is another one, is not a change.
 func TestWhatIsNotPutBackIsNotAChange(t *testing.T) {
 	for name, meddle := range map[string]func(n *node) error{
 		"it is gone": func(n *node) error { return os.Remove(n.root + "/srv/data") },
@@ -407,7 +407,7 @@ func TestTransactCommits(t *testing.T) {
 	}
 }
 
-// A script that failed long ago is no reason to refuse every later change.
+// A script that failed long ago is not a reason to refuse every later change.
 func TestOldFailureBlocksNoChange(t *testing.T) {
 	n := newNode(t)
 	previous := spec.Items{Exec: []spec.Exec{{Name: "fails", Data: "exit 7\n", Rerun: "never"}}}

@@ -141,7 +141,7 @@ func TestWhatWasDueBeforeTakesNothingBack(t *testing.T) {
 	}
 }
 
-// A script that has succeeded and is due again by the end of the run is no trouble:
+// A script that has succeeded and is due again by the end of the run is not trouble:
 // the next one runs it.
 func TestWhatIsDueAgainIsNoTrouble(t *testing.T) {
 	n := newNode(t)

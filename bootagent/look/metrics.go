@@ -12,7 +12,7 @@ import (
 )
 
 // count counts what a look found that the one before had not. What a root lacks that has
-// just come up is no drift.
+// just come up is not drift.
 func (l *Look) count(st *spec.Status, last []spec.Drift) {
 	c := &l.Boot.Live.Counts
 	if l.Begun() {

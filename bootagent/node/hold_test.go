@@ -356,7 +356,7 @@ func TestALocalPause(t *testing.T) {
 	m.told(func(n *Node) error { return n.Pause("", time.Hour) })
 	m.swappiness("77")
 	if m.apply(); m.swappiness("") != "77" {
-		t.Error("a pause for an hour is none")
+		t.Error("a pause for an hour does not hold")
 	}
 	if m.later(time.Hour+time.Second, m.apply); m.swappiness("") != "40" {
 		t.Error("its time is over")

@@ -62,7 +62,7 @@ func TestAScriptThatHangs(t *testing.T) {
 	}
 }
 
-// What a script takes is no part of the time of its change, nor of the deadline of a boot.
+// What a script takes is not a part of the time of its change, nor of the deadline of a boot.
 func TestAScriptHasATimeoutOfItsOwn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -285,7 +285,7 @@ func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Ope
 }
 
 // steadied reports whether the slots of the boot before were given back. A ledger in memory
-// ends with its boot, and a soft-reboot is none.
+// ends with its boot, and a soft-reboot is not a boot.
 func (e *Engine) steadied() bool {
 	_, err := ownfiles.ReadFile(filepath.Join(e.Dir, "steady"), maxRecord)
 	return err == nil

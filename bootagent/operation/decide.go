@@ -27,7 +27,7 @@ const (
 type verdict struct {
 	act     act
 	phase   string  // of begin
-	fresh   bool    // of begin: it is no retry
+	fresh   bool    // of begin: it is not a retry
 	settled *record // what is to be noted first
 	run     *record // of begin: what is to be noted with it
 	status  spec.OperationStatus

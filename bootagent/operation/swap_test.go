@@ -214,7 +214,7 @@ func TestASwapThatGoesNowhere(t *testing.T) {
 	}
 }
 
-// TestASwapIntoSomethingNewer: what was published meanwhile is no failure, and a root
+// TestASwapIntoSomethingNewer: what was published meanwhile is not a failure, and a root
 // that was reached without a boot of the machine is reached.
 func TestASwapIntoSomethingNewer(t *testing.T) {
 	d := newDock(t)

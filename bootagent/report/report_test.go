@@ -255,7 +255,7 @@ func TestKey(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info, err)
 	}
-	// A key that others could read, or that is none, is not used, nor replaced.
+	// A key that others could read, or that cannot be parsed, is neither used nor replaced.
 	if err := os.Chmod(keyFile(n.dir), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf); err == nil {
-		t.Error("what is no key was used")
+		t.Error("what is not a key was used")
 	}
 }
 
@@ -285,7 +285,7 @@ func TestToARegistry(t *testing.T) {
 		n.lookTo(to, "ok", 1+i)
 	}
 	if len(n.s.taken) > 2 {
-		t.Errorf("%d reports of what is no news", len(n.s.taken))
+		t.Errorf("%d reports of what is not news", len(n.s.taken))
 	}
 	n.clock = began.Add(2 * time.Hour)
 	n.lookTo(to, "ok", 1)

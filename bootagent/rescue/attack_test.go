@@ -95,7 +95,7 @@ func TestAttacks(t *testing.T) {
 				return
 			}
 			if row.Also != "" && lets(t, row, whole.without(row.Also)) {
-				t.Errorf("somebody is in without %q alone: it is no second check", row.Also)
+				t.Errorf("somebody is in without %q alone: it is not a second check", row.Also)
 			}
 			if !lets(t, row, whole.without(row.Check, row.Also)) {
 				t.Errorf("nobody is in without the check %q", row.Check)

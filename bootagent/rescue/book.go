@@ -105,7 +105,7 @@ func read(root, boot string, r rules) (*Book, error) {
 }
 
 // Begin reads the book of a boot, and makes one with a code where there is none. One that
-// cannot be read is none: what it had open is over.
+// cannot be read does not count: what it had open is over.
 func Begin(root, boot string) (*Book, error) { return begin(root, boot, whole) }
 
 func begin(root, boot string, r rules) (*Book, error) {

@@ -165,7 +165,7 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotCount: what no rescue key signed for this node is no guess.
+// TestStrangersDoNotCount: what no rescue key signed for this node is not a guess.
 func TestStrangersDoNotCount(t *testing.T) {
 	w := newWorld(t)
 	b := w.book("boot 1")

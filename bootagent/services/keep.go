@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Note is [Node.serve] where what goes wrong is no reason to stop.
+// Note is [Node.serve] where what goes wrong is not a reason to stop.
 func (sv *Services) Note(o *spec.Overlay) {
 	if err := sv.serve(o); err != nil {
 		sv.Say("services: %v", err)

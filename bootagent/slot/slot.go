@@ -6,7 +6,7 @@
 // Who counts is one of two: a server that speaks FleetLock, the protocol of Zincati
 // and airlock (https://coreos.github.io/zincati/development/fleetlock/protocol/), or a
 // directory that the nodes share. Both know a holder by its name: taking a slot twice,
-// as after a reboot, takes one, and giving back what is not held is no error. A slot
+// as after a reboot, takes one, and giving back what is not held is not an error. A slot
 // can only delay: windows stay what they are, whatever a server says. The package
 // knows no operations and no windows, nor how a server is reached: its caller, package
 // post, posts what it is given, and proves who asks where a server wants that.

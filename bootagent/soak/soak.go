@@ -59,7 +59,7 @@ func (so *Soak) NewNetwork(s *state.State, found *track.Found) bool {
 		return false
 	}
 	was, err := so.Tracker.Recall(best)
-	return err == nil && !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network) // what cannot be read is no way back
+	return err == nil && !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network) // what cannot be read is not a way back
 }
 
 // Judging returns the change that is being judged, nil when there is none.

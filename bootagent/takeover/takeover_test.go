@@ -123,7 +123,7 @@ func TestRan(t *testing.T) {
 	renamed, other := plain, plain
 	renamed.Name, other.Data = "z", "#!/bin/bash\necho other\n"
 	if _, _, ok := found.Ran(renamed); !ok {
-		t.Error("the name is no part of Divingbell's hash")
+		t.Error("the name is not a part of Divingbell's hash")
 	}
 	if _, _, ok := found.Ran(other); ok {
 		t.Error("another script ran never")

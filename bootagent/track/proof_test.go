@@ -43,7 +43,7 @@ func TestACardThatIsGone(t *testing.T) {
 	}
 }
 
-// An address that the overlay is bound to and the machine never had is no proof.
+// An address that the overlay is bound to and the machine never had is not proof.
 func TestProofIsWhatTheMachineHad(t *testing.T) {
 	f := newFleet(t)
 	f.Identity = trust.Identity{Node: "superhost", MACs: []string{"52:54:00:00:00:0a"}, UUIDs: []string{"u"}}

@@ -291,7 +291,7 @@ func (f *fleet) kept(want *track.Found) []byte {
 	return c.Save()
 }
 
-// A floor that is not on disk is none: what was accepted must not act.
+// A floor that is not on disk does not count: what was accepted must not act.
 func TestWhatCannotBeKeptDoesNotAct(t *testing.T) {
 	f := newFleet(t)
 	f.publish(7, "10")

@@ -237,7 +237,7 @@ func (w *Watch) Close() error {
 	return errors.Join(err, unix.Close(w.epoll), unix.Close(w.stop))
 }
 
-// table is a file of procfs that is ready when what it lists changes. It is no os.File:
+// table is a file of procfs that is ready when what it lists changes. It is not an os.File:
 // the runtime would wait for it, too, and one who asks takes the news from the other.
 type table struct {
 	number int

@@ -314,7 +314,7 @@ func TestBuiltin(t *testing.T) {
 		{"sudo without a way in", []spec.User{{Name: "ann", Sudo: true, Password: "!"}}, ""},
 		{"a way in without sudo", []spec.User{{Name: "ann", Keys: []string{key}}}, ""},
 		{"a way in and sudo of two users", []spec.User{{Name: "ann", Keys: []string{key}}, {Name: "ben", Sudo: true}}, ""},
-		{"unmanaged keys are no way in", []spec.User{{Name: "ann", Sudo: true}}, ""},
+		{"unmanaged keys are not a way in", []spec.User{{Name: "ann", Sudo: true}}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -58,7 +58,7 @@ type modules struct {
 	deps    map[string][]string // path → paths, both below dir
 	soft    map[string][]string // module name → names, and aliases as they are written
 	byName  map[string]string
-	byAlias map[string][]string // → module names, where an alias is no pattern
+	byAlias map[string][]string // → module names, where an alias is not a pattern
 	order   []string
 	alias   []string // lines
 	softdep []string // lines

@@ -32,7 +32,7 @@ func TestNamedModulesAreLoaded(t *testing.T) {
 }
 
 // What a module depends on softly by an alias comes along, each driver of it: ext4 asks for
-// crypto-crc32c, which is no module's name.
+// crypto-crc32c, which is not the name of a module.
 func TestSoftDependenciesByAlias(t *testing.T) {
 	const in = "usr/lib/modules/" + release + "/"
 	m, err := readModules(layer(t, map[string]string{

@@ -85,7 +85,7 @@ func (f *flags) help(w io.Writer) {
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
-// unknownVerb is the error for what is no verb.
+// unknownVerb is the error for what is not a verb.
 func unknownVerb(name string) error {
 	like := nearest.Word(name, func(yield func(string) bool) {
 		for _, v := range verbs() {

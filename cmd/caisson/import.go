@@ -114,7 +114,7 @@ func hostFilesAt(name, kind string) ([]convert.File, error) {
 			return err
 		}
 		data, err := readHostFile(at)
-		if bytes.IndexByte(data, 0) < 0 { // what holds one is no text
+		if bytes.IndexByte(data, 0) < 0 { // what holds one is not text
 			out = append(out, convert.File{Name: at, Kind: kind, Data: data, Found: true})
 		}
 		return err

@@ -265,7 +265,7 @@ func TestPrune(t *testing.T) {
 
 // The builder has media types of its own, since it may not import oci.
 // TestPruneKeepsWhatWasReleasedLast: builds of one lock have one date, and their
-// tags are no order.
+// tags have no order.
 func TestPruneKeepsWhatWasReleasedLast(t *testing.T) {
 	s := newShelf(t)
 	for _, version := range []string{"f00d111", "c0ffee2", "aaaa333", "bbbb444"} {
@@ -341,5 +341,5 @@ func TestUnreleasedLayersAreRefused(t *testing.T) {
 	public("release", s.release)
 	s.p.Release = nil
 	s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"})
-	refused("no release signature", refusal.UnknownKey, "layer:current") // an attestation is none
+	refused("no release signature", refusal.UnknownKey, "layer:current") // an attestation does not count as one
 }

@@ -140,8 +140,8 @@ func (x *asking) reports(ctx context.Context, fleet string, asked rollout.Asked)
 	return all, err
 }
 
-// ended is how a run exits: the end that everybody wants is none, and what halted was
-// said.
+// ended is how a run exits: the end that everybody wants is not an error, and what halted
+// was said.
 func ended(a *app, err error) error {
 	switch {
 	case err == nil || rollout.Ended(err):

@@ -73,7 +73,7 @@ func (a *app) loadSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Si
 	return a.good(s, found)
 }
 
-// good says what was found of a site, and returns it where that is no error.
+// good says what was found of a site, and returns it where that is not an error.
 func (a *app) good(s *site.Site, found *report.Report) (*site.Site, error) {
 	if found.Err() != nil {
 		found.Write(a.err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTryConsole: what a machine draws with is no text, wherever its console is cut.
+// TestTryConsole: what a machine draws with is not text, wherever its console is cut.
 func TestTryConsole(t *testing.T) {
 	const sent = "\x1b[!p\x1b[2 q\x1b(B\x1b]0;boot\a[ \x1b[0;32m  OK  \x1b[0m ] Réached\r\n\x1bP+q544e\x1b\\\x1b[>4m\n\x1b[1mlogin: \x1b[0m\n"
 	const want = "  console | [   OK   ] Réached\n  console | login:\n"

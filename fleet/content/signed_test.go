@@ -159,7 +159,7 @@ func TestGoingBackOnPurpose(t *testing.T) {
 	}
 }
 
-// What was locked before the service had signers is no answer to them, and neither is
+// What was locked before the service had signers is not an answer to them, and neither is
 // a commit that somebody wrote into the lock.
 func TestLockWithoutSignature(t *testing.T) {
 	d := newSignedDesk(t)

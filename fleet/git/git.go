@@ -244,7 +244,7 @@ func (t *tail) String() string {
 	return strings.Join(out[max(0, len(out)-3):], "; ")
 }
 
-// capped is what refuses to grow beyond [maxAnswer]. It is no bytes.Buffer, whose ReadFrom would
+// capped is what refuses to grow beyond [maxAnswer]. It is not a bytes.Buffer, whose ReadFrom would
 // go round Write.
 type capped struct{ text []byte }
 

@@ -93,7 +93,7 @@ func when(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time
 const longest = 10 * 366 * 24 * time.Hour
 
 // ParseUntil reads the end of a hold: an RFC 3339 time, a date (its first moment,
-// UTC), or a span from now, as in 7d or 12h. "" is no end.
+// UTC), or a span from now, as in 7d or 12h. "" is not an end.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

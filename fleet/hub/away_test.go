@@ -75,7 +75,7 @@ func TestTheDatabaseIsAway(t *testing.T) {
 		if now := r.said(); len(now) != len(said) {
 			t.Errorf("round %d: it says more with each try:\n%s", round, strings.Join(now[len(said):], "\n"))
 		}
-		// What could not be heard is no silence, then and afterwards.
+		// What could not be heard is not silence, then and afterwards.
 		r.later(time.Hour)
 		r.tries(r.hub)
 		if c, why := r.hub.Nodes()[0].Condition(r.hub.Now()); c != view.Fine {

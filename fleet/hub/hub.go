@@ -51,7 +51,7 @@ type Options struct {
 	Index  Index
 	Groups map[string]int  // slots by name: how many nodes may hold one at a time
 	Drains map[string]bool // groups whose nodes somebody drains before they act
-	Hears  bool            // nodes send it reports: that nobody could hear them before it began is no silence of theirs
+	Hears  bool            // nodes send it reports: that nobody could hear them before it began is not silence of theirs
 	Say    func(format string, args ...any)
 	Now    func() time.Time // nil is time.Now
 }

@@ -404,7 +404,7 @@ func TestSlots(t *testing.T) {
 	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
 	no("unknown_group", r.hub.TakeSlot(ctx, "other", "n2", r.proof("k2")))
 	no("unknown_node", r.hub.TakeSlot(ctx, "default", "n3", r.proof("k2")))
-	r.must(r.hub.FreeSlot(ctx, "default", "n2", r.proof("k2"))) // it has none: that is no error
+	r.must(r.hub.FreeSlot(ctx, "default", "n2", r.proof("k2"))) // it has none: that is not an error
 	r.restart()
 	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
 	free := r.proof("k1")

@@ -121,7 +121,7 @@ func TestAStrangersKey(t *testing.T) {
 	}
 }
 
-// TestAServiceThatWasAway heard nobody: that a node was silent meanwhile is no reason for
+// TestAServiceThatWasAway heard nobody: that a node was silent meanwhile is not a reason for
 // another key to count.
 func TestAServiceThatWasAway(t *testing.T) {
 	r := newRig(t, "n1")
@@ -214,7 +214,7 @@ func TestAcceptAnyKey(t *testing.T) {
 	if err := r.hub.Accept(t.Context(), "n9", r.id("a"), "eve"); !errors.Is(err, ErrNoNode) {
 		t.Error(err)
 	}
-	r.must(r.hub.Accept(t.Context(), "n1", r.id("thief"), "eve")) // he was no thief
+	r.must(r.hub.Accept(t.Context(), "n1", r.id("thief"), "eve")) // he was not a thief
 	r.counts("n1", "thief", spec.KeyPinned)
 	r.must(r.report("a", "n1", 2, nil))
 	r.must(r.hub.Accept(t.Context(), "n1", r.id("a"), "eve"))

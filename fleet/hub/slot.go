@@ -83,7 +83,7 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 	})
 }
 
-// FreeSlot gives a node's slot back. That a node has none is no error.
+// FreeSlot gives a node's slot back. That a node has none is not an error.
 func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
 	return h.changeSlot(ctx, group, name, &p, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {

@@ -38,7 +38,7 @@ type Step struct {
 
 // Advance lets decide take the next step of a rollout, while no other publisher
 // changes the fleet: of two that run a rollout each sees what the other has done. Nil
-// is no step: then what a publish that was cut has left is put right, if it did.
+// is not a step: then what a publish that was cut has left is put right, if it did.
 func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (result *Result, err error) {
 	if !policy.Beside { // else the versions say whose keys count
 		if err := p.checkSigners(policy); err != nil {

@@ -22,7 +22,7 @@ const (
 
 // checkLost refuses a rotation that would lose nodes which the operator did not name: they
 // would refuse what the signers of this rotation publish after it. A node that follows the
-// keys is none of them, whichever version it knows: it walks on from there.
+// keys is not lost, whichever version it knows: it walks on from there.
 func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 	rows, err := r.v.index.All(ctx)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// What another program keeps under the nodes' names is no overlay, and stops nothing.
+// What another program keeps under the nodes' names is not an overlay, and stops nothing.
 func TestPruneLeavesWhatIsNotAnOverlay(t *testing.T) {
 	f := newFleet(t)
 	f.publish(f.nodes("", "1"), Options{})

@@ -232,7 +232,7 @@ func (r *Report) noteLeftOut(keys []string) {
 	}
 }
 
-// add makes a finding of a verdict; what is none is returned.
+// add makes a finding of a verdict, and returns an error that is not a verdict.
 func (r *Report) add(what string, err error, expired bool, when string) error {
 	c := Check{What: what, Verdict: "ok"}
 	switch {

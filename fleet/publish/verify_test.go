@@ -168,7 +168,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 	}
 }
 
-// A publish that ends between the look at the index and that at the nodes is no finding.
+// A publish that ends between the look at the index and that at the nodes is not a finding.
 func TestVerifyLooksAgain(t *testing.T) {
 	f := newFleet(t)
 	backend := registrytest.WithReferrers(t)

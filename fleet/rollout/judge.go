@@ -89,7 +89,7 @@ const longestWait = 35 * 24 * time.Hour
 
 // since is when the time began in which nodes have to arrive: with the wave that began
 // last, with which late ones of earlier waves are taken up, too. What the service could
-// not hear is no fault of a node.
+// not hear is not a fault of a node.
 func (l *look) since() time.Time {
 	since := time.Unix(l.row.Waves[len(l.row.Waves)-1].Begun, 0)
 	for _, r := range l.reports {

@@ -27,8 +27,8 @@ func TestAShareOfWhatChanges(t *testing.T) {
 	}
 }
 
-// A layer that other nodes of the fleet run already is none that a rollout brings, and
-// that a halt would forbid all.
+// A rollout does not bring a layer that other nodes of the fleet run already, and a halt
+// does not forbid it to all.
 func TestWhatAPlanBrings(t *testing.T) {
 	f := newFleet(t, layout(t), 2, "{waves: [{count: 1}]}")
 	fleet, err := f.p.Read(t.Context(), f.policy())

@@ -210,8 +210,8 @@ func failed(row spec.Rollout) map[string]string {
 	return all
 }
 
-// leftOut returns the nodes of a fleet that a rollout left out, with why. Those that are
-// not of the fleet any more are none.
+// leftOut returns the nodes of a fleet that a rollout left out, with why. Those that
+// left the fleet since do not count.
 func leftOut(row spec.Rollout) map[string]string {
 	all := map[string]string{}
 	for _, w := range row.Waves {

@@ -249,7 +249,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A password of an account that is no hash would lock somebody out: it is said before it is
+// A password of an account that is not a hash would lock somebody out: it is said before it is
 // sealed, without a word of it.
 func TestPasswordsAreHashes(t *testing.T) {
 	p := newPlace(t)

@@ -113,7 +113,7 @@ func TestWordsToAskFor(t *testing.T) {
 	}
 }
 
-// A mistyped address leads on, and is no secret's: it takes a token like the pages.
+// A mistyped address leads on, and holds no secret: it takes a token like the pages.
 func TestNoPage(t *testing.T) {
 	s := newSite(t, published("n1"), true)
 	if status, text := s.ask("GET", "/node/n1", nil, "Accept", "text/html", "Authorization", s.bearer(Reader)); status != 404 || !strings.Contains(text, `<a href="/">`) {
@@ -127,7 +127,7 @@ func TestNoPage(t *testing.T) {
 	}
 }
 
-// The overview says why those are not fine that are no trouble, too: held, behind.
+// The overview says why those are not fine that are not trouble, too: held, behind.
 func TestOthersOfTheOverview(t *testing.T) {
 	rows := published("n1", "n2", "n3")
 	row := rows["n2"]

@@ -42,11 +42,11 @@ func TestLasts(t *testing.T) {
 	}
 	s.Release() // its lock is in nobody's way
 	for what, err := range map[string]error{
-		"a file that is no database": tries("sqlite:" + garbage),
-		"a file that is only read":   lite.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}),
-		"a database there is not":    tries(strings.Replace(server.Name, "/postgres?", "/other?", 1)),
-		"a user there is not":        tries(strings.Replace(server.Name, "caisson@", "nobody@", 1)),
-		"a user without rights":      tries(strings.Replace(server.Name, "caisson@", "guest@", 1)),
+		"a file that is not a database": tries("sqlite:" + garbage),
+		"a file that is only read":      lite.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}),
+		"a database there is not":       tries(strings.Replace(server.Name, "/postgres?", "/other?", 1)),
+		"a user there is not":           tries(strings.Replace(server.Name, "caisson@", "nobody@", 1)),
+		"a user without rights":         tries(strings.Replace(server.Name, "caisson@", "guest@", 1)),
 	} {
 		if !Lasts(err) {
 			t.Errorf("%s: %v", what, err)

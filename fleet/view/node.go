@@ -187,7 +187,7 @@ func (n *Node) contested(now time.Time) bool {
 }
 
 // Silent reports whether a node that reported has said nothing for too long. What
-// nobody could hear is no silence.
+// nobody could hear is not silence.
 func (n *Node) Silent(now time.Time) bool {
 	return n.overdue(now) && (n.Listens.IsZero() || now.Sub(n.Listens) > Patience(n.Report.Interval))
 }

@@ -85,7 +85,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(review) // who asked is gone
 }
 
-// failed reports whether a response is no answer.
+// failed reports whether a response is not an answer.
 func failed(resp admission.Response) bool {
 	return !resp.Allowed && (resp.Result == nil || resp.Result.Code != http.StatusForbidden)
 }

@@ -457,7 +457,7 @@ func TestBudgetThatNeverAllows(t *testing.T) {
 }
 
 // TestWhatIsLeftAlone: a cordon of somebody else stays, pods of DaemonSets stay, what nobody
-// would make again is not deleted, and a machine that is no Node waits for nobody.
+// would make again is not deleted, and a machine that is not a Node waits for nobody.
 func TestWhatIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	b.node("n1", true)
@@ -486,7 +486,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	b.slots.free("n2")
 
 	b.slots.ask("elsewhere")
-	b.until("a machine that is no Node", func() bool { return b.slots.drained("elsewhere") })
+	b.until("a machine that is not a Node", func() bool { return b.slots.drained("elsewhere") })
 }
 
 // TestTwoFleets: what is done to a Node for one fleet is left alone by another, whose slots do

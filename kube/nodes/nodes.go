@@ -247,7 +247,7 @@ func verdict(c view.Condition) corev1.ConditionStatus {
 	case view.Fine, view.Held, view.Paused:
 		return corev1.ConditionTrue
 	case view.Silent, view.Never, view.Retired, view.OtherKey, view.Unreachable:
-		return corev1.ConditionUnknown // what it says, or does not say, is no news of it
+		return corev1.ConditionUnknown // what it says, or does not say, is not news of it
 	}
 	return corev1.ConditionFalse
 }

@@ -164,7 +164,7 @@ func TestFleetNodes(t *testing.T) {
 }
 
 // TestPutRight: what somebody deleted, forged or made again is put right by the instance that
-// works, and is no news.
+// works, and is not news.
 func TestPutRight(t *testing.T) {
 	c := kubetest.Start(t)
 	c.Namespace(t, "metal-a")
@@ -298,7 +298,7 @@ func TestOperationsAreEvents(t *testing.T) {
 		}
 		f.operations[f.lines[node].Name] = all
 	}
-	// What was over before the cluster knew the node is no news.
+	// What was over before the cluster knew the node is not news.
 	says(1, sunday, spec.OperationStatus{Name: "trim/weekly", State: spec.OperationScheduled, Since: sunday})
 	look()
 	says(0, sunday, spec.OperationStatus{Name: "trim/weekly", State: spec.OperationScheduled, Since: sunday}, spec.OperationStatus{Name: "other/one", State: spec.OperationWaiting, For: spec.ForWindow, Since: sunday.Add(time.Hour)})

@@ -41,7 +41,7 @@ func (r *Reconciler) members(ctx context.Context) ([]cluster.Member, error) {
 }
 
 // nodesOf has namespaces looked at again whose Sites name the cluster's Nodes, when these
-// change in what a site may read of them: a heartbeat is no change.
+// change in what a site may read of them: a heartbeat is not a change.
 func (r *Reconciler) nodesOf(mgr ctrl.Manager, c controller.Controller) error {
 	each := handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },

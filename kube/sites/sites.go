@@ -156,7 +156,7 @@ func (r *Reconciler) reconcile(ctx context.Context, q reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: r.again(v)}, r.write(ctx, o, v)
 }
 
-// count notes how the Site of a namespace is; one of several is none.
+// count notes how the Site of a namespace is; of several none counts.
 func (r *Reconciler) count(o objects, all map[key]*verdict) {
 	if r.Seen == nil {
 		return

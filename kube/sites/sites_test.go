@@ -148,7 +148,7 @@ func TestNamespaceIsASite(t *testing.T) {
 	}
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
 
-	// An approval of another plan is none; one of this publishes it.
+	// An approval of another plan does not count; one of this publishes it.
 	plan, _, _ := unstructured.NestedString(get(t, c.Admin, cluster.Site, "metal-a", "metal-a").Object, "status", "plan")
 	approve := func(name, plan string) {
 		apply(t, c, "metal-a", head+"kind: PublishApproval\nmetadata: {name: "+name+"}\nspec: {plan: \""+plan+"\", author: eve, reason: looked at it}\n")
@@ -263,7 +263,7 @@ func (e *events) of(condition string) (out []string) {
 }
 
 // TestNotLookedAt: while the registry does not answer, or an object is not valid, a Site keeps
-// what is known of what is published; that it is looked at again is no news.
+// what is known of what is published; that it is looked at again is not news.
 func TestNotLookedAt(t *testing.T) {
 	c := kubetest.Start(t)
 	c.Namespace(t, "metal-a")

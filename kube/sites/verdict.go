@@ -199,7 +199,7 @@ func (v *verdict) status(now time.Time) map[string]any {
 }
 
 // carried are the conditions of a Site that were not looked at: they say what was known, and
-// are no news when they are looked at again.
+// are not news when they are looked at again.
 func (v *verdict) carried(was map[string]any, now time.Time) (out []any) {
 	for _, kind := range []string{Published, Progressing} {
 		old := find(was, kind)

@@ -31,7 +31,7 @@ const settle = 2 * time.Second
 const atOnce = 4
 
 // Watch has the reconciler look at each namespace in which something of ours changes. What
-// it writes itself, a status, is no change.
+// it writes itself, a status, is not a change.
 func (r *Reconciler) Watch(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("sites").WithOptions(controller.Options{MaxConcurrentReconciles: atOnce})
 	for _, k := range cluster.Kinds() {

@@ -35,7 +35,7 @@ const maxSource = 64 << 10
 // patience is how long a descriptor may say nothing more.
 const patience = time.Minute
 
-// Read returns what a source holds that is no key of this package.
+// Read returns what a source holds that is not a key of this package.
 func Read(source string) ([]byte, error) { return read(source) }
 
 // read returns what a source holds: a variable (env:NAME), an open descriptor (fd:N),
@@ -55,7 +55,7 @@ func read(source string) ([]byte, error) {
 // no content.
 func Check(source string) error {
 	if command, ok := strings.CutPrefix(source, commandPrefix); ok {
-		_, err := Program(command) // a public half is no secret
+		_, err := Program(command) // a public half is not a secret
 		return err
 	}
 	if name, ok := strings.CutPrefix(source, "env:"); ok {

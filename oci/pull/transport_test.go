@@ -75,7 +75,7 @@ func TestTLSBelievesOnlyWhomItIsTold(t *testing.T) {
 		t.Errorf("with another authority: %v", err)
 	}
 	if _, err := ask(t, server.URL, Options{CAs: []string{"no PEM"}}); err == nil {
-		t.Error("an authority that is no PEM was taken")
+		t.Error("an authority that is not PEM was taken")
 	}
 }
 
@@ -390,7 +390,7 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("none is good: %v; want to hear of both", err)
 	}
 	if _, err := ask(t, down.URL, Options{Mirrors: []string{"not a reference"}}); err == nil {
-		t.Error("a mirror that is no reference was taken")
+		t.Error("a mirror that is not a reference was taken")
 	}
 }
 
@@ -405,7 +405,7 @@ func TestProxy(t *testing.T) {
 		t.Errorf("through the proxy: %v, %v", through.Load(), err)
 	}
 	if _, err := ask(t, "http://registry.example.org:5000", Options{Proxy: "not a URL"}); err == nil {
-		t.Error("a proxy that is no URL was taken")
+		t.Error("a proxy that is not a URL was taken")
 	}
 }
 

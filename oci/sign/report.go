@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// PayloadReport is the type of what a node says of itself. It is no statement of
+// PayloadReport is the type of what a node says of itself. It is not a statement of
 // in-toto: what verifies those takes no report, whoever signed it.
 const PayloadReport = "https://caisson.dev/report/v1"
 

@@ -79,6 +79,6 @@ func TestOf(t *testing.T) {
 		t.Errorf("Of(%v) = %q; want the code and the cause", err, refusal.Of(err))
 	}
 	if refusal.Of(io.EOF) != "" || refusal.Of(nil) != "" {
-		t.Error("an error that is no refusal has a code")
+		t.Error("an error that is not a refusal has a code")
 	}
 }

@@ -26,7 +26,7 @@ func (s *Site) Registry() string { return s.doc.Registry.S }
 // Dir returns the directory of the site's file: names in it are relative to this.
 func (s *Site) Dir() string { return s.dir }
 
-// At is where a Site's metadata was written; nowhere for values that are no Site.
+// At is where a Site's metadata was written; nowhere for values that are not a Site.
 func (s *Site) At() report.Pos { return s.doc.Metadata.At }
 
 // Trust returns whose signatures nodes accept.

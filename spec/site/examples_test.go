@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
-// checkSchema holds the documents of a YAML text to a schema. A text that is no YAML,
+// checkSchema holds the documents of a YAML text to a schema. A text that is not YAML,
 // as editors see it, has no error.
 func checkSchema(s *jsonschema.Schema, text []byte) error {
 	var found error

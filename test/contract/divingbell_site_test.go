@@ -81,8 +81,8 @@ func quotedSwitch(p *probe) {
 
 func infiniteCount(p *probe) {
 	i := p.items(hosts + "conf: {exec: {e: {data: \"#!/bin/sh\\n\", rerun_interval: 60, rerun_max_count: infinite, retry_max_count: 2}}}\n")
-	p.equal("infinite is no bound", int64(0), i.Exec[0].RerunMax)
+	p.equal("infinite is not a bound", int64(0), i.Exec[0].RerunMax)
 	p.equal("a number is one", int64(2), i.Exec[0].RetryMax)
 	p.documented("operations.md", "`rerunMax` and `retryMax` bound the repetitions of one boot")
-	p.documented("divingbell.md", "a count is that of one boot, `infinite` is no bound")
+	p.documented("divingbell.md", "a count is that of one boot, `infinite` is not a bound")
 }

@@ -61,7 +61,7 @@ var differences = []difference{
 	{10, "intervals go on over boots, counts do not", overBoots},
 	{11, "what is missing for long degrades", missingForLong},
 	{12, "a run that was cut does not fail the next change", cutThenChanged},
-	{13, "a file that is gone is no error when its rule goes", goneFileGoneRule},
+	{13, "a file that is gone is not an error when its rule goes", goneFileGoneRule},
 	{14, "tso covers what newer kernels have", tsoOfNewKernels},
 	{15, "a file with a reused inode is another file", reusedInode},
 	{16, "an interface that was made again is another one", interfaceAgain},

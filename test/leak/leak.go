@@ -34,7 +34,7 @@ func Value() string {
 }
 
 // Spellings are the ways in which a value may stand somewhere, by what they are called. A value
-// that is none of [Value] is taken whole.
+// that is not one of [Value] is taken whole.
 func Spellings(value string) map[string]string {
 	part := value
 	if strings.HasPrefix(value, before) && len(value) == len(before)+core+len(after) {

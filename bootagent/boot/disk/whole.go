@@ -25,7 +25,7 @@ type whole struct {
 }
 
 // disks returns the disks of the machine, sorted by the kernel's names: what has a device
-// behind it and is no drive for discs or floppies.
+// behind it and is not a drive for discs or floppies.
 func disks(sys, dev string) []whole {
 	files, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device")) // the pattern is valid
 	var found []whole
@@ -33,7 +33,7 @@ func disks(sys, dev string) []whole {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(file))
 		name := uevent(filepath.Join(filepath.Dir(file), "uevent"))["DEVNAME"]
 		if err != nil || name == "" || strings.HasPrefix(name, "sr") || strings.HasPrefix(name, "fd") {
-			continue // it has gone, or is none
+			continue // it has gone, or is not a disk
 		}
 		found = append(found, wholeAt(sys, dir, filepath.Join(dev, name)))
 	}

@@ -61,7 +61,7 @@ func (n *Node) files() error {
 	}
 	n.Originals = j.entries
 	for _, e := range j.entries {
-		if e.Item == accounts.PasswordsName { // of which a key is no path
+		if e.Item == accounts.PasswordsName { // of which a key is not a path
 			e.Key = "/etc/shadow"
 		}
 		n.wrote = append(n.wrote, e.Key)

@@ -53,8 +53,8 @@ func Option(words []string, name string) string {
 	return ""
 }
 
-// Seconds returns the duration that a name=seconds word gives, or usual where there
-// is none that is a number from 0 to a day.
+// Seconds returns the duration that a name=seconds word gives, or usual where no word
+// gives a number from 0 to a day.
 func Seconds(words []string, name string, usual time.Duration) time.Duration {
 	n, err := strconv.ParseUint(Option(words, name), 10, 32)
 	if err != nil || n > 86400 {

@@ -41,7 +41,7 @@ func aheadOf(t *testing.T, signed bool) (p *published, good, next string) {
 }
 
 // A waiting layer that never comes up ends in the newest overlay on the layer before, and
-// so does a boot without network. That boot is no attempt of the pair that failed.
+// so does a boot without network. That boot is not an attempt of the pair that failed.
 func TestTheNewestOverlayOnTheLayerBefore(t *testing.T) {
 	p, good, next := aheadOf(t, true)
 	for range state.MaxAttempts {

@@ -39,7 +39,7 @@ type Network struct {
 
 	mu      sync.Mutex
 	ways    []*state.Lease   // as they came
-	silent  map[string]error // interfaces that are no way yet, and why
+	silent  map[string]error // interfaces that are not a way yet, and why
 	changed chan struct{}    // closed when one of both has changed
 }
 

@@ -35,7 +35,7 @@ type Change struct {
 // below are those of the images under them. What cannot be put over a running root is
 // an error.
 //
-// The homes of those who leave stay: they are no part of a difference.
+// The homes of those who leave stay: they are not part of a difference.
 func Difference(from, to string, below []string) ([]Change, error) {
 	a, err := readImage(from)
 	if err != nil {

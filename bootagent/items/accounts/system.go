@@ -197,7 +197,7 @@ func (s system) remove(at string) error {
 func (s system) sweep(at string) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(at), "."+filepath.Base(at)+".*"))
 	if err != nil {
-		return // a name that is no pattern leaves nothing that could be found
+		return // a name that is not a pattern leaves nothing that could be found
 	}
 	for _, name := range left {
 		if end := name[strings.LastIndexByte(name, '.')+1:]; end != "" && strings.Trim(end, "0123456789") == "" {

@@ -165,7 +165,7 @@ func (c *change) entries() []item.Entry {
 	return entries
 }
 
-// unchanged are the entries of this run that were no side effect, and of what was
+// unchanged are the entries of this run that were not a side effect, and of what was
 // undone.
 func (c *change) unchanged(recorded map[string]item.Entry, after nic) []item.Entry {
 	var drop []item.Entry

@@ -33,7 +33,7 @@ func (t table) resolve(target string) (string, error) {
 	}
 	at := filepath.Join(parent, filepath.Base(target))
 	if _, there := t.at(at); there {
-		return at, nil // a mount point is no link
+		return at, nil // a mount point is not a link
 	}
 	return resolve(target)
 }

@@ -119,7 +119,7 @@ func unescape(s string) string {
 }
 
 // find is the path of a disk or a file, without links that a user could have made.
-// What others can read or write is no place for what the memory holds.
+// What others can read or write is not a place for what the memory holds.
 func (i *Item) find(name string) (string, error) {
 	path, tagged, err := device.Tagged(i.dev, name)
 	if err != nil {

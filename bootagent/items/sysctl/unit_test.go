@@ -21,7 +21,7 @@ func TestCheckSays(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		want   spec.Sysctl
-		action string // "" is no drift
+		action string // "" is not drift
 	}{
 		{"as wanted", spec.Sysctl{Key: "vm/ok", Value: "1"}, ""},
 		{"differs", spec.Sysctl{Key: "vm/ok", Value: "2"}, spec.ActionChange},

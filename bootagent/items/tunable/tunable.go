@@ -29,7 +29,7 @@ import (
 // Setting is what one file should hold.
 type Setting struct {
 	Key, Value string
-	Optional   bool  // a missing file is no matter
+	Optional   bool  // a missing file is not an error
 	Invalid    error // why it is refused whatever the kernel says; nil when it is not
 }
 

@@ -129,7 +129,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.drains && o.drain.Timeout <= 0 { // to kubectl that is no limit
+	if o.drains && o.drain.Timeout <= 0 { // to kubectl that is not a limit
 		return fmt.Errorf("--drain-timeout %s: a drain has a limit: write a time above 0, such as 15m", o.drain.Timeout)
 	}
 	config.UserAgent = "caisson-kube/" + version
@@ -144,7 +144,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	one := true // there is one controller: a process that runs twice in a test is no mistake
+	one := true // there is one controller: a process that runs twice in a test is not a mistake
 	mgr, err := ctrl.NewManager(config, ctrl.Options{WebhookServer: hook.server(), Cache: caching, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect, LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true, Controller: ctrlconfig.Controller{SkipNameValidation: &one},
 		Metrics: server.Options{BindAddress: o.metrics}, HealthProbeBindAddress: o.health})
 	if err != nil {

@@ -224,7 +224,7 @@ func TestWebhook(t *testing.T) {
 		return "", true
 	})
 
-	// Asked again, a change of what is no content is taken, and one of content is not.
+	// Asked again, a change of what is not content is taken, and one of content is not.
 	askAt(t, h.Cluster, "https://127.0.0.1:"+h.port+"/validate")
 	h.until("it is asked again", func() (string, bool) {
 		out, err := h.apply(bad+"machine: {}\n", "--dry-run=server")

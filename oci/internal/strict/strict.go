@@ -187,7 +187,7 @@ func fieldsOf(t reflect.Type) []field {
 	return list
 }
 
-// find returns the field of a key, nil for a key that is no field's, and an error
+// find returns the field of a key, nil for a key of no field, and an error
 // for one that encoding/json would take for a field's.
 func find(fields []field, key string) (*field, error) {
 	for i, f := range fields {

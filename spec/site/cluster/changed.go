@@ -16,7 +16,7 @@ import (
 // Check reports what the documents of a file could not say as objects: what an object may
 // not have, see [Refused], and what kubectl would send as another value, or as one that an
 // API server does not take. That is text without quotes which YAML 1.1 reads as a number
-// or as yes and no. Of an object it finds what stands for a text and is none.
+// or as yes and no. Of an object it finds what stands where a text belongs and is not one.
 //
 // Nor can two documents of a file be one object.
 func Check(src *report.Source, r *report.Report) { check(tree.Parse(src, src.Data, r), r) }

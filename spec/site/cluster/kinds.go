@@ -128,7 +128,7 @@ type approvalSpecDoc struct {
 	Signed []shape.Text `site:"statements" doc:"signatures of operators about the plan, as 'caisson approve' writes them; where one does not verify, the object counts for nothing"`
 }
 
-// clusterSchema returns the schema of a kind that is no document of a site.
+// clusterSchema returns the schema of a kind that is not a document of a site.
 func clusterSchema(kind string) (node, error) {
 	first := shape.Document{Type: reflect.TypeFor[fleetNodeDoc](), Whole: true}
 	if kind == PublishApproval {

@@ -20,7 +20,7 @@ type Refusal struct {
 
 	pattern string                 // in place of CEL, which counts long texts as costly
 	good    func(text string) bool // the same, as Go
-	maps    bool                   // what is no text, or no list of texts, is good: definitions take nothing else
+	maps    bool                   // what is neither text nor a list of texts is good: definitions take nothing else
 }
 
 // Refused are all of them. The CustomResourceDefinitions refuse them with these words, and

@@ -122,7 +122,7 @@ func TestGitopper(t *testing.T) {
 	}
 }
 
-// TestGitopperRefuses what is none, and what it does not know, with its place.
+// TestGitopperRefuses what is not a file of gitopper, and what it does not know, with its place.
 func TestGitopperRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"[[services]]\nmachine = \"a\"\nservice = \"x\"\nextra = 1\n": "no such key",

@@ -118,6 +118,6 @@ func TestMembers(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	if _, err := Members([]byte("error")); err == nil {
-		t.Error("what is no JSON was read")
+		t.Error("what is not JSON was read")
 	}
 }

@@ -43,7 +43,7 @@ const restricted = "node-restriction.kubernetes.io/"
 type Claim struct {
 	name    string
 	labels  map[string]string
-	uuid    string // in lower case, "" where it is none
+	uuid    string // in lower case, "" where it is not a UUID
 	trusted bool   // the UUID is an identifier, where the site gives none
 	at      report.Pos
 }

@@ -20,7 +20,7 @@ type SourceDoc struct {
 	Cluster *ClusterDoc
 }
 
-// inventoryClusterDoc is an entry that is no file.
+// inventoryClusterDoc is an entry that is not a file.
 type inventoryClusterDoc struct {
 	Cluster ClusterDoc `site:"cluster,required" doc:"the Nodes of the cluster that the site is read from"`
 }

@@ -359,7 +359,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// What is published and read again is no change, in whatever odd way it was written.
+// What is published and read again is not a change, in whatever odd way it was written.
 func TestPlanOfItselfIsEmpty(t *testing.T) {
 	for _, conf := range []string{
 		"conf: {mounts: {a: {mnt_tgt: /a, device: d, type: t, options: '', before: [], after: ''}}}\n",

@@ -107,7 +107,7 @@ func (r *Report) Add(p Problem) {
 	if r.seen[key] {
 		return
 	}
-	if len(r.Problems) >= MaxProblems { // an error is not crowded out by what is no error
+	if len(r.Problems) >= MaxProblems { // an error is not crowded out by what is not an error
 		i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Severity != Error })
 		if p.Severity != Error || i < 0 {
 			return

@@ -7,7 +7,7 @@ import "slices"
 // MergeOverride lays an override over a base as helm-toolkit does: maps merge
 // key by key, everything else replaces, and a map cannot replace a value or a
 // list. dropped is called with each such map, and with each list that was to be
-// appended to what is no list. Nothing is copied that is not changed.
+// appended to what is not a list. Nothing is copied that is not changed.
 func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 	switch {
 	case over == nil:
@@ -28,7 +28,7 @@ func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 // MergeFiles lays a later file over an earlier one as helm -f does: maps merge,
 // everything else replaces, a null takes the key away. lost is called with each
 // list that takes the place of another, and with each that was to be appended to
-// what is no list, and so is left out.
+// what is not a list, and so is left out.
 func MergeFiles(base, over *Value, lost func(base, over *Value)) *Value {
 	if over.Append && base != nil && base.Kind != Null {
 		return join(base, over, func(over *Value) { lost(base, over) })

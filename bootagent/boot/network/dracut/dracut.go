@@ -103,7 +103,7 @@ func (l *line) entry(name string) (*spec.Interface, error) {
 	return &l.all[len(l.all)-1], nil
 }
 
-// make adds an interface that is no card.
+// make adds an interface that is not a card.
 func (l *line) make(i spec.Interface) error {
 	if i.Name == "" {
 		return fmt.Errorf("it has no name")

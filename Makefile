@@ -70,7 +70,7 @@ release: ## Make a release of a tagged commit in out/release: programs, packages
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
-test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, some 25 minutes on two cores that do nothing else)
+test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, some 22 minutes on two cores that do nothing else)
 	hack/scratch $(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory test-vm
 
@@ -93,7 +93,7 @@ test-unit: ## Tests that need neither root nor a network
 test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) $(RACED)
 
-test-vm: ## Boot real machines in QEMU (as root, 13 minutes, and more on a busy machine)
+test-vm: ## Boot real machines in QEMU (as root, 10 minutes, and more on a busy machine)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)

@@ -9,6 +9,6 @@
 //
 // The tests run with
 //
-//	make test-vm      # 9 minutes, and more on a busy machine
+//	make test-vm      # 10 minutes, and more on a busy machine
 //	make test-long    # the rest, hours
 package vm

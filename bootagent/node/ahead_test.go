@@ -48,7 +48,7 @@ func (m *machine) entered(root string, g state.Generation) {
 }
 
 func (m *machine) rebootReason() string {
-	text, _ := os.ReadFile(m.root + paths.RebootReasons) // no file has no reason
+	text, _ := os.ReadFile(m.root + paths.RebootReasons) // without the file there is no reason
 	return strings.TrimSpace(string(text))
 }
 

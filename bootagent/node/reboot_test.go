@@ -20,7 +20,7 @@ func TestRebootRequired(t *testing.T) {
 	read := func() (required bool, reasons string) {
 		t.Helper()
 		_, err := os.Stat(m.root + paths.RebootRequired)
-		text, _ := os.ReadFile(m.root + paths.RebootReasons) // no file has no reasons
+		text, _ := os.ReadFile(m.root + paths.RebootReasons) // without the file there are no reasons
 		return err == nil, string(text)
 	}
 	if required, reasons := read(); required || reasons != "" {

@@ -170,23 +170,26 @@ func TestTagsAreTags(t *testing.T) {
 
 // TestEndlessTags: a list of tags has an end, whatever a registry sends.
 func TestEndlessTags(t *testing.T) {
-	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
-		"one page": func(w http.ResponseWriter, _ *http.Request) {
+	for name, row := range map[string]struct {
+		want   string // of the error: by which cap
+		answer http.HandlerFunc
+	}{
+		"one page": {"a page of a list of tags has more than 2097152 bytes", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"tags":["a"`)
 			for range 4 << 10 { // 4 MiB
 				if _, err := fmt.Fprint(w, strings.Repeat(`,"aaaaaaaaaaaa"`, 64)); err != nil {
 					return
 				}
 			}
-		},
-		"many pages": func(w http.ResponseWriter, req *http.Request) {
+		}},
+		"many pages": {"20020 in 20 pages", func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Link", `<`+req.URL.Path+`?last=a>; rel="next"`)
 			fmt.Fprint(w, `{"tags":[`+strings.Repeat(`"aaaaaaaaaaaa",`, 1000)+`"a"]}`)
-		},
-		"empty pages": func(w http.ResponseWriter, req *http.Request) {
+		}},
+		"empty pages": {"0 in 502 pages", func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Link", `<`+req.URL.Path+`?last=a>; rel="next"`)
 			fmt.Fprint(w, `{"tags":[]}`)
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var answers sync.WaitGroup
@@ -194,7 +197,7 @@ func TestEndlessTags(t *testing.T) {
 				if strings.HasSuffix(req.URL.Path, "/tags/list") {
 					answers.Add(1)
 					defer answers.Done()
-					answer(w, req)
+					row.answer(w, req)
 				}
 			}))
 			defer server.Close()
@@ -206,8 +209,8 @@ func TestEndlessTags(t *testing.T) {
 				t.Errorf("a list may have %d tags in %d pages of %d bytes; a large fleet has 400,000 of up to 128 bytes, and a page may have a hundred", tags, pages, page)
 			}
 			r.CapLists(20_000, 500, 2<<20)
-			if _, err := r.Tags(t.Context(), "node"); refusal.Of(err) != refusal.Oversize {
-				t.Errorf("Tags: %v, want that it is too much", err)
+			if _, err := r.Tags(t.Context(), "node"); refusal.Of(err) != refusal.Oversize || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("Tags: %v, want %q", err, row.want)
 			}
 			answers.Wait() // for ever, where a connection stays open on which nobody reads
 		})

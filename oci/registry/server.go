@@ -64,7 +64,10 @@ func Transport(host string, o Options) (http.RoundTripper, error) { return trans
 
 func transportTo(host string, o Options) (oneScheme, error) {
 	base, err := o.Transport(host)
-	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute), newListCaps()}, err
+	if err != nil {
+		return oneScheme{}, err
+	}
+	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute), newListCaps()}, nil
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to

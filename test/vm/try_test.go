@@ -57,8 +57,8 @@ func (f *Fleet) walked(t *testing.T, before []string) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", out)
-	if len(got.FailedUnits) > 0 {
-		t.Errorf("units that failed: %q", got.FailedUnits)
+	if got.FailedUnits == nil || len(got.FailedUnits) > 0 {
+		t.Errorf("units that failed: %q, want an empty list", got.FailedUnits)
 	}
 	if got.Passed || got.Health != "ok" || !slices.Equal(got.Gates, []string{"greeted"}) || got.Reason != "check grep ^NAME= /etc/os-release; false" || got.ProcessorSeconds == 0 {
 		t.Errorf("%+v", got)

@@ -107,7 +107,7 @@ func (b *boot) bootMAC() string {
 
 const (
 	together = 2 * time.Second  // how long after the first answer others still count
-	others   = 10 * time.Second // and after the first question without an answer
+	others   = 10 * time.Second // and after the first that says only why it has nothing
 )
 
 // answered is what the registry has for this node, by one way.

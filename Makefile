@@ -104,13 +104,12 @@ test-kube: ## Tests against a real API server, etcd and controllers of Kubernete
 	kube/hack/servers.sh
 	cd kube && CAISSON_REQUIRE=kube $(GO) test -count=1 -timeout 60m -p 1 ./...
 
-test-kube-long: ## The tests of kube/ whose name has Long in it: machines that are Nodes of a real API server (as root; the first run builds it, and a kubelet)
+test-kube-long: ## The tests of kube/ that begin with require.Long: machines that are Nodes of a real API server (as root; the first run builds it, and a kubelet); PART=K/N as below
 	kube/hack/servers.sh --kubelet
-	cd kube && CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,kube} $(GO) test -count=1 -timeout 4h -p 1 -v -run Long ./...
+	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,kube} $(GO) run ./hack/long -module kube $(if $(PART),-part $(PART))
 
-test-long: ## Every test whose name has Long in it, and each fuzz target for 30s (as root, hours): see CONTRIBUTING.md
-	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...
-	$(MAKE) --no-print-directory fuzz FUZZTIME=30s
+test-long: ## Every test that begins with require.Long, and each fuzz target for 30s (as root, hours); PART=3/16 runs a part of at most 40 minutes: see CONTRIBUTING.md
+	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) run ./hack/long $(if $(PART),-part $(PART))
 
 lint: ## gofmt, go vet, staticcheck, errcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }

@@ -22,7 +22,6 @@ import (
 // with device-mapper, which a container's host may lack; test/vm has one.
 func checkedImage(t *testing.T) (name string, image Image) {
 	t.Helper()
-	require.Long(t)
 	require.Root(t)
 	require.Tool(t, "mksquashfs")
 	if err := CanCheck(); err != nil {
@@ -80,6 +79,7 @@ func flip(t *testing.T, name string) {
 // TestLongCheckedImage: what is right is read; a block that changes under the kernel's hands is
 // an error, and is known of; the device goes with the mount.
 func TestLongCheckedImage(t *testing.T) {
+	require.Long(t)
 	name, image := checkedImage(t)
 	at := t.TempDir()
 	if err := image.Mount(at); err != nil {
@@ -112,6 +112,7 @@ func TestLongCheckedImage(t *testing.T) {
 // TestLongCheckedImageTwice: an image that is in two places is read through one device, unless
 // its file was replaced or the kernel has met a wrong block in it.
 func TestLongCheckedImageTwice(t *testing.T) {
+	require.Long(t)
 	_, image := checkedImage(t)
 	mount := func() (at string, device uint64) {
 		t.Helper()
@@ -161,6 +162,7 @@ func TestLongCheckedImageTwice(t *testing.T) {
 
 // TestLongAnImageWithAnotherRoot: it is not mounted, and can be with its own one afterwards.
 func TestLongAnImageWithAnotherRoot(t *testing.T) {
+	require.Long(t)
 	_, image := checkedImage(t)
 	for what, change := range map[string]func(*Tree){
 		"another root":  func(tree *Tree) { tree.Root[3] ^= 1 },

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -91,7 +92,8 @@ func TestThePage(t *testing.T) {
 	held := rows[names[9]]
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
 	rows[names[9]] = held
-	s := newSite(t, rows, true)
+	plan := &spec.RolloutPlan{Name: "october-with-a-long-name", Waves: []spec.Wave{{Name: "canary", Nodes: map[string]string{names[0]: "x"}}, {Name: "2-rack01", Nodes: map[string]string{names[1]: "x"}}}}
+	s := newSiteWith(t, rows, true, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: time.Now().Unix(), Waves: []spec.RolloutWave{{Begun: time.Now().Unix()}, {}}}))
 	authored := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nnodes:\n"
 	for i, name := range names {
 		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
@@ -127,6 +129,9 @@ func TestThePage(t *testing.T) {
 		})
 	}
 	send(0, 1, nil) // another key
+	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m0s: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
+		t.Fatal(status, text)
+	}
 	open := func(path string) chromedp.Action { return chromedp.Navigate(s.url + path) }
 	var title, text, where string
 	if err := chromedp.Run(ctx,
@@ -210,7 +215,7 @@ func TestThePage(t *testing.T) {
 	}
 	// A narrow window and the dark: nothing is wider than the window.
 	var wide bool
-	for _, path := range []string{"/", "/nodes", "/nodes/" + names[0], "/layers", "/services", "/slots"} {
+	for _, path := range []string{"/", "/nodes", "/nodes/" + names[0], "/layers", "/services", "/slots", "/rollouts"} {
 		if err := chromedp.Run(ctx, chromedp.EmulateViewport(380, 800), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
 			open(path), chromedp.WaitVisible("main"), chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth`, &wide)); err != nil {
 			t.Fatal(err)

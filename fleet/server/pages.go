@@ -52,9 +52,10 @@ func (p page) Here(path string) bool {
 // page answers with a page.
 func (s *Server) page(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
+		p := p // requests share the row
 		status, data, err := p.data(s, req)
-		if node := req.PathValue("node"); p.Title == "" {
-			p.Title = plain.Line(node)
+		if p.Title == "" {
+			p.Title = plain.Line(req.PathValue("node"))
 		}
 		switch {
 		case errors.Is(err, hub.ErrNoNode):

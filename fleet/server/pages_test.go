@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -58,4 +59,22 @@ func TestPageIsOneRow(t *testing.T) {
 			t.Errorf("at %s the head shows %q, want %q", path, here, want)
 		}
 	}
+}
+
+// Requests share a page's row and change nothing of it: each node's page has its own name,
+// whichever was asked for first, and at once.
+func TestTitles(t *testing.T) {
+	names := []string{"n1", "n2", "n3", "n4"}
+	s := newSite(t, published(names...), false)
+	var all sync.WaitGroup
+	for range 4 {
+		for _, name := range append(names, "none") {
+			all.Go(func() {
+				if _, text := s.ask("GET", "/nodes/"+name, nil); !strings.Contains(text, "<title>"+name+" · ") {
+					t.Errorf("%s has another title:\n%.300s", name, text)
+				}
+			})
+		}
+	}
+	all.Wait()
 }

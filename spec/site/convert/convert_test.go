@@ -42,6 +42,15 @@ func TestImport(t *testing.T) {
 		{"ethtool", "ethtool -K eth0 gro", "", "features and values do not pair"},
 		{"ethtool", "ethtool -K eth0 gro maybe", "", "a site refuses it"},
 		{"ethtool", "rx: on", "", "it is neither"},
+		{"modprobe", "blacklist usb-storage", "modules.blacklist", ""},
+		{"modprobe", "options kvm-intel nested=1", "modules.parameters.kvm_intel.nested", ""},
+		{"modprobe", "options x dyndbg=\"a", "", "dyndbg=\"a: write it"},
+		{"modprobe", "options x", "", "it has no options"},
+		{"modprobe", "install cramfs /bin/true", "", "a site has no commands for modules"},
+		{"modprobe", "softdep a pre: b", "", "softdep has no counterpart"},
+		{"modprobe", "blacklist", "", "it names no module"},
+		{"modules-load", "br_netfilter", "modules.load", ""},
+		{"modules-load", "two words", "", "it is not the name"},
 	} {
 		r, err := Import([]File{{Name: "f", Kind: tt.kind, Data: []byte(tt.line)}})
 		if err != nil {
@@ -53,6 +62,16 @@ func TestImport(t *testing.T) {
 		if l := r.Coverage[0]; l.As != tt.as || !strings.HasPrefix(l.Why, tt.why) || (tt.why == "") != (l.Why == "") || l.Taken != (tt.as != "") {
 			t.Errorf("%s %q: %+v; want as %q, why %q", tt.kind, tt.line, l, tt.as, tt.why)
 		}
+	}
+}
+
+// TestKindByName: what content cannot tell, the directory does, also where nobody
+// named the file.
+func TestKindByName(t *testing.T) {
+	r, err := Import([]File{{Name: "/etc/modules-load.d/k8s.conf", Data: []byte("# at boot\nbr_netfilter\noverlay\n"), Found: true},
+		{Name: "/etc/modprobe.d/x.conf", Data: []byte("blacklist usb-storage\noptions kvm_intel nested=1\n"), Found: true}})
+	if err != nil || r.Missed() != 0 || fmt.Sprint(r.Conf) != "map[modules:map[blacklist:[usb_storage] load:[br_netfilter overlay] parameters:map[kvm_intel:map[nested:1]]]]" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

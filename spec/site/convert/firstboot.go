@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,13 +32,33 @@ func (r *reading) document() *tree.Value {
 	return docs[0]
 }
 
-// entries calls f for each entry of the list below key.
-func entries(v *tree.Value, key string, f func(*tree.Value)) {
-	if list := v.Get(key); list != nil {
+// entries calls f for each entry of the list below key. What is no list is named.
+func (r *reading) entries(v *tree.Value, key string, f func(*tree.Value)) {
+	list := v.Get(key)
+	switch {
+	case list == nil || list.Kind == tree.Null:
+	case list.Kind != tree.Sequence:
+		r.miss(line(list), key, "it is not a list")
+	default:
 		for _, e := range list.List {
 			f(e)
 		}
 	}
+}
+
+// truth reads a flag as the readers of YAML 1.1 and 1.2 do.
+func truth(v *tree.Value, key string) bool {
+	return slices.Contains([]string{"true", "yes", "on", "y", "1"}, strings.ToLower(text(v, key)))
+}
+
+// first returns the first text that is not empty.
+func first(v *tree.Value, keys ...string) string {
+	for _, key := range keys {
+		if t := text(v, key); t != "" {
+			return t
+		}
+	}
+	return ""
 }
 
 func text(v *tree.Value, key string) string {
@@ -47,13 +68,18 @@ func text(v *tree.Value, key string) string {
 	return ""
 }
 
+// texts returns the entries of a list, or of a text with commas between them.
 func texts(v *tree.Value, key string) []string {
 	f := v.Get(key)
 	switch {
 	case f == nil:
 		return nil
 	case f.Kind == tree.Scalar:
-		return strings.FieldsFunc(f.Text, func(c rune) bool { return c == ',' || c == ' ' })
+		out := strings.Split(f.Text, ",")
+		for i := range out {
+			out[i] = strings.TrimSpace(out[i])
+		}
+		return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 	}
 	var out []string
 	for _, e := range f.List {
@@ -67,7 +93,7 @@ func texts(v *tree.Value, key string) []string {
 // rest accounts for the keys of a map that nothing reads, except known ones.
 func (r *reading) rest(v *tree.Value, where string, why map[string]string, known ...string) {
 	for _, f := range v.Fields {
-		if contains(known, f.Key) {
+		if slices.Contains(known, f.Key) {
 			continue
 		}
 		reason := why[f.Key]
@@ -78,22 +104,16 @@ func (r *reading) rest(v *tree.Value, where string, why map[string]string, known
 	}
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
-}
-
 // account is a user, whatever tool describes it.
 type account struct {
 	name, password, uid, shell string
 	keys, groups               []string
-	sudo                       bool
+	sudo                       bool     // root without a password
+	without                    []string // what the account had elsewhere and has not here
 }
 
+// account takes a user with no right that it did not have: a rule of sudo that says
+// less than user_sudo does is left out, and a group that stands for one stays a group.
 func (r *reading) account(at int, a account) *parsed {
 	value := map[string]any{"user_name": a.name}
 	for key, text := range map[string]string{"user_crypt_passwd": a.password, "user_uid": a.uid, "user_shell": a.shell} {
@@ -101,24 +121,24 @@ func (r *reading) account(at int, a account) *parsed {
 			value[key] = text
 		}
 	}
-	var groups []string
-	for _, g := range a.groups {
-		if g == "sudo" || g == "wheel" {
-			a.sudo = true
-			continue
-		}
-		groups = append(groups, g)
-	}
 	if a.sudo {
 		value["user_sudo"] = true
 	}
-	if groups != nil {
-		value["user_groups"] = list(groups)
+	if i := slices.Index(a.groups, "wheel"); i >= 0 {
+		a.groups = slices.Delete(slices.Clone(a.groups), i, i+1)
+		a.without = append(a.without, "group wheel, which Debian has not: its group sudo asks for a password, user_sudo asks for none")
+	}
+	if len(a.groups) > 0 {
+		value["user_groups"] = list(a.groups)
 	}
 	if a.keys != nil {
 		value["user_sshkeys"] = list(a.keys)
 	}
-	return r.take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
+	p := r.take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
+	if len(a.without) > 0 {
+		p.Why = "taken without " + strings.Join(a.without, "; without ")
+	}
+	return p
 }
 
 func list(texts []string) []any {
@@ -172,10 +192,15 @@ func (r *reading) nested(f file, parse func(*reading)) {
 	r.items = append(r.items, in.items...)
 }
 
-// octal returns a mode in octal; decimal is how Ignition writes one.
-func octal(text string, decimal bool) string {
+// octal returns a mode in octal. A number is what YAML and JSON make of it: decimal
+// unless it begins with 0; quoted text is octal.
+func octal(v *tree.Value, key string) string {
+	text := text(v, key)
+	if text == "" {
+		return ""
+	}
 	base := 8
-	if decimal {
+	if v.Get(key).Plain && !strings.HasPrefix(text, "0") {
 		base = 10
 	}
 	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0o"), base, 16)
@@ -202,21 +227,32 @@ func dataURL(source string) (string, error) {
 	return url.PathUnescape(data)
 }
 
-// unit takes a systemd unit.
-func (r *reading) unit(u *tree.Value, contents string) {
+// unit takes a systemd unit. A text that lies in a file beside the document is named.
+func (r *reading) unit(u *tree.Value) {
 	name, at := text(u, "name"), line(u)
-	if text(u, "mask") == "true" { // which has no file of its own
+	beside := map[string]string{"contents_local": "its text is in a local file: import that file too"}
+	r.rest(u, "unit "+name, beside, "name", "mask", "enabled", "enable", "contents", "dropins")
+	if truth(u, "mask") { // which has no file of its own
 		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
 		return
 	}
-	if c := u.Get(contents); c != nil {
+	if c := u.Get("contents"); c != nil {
 		r.unitFile(line(c), file{path: name, content: c.Text})
 	}
-	entries(u, "dropins", func(d *tree.Value) {
-		r.unitFile(line(d), file{path: name + ".d/" + text(d, "name"), content: text(d, contents)})
+	r.entries(u, "dropins", func(d *tree.Value) {
+		path := name + ".d/" + text(d, "name")
+		r.rest(d, "unit "+path, beside, "name", "contents")
+		if c := d.Get("contents"); c != nil {
+			r.unitFile(line(d), file{path: path, content: c.Text})
+		} else if d.Get("contents_local") == nil {
+			r.miss(line(d), "unit "+path, "it has no text")
+		}
 	})
-	state := map[string]string{"true": spec.UnitEnabled, "false": spec.UnitDisabled}[text(u, "enabled")+text(u, "enable")]
-	if state != "" {
+	if key := "enabled"; u.Get(key) != nil || u.Get("enable") != nil {
+		state := spec.UnitDisabled
+		if truth(u, key) || truth(u, "enable") {
+			state = spec.UnitEnabled
+		}
 		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
 	}
 }

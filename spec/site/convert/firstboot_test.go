@@ -64,11 +64,11 @@ func TestFirstBoot(t *testing.T) {
 		missed     []string // "LINE text: why" of what was not taken, or not all of it
 	}{
 		{"user-data", cloudConfig,
-			[]string{"user_name: 'ann'", "user_sudo: true", "- 'adm'", "name: 'jq'", "version: '2.1.0-1'", "/etc/motd:", "mode: '0640'", "group: 'adm'", "vm.swappiness: '7'", "content: 'hello'", "mnt_tgt: '/srv/data'"},
-			[]string{"4 user default: only the image", "14 file /usr/local/bin/x: a site has files below /etc", "2 hostname: a node's name", "18 runcmd: write conf.exec"}},
+			[]string{"user_name: 'ann'", "- 'adm'", "- 'sudo'", "name: 'jq'", "version: '2.1.0-1'", "/etc/motd:", "mode: '0640'", "group: 'adm'", "vm.swappiness: '7'", "content: 'hello'", "mnt_tgt: '/srv/data'"},
+			[]string{"4 user default: only the image", "5 user ann: taken without its password, which is locked", "14 file /usr/local/bin/x: a site has files below /etc", "2 hostname: a node's name", "18 runcmd: write conf.exec"}},
 		{"config.ign", ignition,
-			[]string{"user_name: 'core'", "user_sudo: true", "mode: '0644'", "hello there", "hello.service:", "state: 'enabled'"},
-			[]string{"5 file /etc/remote: its content is at https://example.org/x: an import fetches nothing", "6 storage.disks: a site partitions no disks"}},
+			[]string{"user_name: 'core'", "mode: '0644'", "hello there", "hello.service:", "state: 'enabled'"},
+			[]string{"2 user core: taken without group wheel", "5 file /etc/remote: its content is at https://example.org/x: an import fetches nothing", "6 storage.disks: a site partitions no disks"}},
 		{"config.bu", butane,
 			[]string{"user_name: 'core'", "mode: '0600'"},
 			[]string{"12 file /etc/local: its content is the local file motd"}},

@@ -23,7 +23,17 @@ func readPasswd(r *reading) {
 		case uid < 1000 || uid > 59999:
 			r.miss(n, line, "it is an account of the system: packages make those")
 		default:
-			r.account(n, account{name: f[0], uid: f[2], shell: f[6], keys: []string{"Unmanaged"}}).Why = "taken without password, groups and keys: write user_crypt_passwd, user_groups, user_sshkeys"
+			without := []string{"password, groups and keys: write user_crypt_passwd, user_groups, user_sshkeys"}
+			if f[5] != "/home/"+f[0] {
+				without = append(without, "its home "+f[5]+": a site makes /home/"+f[0])
+			}
+			if f[3] != f[2] {
+				without = append(without, "its primary group "+f[3]+": a site makes one of its own")
+			}
+			if f[4] != "" {
+				without = append(without, "its comment")
+			}
+			r.account(n, account{name: f[0], uid: f[2], shell: f[6], keys: []string{"Unmanaged"}, without: without})
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 // kind is one kind of file: what it is called, what gives it away, how it is read.
 type kind struct {
 	name  string
-	looks func(text string) bool // like one, by what it holds
+	looks func(text string) bool // like one, by what it holds; nil where content cannot tell
 	named func(dir, base string) bool
 	read  func(*reading)
 }
@@ -32,20 +32,24 @@ var kinds = []kind{
 	{"limits", mostly(regexp.MustCompile(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`)),
 		func(dir, base string) bool { return dir == "limits.d" || base == "limits.conf" }, readLimits},
 	{"packages", mostly(regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`)), nil, readPackages},
+	{"modprobe", mostly(regexp.MustCompile(`^(blacklist|options|install|remove|alias|softdep)\s+\S`)),
+		func(dir, base string) bool { return dir == "modprobe.d" || base == "modprobe.conf" }, readModprobe},
+	{"modules-load", nil, func(dir, base string) bool { return dir == "modules-load.d" || dir == "etc" && base == "modules" }, readModulesLoad},
 }
 
-// kindOf tells a file by what it holds, else, where somebody named it, by its name.
+// kindOf tells a file by what it holds, else, where somebody named it or content
+// cannot tell, by its name.
 // Nil: it cannot be told.
 func kindOf(f File) *kind {
 	text := strings.TrimSpace(string(f.Data))
 	base, dir := path.Base(f.Name), path.Base(path.Dir(f.Name))
 	for i, k := range kinds {
-		if k.looks(text) {
+		if k.looks != nil && k.looks(text) {
 			return &kinds[i]
 		}
 	}
 	for i, k := range kinds {
-		if !f.Found && k.named != nil && k.named(dir, base) {
+		if (!f.Found || k.looks == nil) && k.named != nil && k.named(dir, base) {
 			return &kinds[i]
 		}
 	}

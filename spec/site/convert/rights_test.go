@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWhatASiteCannotSay: for each key that an import knows, a value which a site
+// cannot express is left out or named, and never widened.
+func TestWhatASiteCannotSay(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		conf string   // JSON
+		why  []string // of the lines that have one, in order
+	}{
+		"a rule of sudo": {"#cloud-config\nusers:\n- {name: a, sudo: 'ALL=(root) NOPASSWD:/usr/bin/systemctl restart app'}\n- {name: b, sudo: ['ALL=(ALL) ALL']}\n" +
+			"- {name: c, sudo: 'ALL=(postgres) NOPASSWD: ALL'}\n- {name: d, sudo: ['ALL=(ALL) NOPASSWD:ALL, !/bin/su']}\n- {name: e, sudo: ['ALL=(ALL) NOPASSWD:ALL']}\n- {name: f, sudo: false}\n" +
+			"- {name: g, sudo: ['ALL=(ALL:ALL) NOPASSWD: ALL', 'ALL=(ALL) !/bin/su']}\n",
+			`{"uamlite":{"users":[{"user_name":"a"},{"user_name":"b"},{"user_name":"c"},{"user_name":"d"},{"user_name":"e","user_sudo":true},{"user_name":"f"},{"user_name":"g"}]}}`,
+			[]string{"without the rule of sudo", "without the rule of sudo", "without the rule of sudo", "without the rule of sudo", "without the rule of sudo"}},
+		"an account that ends": {"#cloud-config\nusers:\n- {name: a, expiredate: '2027-01-01'}\n- {name: b, ssh_redirect_user: true, ssh_authorized_keys: [k]}\n",
+			`{"uamlite":{"users":[{"user_name":"b"}]}}`, []string{"it has expiredate", "without its keys"}},
+		"a password": {"#cloud-config\nusers:\n- {name: a, passwd: '$6$a$bcdefghi'}\n- {name: b, lock_passwd: true, hashed_passwd: '$6$a$bcdefghi'}\n", `{"uamlite":{"users":[{"user_name":"a"},{"user_name":"b"}]}}`,
+			[]string{"without its password", "without its password"}},
+		"mounts that go": {"#cloud-config\nmounts:\n- [swap, null]\n- [/dev/a, /srv, ext4, '']\n- x\n", `{}`, []string{"it takes a mount away", "it takes a mount away", "it takes a mount away"}},
+		"no list":        {"#cloud-config\nusers: {a: b}\npackages: jq\nwrite_files: x\nmounts: y\n", `{}`, []string{"it is not a list", "it is not a list", "it is not a list", "it is not a list"}},
+		"a network":      {"#cloud-config\nnetwork: {version: 2}\n", `{}`, []string{"write network.interfaces"}},
+		"a source":       {"#cloud-config\nwrite_files:\n- {path: /etc/a, source: {uri: https://example.org/a}}\n", `{}`, []string{"an import fetches nothing"}},
+		"a file system": {`{"ignition":{"version":"3.4.0"},"storage":{"filesystems":[{"device":"/dev/vdb","path":"/var/data","format":"xfs","mountOptions":["ro","noexec"]}]}}`,
+			`{}`, []string{"nothing mounts it when the machine runs"}},
+		"options of a mount": {"variant: fcos\nversion: 1.5.0\nstorage:\n  filesystems:\n  - {device: /dev/vdb, path: /var/data, format: xfs, with_mount_unit: true, mount_options: [ro, noexec]}\n" +
+			"  - {device: /dev/vdc, format: swap, with_mount_unit: true}\n",
+			`{"mounts":{"swap-dev-vdc":{"device":"/dev/vdc","mnt_tgt":"none","type":"swap"},"var-data":{"device":"/dev/vdb","mnt_tgt":"/var/data","options":"ro,noexec","type":"xfs"}}}`,
+			[]string{"a site makes no file systems", "a site makes no file systems"}},
+		"the mode alone": {`{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/ssh/sshd_config","mode":384},{"path":"/etc/security/limits.conf","user":{"name":"root"}}]}}`,
+			`{}`, []string{"its content stays as it is on the host", "its content stays as it is on the host"}},
+		"a mode in decimal": {"variant: fcos\nversion: 1.5.0\nstorage: {files: [{path: /etc/a, mode: 420, contents: {inline: x}}, {path: /etc/b, mode: 0640, contents: {inline: x}}]}\n",
+			`{"files":{"/etc/a":{"content":"x","mode":"0644"},"/etc/b":{"content":"x","mode":"0640"}}}`, nil},
+		"texts beside": {"variant: fcos\nversion: 1.5.0\nsystemd:\n  units:\n  - {name: a.service, enabled: true, contents_local: a.service}\n  - {name: b.service, dropins: [{name: 10-x.conf, contents_local: x.conf}]}\n",
+			`{"units":{"a.service":{"state":"enabled"}}}`, []string{"its text is in a local file", "its text is in a local file"}},
+		"openshift":            {"variant: openshift\nversion: 4.14.0\nopenshift: {kernel_arguments: [nosmt]}\n", `{}`, []string{"write layer.kernel.args"}},
+		"elsewhere":            {`{"ignition":{"version":"3.4.0","config":{"merge":[{"source":"https://example.org/x"}]}}}`, `{}`, []string{"an import fetches nothing"}},
+		"an account that goes": {`{"ignition":{"version":"3.4.0"},"passwd":{"users":[{"name":"a","shouldExist":false}]}}`, `{}`, []string{"it takes an account away"}},
+		"a home": {"svc:x:2000:2000:Backup robot:/srv/svc:/usr/sbin/nologin\nann:x:1001:100::/home/ann:/bin/bash\n",
+			`{"uamlite":{"users":[{"user_name":"svc","user_shell":"/usr/sbin/nologin","user_sshkeys":["Unmanaged"],"user_uid":"2000"},{"user_name":"ann","user_shell":"/bin/bash","user_sshkeys":["Unmanaged"],"user_uid":"1001"}]}}`,
+			[]string{"without its home /srv/svc: a site makes /home/svc; without its comment", "without its primary group 100"}},
+	} {
+		r, err := Import([]File{{Name: "f", Data: []byte(c.text)}})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := json.Marshal(r.Conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != c.conf {
+			t.Errorf("%s: %s, want %s", name, got, c.conf)
+		}
+		var why []string
+		for _, l := range r.Coverage {
+			if l.Why != "" {
+				why = append(why, l.Why)
+			}
+		}
+		if len(why) != len(c.why) || slices.ContainsFunc(c.why, func(w string) bool {
+			return !slices.ContainsFunc(why, func(l string) bool { return strings.Contains(l, w) })
+		}) {
+			t.Errorf("%s: %q, want %q", name, why, c.why)
+		}
+	}
+}
+
+// TestRightsDoNotGrow imports documents that are drawn: no account gains a right, no
+// file another content, and no entry is without a line in the coverage.
+func TestRightsDoNotGrow(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	const hash, key = "$6$abcdefgh$bcdefghi", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1fJdpJzNxpv1vQbrYDYKBnVdqqDkfd3rPa0OBXVeCQ a"
+	type wanted struct {
+		sudo, password, keys bool   // the most that an account may do
+		content              string // of a file that may be taken; "-" is none
+	}
+	for range 2000 {
+		var doc strings.Builder
+		want, entries, line := map[string]wanted{}, map[int]string{}, 1
+		add := func(text, name string, w wanted) {
+			line++
+			fmt.Fprintln(&doc, text)
+			if name != "" {
+				want[name], entries[line] = w, name
+			}
+		}
+		ignition := random.IntN(2) == 0
+		if ignition {
+			doc.WriteString("variant: fcos\n")
+			add("passwd:", "", wanted{})
+			add(" users:", "", wanted{})
+		} else {
+			doc.WriteString("#cloud-config\n")
+			add("users:", "", wanted{})
+		}
+		for n := range random.IntN(4) {
+			name := fmt.Sprintf("u%d", n)
+			if ignition {
+				exists, password, keys := pick("", ", should_exist: true", ", should_exist: false"), pick("", ", password_hash: '"+hash+"'"), pick("", ", ssh_authorized_keys: ['"+key+"']")
+				add(" - {name: "+name+exists+password+keys+pick("", ", groups: [wheel, sudo]", ", home_dir: /srv", ", no_create_home: true")+"}", name,
+					wanted{password: password != "" && exists != ", should_exist: false", keys: keys != "" && exists != ", should_exist: false"})
+				continue
+			}
+			sudo := pick("", "null", "false", "''", "[]", "'ALL=(ALL) NOPASSWD:ALL'", "['ALL=(ALL:ALL) NOPASSWD: ALL']", "'ALL=(ALL) ALL'", "'ALL=(root) NOPASSWD:ALL'", "['ALL=(ALL) NOPASSWD:ALL', 'ALL=(ALL) !/bin/su']", "'ALL=NOPASSWD: /bin/true'")
+			lock, ends, redirect, password, keys := pick("", "true", "false"), pick("", "", ", inactive: 5"), pick("", "", ", ssh_redirect_user: true"), pick("", ", passwd: '"+hash+"'"), pick("", ", ssh_authorized_keys: ['"+key+"']")
+			entry := "- {name: " + name + ends + redirect + password + keys + pick("", ", groups: 'sudo, adm'", ", homedir: /srv")
+			if sudo != "" {
+				entry += ", sudo: " + sudo
+			}
+			if lock != "" {
+				entry += ", lock_passwd: " + lock
+			}
+			add(entry+"}", name, wanted{
+				sudo:     ends == "" && (sudo == "'ALL=(ALL) NOPASSWD:ALL'" || sudo == "['ALL=(ALL:ALL) NOPASSWD: ALL']"),
+				password: ends == "" && password != "" && lock == "false", keys: ends == "" && keys != "" && redirect == ""})
+		}
+		files, prefix := "write_files:", ""
+		if ignition {
+			add("storage:", "", wanted{})
+			files, prefix = " files:", " "
+		}
+		add(files, "", wanted{})
+		for n := range random.IntN(4) {
+			path, c := fmt.Sprintf("/etc/f%d", n), wanted{content: "-"}
+			form := pick("text", "empty", "append", "far", "none")
+			extra := map[bool]map[string]string{
+				false: {"text": ", content: hello", "empty": ", content: ''", "append": ", append: true, content: x", "far": ", source: {uri: 'https://example.org'}", "none": ", encoding: gzip, content: x"},
+				true:  {"text": ", contents: {inline: hello}", "empty": ", contents: {inline: ''}", "append": ", append: [{inline: x}]", "far": ", contents: {source: 'https://example.org'}", "none": ", contents: {}"},
+			}[ignition][form]
+			if form == "text" {
+				c.content = "hello"
+			} else if form == "empty" {
+				c.content = ""
+			}
+			add(prefix+"- {path: "+path+extra+"}", path, c)
+		}
+		r, err := Import([]File{{Name: "f", Data: []byte(doc.String())}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, name := range entries {
+			if !slices.ContainsFunc(r.Coverage, func(l Line) bool { return l.Line == at }) {
+				t.Fatalf("%s, line %d, is in no line of the coverage:\n%s", name, at, doc.String())
+			}
+		}
+		users, _ := r.Conf["uamlite"].(map[string]any)
+		list, _ := users["users"].([]any)
+		for _, u := range list {
+			u := u.(map[string]any)
+			w := want[u["user_name"].(string)]
+			_, password := u["user_crypt_passwd"]
+			_, keys := u["user_sshkeys"]
+			if _, sudo := u["user_sudo"]; sudo != w.sudo || password != w.password || keys != w.keys {
+				t.Fatalf("%v, want %+v:\n%s", u, w, doc.String())
+			}
+		}
+		taken, _ := r.Conf["files"].(map[string]any)
+		for path, f := range taken {
+			if got := f.(map[string]any)["content"]; got != want[path].content {
+				t.Fatalf("%s has %q, want %q:\n%s", path, got, want[path].content, doc.String())
+			}
+		}
+	}
+}

@@ -35,6 +35,7 @@ type Row struct {
 	Source    string `json:"source,omitempty"` // digest of the encrypted file that the value was in
 	MAC       string `json:"mac"`              // HMAC-SHA256 of name and value
 	Sealed    string `json:"sealed"`           // as the overlay has it
+	Bound     string `json:"bound,omitempty"`  // HMAC-SHA256 of the rest of the row; one without is sealed again
 }
 
 // lockFile is the document of secrets.lock.

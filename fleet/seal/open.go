@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -151,6 +152,14 @@ func (k *macKey) of(name string, value []byte) string {
 	h.Write([]byte(name))
 	h.Write(value)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// bound is the HMAC of a row, but for that itself: who writes the lock and does not have the key
+// puts nothing of his own in it. No secret has the name "", so it is not the HMAC of a value.
+func (k *macKey) bound(r Row) (string, error) {
+	r.Bound = ""
+	text, err := json.Marshal(r)
+	return k.of("", text), err
 }
 
 // id names the key without giving it away.

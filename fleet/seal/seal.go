@@ -7,14 +7,18 @@
 // the node has made. Only recipients count that an operator has accepted, in recipients.lock
 // beside the site. What was sealed is kept in secrets.lock, whole, and taken again for as long
 // as value and recipient are the same: age makes another file each time, and a node whose
-// overlay has other bytes has another generation. Neither file holds what opens anything.
+// overlay has other bytes has another generation. Neither file holds what opens anything, and
+// each row of the lock is bound to the publisher's key.
 //
 // cmd/caisson and caisson-kube import it.
 package seal
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -50,7 +54,7 @@ type Sealer struct {
 	values    map[string][]byte // opened
 	notLooked []string
 	without   []string
-	due       map[rowKey]bool // what is to be sealed for the first time or to another recipient, and was not opened
+	due       map[rowKey]bool // what is to be sealed, whatever its value is, and was not opened
 }
 
 // ReadSecret returns the value of an entry of a Secret of Kubernetes.
@@ -83,6 +87,15 @@ func OpenAt(s *site.Site, beside Beside) (*Sealer, error) {
 	if x.lock, x.was, err = readLock(beside.Lock); err != nil {
 		return nil, err
 	}
+	switch _, err := os.Stat(x.keyFile()); {
+	case errors.Is(err, fs.ErrNotExist): // who plans may do without; who seals may not
+	case err != nil:
+		return nil, err
+	default:
+		if x.key, err = x.openKey(); err != nil {
+			return nil, err
+		}
+	}
 	s.SealWith(x.of)
 	return x, nil
 }
@@ -96,10 +109,10 @@ func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, name := range names {
-		if row, ok := x.lock.rows[rowKey{node, name}]; ok && to != "" && row.Recipient == to {
-			list = append(list, spec.Secret{Name: name, To: to, Sealed: row.Sealed})
-		} else if x.Expect && x.due[rowKey{node, name}] {
+		if x.Expect && x.due[rowKey{node, name}] {
 			list = append(list, spec.Secret{Name: name, To: to})
+		} else if row, ok := x.lock.rows[rowKey{node, name}]; ok && to != "" && row.Recipient == to {
+			list = append(list, spec.Secret{Name: name, To: to, Sealed: row.Sealed})
 		}
 	}
 	return list, nil
@@ -153,14 +166,19 @@ func (x *Sealer) Without() []string {
 }
 
 // sealOne seals a secret to nodes. Its value has a form where something is known of it.
-func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is form) error {
+func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is form) (err error) {
+	if x.Must && x.key == nil && len(x.lock.rows) > 0 { // nobody has checked the rows
+		if x.key, err = x.openKey(); err != nil {
+			return err
+		}
+	}
 	source := ""
 	if s.Data != nil {
 		source = digest.Of(s.Data)
 	}
 	todo := slices.DeleteFunc(nodes, func(node string) bool { // the same file has the same value
 		row, ok := x.lock.rows[rowKey{node, s.Name}]
-		return source != "" && ok && row.Source == source && row.Recipient == x.recipients.Nodes[node].Recipient
+		return source != "" && ok && row.Source == source && x.counts(row)
 	})
 	if len(todo) == 0 {
 		return nil
@@ -171,7 +189,7 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 		}
 		x.notLooked = append(x.notLooked, s.Name)
 		for _, node := range todo {
-			if row, ok := x.lock.rows[rowKey{node, s.Name}]; !ok || row.Recipient != x.recipients.Nodes[node].Recipient {
+			if row, ok := x.lock.rows[rowKey{node, s.Name}]; !ok || !x.counts(row) {
 				x.due[rowKey{node, s.Name}] = true
 			}
 		}
@@ -191,9 +209,9 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 	}
 	mac := x.key.of(s.Name, value)
 	for _, node := range todo {
-		to := x.recipients.Nodes[node].Recipient
 		row, ok := x.lock.rows[rowKey{node, s.Name}]
-		if !ok || row.MAC != mac || row.Recipient != to {
+		if !ok || row.MAC != mac || !x.counts(row) {
+			to := x.recipients.Nodes[node].Recipient
 			sealed, err := encrypt(to, value)
 			if err != nil {
 				return fmt.Errorf("seal to node %s: %w", node, err)
@@ -201,20 +219,31 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 			row = Row{Node: node, Name: s.Name, Recipient: to, MAC: mac, Sealed: sealed}
 		}
 		row.Source = source
+		if row.Bound, err = x.key.bound(row); err != nil {
+			return err
+		}
 		x.lock.rows[rowKey{node, s.Name}] = row
 	}
 	return nil
 }
 
+// counts reports whether a row is bound, which [Sealer.openKey] has checked, and is sealed to the
+// recipient that its node has now.
+func (x *Sealer) counts(row Row) bool {
+	return row.Bound != "" && row.Recipient == x.recipients.Nodes[row.Node].Recipient
+}
+
 // whyAnew says why a secret is to be sealed again to nodes: not yet, or its source is another one.
 func (x *Sealer) whyAnew(name string, todo []string) string {
-	var missing, replaced, changed int
+	var missing, replaced, unbound, changed int
 	for _, node := range todo {
 		switch row, ok := x.lock.rows[rowKey{node, name}]; {
 		case !ok:
 			missing++
 		case row.Recipient != x.recipients.Nodes[node].Recipient:
 			replaced++
+		case row.Bound == "":
+			unbound++
 		default:
 			changed++
 		}
@@ -222,6 +251,9 @@ func (x *Sealer) whyAnew(name string, todo []string) string {
 	var why []string
 	if changed > 0 {
 		why = append(why, "its value may have changed since it was sealed to "+plain.Count(changed, "node"))
+	}
+	if unbound > 0 {
+		why = append(why, "for "+plain.Count(unbound, "node")+" "+lockName+" has it as before rows were bound to this publisher's key")
 	}
 	if missing > 0 {
 		why = append(why, "it is not sealed to "+plain.Count(missing, "node")+" yet")
@@ -300,9 +332,11 @@ func (x *Sealer) Sealed(node string) (names []string) {
 	return names
 }
 
-// openKey opens the key by which values are compared.
+func (x *Sealer) keyFile() string { return filepath.Join(x.beside.Key, keyName) }
+
+// openKey opens the key by which values are compared, and checks the rows of the lock by it.
 func (x *Sealer) openKey() (*macKey, error) {
-	key, err := openKey(filepath.Join(x.beside.Key, keyName), len(x.lock.rows) > 0)
+	key, err := openKey(x.keyFile(), len(x.lock.rows) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -311,5 +345,11 @@ func (x *Sealer) openKey() (*macKey, error) {
 			"take the key from where the site was published last, or remove "+lockName+": all secrets are re-encrypted then, and their nodes get a new generation")
 	}
 	x.lock.Key = key.id()
+	for _, row := range x.lock.rows {
+		if is, err := key.bound(row); err != nil || row.Bound != "" && row.Bound != is {
+			return nil, errors.Join(err, cli.WithHint(fmt.Errorf("read %s: the row of secret %.80q of node %.80q is not as this publisher wrote it", lockName, row.Name, row.Node),
+				"see in version control who changed it; take the row out, and publish: it is sealed again"))
+		}
+	}
 	return key, nil
 }

@@ -154,7 +154,7 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 	if err != nil {
 		return nil, err
 	}
-	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say, Trust: policy, Memory: file,
+	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Clock: now, Say: a.say, Trust: policy, Memory: file,
 		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
 }
 

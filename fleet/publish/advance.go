@@ -33,7 +33,8 @@ type Step struct {
 	// as it was.
 	Cut *spec.Rollout
 
-	First func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
+	First  func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
+	Placed func()                      // is called once what nodes get is in the registry, before Row is; nil is nothing
 }
 
 // Advance lets decide take the next step of a rollout, while no other publisher
@@ -80,7 +81,7 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
 	result := newResult(x.Root)
-	c := &change{by: by, verb: strings.TrimSpace(verbOfRollout + name + " " + step.What), index: x, rows: true}
+	c := &change{by: by, verb: strings.TrimSpace(verbOfRollout + name + " " + step.What), index: x, rows: true, placed: step.Placed}
 	c.by.Reason = cmp.Or(step.Why, by.Reason)
 	if step.Cut != nil {
 		c.cut = withRollout(v.index.Root.Rollouts, name, *step.Cut)

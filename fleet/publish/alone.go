@@ -20,10 +20,10 @@ func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f 
 	if p.Dry {
 		return p.runDry(ctx, policy, why, f)
 	}
-	began, run := time.Now(), *p
+	began := time.Now()
 	for {
 		alone := false
-		err := run.tryAlone(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
+		err := p.tryAlone(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
 			alone = true
 			return f(ctx, p, b, v)
 		})
@@ -38,7 +38,6 @@ func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f 
 			return context.Cause(ctx)
 		case <-time.After(min(left, look/2+rand.N(2*look))): // those that wait are not to come together
 		}
-		run.Now = p.Now.Add(time.Since(began).Truncate(time.Second))
 	}
 }
 
@@ -77,12 +76,13 @@ func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f 
 
 // begin looks at what is published.
 func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Publisher, *view, error) {
-	v, err := p.look(ctx, policy, why)
+	run := *p
+	run.Now = p.now()
+	v, err := run.look(ctx, policy, why)
 	if err != nil {
 		return nil, nil, err
 	}
-	run := *p
-	run.Now, err = p.issueTime(ctx, v)
+	run.Now, err = run.issueTime(ctx, v)
 	return &run, v, err
 }
 
@@ -95,7 +95,7 @@ func (p *Publisher) runReserved(ctx context.Context, v *view, f func(context.Con
 	}
 	return p.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
 		run := *p
-		run.lease, run.Registry = l, p.Registry.While(l.CheckHeld)
+		run.lease, run.Registry, run.Now = l, p.Registry.While(l.CheckHeld), p.now()
 		v.seen.Reserved = l.After
 		return f(ctx, &run)
 	})

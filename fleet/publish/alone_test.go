@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +156,56 @@ func TestOneWasFaster(t *testing.T) {
 			t.Errorf("the slow one again: %+v, %v", r, err)
 		}
 	})
+}
+
+// Behind a wait for one that died, or for one that is at work, the time is another one.
+func TestTimeIsTakenAfterTheWait(t *testing.T) {
+	for name, other := range map[string][]byte{"died": nil, "is at work": unrenewed} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			backend := registrytest.WithReferrers(t)
+			first := f.at(t, backend+"/metal-a")
+			if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			busy := reserve.Intent{Generation: 2, At: first.Now, Nonce: "busy"}
+			if other == nil {
+				first.pace = &reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute}
+				if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "2"), Options{}); !errors.Is(err, reserve.ErrLost) {
+					t.Fatal(err)
+				}
+			} else if _, err := first.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, other, busy.Tag()); err != nil {
+				t.Fatal(err)
+			}
+			var waited atomic.Int64 // minutes
+			var once sync.Once
+			p := f.at(t, through(t, backend, func(q *http.Request) {
+				if q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/manifests/intent-") {
+					waited.Add(1)
+					if other != nil {
+						once.Do(func() { must(t, first.Registry.Untag(t.Context(), oci.RepoFleet, busy.Tag())) })
+					}
+				}
+			}))
+			began := p.Now
+			p.Clock = func() time.Time { return began.Add(time.Duration(waited.Load()) * time.Minute) }
+			p.pace = &reserve.Pace{Beat: time.Minute, Hold: time.Hour, Look: time.Millisecond, Dead: 3 * time.Millisecond}
+			p.Wait = time.Minute
+			var got, want time.Time
+			if _, err := p.Advance(t.Context(), f.policy, "roll", By{}, func(_ context.Context, f *Fleet) (*Step, error) {
+				got, want = f.Now(), p.Clock()
+				return nil, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Freeze(t.Context(), Hold{Nodes: []string{"n0"}, Until: began.Add(time.Minute)}); err == nil || !strings.Contains(err.Error(), "the end of the hold is over") {
+				t.Errorf("a hold that ended while it waited: %v", err)
+			}
+			if waited.Load() == 0 || !got.Equal(want) {
+				t.Errorf("it decided at %s, and waited until %s", got, want)
+			}
+		})
+	}
 }
 
 // A registry that deletes nothing keeps a mark where an intent was; a publisher

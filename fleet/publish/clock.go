@@ -45,13 +45,21 @@ func timeGoesOn(t *times) error {
 	return nil
 }
 
+// now returns the time behind a wait. It never goes back.
+func (p *Publisher) now() time.Time {
+	if p.Clock == nil {
+		return p.Now
+	}
+	return latest(p.Now, p.Clock())
+}
+
 // issueTime returns the time to sign: now, or a second after the newest that is
 // published, so that what is newer always has the later date.
 func (p *Publisher) issueTime(ctx context.Context, v *view) (time.Time, error) {
-	t := &times{now: p.Now, newest: v.newest}
-	t.registry, _ = p.Registry.Date(ctx) // zero when it has none
+	date, _ := p.Registry.Date(ctx) // zero when it has none
+	t := &times{now: p.now(), registry: date, newest: v.newest}
 	if err := p.allRules().clock.Run(t); err != nil {
 		return time.Time{}, err
 	}
-	return latest(p.Now, v.newest.Add(time.Second)), nil
+	return latest(t.now, v.newest.Add(time.Second)), nil
 }

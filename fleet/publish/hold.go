@@ -187,6 +187,9 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		if err := p.checkSigners(v.policy); err != nil {
 			return err
 		}
+		if !h.Until.IsZero() && !h.Until.After(run.Now) {
+			return hint("give a later one", "it is %s by now, and the end of the hold is over", run.Now.Format(time.RFC3339))
+		}
 		x := v.next()
 		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 		todo, err := selectNodes(ctx, v, h)

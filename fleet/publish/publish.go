@@ -43,8 +43,9 @@ import (
 // Publisher is a fleet in a registry, and who signs for it.
 type Publisher struct {
 	Registry *registry.Registry
-	Signers  []crypto.Signer // operators
-	Now      time.Time
+	Signers  []crypto.Signer  // operators
+	Now      time.Time        // that is signed
+	Clock    func() time.Time // takes Now again behind each wait for others; nil leaves it as it is
 	Say      func(format string, args ...any)
 
 	Trust         *Policy       // for all but Publish; nil trusts the signers alone, all of which must have signed

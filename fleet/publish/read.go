@@ -49,6 +49,10 @@ func (f *Fleet) Say(format string, args ...any) { f.p.Say(format, args...) }
 // Policy returns the policy that the fleet was read with, completed from its index.
 func (f *Fleet) Policy() Policy { return f.v.policy }
 
+// Now returns the time that the fleet was read at, and in [Publisher.Advance] that behind
+// every wait.
+func (f *Fleet) Now() time.Time { return f.p.Now }
+
 // Floor returns the epoch and the generation that were given out last, zero where
 // nothing is published.
 func (f *Fleet) Floor() spec.Floor {

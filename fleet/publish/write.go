@@ -88,7 +88,8 @@ type change struct {
 	keys   *chain.Chain // with a version that counts from now on; nil is none
 	judges []Policy     // by whose keys a node may judge, too; see Rotate
 
-	cut map[string]spec.Rollout // as they are should this be cut; nil is as they were
+	cut    map[string]spec.Rollout // as they are should this be cut; nil is as they were
+	placed func()                  // as in [Step]
 }
 
 // describe is what the index says of a change.
@@ -138,6 +139,9 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	}
 	if err := p.pushNodes(ctx, x, c.todo, result); err != nil {
 		return err
+	}
+	if c.placed != nil {
+		c.placed()
 	}
 	p.dropReplaced(ctx, c.todo)
 	stamp, err := p.putIndex(ctx, policy, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")

@@ -23,7 +23,7 @@ func (r *Reserver) Await(ctx context.Context, others []Found) error {
 			return o.takenError(at)
 		}
 	}
-	r.Say("waits for %s, up to %s: a running publisher renews its reservation", others[0].describe(r.Now), at.Dead)
+	r.Say("waits for %s, up to %s: a running publisher renews its reservation", others[0], at.Dead)
 	end := time.After(2 * at.Dead)
 	for looks := 0; looks <= int(at.Dead/at.Look); {
 		switch silent, err := r.areUnchanged(ctx, others, at); {
@@ -41,7 +41,7 @@ func (r *Reserver) Await(ctx context.Context, others []Found) error {
 		}
 	}
 	for _, o := range others {
-		r.Say("%s has not renewed fleet:%s for %s and counts as dead", o.describe(r.Now), o.Tag(), at.Dead)
+		r.Say("%s has not renewed fleet:%s for %s and counts as dead", o, o.Tag(), at.Dead)
 		r.withdrawDead(ctx, o)
 	}
 	return nil
@@ -75,9 +75,9 @@ func (r *Reserver) areUnchanged(ctx context.Context, others []Found, at Pace) (b
 	return true, nil
 }
 
-// describe names the publisher of an intent, by its own words.
-func (s Found) describe(now time.Time) string {
-	return fmt.Sprintf("the publisher %.80q, which began %s ago", s.By, now.Sub(s.At).Round(time.Second))
+// String names the publisher of an intent, by its own words.
+func (s Found) String() string {
+	return fmt.Sprintf("the publisher %.80q, at work since %s", s.By, s.At.Format(time.RFC3339))
 }
 
 // takenError returns the error for a publisher that comes while another is at work.

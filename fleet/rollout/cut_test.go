@@ -33,6 +33,7 @@ type line struct {
 	left  int                 // requests until it is cut; -1 is never
 	cut   func()              // when it is; nil where the registry fails from then on
 	ahead time.Duration       // of the fleet's clock: a publisher compares its own with the registry's
+	meets func(*http.Request) // sees each request that is not cut; nil is nobody
 	had   map[string][]string // by node: digests of overlays, each other than the one before
 }
 
@@ -58,6 +59,9 @@ func newLine(t *testing.T, server string) *line {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		l.note(r, body)
+		if l.meets != nil {
+			l.meets(r)
+		}
 		proxy.ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.Close)

@@ -34,7 +34,7 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 		if err != nil {
 			return nil, err
 		}
-		return act(ctx, f, plan, row, verb, by, p.Now.Unix())
+		return act(ctx, f, plan, row, verb, by, f.Now().Unix())
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Driver drives one rollout.
 type Driver struct {
-	Publisher publish.Publisher // its Now is set at every step
+	Publisher publish.Publisher // its Now and Clock are set at every step
 	Policy    publish.Policy
 	By        publish.By
 	Name      string
@@ -89,8 +89,8 @@ func (s *stop) Unwrap() error { return s.error }
 
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
-	d.Publisher.Now = d.Now()
 	p := d.Publisher
+	p.Now, p.Clock = d.Now(), d.Now
 	f, err := p.Read(ctx, d.Policy)
 	if err != nil {
 		return false, last, err
@@ -103,37 +103,17 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	if err != nil {
 		return false, last, err
 	}
-	rows, err := f.Nodes(ctx)
-	if err != nil {
-		return false, last, err
-	}
-	asked := Asked{Plan: row.Plan, Waves: needed(plan, row, rows, d.Publisher.Now)}
-	reports, err := d.Reports(ctx, asked)
-	if err != nil {
-		err = fmt.Errorf("ask what the nodes report: %w", err)
-		if !d.heard && ctx.Err() == nil {
-			err = &stop{err}
-		}
-		return false, last, err
-	}
-	d.heard = true
 	// Most looks end with nothing to do, and keep no other publisher out.
-	if last, err = d.decide(ctx, f, plan, row, reports); err != nil || last.Act == Wait && !f.Reserved() {
+	if last, err = d.decide(ctx, f, plan, row); err != nil || last.Act == Wait && !f.Reserved() {
 		return false, last, err
 	}
 	var took *publish.Step
 	result, err := p.Advance(ctx, d.Policy, d.Name, d.By, func(ctx context.Context, f *publish.Fleet) (step *publish.Step, err error) {
 		now, err := d.goesOn(f)
-		if err != nil {
+		if err != nil || now.Plan != row.Plan { // another rollout of that name has its own plan
 			return nil, err
 		}
-		if rows, err = f.Nodes(ctx); err != nil {
-			return nil, err
-		}
-		if now.Plan != row.Plan || needed(plan, now, rows, d.Publisher.Now) > asked.Waves {
-			return nil, nil // another run went on: reports of more nodes are needed
-		}
-		if last, err = d.decide(ctx, f, plan, now, reports); err != nil || last.Act == Wait {
+		if last, err = d.decide(ctx, f, plan, now); err != nil || last.Act == Wait {
 			return nil, err
 		}
 		took, err = d.step(ctx, f, plan, now, last)
@@ -184,10 +164,13 @@ func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 	return row, &stop{cli.WithHint(fmt.Errorf("rollout %s is %s: %s", d.Name, row.Phase, row.Reason), "'caisson rollout status' tells all of it")}
 }
 
-func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, reports map[string]Report) (last Decision, err error) {
+// decide asks what the nodes report, and what follows from it. The time is taken before they
+// are asked, and behind every wait: what they reported until then is known.
+func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout) (last Decision, err error) {
 	if row.Phase != spec.RolloutRunning {
 		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
+	now := d.Now()
 	rows, err := f.Nodes(ctx)
 	if err != nil {
 		return last, err
@@ -196,7 +179,16 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if err != nil {
 		return last, err
 	}
-	return Next(plan, row, rows, left, reports, d.Publisher.Now), nil
+	reports, err := d.Reports(ctx, Asked{Plan: row.Plan, Waves: needed(plan, row, rows, now)})
+	if err != nil {
+		err = fmt.Errorf("ask what the nodes report: %w", err)
+		if !d.heard && ctx.Err() == nil {
+			err = &stop{err}
+		}
+		return last, err
+	}
+	d.heard = true
+	return Next(plan, row, rows, left, reports, now), nil
 }
 
 // leftSince returns the nodes of waves that are to begin that have no row any more: they

@@ -91,7 +91,7 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 				return nil, err
 			}
 			started = true
-			return &publish.Step{Plan: plan, What: "start", Row: spec.Rollout{Phase: spec.RolloutRunning, Since: p.Now.Unix(), Author: by.Author, Reason: by.Reason}}, nil
+			return &publish.Step{Plan: plan, What: "start", Row: spec.Rollout{Phase: spec.RolloutRunning, Since: f.Now().Unix(), Author: by.Author, Reason: by.Reason}}, nil
 		})
 		if err != nil || started {
 			return plan, held, err
@@ -136,7 +136,7 @@ func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order
 	kept := map[string]string{}
 	var moves []publish.Node
 	for _, n := range o.Nodes {
-		switch why := held(rows[n.Name], p.Now); {
+		switch why := held(rows[n.Name], f.Now()); {
 		case !planned[n.Name]:
 		case why != "":
 			kept[n.Name] = why

@@ -17,7 +17,7 @@ import (
 
 // step makes a decision a step.
 func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, what Decision) (s *publish.Step, err error) {
-	now := d.Publisher.Now.Unix()
+	now := d.Now().Unix()
 	row.Waves = slices.Clone(row.Waves)
 	s = &publish.Step{Named: plan.Named, Why: row.Reason}
 	for i := range row.Waves {
@@ -100,6 +100,7 @@ func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Ro
 		return &stop{err}
 	}
 	s.First = d.First
+	s.Placed = func() { row.Waves[what.Wave].Begun = d.Now().Unix() } // not while nodes cannot have it yet
 	return nil
 }
 

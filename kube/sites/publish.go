@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -113,7 +112,7 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 		return nil, err
 	}
 	say := log.FromContext(ctx)
-	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.Now().UTC().Truncate(time.Second), Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
+	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.time(), Clock: r.time, Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
 		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
 	if w.fleet, err = w.publisher.Read(ctx, w.policy); err == nil && w.policy.Beside {
 		w.policy = w.fleet.Policy() // the keys that count, for approvals

@@ -43,7 +43,7 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 		return false, "", errNoReports
 	}
 	d := &rollout.Driver{Publisher: *w.publisher, Policy: w.policy, By: publish.By{Author: "caisson-kube", Reason: "the next step of rollout " + name}, Name: name, Say: w.publisher.Say,
-		Now: func() time.Time { return r.Now().UTC().Truncate(time.Second) },
+		Now: r.time,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
 			return r.Reports(ctx, o.namespace, asked)
 		},

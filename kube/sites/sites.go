@@ -55,6 +55,9 @@ type Reconciler struct {
 	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
 }
 
+// time is what is signed, in whole seconds.
+func (r *Reconciler) time() time.Time { return r.Now().UTC().Truncate(time.Second) }
+
 // Seen counts what was done.
 type Seen interface {
 	Looked(namespace string, took time.Duration, err error)

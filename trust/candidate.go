@@ -21,7 +21,7 @@ type Candidate struct {
 	Bundles     [][]byte
 }
 
-// Overlay asks for the node's overlay under each tag in turn, see [Identity.Tags],
+// Overlay asks one place for the node's overlay under each tag in turn, see [Identity.Tags],
 // and returns the first that exists. The etag is that of the overlay in effect.
 func Overlay(ctx context.Context, src oci.Source, tags []string, etag string) (Candidate, error) {
 	if len(tags) == 0 {
@@ -47,22 +47,48 @@ func (e unpublishedError) Hint() string {
 	return "one of these is the node's name in the site, or in its match; and is it published?"
 }
 
-// Current asks for fleet:current.
+// Current asks one place for fleet:current.
 func Current(ctx context.Context, src oci.Source, etag string) (Candidate, error) {
 	return document(ctx, src, oci.RepoFleet, "current", etag, oci.TypeFleet, oci.MaxFleet)
 }
 
-// Keys asks for a version of fleet:keys.
-func Keys(ctx context.Context, src oci.Source, version uint64) (Candidate, error) {
-	return document(ctx, src, oci.RepoFleet, KeysTag(version), "", oci.TypeKeys, oci.MaxKeys)
+// Keys asks the places of src for a version of fleet:keys that accept takes.
+func Keys[A any](ctx context.Context, src oci.Source, version uint64, accept func(Candidate) (A, error)) (A, error) {
+	return oci.Accepted(ctx, src, oci.AtOnce, func(ctx context.Context, place oci.Source) (Candidate, error) {
+		return document(ctx, place, oci.RepoFleet, KeysTag(version), "", oci.TypeKeys, oci.MaxKeys)
+	}, accept)
 }
 
 // KeysTag is the tag of a version of fleet:keys.
 func KeysTag(version uint64) string { return fmt.Sprintf("keys-%d", version) }
 
-// Rescue asks for what lets somebody into a node, under one of its names.
-func Rescue(ctx context.Context, src oci.Source, tag, etag string) (Candidate, error) {
-	return document(ctx, src, oci.RepoRescue, tag, etag, oci.TypeRescue, oci.MaxRescue)
+// Rescue asks the places of src for what lets somebody into a node, under each of its
+// names, until offer takes one.
+func Rescue(ctx context.Context, src oci.Source, names []string, offer func(Candidate) error) error {
+	type found struct {
+		list []Candidate
+		errs []error
+	}
+	_, err := oci.Accepted(ctx, src, oci.AtOnce, func(ctx context.Context, place oci.Source) (f found, _ error) {
+		for _, name := range names {
+			c, err := document(ctx, place, oci.RepoRescue, name, "", oci.TypeRescue, oci.MaxRescue)
+			if err == nil {
+				f.list = append(f.list, c)
+			}
+			f.errs = append(f.errs, err)
+		}
+		return f, nil
+	}, func(f found) (struct{}, error) {
+		for _, c := range f.list {
+			err := offer(c)
+			if err == nil {
+				return struct{}{}, nil
+			}
+			f.errs = append(f.errs, err)
+		}
+		return struct{}{}, errors.Join(f.errs...)
+	})
+	return err
 }
 
 func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string, limit int64) (Candidate, error) {

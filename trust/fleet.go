@@ -3,6 +3,7 @@
 package trust
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -38,6 +39,18 @@ func (f *FleetState) Unconfirmed() string {
 		return fmt.Sprintf("fleet:current is dated %s", f.IssuedAt.UTC().Format(time.RFC3339))
 	}
 	return ""
+}
+
+// Compare is above 0 where f is newer than o, both accepted: by what each publish raises, and
+// then by a date that is credible.
+func (f *FleetState) Compare(o *FleetState) int {
+	credible := 0
+	if f.Credible != o.Credible {
+		if credible = -1; f.Credible {
+			credible = 1
+		}
+	}
+	return cmp.Or(cmp.Compare(f.Minimum.Epoch, o.Minimum.Epoch), cmp.Compare(f.Minimum.Generation, o.Minimum.Generation), credible, f.IssuedAt.Compare(o.IssuedAt))
 }
 
 // fleetDecision is a candidate for fleet:current on its way through the checks.

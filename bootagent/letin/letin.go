@@ -101,19 +101,9 @@ func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Durati
 // ask takes what the registry has under one of the machine's names. That it has nothing, or what
 // was looked at before, is the rule.
 func ask(ctx context.Context, s *session.Session, b *rescue.Book, by decision.Node) error {
-	_, err := oci.InOrder(ctx, s.Tracker.Source, func(place oci.Source) (*rescue.Open, error) {
-		var errs []error
-		for _, name := range by.Names {
-			c, err := trust.Rescue(ctx, place, name, "")
-			if err == nil {
-				var o *rescue.Open
-				if o, err = offer(s, b, c, by); err == nil {
-					return o, nil
-				}
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+	err := trust.Rescue(ctx, s.Tracker.Source, by.Names, func(c trust.Candidate) error {
+		_, err := offer(s, b, c, by)
+		return err
 	})
 	return unexpected(err)
 }

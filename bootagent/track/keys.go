@@ -63,7 +63,10 @@ func (f *Tracker) Known() *spec.KeysKnown {
 	return &spec.KeysKnown{Version: c.Version(), BootFiles: first.Version()}
 }
 
-// Trusted returns the bootstrap with the keys that count now.
+// Trusted returns the bootstrap with the keys that count now. They judge whatever is to act,
+// from a place or kept. Those of earlier versions judge two things that are kept: a generation
+// that proved itself here, see proved, and what a damaged state is rebuilt from, which only
+// raises what is refused.
 func (f *Tracker) Trusted() spec.Bootstrap {
 	c := f.Keys()
 	if c == nil {
@@ -123,9 +126,7 @@ func (f *Tracker) precede(ctx context.Context, c *chain.Chain, keep func(chain.L
 		}
 		earlier, err := f.savedKeys(oldest.Keys.Version - 1)
 		if err != nil || c.Precede(earlier) != nil {
-			if earlier, err = trust.Keys(ctx, f.Source, oldest.Keys.Version-1); err == nil {
-				err = c.Precede(earlier)
-			}
+			_, err = trust.Keys(ctx, f.Source, oldest.Keys.Version-1, func(earlier trust.Candidate) (any, error) { return nil, c.Precede(earlier) })
 		}
 		if err != nil {
 			return err

@@ -483,3 +483,34 @@ func TestKeysThatCannotBeKept(t *testing.T) {
 		t.Errorf("version %d, said %q", r.Keys().Version(), heard)
 	}
 }
+
+// TestWhoseLoadersCount: those of the fleet:current that the keys of now have signed, from the
+// moment on at which the node knows of these: no restart is needed, and what a revoked key named
+// on the disk is followed no more.
+func TestWhoseLoadersCount(t *testing.T) {
+	r := newRotating(t)
+	current := func(arch string, at time.Time) {
+		r.published.Current(spec.Fleet{Loaders: []spec.Loader{{Arch: arch}}, Minimum: spec.Floor{Generation: 1}}, at)
+	}
+	follows := func(when, want string, code refusal.Code) {
+		t.Helper()
+		got, err := r.Loaders()
+		if refusal.Of(err) != code || (code == "") != (err == nil) || want != "" && (len(got) != 1 || got[0].Arch != want) {
+			t.Errorf("%s: %+v, %v", when, got, err)
+		}
+	}
+	follows("nothing is kept", "", "")
+	current("of-one", fixture.Now())
+	r.prove(7, "10")
+	follows("before", "of-one", "")
+	r.published.Keys(r.two, r.root)
+	r.refuses(refusal.UnknownKey)
+	follows("its key is revoked, and nothing newer is there", "", refusal.UnknownKey)
+	r.published.Operator = r.fresh
+	r.publish(8, "20")
+	current("of-two", fixture.Now().Add(time.Minute))
+	r.sync()
+	follows("after the rotation", "of-two", "")
+	r.again()
+	follows("after a start", "of-two", "")
+}

@@ -25,7 +25,7 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState,
 		f.rememberFleet(s, fresh)
 		return fresh, c
 	}
-	if !errors.Is(err, oci.ErrNotFound) {
+	if !oci.Missing(err) {
 		f.Say("fleet:current is not used: %v", err)
 	}
 	if s.Fleet.Empty() {
@@ -58,13 +58,14 @@ func (f *Tracker) Loaders() ([]spec.Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+	kept, err := f.judge(s, c, f.Trusted())
 	if err != nil {
 		return nil, fmt.Errorf("kept fleet:current: %w", err)
 	}
 	return kept.Loaders, nil
 }
 
+// current returns the newest fleet:current that is accepted of all places.
 func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate, error) {
 	kept := f.sparing(func() (trust.Candidate, error) {
 		data, err := f.Folder.LoadFleet()
@@ -73,21 +74,34 @@ func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetStat
 		}
 		return trust.LoadFleet(data)
 	})
-	c, err := trust.Current(ctx, f.Source, kept.ETag)
+	all, err := oci.Everywhere(ctx, f.Source, func(ctx context.Context, place oci.Source) (trust.Candidate, error) {
+		return trust.Current(ctx, place, kept.ETag)
+	}, func(c trust.Candidate) (said, error) {
+		if c.NotModified {
+			c = kept
+		}
+		fresh, err := f.judge(s, c, f.Trusted())
+		if err == nil && fresh.Minimum.Epoch == s.Fleet.Minimum.Epoch && fresh.IssuedAt.Unix() < f.seen(s) {
+			err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+		}
+		return said{fresh, c}, err
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.NotModified {
-		c = kept
-	}
-	fresh, err := f.rules().AcceptFleet(c, f.Trusted(), s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
-	if err != nil {
-		return nil, nil, err
-	}
-	if fresh.Minimum.Epoch == s.Fleet.Minimum.Epoch && fresh.IssuedAt.Unix() < f.seen(s) {
-		return nil, nil, refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
-	}
-	return fresh, &c, nil
+	newest := slices.MaxFunc(all, func(a, b said) int { return a.Compare(b.FleetState) })
+	return newest.FleetState, &newest.by, nil
+}
+
+// said is a fleet:current of one place that was accepted.
+type said struct {
+	*trust.FleetState
+	by trust.Candidate
+}
+
+// judge decides about a fleet:current by the keys of b.
+func (f *Tracker) judge(s *state.State, c trust.Candidate, b spec.Bootstrap) (*trust.FleetState, error) {
+	return f.rules().AcceptFleet(c, b, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
 }
 
 // seen is when the newest fleet:current was issued, 0 where the date that is kept

@@ -63,9 +63,7 @@ func (f *Tracker) otherFleet(s *state.State) string {
 func (f *Tracker) rebuild(s *state.State) {
 	if data, err := f.Folder.LoadFleet(); err == nil {
 		if c, err := trust.LoadFleet(data); err == nil {
-			fresh, err := byAny(f.versions(), func(b spec.Bootstrap) (*trust.FleetState, error) {
-				return f.rules().AcceptFleet(c, b, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
-			})
+			fresh, err := byAny(f.versions(), func(b spec.Bootstrap) (*trust.FleetState, error) { return f.judge(s, c, b) })
 			if err == nil {
 				f.rememberFleet(s, fresh)
 			}

@@ -124,11 +124,10 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		fresh, l.fleet = f.fleet(ctx, s)
 		return fresh
 	})
-	l.accepted, err = oci.InOrder(ctx, f.Source, func(place oci.Source) (_ *trust.Accepted, err error) {
-		if l.overlay, err = trust.Overlay(ctx, place, f.Identity.Tags(), kept.ETag); err != nil {
-			return nil, err
-		}
-		if l.overlay.NotModified {
+	l.accepted, err = oci.Accepted(ctx, f.Source, oci.InOrder, func(ctx context.Context, place oci.Source) (trust.Candidate, error) {
+		return trust.Overlay(ctx, place, f.Identity.Tags(), kept.ETag)
+	}, func(c trust.Candidate) (*trust.Accepted, error) {
+		if l.overlay = c; c.NotModified {
 			l.overlay = kept
 		}
 		said := fresh() // and s has what it names

@@ -206,8 +206,8 @@ func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest strin
 	if newest == 0 {
 		return 0, "", nil
 	}
-	c, err := trust.Keys(ctx, p.Registry.Source(), newest)
-	return newest, oci.Digest(c.Document), err
+	digest, err = trust.Keys(ctx, p.Registry.Source(), newest, func(c trust.Candidate) (string, error) { return oci.Digest(c.Document), nil })
+	return newest, digest, err
 }
 
 // versionOf returns the version of the keys that a tag of the fleet's repository names, 0 where

@@ -112,7 +112,7 @@ func TestKeysOfALaterRelease(t *testing.T) {
 	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
-	if _, err := trust.Keys(t.Context(), r.Registry.Source(), 2); !isNotFound(err) {
+	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !isNotFound(err) {
 		t.Errorf("version 2 is published: %v", err)
 	}
 }

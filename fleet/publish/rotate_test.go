@@ -163,7 +163,7 @@ func TestRotateRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if _, err := trust.Keys(t.Context(), r.Registry.Source(), 2); !isNotFound(err) {
+		if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !isNotFound(err) {
 			t.Fatalf("%s: version 2 is published: %v", c.name, err)
 		}
 	}

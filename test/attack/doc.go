@@ -13,6 +13,8 @@
 // is attacked. localuser.yaml is what users of a node try on the agent, with
 // scripts that really run as a user; see [LocalUser].
 //
+// places.yaml is what one of several places answers; see [Rubbish].
+//
 // service.yaml is what is tried on the fleet's service; see [Service]. rescue.yaml is how
 // somebody tries to be let into a node; see [Rescue].
 //

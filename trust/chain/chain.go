@@ -102,26 +102,25 @@ func (c *Chain) Add(next trust.Candidate) (Link, error) {
 // ErrLong is returned by a walk that found another version after [MaxSteps].
 var ErrLong = errors.New("the chain of keys goes on")
 
-// Walk asks for the versions after the newest one until there is none, and hands each to
-// keep before it counts. What it took stays taken when a later one is refused or cannot be
+// Walk asks the places of src for the versions after the newest one until there is none,
+// takes each from the first place that gives one which is accepted, and hands it to keep
+// before it counts. What it took stays taken when a later one is refused or cannot be
 // had: the caller has then the newest version that it could reach, and the error.
 func (c *Chain) Walk(ctx context.Context, src oci.Source, keep func(Link) error) error {
 	for step := 0; ; step++ {
-		next, err := trust.Keys(ctx, src, c.Version()+1)
-		if errors.Is(err, oci.ErrNotFound) {
+		l, err := trust.Keys(ctx, src, c.Version()+1, c.Add)
+		if oci.Missing(err) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if step == MaxSteps {
-			return fmt.Errorf("%w after %d versions", ErrLong, MaxSteps)
+			err = fmt.Errorf("%w after %d versions", ErrLong, MaxSteps)
+		} else {
+			err = keep(l)
 		}
-		l, err := c.Add(next)
 		if err != nil {
-			return err
-		}
-		if err := keep(l); err != nil {
 			c.links = c.links[:len(c.links)-1]
 			return err
 		}

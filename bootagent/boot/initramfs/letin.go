@@ -18,7 +18,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
@@ -68,9 +67,7 @@ func (b *boot) letIn(ctx context.Context) string {
 	for _, c := range l.media.News() {
 		b.offer(book, c, by)
 	}
-	for _, c := range b.published(ctx, by.Names) {
-		b.offer(book, c, by)
-	}
+	b.published(ctx, by.Names, func(c trust.Candidate) bool { return b.offer(book, c, by) })
 	l.code = ""
 	left := book.Open.Left(trace.Uptime())
 	if left > 0 && book.Open.Console && l.hasShell() {
@@ -102,8 +99,8 @@ func (l *letting) hasShell() bool {
 	return err == nil
 }
 
-// offer says what came of a statement.
-func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) {
+// offer says what came of a statement, and reports whether it is obeyed.
+func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) bool {
 	o, err := book.Offer(c, by, trace.Uptime())
 	switch {
 	case err == nil:
@@ -111,27 +108,27 @@ func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) {
 	case !errors.Is(err, rescue.ErrKnown):
 		b.say("refused the rescue statement: %v", err)
 	}
+	return err == nil
 }
 
-// published are the statements that the registry has, where there is a way to it.
-func (b *boot) published(ctx context.Context, names []string) (found []trust.Candidate) {
+var errNotObeyed = errors.New("the statement is not obeyed")
+
+// published offers the statements that the registry has, where there is a way to it.
+func (b *boot) published(ctx context.Context, names []string, offer func(trust.Candidate) bool) {
 	if b.source == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
-	for _, name := range names {
-		c, err := trust.Rescue(ctx, b.source, name, "")
-		switch {
-		case err == nil:
-			found = append(found, c)
-		case refusal.Of(err) != "":
-			b.say("rescue:%s: %v", name, err)
-		case !errors.Is(err, oci.ErrNotFound):
-			return found // it does not answer, which is said already
+	var refused *refusal.Refusal // that a place does not answer is said already
+	if err := trust.Rescue(ctx, b.source, names, func(c trust.Candidate) error {
+		if !offer(c) {
+			return errNotObeyed
 		}
+		return nil
+	}); errors.As(err, &refused) {
+		b.say("rescue: %v", refused)
 	}
-	return found
 }
 
 // giveShell has a shell on the console, beside the tries, until the time is over.

@@ -23,7 +23,7 @@ func checkout(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "hack"), 0o755), os.WriteFile(filepath.Join(dir, "hack/release"), text, 0o755),
-		os.WriteFile(filepath.Join(dir, "Makefile"), []byte("LDFLAGS := ours\nbuild:\n\t@env | grep ^GO; echo LDFLAGS=$(LDFLAGS); false\n"), 0o644)); err != nil {
+		os.WriteFile(filepath.Join(dir, "Makefile"), []byte("LDFLAGS := ours\nbuild:\n\t@env | grep ^GO; echo LDFLAGS=$(LDFLAGS); ls -A; false\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if said, code := script(t, nil, "sh", "-ec", `cd "$0"; git init -q .; git add .; git -c user.name=n -c user.email=n@localhost commit -qm one; git tag v1.2.3`, dir); code != 0 {
@@ -86,6 +86,20 @@ func TestReleaseEnvironment(t *testing.T) {
 	}
 	if strings.Contains(said, "GOEXPERIMENT=") {
 		t.Error(said)
+	}
+}
+
+// What git ignores, an editor's copy of a page that is embedded, is not in a release.
+func TestReleaseOfTheCommit(t *testing.T) {
+	dir := checkout(t)
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, ".git/info/exclude"), []byte("*~\n"), 0o644), os.WriteFile(filepath.Join(dir, "page.html~"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dirty := range []string{"", "1"} {
+		said, code := script(t, []string{"DIRTY=" + dirty, "UNTAGGED="}, dir+"/hack/release", "v1.2.3", "2026-11-22T22:00:00Z", filepath.Join(t.TempDir(), "out"))
+		if code == 0 || !strings.Contains(said, "\nMakefile\n") || strings.Contains(said, "page.html~") != (dirty != "") {
+			t.Errorf("DIRTY=%s: code %d: %s", dirty, code, said)
+		}
 	}
 }
 

@@ -42,8 +42,15 @@ func arena(t *testing.T) (run func(script, without string) (reached bool, said s
 	}
 	write(t, lower, map[string]string{"bin/sh": string(busybox), "etc/passwd": "root:x:0:0::/:/bin/sh\nu:x:12345:12345::/:/bin/sh\n", "etc/group": "u:x:12345:\n"})
 	write(t, bind, map[string]string{"shown": "x\n"})
-	if err := os.Chmod(filepath.Join(lower, "bin/sh"), 0o755); err != nil {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
 		t.Fatal(err)
+	}
+	write(t, lower, map[string]string{"bin/socket": string(self)})
+	for _, program := range []string{"bin/sh", "bin/socket"} {
+		if err := os.Chmod(filepath.Join(lower, program), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(outside, []byte("a key\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -109,6 +116,27 @@ func TestNoStepIsVacuous(t *testing.T) {
 	for _, name := range layerSteps.Names() {
 		if !tested[name] && !slices.Contains(make, name) {
 			t.Errorf("no attack on step %q", name)
+		}
+	}
+}
+
+// TestIsolatedPrograms: what keeps a program of a layer from the host's kernel keeps one of
+// the host from it, too, which reads what packages brought.
+func TestIsolatedPrograms(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "unshare")
+	for _, row := range []struct{ check, script string }{
+		{"read-only proc", `p=$(cat /proc/sys/kernel/core_pattern) && echo "$p" >/proc/sys/kernel/core_pattern && echo reached`},
+		{"keys", "cat /proc/keys /proc/key-users | grep -q . && echo reached"},
+		{"read-only host", "touch /etc/caisson-test && rm /etc/caisson-test && echo reached"},
+		{"system calls", "unshare -U true && echo reached"},
+	} {
+		for _, without := range []string{"", row.check} {
+			var said []string
+			err := Isolated(t.Context(), []string{t.TempDir()}, Command{Args: []string{"/bin/sh", "-c", row.script}, Line: func(l string) { said = append(said, l) }, without: without})
+			if reached := slices.Contains(said, "reached"); reached != (without != "") {
+				t.Errorf("%s, without %q: reached %v, %v, %v", row.check, without, reached, said, err)
+			}
 		}
 	}
 }

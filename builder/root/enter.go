@@ -88,6 +88,7 @@ var layerSteps = check.List[*plan]{
 	{Name: "sys", OK: func(p *plan) error { return moveTo(p.kernel["sysfs"], "/sys") }},
 	{Name: "read-only sys", OK: func(*plan) error { return remount("/sys", unix.MS_RDONLY|inert) }},
 	{Name: "devices", OK: (*plan).mountDevices},
+	{Name: "keys", OK: hideKeys},
 	{Name: "scratch", OK: (*plan).mountScratch},
 	{Name: "read-only bind", OK: (*plan).protectBind},
 	{Name: "limits", OK: limit},
@@ -103,6 +104,8 @@ var hostSteps = check.List[*plan]{
 	{Name: "private mounts", OK: privateMounts},
 	{Name: "read-only host", OK: (*plan).protectHost},
 	{Name: "proc", OK: mountProc},
+	{Name: "read-only proc", OK: protectProc},
+	{Name: "keys", OK: hideKeys},
 	{Name: "limits", OK: limit},
 	{Name: "capabilities", OK: dropCapabilities},
 	{Name: "no new privileges", OK: noNewPrivileges},
@@ -270,6 +273,17 @@ func protectProc(*plan) error {
 	return nil
 }
 
+// hideKeys keeps from programs which keys the host's kernel holds for root: no namespace
+// divides them by who asks.
+func hideKeys(*plan) error {
+	for _, at := range []string{"/proc/keys", "/proc/key-users"} {
+		if err := unix.Mount("/dev/null", at, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, fs.ErrNotExist) { // another kernel's
+			return fmt.Errorf("mount %s: %w", at, err)
+		}
+	}
+	return nil
+}
+
 // mountDevices makes /dev. The nodes are the host's, bound one by one: the file
 // system itself takes none.
 func (p *plan) mountDevices() error {
@@ -294,15 +308,16 @@ func (p *plan) mountDevices() error {
 			return err
 		}
 	}
-	if err := mountAt("tmpfs", "/dev/shm", inert, "mode=1777"); err != nil {
+	if err := mountAt("tmpfs", "/dev/shm", inert, "mode=1777,size=5%"); err != nil {
 		return err
 	}
 	return mountAt("devpts", "/dev/pts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5")
 }
 
-// mountScratch mounts what each run has of its own: /run, /tmp, and Bind.
+// mountScratch mounts what each run has of its own: /run, /tmp, and Bind. With /dev/shm they
+// hold a third of the memory, where each would hold half of it.
 func (p *plan) mountScratch() error {
-	if err := mountAt("tmpfs", "/run", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+	if err := mountAt("tmpfs", "/run", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=5%"); err != nil {
 		return err
 	}
 	if err := os.Mkdir("/run/lock", 0o777); err != nil {
@@ -311,7 +326,7 @@ func (p *plan) mountScratch() error {
 	if err := os.Chmod("/run/lock", 0o777|fs.ModeSticky); err != nil {
 		return err
 	}
-	if err := mountAt("tmpfs", "/tmp", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+	if err := mountAt("tmpfs", "/tmp", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size=25%"); err != nil {
 		return err
 	}
 	if p.Bind != "" {

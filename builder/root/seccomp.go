@@ -17,6 +17,10 @@ var denied = []uint32{
 	unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
 }
 
+// families are the addresses that sockets may have. Others are code of the kernel that
+// building does not take, and AF_VSOCK reaches past every namespace.
+var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+
 // Offsets in the kernel's struct seccomp_data.
 const (
 	offsetCall = 0
@@ -30,7 +34,8 @@ var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix
 const x32 = 0x40000000
 
 // filterCalls sets a filter, see seccomp(2): no user namespaces, in which a program
-// would have every capability again, and none of the denied calls. Calls of another
+// would have every capability again, sockets of some families only, and none of the denied
+// calls. Calls of another
 // architecture, which the list does not know, are not there.
 func filterCalls(*plan) error {
 	arch, ok := auditArch[runtime.GOARCH]
@@ -45,9 +50,10 @@ func filterCalls(*plan) error {
 		jump   = func(test uint16, k uint32, then, otherwise uint8) unix.SockFilter {
 			return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, K: k, Jt: then, Jf: otherwise}
 		}
-		absent = result(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS))
-		refuse = result(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
-		allow  = result(unix.SECCOMP_RET_ALLOW)
+		absent  = result(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS))
+		refuse  = result(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
+		foreign = result(unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT))
+		allow   = result(unix.SECCOMP_RET_ALLOW)
 	)
 	f := []unix.SockFilter{
 		load(offsetArch), jump(unix.BPF_JEQ, arch, 1, 0), absent,
@@ -57,7 +63,14 @@ func filterCalls(*plan) error {
 	for _, call := range denied {
 		f = append(f, jump(unix.BPF_JEQ, call, 0, 1), refuse)
 	}
+	n := uint8(len(families))
 	f = append(f,
+		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 1, 0), jump(unix.BPF_JEQ, unix.SYS_SOCKETPAIR, 0, n+3),
+		load(offsetArg0))
+	for i, family := range families {
+		f = append(f, jump(unix.BPF_JEQ, family, n-uint8(i), 0))
+	}
+	f = append(f, foreign, allow,
 		jump(unix.BPF_JEQ, unix.SYS_CLONE, 1, 0), jump(unix.BPF_JEQ, unix.SYS_UNSHARE, 0, 3),
 		load(offsetArg0), jump(unix.BPF_JSET, unix.CLONE_NEWUSER, 0, 1), refuse,
 		allow)

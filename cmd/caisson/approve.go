@@ -8,7 +8,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -22,14 +21,15 @@ func (a *app) approveCommand() *cobra.Command {
 		Short: "Sign that caisson-kube may publish one plan",
 		Long: "Sign that caisson-kube may publish one plan, and print the PublishApproval that says so, for kubectl.\n\n" +
 			"The plan is a digest, as a dry run of 'publish --from-cluster' prints it after you looked at it; the status of the\n" +
-			"Site has what caisson-kube computed. It covers what each node would get, and the generation that is published: the\n" +
-			"approval counts once, for nothing else, and not after something else was published. Where the site needs several\n" +
-			"keys, each operator approves.\n\n" + signerHelp,
-		Example: "  caisson approve --fleet metal-a --plan sha256:… --key keys/operator.key --reason 'new motd' | kubectl create --namespace metal-a -f -",
+			"Site has what caisson-kube computed. It covers what each node would get, the registry, for how long and by how many\n" +
+			"keys it is signed, the waves of Rollouts, and the generation that is published: the approval counts once, for nothing\n" +
+			"else, and not after something else was published. Where the site needs several keys, each operator approves.\n\n" + signerHelp,
+		Example: "  caisson approve --fleet metal-a --plan act:sha256:… --key keys/operator.key --reason 'new motd' | kubectl create --namespace metal-a -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if !oci.ValidDigest(plan) {
-				return cli.Usage("sha256:… as 'caisson publish --from-cluster --dry-run' prints it", "--plan %.80q is not the digest of a plan", plan)
+			bare, err := publish.ActDigest(plan)
+			if err != nil {
+				return err
 			}
 			by, err := who.load(a, nil)
 			if err != nil {
@@ -41,7 +41,7 @@ func (a *app) approveCommand() *cobra.Command {
 				return err
 			}
 			if name == "" {
-				if name, err = approvalName(plan, by[0].Public()); err != nil {
+				if name, err = approvalName(bare, by[0].Public()); err != nil {
 					return err
 				}
 			}

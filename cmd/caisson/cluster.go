@@ -85,6 +85,11 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 		s, found := parseSiteAt(at, names...)
 		return s, found, nil
 	}
+	if f.plan != "" { // before anything is asked
+		if _, err := publish.ActDigest(f.plan); err != nil {
+			return nil, nil, fmt.Errorf("--plan: %w", err)
+		}
+	}
 	objects, err := f.objects(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -192,12 +197,12 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return nil, err
 	}
 	from := fleet.Floor()
-	digest, err := preview.Digest(from, w.Site, nodes)
+	digest, err := w.Digest(fleet, from, nodes)
 	if err != nil {
 		return nil, err
 	}
 	if f.plan != "" && f.plan != digest {
-		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "the objects, the layer or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
+		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "the objects, the layer, the registry or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
 	}
 	if f.plan != "" {
 		return &from, nil

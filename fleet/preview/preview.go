@@ -88,7 +88,9 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 			}
 		}
 	}
-	return p.Plan(), l.Err
+	out := p.Plan()
+	out.Terms = w.terms(fleet)
+	return out, l.Err
 }
 
 // leftOut notes the nodes that keep what they have because they are left out.

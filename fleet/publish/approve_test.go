@@ -24,7 +24,7 @@ func TestApproved(t *testing.T) {
 		keys, operators = append(keys, key), append(operators, sign.VerifierOf(key))
 	}
 	policy := Policy{Fleet: "metal-a", Operator: operators[:2], Threshold: 1}
-	plan, other := "sha256:"+strings.Repeat("ab", 32), "sha256:"+strings.Repeat("cd", 32)
+	plan, other := Act+"sha256:"+strings.Repeat("ab", 32), Act+"sha256:"+strings.Repeat("cd", 32)
 	said := sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", Reason: "looked at it", IssuedAt: start}
 	approve := func(plan string, p sign.ApprovalPredicate, by ...crypto.Signer) []string {
 		t.Helper()
@@ -43,7 +43,8 @@ func TestApproved(t *testing.T) {
 	good := approve(plan, said, keys[0])[0]
 	elsewhere := said
 	elsewhere.Fleet = "metal-b"
-	fleet, err := sign.SignFleet(keys[0], plan, sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: start, Expires: start.Add(1e12)})
+	bare := strings.TrimPrefix(plan, Act)
+	fleet, err := sign.SignFleet(keys[0], bare, sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: start, Expires: start.Add(1e12)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +57,7 @@ func TestApproved(t *testing.T) {
 		"no operator":         {plan, approve(plan, said, keys[2])[0], refusal.UnknownKey},
 		"another statement":   {plan, string(fleet), refusal.PredicateType},
 		"no statement":        {plan, "{}", ""},
+		"the old kind":        {bare, good, ""},
 		"a payload exchanged": {plan, exchanged(t, good, approve(other, said, keys[0])[0]), refusal.Signature},
 	} {
 		_, err := policy.Approved(row.plan, row.statement)
@@ -66,6 +68,9 @@ func TestApproved(t *testing.T) {
 	}
 	if _, err := Approve(keys[:1], "sha256:0", said); err == nil {
 		t.Error("what is not a digest was approved")
+	}
+	if _, err := Approve(keys[:1], bare, said); err == nil || !strings.Contains(err.Error(), "of the old kind") {
+		t.Errorf("a digest of the old kind: %v", err)
 	}
 	said.Author = ""
 	if _, err := Approve(keys[:1], plan, said); err == nil {

@@ -16,8 +16,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -69,7 +70,7 @@ func (r *Reconciler) agreed(o objects, w *work) (agreed, error) {
 	if err != nil || was.Plan == "" || was.At != now || w.noNodes != nil {
 		return nobody, err
 	}
-	rest, err := preview.Digest(was.From, w.site, w.nodes)
+	rest, err := w.preview().Digest(w.fleet, was.From, w.nodes)
 	if err != nil || rest != was.Plan {
 		return nobody, err
 	}
@@ -90,11 +91,17 @@ type word struct {
 func (w *work) approval(list []unstructured.Unstructured, digest string, need Approval) (by publish.By, missing string) {
 	policy := w.fleet.Policy()
 	var counts []word
-	var not []string
+	var not, old []string
 	keys := map[string]bool{} // of operators who signed
 	for _, a := range list {
 		plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan") // the definition makes it a text
-		if plan != digest || digest == "" || a.GetDeletionTimestamp() != nil {
+		if a.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if oci.ValidDigest(plan) {
+			old = append(old, a.GetName())
+		}
+		if plan != digest || digest == "" {
 			continue
 		}
 		one, err := wordOf(&a, policy)
@@ -117,6 +124,9 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 	}
 	if missing != "" {
 		slices.Sort(not)
+		if slices.Sort(old); len(old) > 0 {
+			not = append(not, fmt.Sprintf("of the old kind, which covered overlays alone and approves nothing any more: %s %s", cluster.PublishApproval, plain.Some(old, 3)))
+		}
 		return by, strings.Join(append([]string{missing}, not...), "; ")
 	}
 	first := slices.MinFunc(counts, func(a, b word) int { return cmp.Compare(a.name, b.name) })

@@ -37,7 +37,7 @@ func TestAttacks(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	fleet := registryOf(t)
-	bridge(t, c, nil, "metal-a", "metal-b", "metal-d", "other", "large", "many")
+	bridge(t, c, nil, "metal-a", "metal-b", "metal-d", "metal-e", "other", "large", "many")
 	apply(t, c, "metal-a", siteObject("metal-a", fleet, ""))
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False WaitsForApproval")
 	plan := func() string {
@@ -89,7 +89,7 @@ func TestAttacks(t *testing.T) {
 	})
 
 	t.Run("an approval in another namespace, and of another plan", func(t *testing.T) {
-		for namespace, plan := range map[string]string{"other": plan(), "metal-a": "sha256:0"} {
+		for namespace, plan := range map[string]string{"other": plan(), "metal-a": publish.Act + "sha256:" + strings.Repeat("0", 64)} {
 			apply(t, c, namespace, head+"kind: PublishApproval\nmetadata: {name: x}\nspec: {plan: \""+plan+"\", author: mallory}\n")
 		}
 		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: again}\nspec: {}\n")
@@ -124,6 +124,39 @@ func TestAttacks(t *testing.T) {
 		}
 	})
 
+	t.Run("an approval of the same overlays, and of another act around them", func(t *testing.T) {
+		c.Namespace(t, "metal-e")
+		fleet, elsewhere := registryOf(t), registryOf(t)
+		rollout := "---\n" + head + "kind: Rollout\nmetadata: {name: slow}\nspec: {waves: [{count: 1}]}\n"
+		apply(t, c, "metal-e", siteObject("metal-e", fleet, "")+rollout)
+		agreed := waitsFor(t, c, "metal-e", "")
+		apply(t, c, "metal-e", siteObject("metal-e", elsewhere, ""))
+		waitsFor(t, c, "metal-e", agreed)
+		approve(t, c, "metal-e", "one", agreed)
+		apply(t, c, "metal-e", head+"kind: PublishApproval\nmetadata: {name: before}\nspec: {plan: \""+strings.TrimPrefix(agreed, publish.Act)+"\", author: eve}\n")
+		still := func() {
+			t.Helper()
+			waitsFor(t, c, "metal-e", agreed)
+			eventually(t, func() error {
+				if says := condition(t, c.Admin, cluster.Site, "metal-e", "metal-e", "Published", "False WaitsForApproval"); !strings.Contains(says, "of the old kind") {
+					return fmt.Errorf("it says %q", says)
+				}
+				return nil
+			})
+		}
+		still()
+		apply(t, c, "metal-e", siteObject("metal-e", fleet, "trust: {expires: 3650d}\n"))
+		still()
+		if out, err := c.Kubectl(t, "", "delete", "rollout", "slow", "--namespace", "metal-e"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		apply(t, c, "metal-e", siteObject("metal-e", fleet, ""))
+		still()
+		if n, _, _ := unstructured.NestedInt64(get(t, c.Admin, cluster.Site, "metal-e", "metal-e").Object, "status", "generation"); n != 0 {
+			t.Errorf("generation %d is published", n)
+		}
+	})
+
 	t.Run("a signature is forged, and one is of another fleet", func(t *testing.T) {
 		stranger, err := sign.Generate()
 		if err != nil {
@@ -136,7 +169,7 @@ func TestAttacks(t *testing.T) {
 		}{
 			"stranger": {stranger, "metal-a", plan()},
 			"fleet":    {signer, "metal-b", plan()},
-			"plan":     {signer, "metal-a", "sha256:" + strings.Repeat("0", 64)},
+			"plan":     {signer, "metal-a", publish.Act + "sha256:" + strings.Repeat("0", 64)},
 		} {
 			statements, err := publish.Approve([]crypto.Signer{one.by}, one.plan, sign.ApprovalPredicate{Fleet: one.fleet, Author: "mallory", IssuedAt: time.Now()})
 			if err != nil {
@@ -165,7 +198,7 @@ func TestAttacks(t *testing.T) {
 		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: third}\nspec: {}\n") // the next look
 		condition(t, c.Admin, "NodeSet", "metal-a", "third", "Valid", "True Valid")
 		eventually(t, func() error {
-			if p := plan(); p == "sha256:0" || !strings.HasPrefix(p, "sha256:") {
+			if p := plan(); p == "sha256:0" || !strings.HasPrefix(p, publish.Act) {
 				return os.ErrInvalid
 			}
 			return nil
@@ -269,7 +302,7 @@ func TestThiefOfTheBridge(t *testing.T) {
 	bridge(t, c, func(r *sites.Reconciler) { r.Signers, r.Approval = nil, sites.Unasked }, "metal-a")
 	apply(t, c, "metal-a", siteObject("metal-a", registryOf(t), ""))
 	says := condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "False NobodySigns")
-	if !strings.Contains(says, "caisson publish --from-cluster --namespace metal-a --plan sha256:") {
+	if !strings.Contains(says, "caisson publish --from-cluster --namespace metal-a --plan act:sha256:") {
 		t.Errorf("it says %q", says)
 	}
 }

@@ -125,7 +125,7 @@ func (r *Reconciler) compare(ctx context.Context, o objects, w *work) (err error
 	if w.notLooked, err = r.seal(ctx, o, w.site); err != nil {
 		return err
 	}
-	if w.plan, err = (preview.Preview{Site: w.site, Publisher: w.publisher, Policy: w.policy, Layer: layer}).Plan(ctx, nil); err != nil {
+	if w.plan, err = w.preview().Plan(ctx, nil); err != nil {
 		return err
 	}
 	if len(r.Signers) == 0 && len(w.site.Secrets()) > 0 && losesSecrets(w.plan) {
@@ -134,8 +134,12 @@ func (r *Reconciler) compare(ctx context.Context, o objects, w *work) (err error
 	if w.nodes, w.noNodes = w.publisher.Compile(ctx, w.site, w.policy, layer); w.noNodes != nil {
 		return nil
 	}
-	w.digest, err = preview.Digest(w.fleet.Floor(), w.site, w.nodes)
+	w.digest, err = w.preview().Digest(w.fleet, w.fleet.Floor(), w.nodes)
 	return err
+}
+
+func (w *work) preview() preview.Preview {
+	return preview.Preview{Site: w.site, Publisher: w.publisher, Policy: w.policy, Layer: layer}
 }
 
 // count says how many nodes a plan changes, by how much that disturbs them.

@@ -179,7 +179,7 @@ const publishedReason = `{.status.conditions[?(@.type=="Published")].reason}`
 
 func is(want string) func(string) bool { return func(got string) bool { return got == want } }
 
-var planned = regexp.MustCompile(`the plan is (sha256:[0-9a-f]{64})`)
+var planned = regexp.MustCompile(`the plan is (act:sha256:[0-9a-f]{64})`)
 
 // dryRun returns the digest that 'caisson publish --dry-run' prints.
 func (d *desk) dryRun() string {

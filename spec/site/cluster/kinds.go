@@ -122,7 +122,7 @@ type publishApprovalDoc struct {
 }
 
 type approvalSpecDoc struct {
-	Plan   shape.Text   `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it: nothing else may be published"`
+	Plan   shape.Text   `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it, with the word act before it: nothing else may be published"`
 	Author shape.Text   `site:"author,required" doc:"who approves; the fleet's history has it beside the name of this object"`
 	Reason shape.Text   `site:"reason" doc:"why the plan is approved"`
 	Signed []shape.Text `site:"statements" doc:"signatures of operators about the plan, as 'caisson approve' writes them; where one does not verify, the object counts for nothing"`

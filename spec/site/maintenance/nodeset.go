@@ -3,6 +3,7 @@
 package maintenance
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -47,6 +48,10 @@ type Set struct {
 }
 
 type label struct{ key, value string }
+
+func (s Set) definition() string {
+	return fmt.Sprintf("set %q labels %q hosts %q without labels %q hosts %q", s.Name, s.labels, s.hosts, s.excluded, s.not)
+}
 
 func (d NodeSetDoc) check(c *shape.Checker) Set {
 	s := Set{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}

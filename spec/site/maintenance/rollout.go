@@ -200,6 +200,21 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 	return out
 }
 
+// Definition says all of how the rollout divides nodes, for comparison.
+func (r Rollout) Definition() string {
+	text := fmt.Sprintf("rollout %q", r.Name)
+	for _, s := range r.sets {
+		text += " of " + s.definition()
+	}
+	for _, w := range r.waves {
+		text += fmt.Sprintf("; wave hosts %q percent %d count %d each %q", w.hosts, w.percent, w.count, w.each)
+		if w.set != nil {
+			text += " " + w.set.definition()
+		}
+	}
+	return text
+}
+
 // grade returns the word of a plan, where any is left out.
 func grade(word string) string {
 	if word == "any" {

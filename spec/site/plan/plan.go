@@ -24,6 +24,8 @@ type Plan struct {
 	Layers []LayerPlan `json:"layers"`
 
 	NotLooked []string `json:"notLookedAt"` // secrets that were not opened and may have another value now
+
+	Terms *Terms `json:"terms,omitempty"` // absent where nothing was ever published
 }
 
 // NodePlan is what changes on one node, and how much that disturbs it.

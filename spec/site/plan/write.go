@@ -83,6 +83,9 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plain.Count(l.Nodes, "node"), what)
 	}
+	if p.Terms != nil && p.Changed() {
+		p.Terms.write(w)
+	}
 	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plain.Count(len(p.Nodes)-unchanged, "node"), plain.Count(unchanged, "node"), plain.Count(len(p.Layers), "layer variant"))
 }
 

@@ -100,6 +100,31 @@ func TestKubeInventory(t *testing.T) {
 	}
 }
 
+// TestSharedUUIDs: a UUID that several machines have is none of theirs, and the others of
+// the inventory stay as they are.
+func TestSharedUUIDs(t *testing.T) {
+	node := func(name, uuid string) string {
+		return `{"kind": "Node", "metadata": {"name": "` + name + `"}, "status": {"nodeInfo": {"systemUUID": "` + uuid + `"}}}`
+	}
+	const own, twice, filler = "6f1c2a4e-58a1-4c3b-9b61-0d5f3c2b7a11", "4c4c4544-0042-4810-8051-b2c04f4d3532", "03000200-0400-0500-0006-000700080009"
+	list := `{"kind": "List", "items": [` + strings.Join([]string{node("a", own), node("b", twice), node("c", filler), node("d", strings.ToUpper(twice))}, ",\n") + `]}`
+	s, r := Parse(files("site.yaml", head+"inventory: nodes.json\n", "nodes.json", list), "site.yaml")
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	for i, want := range []string{own, "", "", ""} {
+		if got := strings.Join(s.Nodes()[i].Match.UUIDs, " "); got != want {
+			t.Errorf("%s: UUIDs %q, want %q", s.Nodes()[i].Name, got, want)
+		}
+	}
+	said := fmt.Sprint(r.Problems)
+	for _, name := range []string{"b", "c", "d"} {
+		if want := "node " + name + " is matched by its name alone"; !strings.Contains(said, want) {
+			t.Errorf("problems = %s, want %q", said, want)
+		}
+	}
+}
+
 // A scalar is its text, whatever YAML or Helm would make of it.
 func TestLiteralScalars(t *testing.T) {
 	for _, text := range []string{"2000000", "1048576", "0640", "on", "off", "yes", "true", "1:2", "1e3", "0x10", "1_000", ".5", "007", "-1", "4096 87380 16777216", "2026-01-01", "=", "0o17", "+1", "1.10"} {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -87,7 +88,7 @@ func Look(words []string, sys string) trust.Identity {
 		}
 	}
 	uuid := strings.ToLower(read(filepath.Join(sys, "class/dmi/id/product_uuid")))
-	if len(uuid) == 36 && strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" {
+	if len(uuid) == 36 && rules.MachineUUID(uuid) == nil {
 		m.UUIDs = append(m.UUIDs, uuid)
 	}
 	return m

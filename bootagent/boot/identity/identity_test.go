@@ -42,7 +42,7 @@ func TestLook(t *testing.T) {
 }
 
 func TestFillerUUIDsAreNoIdentity(t *testing.T) {
-	for _, uuid := range []string{"00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "Not Settable", ""} {
+	for _, uuid := range []string{"00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "03000200-0400-0500-0006-000700080009", "Not Settable", ""} {
 		sys := t.TempDir()
 		dir := filepath.Join(sys, "class/dmi/id")
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -99,7 +99,7 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 			id := strings.ToLower(t.S)
 			if !uuidText.MatchString(id) {
 				c.Errorf(t.At, "uuid", "as dmidecode -s system-uuid prints it", "%q is not a UUID", t.S)
-			} else if once(ids, "UUID", id, t.At) {
+			} else if c.Valid(t.At, rules.MachineUUID(id)) && once(ids, "UUID", id, t.At) {
 				n.Match.UUIDs = append(n.Match.UUIDs, id)
 			}
 		}

@@ -99,6 +99,8 @@ func (j *joining) doubt(nodes []Node, one Claim) (why, hint string) {
 	case !one.trusted || j.matched(nodes, one.name):
 	case one.uuid == "":
 		return "its kubelet says no UUID", "give it a match below nodes:"
+	case rules.MachineUUID(one.uuid) != nil:
+		return fmt.Sprintf("its kubelet says the UUID %s, which firmware has where nobody set one", one.uuid), "give it a match below nodes:, by its MAC addresses"
 	case len(j.say[one.uuid]) > 1:
 		other := j.say[one.uuid][0]
 		if other == one.name {

@@ -60,6 +60,8 @@ func TestJoin(t *testing.T) {
 			{"b", map[string]string{"node-restriction.kubernetes.io/fleet": "y", "node-restriction.kubernetes.io/in": ""}, ""},
 			{"c", map[string]string{"node-restriction.kubernetes.io/fleet": "x"}, ""}}, "a[node-restriction.kubernetes.io/fleet=x node-restriction.kubernetes.io/in=] [] []"},
 		{"a UUID is an identifier where the site takes it", "[]", "trustKubeletUUIDs: true", []Member{{"a", nil, strings.ToUpper(uuidA)}}, "a[] [] [" + uuidA + "]"},
+		{"and not one of many machines", "[]", "trustKubeletUUIDs: true", []Member{{"a", nil, "03000200-0400-0500-0006-000700080009"}, {"b", nil, uuidB}},
+			"b[] [] [" + uuidB + "]\na: its kubelet says the UUID 03000200-0400-0500-0006-000700080009, which firmware has where nobody set one"},
 		{"the site has the last word", "[{name: a, labels: {role: db}, match: {macs: ['52:54:00:00:00:01']}}]", "trustKubeletLabels: [role, rack], trustKubeletUUIDs: true",
 			[]Member{{"a", map[string]string{"role": "web", "rack": "1"}, uuidA}}, "a[rack=1 role=db] [52:54:00:00:00:01] []"},
 		{"who says another's UUID is left out, and the other is not", "[{name: b, match: {uuids: [" + uuidB + "]}}]", "", []Member{{"a", nil, uuidB}, {"b", nil, uuidB}, {"c", nil, ""}},

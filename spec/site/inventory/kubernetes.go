@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -71,11 +72,31 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 			return nil, false
 		}
 	}
+	ownUUIDs(c, nodes)
 	if len(nodes) > 0 {
 		c.Notef(nodes[0].Name.At, "self-reported", "select by name what a node must not choose, such as who may become root on it, and put its match into nodes:",
 			"labels and UUIDs from Kubernetes are what each kubelet says of itself: a node that was taken over chooses its overrides by them")
 	}
 	return nodes, taken || kube
+}
+
+// ownUUIDs takes from the nodes the UUIDs that are not one machine's own: such a node is
+// known by its name alone, and the others stay as they are.
+func ownUUIDs(c *shape.Checker, nodes []NodeDoc) {
+	shared := map[string]bool{} // by UUID, whether more than one machine has it
+	for _, n := range nodes {
+		for _, id := range n.Match.UUIDs {
+			key := strings.ToLower(id.S)
+			_, twice := shared[key]
+			shared[key] = twice || len(key) == 36 && rules.MachineUUID(key) != nil
+		}
+	}
+	for i, n := range nodes {
+		if len(n.Match.UUIDs) > 0 && shared[strings.ToLower(n.Match.UUIDs[0].S)] {
+			c.Warnf(n.Name.At, "uuid", "give it a match below nodes:, by its MAC addresses", "node %.120s is matched by its name alone: more than one machine has the UUID %.40s", n.Name.S, n.Match.UUIDs[0].S)
+			nodes[i].Match.UUIDs = nil
+		}
+	}
 }
 
 func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc NodeDoc, ok bool) {

@@ -35,7 +35,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(Check(a), check(a, db)); err != nil {
+	if err := errors.Join(Check(a), check(r, a, db)); err != nil {
 		return nil, err
 	}
 	ledger := view(a, People(fleet))

@@ -42,6 +42,10 @@ func tree(t *testing.T) *root.Root {
 			t.Fatal(err)
 		}
 	}
+	shell := filepath.Join(lower, "bin/sh")
+	if err := errors.Join(os.Mkdir(filepath.Dir(shell), 0o755), os.WriteFile(shell, nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	return &root.Root{Lowers: []string{lower}, Upper: t.TempDir(), Work: t.TempDir()}
 }
 
@@ -277,6 +281,8 @@ func TestRefused(t *testing.T) {
 		{"no key", []spec.User{{Name: "ann", Keys: []string{"ssh-ed25519 AAAA"}}}, nil, "SSH key 1"},
 		{"two keys in one", []spec.User{{Name: "ann", Keys: []string{key + "\n" + key}}}, nil, "a key is one line"},
 		{"unknown group", []spec.User{{Name: "ann", Groups: []string{"nope"}}}, nil, `group "nope"`},
+		{"a shell that is not there", []spec.User{{Name: "ann", Shell: "/usr/bin/zsh"}}, nil, "/usr/bin/zsh is not in the layer"},
+		{"a shell that does not run", []spec.User{{Name: "ann", Shell: "/etc"}}, nil, "/etc is not in the layer"},
 		{"a relative shell", []spec.User{{Name: "ann", Shell: "bash"}}, nil, "absolute path"},
 		{"a UID of the base", []spec.User{{Name: "ann", UID: 1005}}, nil, `belongs to "ubuntu"`},
 		{"a UID of one who left", []spec.User{{Name: "ann", UID: 1000}}, []spec.Account{{Name: "old", UID: 1000, GID: 1000, State: "purged"}}, `belongs to "old"`},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/rules/credential"
@@ -44,7 +45,7 @@ func Check(a spec.Accounts) error {
 }
 
 // check refuses users that this tree cannot have.
-func check(a spec.Accounts, db *database) error {
+func check(r *root.Root, a spec.Accounts, db *database) error {
 	var problems problems
 	for _, u := range a.Users {
 		if row := db.passwd.find(u.Name); row != nil {
@@ -59,8 +60,21 @@ func check(a spec.Accounts, db *database) error {
 				problems.add(u.Name, "group %q is not in the layer", g)
 			}
 		}
+		if u.Shell != "" && !runs(r, u.Shell) {
+			problems.add(u.Name, "shell %s is not in the layer, and sshd lets nobody in without: add its package", u.Shell)
+		}
 	}
 	return errors.Join(problems...)
+}
+
+// runs reports whether the tree has a program of that name.
+func runs(r *root.Root, program string) bool {
+	at, err := r.Follow(program)
+	if err != nil {
+		return false
+	}
+	info, err := r.Lstat(at)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 type problems []error

@@ -24,9 +24,10 @@ func read(text string, more ...string) *Reader {
 // Every form of input is told by what it holds, and ends in one tree.
 func TestForms(t *testing.T) {
 	for form, text := range map[string]string{
-		"site":   "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nconf: {sysctl: {vm/swappiness: 1}}\n",
-		"values": "conf: {sysctl: {vm.swappiness: 1}}\n",
-		"armada": "schema: armada/Chart/v1\nmetadata: {name: c}\ndata: {values: {conf: {sysctl: {vm.swappiness: 1}}}}\n",
+		"site":        "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nconf: {sysctl: {vm/swappiness: 1}}\n",
+		"values":      "conf: {sysctl: {vm.swappiness: 1}}\n",
+		"armadachart": "apiVersion: armada.airshipit.org/v1alpha1\nkind: ArmadaChart\nmetadata: {name: c}\nspec: {values: {conf: {sysctl: {vm.swappiness: 1}}}}\n",
+		"armada":      "schema: armada/Chart/v1\nmetadata: {name: c}\ndata: {values: {conf: {sysctl: {vm.swappiness: 1}}}}\n",
 	} {
 		r := read(text)
 		if r.Report.Err() != nil {

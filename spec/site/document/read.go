@@ -200,7 +200,7 @@ func (r *Reader) longList(src *report.Source, data []byte) bool {
 	return true
 }
 
-const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values), nodes (nodes:) or, by its kind, a part of a site"
+const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values, spec.values), nodes (nodes:) or, by its kind, a part of a site"
 
 // one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
@@ -222,7 +222,10 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 		r.kind(src, doc)
 	case doc.Get("data") != nil && doc.Get("data").Get("values") != nil:
 		src.Lenient = true
-		r.armada(doc)
+		r.armada(doc, doc.Get("data"))
+	case api != nil && strings.HasPrefix(api.Text, "armada.airshipit.org/") && doc.Get("spec") != nil && doc.Get("spec").Get("values") != nil:
+		src.Lenient = true
+		r.armada(doc, doc.Get("spec"))
 	case doc.Get("schema") != nil && strings.Contains(doc.Get("schema").Text, "/"):
 		r.Notef(doc.At, "form", "", "the document of schema %s is not used", doc.Get("schema").Text)
 	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.Get(k) != nil }):
@@ -305,9 +308,9 @@ func (r *Reader) members(d *inventory.ClusterDoc) {
 	r.Claims = append(r.Claims, d.Select(r.Checker, nodes)...)
 }
 
-// armada adds a chart's values, as they stand: what a site's own tooling would
-// still put into them is missing.
-func (r *Reader) armada(doc *tree.Value) {
+// armada adds the values of a chart, a document or an object of Kubernetes, as they stand:
+// what a site's own tooling would still put into them is missing.
+func (r *Reader) armada(doc, chart *tree.Value) {
 	if m := doc.Get("metadata"); m != nil {
 		if s := m.Get("substitutions"); s != nil && len(s.List) > 0 {
 			r.Within([]string{"metadata", "substitutions"}, func() {
@@ -318,7 +321,7 @@ func (r *Reader) armada(doc *tree.Value) {
 			r.Warnf(l.At, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
 		}
 	}
-	r.values(doc.Get("data").Get("values"))
+	r.values(chart.Get("values"))
 }
 
 // values adds Helm values.

@@ -148,8 +148,12 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 	x.MemoryMax = c.amount(d.MemoryMax, map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}, "bytes, with K, M or G, as in 256M")
 	x.CPUQuota = c.amount(d.CPUQuota, map[string]int64{"%": 1}, "percent, as in 50%")
 	x.TasksMax = c.amount(d.TasksMax, map[string]int64{"": 1}, "a whole number")
-	c.secretsIn(d.Data.Text)
-	c.secretsIn(d.Revert.Text)
+	for _, text := range []shape.Text{d.Data.Text, d.Revert.Text} {
+		if strings.Contains(text.S, "\r\n") {
+			c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does", "the lines of the script end in CR LF, which its interpreter takes for a part of each word")
+		}
+		c.secretsIn(text)
+	}
 	checked := x
 	checked.Env, checked.SecretEnv = nil, nil // each name has a place of its own
 	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,

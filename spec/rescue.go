@@ -39,8 +39,8 @@ const (
 // codeAlphabet is without what looks alike on a screen.
 const codeAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
 
-// codeLength gives 49 bits. A node looks at a handful of guesses, each of which a rescue key
-// must have signed.
+// codeLength gives 49 bits. A node looks at a handful of guesses in a minute, each of which a
+// rescue key must have signed.
 const codeLength = 10
 
 // NewCode returns a code that nobody has guessed, for people to read and to type: xxxxx-xxxxx.

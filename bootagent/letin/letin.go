@@ -94,7 +94,7 @@ func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Durati
 	if k.due(every) {
 		k.asked = time.Now()
 	}
-	b.Withdraw(by.Keys, s.Up())
+	err = errors.Join(err, b.Withdraw(by.Keys, s.Up()))
 	return b.Open.Left(s.Up()), errors.Join(err, follow(ctx, s, b))
 }
 

@@ -29,8 +29,9 @@ import (
 	"github.com/caisson-os/caisson/trust/rescue"
 )
 
-// MaxWrong is how many statements for other codes a node looks at in one boot. Each was signed
-// by a rescue key, so somebody who has one, and does not see the node, guesses.
+// MaxWrong is how many statements for other codes a book remembers. Further ones are decided about
+// all the same: whoever plays back those of earlier boots shuts nobody out, and a code is too long
+// to be guessed by what a node looks at.
 const MaxWrong = 16
 
 // Book is what a node remembers of this boot. It is written before anything is opened.
@@ -136,7 +137,7 @@ var ErrKnown = errors.New("this statement was looked at before")
 var ErrNotHere = errors.New("nothing that it names can be opened here")
 
 // Offer decides about a statement, and notes that it is obeyed, and its code used, before the
-// caller opens anything. One for another code is counted, once, up to [MaxWrong].
+// caller opens anything. One for another code is remembered, up to [MaxWrong].
 func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open, error) {
 	digest := identity(c.Document)
 	if err := b.rules.offer.Run(offered{b, digest}); err != nil {
@@ -144,7 +145,7 @@ func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open,
 	}
 	n.Code = b.Code
 	a, err := n.Accept(c)
-	if refusal.Of(err) == refusal.WrongCode {
+	if refusal.Of(err) == refusal.WrongCode && len(b.Wrong) < MaxWrong {
 		b.Wrong = append(b.Wrong, digest)
 		return nil, errors.Join(err, b.Save())
 	}
@@ -182,10 +183,11 @@ func identity(document []byte) string {
 	return oci.Digest(data)
 }
 
-// Withdraw ends what is open where a key that signed it counts no more: it was revoked.
-func (b *Book) Withdraw(keys spec.Role, up time.Duration) {
-	if b.Open == nil {
-		return
+// Withdraw ends what is open where a key that signed it counts no more: it was revoked. Sessions
+// read the book, so it is written before anything is shut.
+func (b *Book) Withdraw(keys spec.Role, up time.Duration) error {
+	if b.Open.Left(up) == 0 {
+		return nil
 	}
 	var ids []string
 	if known, err := sign.ParsePublics(keys.Keys); err == nil { // else none counts
@@ -194,8 +196,10 @@ func (b *Book) Withdraw(keys spec.Role, up time.Duration) {
 		}
 	}
 	if slices.ContainsFunc(b.Open.Signed, func(id string) bool { return !slices.Contains(ids, id) }) {
-		b.Open.Until = min(b.Open.Until, up)
+		b.Open.Until = up
+		return b.Save()
 	}
+	return nil
 }
 
 // Status is what the node says of it, without the code.

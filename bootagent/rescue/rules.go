@@ -9,7 +9,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // rules are what a book adds to those of package trust/rescue: once, and not for ever. Tests take
@@ -47,12 +46,6 @@ var whole = rules{
 	offer: check.List[offered]{
 		{Name: "offer: it is new", OK: func(o offered) error {
 			return unless(o.digest != o.Last && !slices.Contains(o.Wrong, o.digest), ErrKnown)
-		}},
-		{Name: "offer: there were few guesses", OK: func(o offered) error {
-			if len(o.Wrong) < MaxWrong {
-				return nil
-			}
-			return refusal.New(refusal.WrongCode, "%d statements for other codes were found since this machine started: no more are looked at", len(o.Wrong))
 		}},
 	},
 	used: check.List[*Book]{{Name: "used: another code is shown from now on", OK: func(b *Book) error { b.Code = spec.NewCode(); return nil }}},

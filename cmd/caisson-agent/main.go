@@ -119,8 +119,8 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	if len(args) == 1 && args[0] == paths.RescueKeys { // of sshd, see package rescue/door
 		return a.rescueKeys()
 	}
-	if len(args) == 1 && args[0] == paths.RescueShell { // of a key that it printed
-		return a.rescueShell(ctx)
+	if len(args) == 2 && args[0] == paths.RescueShell { // of a key that it printed, and on the console
+		return a.rescueShell(ctx, args[1])
 	}
 	if len(args) == 1 && args[0] == paths.StackNext { // of caisson-swap.service
 		return node.StackNext(ctx, a.options("run"))

@@ -5,13 +5,14 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/letin"
 	"github.com/caisson-os/caisson/bootagent/rescue/door"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-// rescueKeys prints the keys that sshd is to let root in by.
+// rescueKeys prints the keys that sshd is to let root in by, and notes the connection that asks.
 func (a *app) rescueKeys() error {
 	o, up, err := letin.Now(a.root)
 	if err != nil {
@@ -21,17 +22,26 @@ func (a *app) rescueKeys() error {
 	if err != nil {
 		return err
 	}
-	cli.Printf(a.out, "%s", door.Keys(o, up, self))
+	keys := door.Keys(o, up, self)
+	if keys == "" {
+		return nil
+	}
+	if err := door.Note(a.root, os.Getppid()); err != nil {
+		return err // nobody comes in whom nothing would end
+	}
+	cli.Printf(a.out, "%s", keys)
 	return nil
 }
 
-// rescueShell is a session that such a key began.
-func (a *app) rescueShell(ctx context.Context) error {
-	o, up, err := letin.Now(a.root)
-	if err != nil {
-		return err
-	}
-	code, err := door.Session(ctx, o.Left(up))
+// rescueShell is a session that such a key began, or the shell on the console.
+func (a *app) rescueShell(ctx context.Context, by string) error {
+	code, err := door.Session(ctx, a.root, func() time.Duration {
+		o, up, err := letin.Now(a.root)
+		if err != nil {
+			return 0 // what cannot be read lets nobody in
+		}
+		return door.Left(o, up, by)
+	})
 	if err == nil && code != 0 {
 		os.Exit(code)
 	}

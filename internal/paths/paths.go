@@ -30,6 +30,7 @@ const (
 	RunServices  = "/run/caisson/service"     // mounted images of services, one directory a service
 	RunAccounts  = "/run/caisson/accounts"    // what layers change of the accounts of this root, one file a layer
 	RunRescue    = "/run/caisson/rescue.json" // who is let in, for root alone, see bootagent/rescue
+	RunLetIn     = "/run/caisson/letin"       // and processes that end with it, see bootagent/rescue/door
 	RunDeadline  = "/run/caisson/deadline"    // there while a new generation is unproven, see bootagent/boot/handover
 	RunNext      = "/run/caisson/next"        // mounted parts of the root that a soft-reboot leads to
 	NextRoot     = "/run/nextroot"            // where systemd looks for that root, see systemd-soft-reboot.service(8)

@@ -44,10 +44,12 @@ func (b *boot) letIn(ctx context.Context) string {
 	keys, err := b.follower().RescueKeys()
 	if err != nil {
 		b.letting.code = ""
+		b.letting.over()
 		return err.Error()
 	}
 	by := decision.Node{Fleet: b.bootstrap.Fleet, Names: b.id.Tags(), Keys: keys}
 	if len(by.Keys.Keys) == 0 {
+		b.letting.over()
 		return ""
 	}
 	if s, err := b.folder.Load(); err == nil && s.DHCPName != "" { // else the hardware alone says who this is
@@ -69,11 +71,15 @@ func (b *boot) letIn(ctx context.Context) string {
 	}
 	b.published(ctx, by.Names, func(c trust.Candidate) bool { return b.offer(book, c, by) })
 	l.code = ""
+	if err := book.Withdraw(keys, trace.Uptime()); err != nil {
+		b.say("%v", err)
+	}
 	left := book.Open.Left(trace.Uptime())
 	if left > 0 && book.Open.Console && l.hasShell() {
 		b.giveShell(ctx, left)
 		return fmt.Sprintf("a shell is on the console for %s: %s", left.Round(time.Second), book.Open.Reason)
 	}
+	l.over()
 	l.code = book.Code
 	where := ""
 	if !l.hasShell() {
@@ -148,6 +154,13 @@ func (b *boot) giveShell(ctx context.Context, left time.Duration) {
 			b.say("a shell on the console: %v", err)
 		}
 	}()
+}
+
+// over ends the shell, where there is one that nothing lets in any more.
+func (l *letting) over() {
+	if l.end != nil {
+		l.end()
+	}
 }
 
 // shut ends the shell before another root or kernel is entered, and whatever somebody left

@@ -98,6 +98,35 @@ func TestAFailingLoaderLetsIn(t *testing.T) {
 	}
 }
 
+// TestARevokedKeyEndsTheLoadersShell: also where it is not known any more which keys count.
+func TestARevokedKeyEndsTheLoadersShell(t *testing.T) {
+	for name, revoke := range map[string]func(l *locked){
+		"another key counts": func(l *locked) {
+			keys := l.FirstKeys(fixture.NewKey(t))
+			keys.Roles.Rescue = fixture.RoleOf(fixture.NewKey(t))
+			l.bootstrap.Chain = l.Anchor(keys)
+		},
+		"none counts": func(l *locked) { l.bootstrap.Chain = nil },
+		"it is not known": func(l *locked) {
+			if err := l.folder.SaveKeys(2, []byte("{")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocked(t, true)
+			l.letIn(t.Context())
+			l.Rescue(spec.Rescue{Code: l.book().Code, Console: true}, l.key)
+			l.letIn(t.Context())
+			ctx := <-l.shown
+			revoke(l)
+			if said := l.letIn(t.Context()); ctx.Err() == nil || strings.Contains(said, "a shell is on") {
+				t.Errorf("the shell goes on: %q", said)
+			}
+		})
+	}
+}
+
 // TestAFailingLoaderStaysClosed: whatever else is offered.
 func TestAFailingLoaderStaysClosed(t *testing.T) {
 	l := newLocked(t, true)

@@ -6,13 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 const shellUnit = "caisson-rescue"
@@ -65,9 +64,5 @@ func (d Doors) begin(ctx context.Context, o *rescue.Open, left time.Duration) er
 	} else if state == active {
 		o.Getty = getty
 	}
-	shell := "/bin/bash"
-	if _, err := os.Stat(filepath.Join(d.Root, shell)); err != nil {
-		shell = "/bin/sh"
-	}
-	return d.Systemd.Console(ctx, process.Terminal{Name: shellUnit, TTY: "/dev/" + tty, Args: []string{shell, "-l"}, Limit: left, InPlaceOf: getty})
+	return d.Systemd.Console(ctx, process.Terminal{Name: shellUnit, TTY: "/dev/" + tty, Args: []string{d.Program, paths.RescueShell, onConsole}, Limit: left, InPlaceOf: getty})
 }

@@ -4,18 +4,21 @@
 // root for sshd(8), and a shell on the console.
 //
 // Both end by themselves, whatever becomes of the agent. sshd asks this program for the keys at
-// each login, see AuthorizedKeysCommand in sshd_config(5), which has none when the time is over,
-// and what such a key begins is ended then. systemd ends the shell, see RuntimeMaxSec in
-// systemd.service(5). Package rescue knows what is open.
+// each login, see AuthorizedKeysCommand in sshd_config(5), which has none when the time is over.
+// What such a key begins, and the shell, is this program, which looks at the book and ends all
+// that it has begun. Who asked for keys is noted, so that connections end, too. Package rescue
+// knows what is open.
 package door
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +48,12 @@ type Doors struct {
 // all is as it should be. What could not be opened does not keep the rest shut.
 func (d Doors) Follow(ctx context.Context, o *rescue.Open, up time.Duration) error {
 	left := o.Left(up)
-	return errors.Join(d.ssh(ctx, left > 0 && len(o.SSHKeys) > 0), d.console(ctx, o, left))
+	open := left > 0 && len(o.SSHKeys) > 0
+	err := d.ssh(ctx, open)
+	if !open {
+		err = errors.Join(err, HangUp(d.Root))
+	}
+	return errors.Join(err, d.console(ctx, o, left))
 }
 
 // sshDir is read before the rest of sshd's settings, and dropIn sorts before those of a layer:
@@ -57,9 +65,11 @@ const (
 	active = "active"
 )
 
-// settings let root in by keys alone, and by these besides those of the layer.
+// settings let root in by these keys alone: where the layer forbids root, its other keys and
+// certificates must not count because somebody is let in.
 func (d Doors) settings() string {
 	return "# While somebody is let in by a rescue statement; the agent removes it.\nMatch User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n" +
+		"\tAuthenticationMethods publickey\n\tAuthorizedKeysFile none\n\tTrustedUserCAKeys none\n" +
 		"\tAuthorizedKeysCommand " + d.Program + " " + paths.RescueKeys + "\n\tAuthorizedKeysCommandUser root\n"
 }
 
@@ -108,15 +118,31 @@ func (d Doors) reload(ctx context.Context) error {
 	return d.Systemd.Do(ctx, "reload", sshd)
 }
 
-// Keys are the lines that sshd is told for root. What each of them begins is this program,
-// which ends when the time is over.
+// Keys are the lines that sshd is told for root. What each of them begins is this program, and
+// nothing else: no forward of a port or socket.
 func Keys(o *rescue.Open, up time.Duration, program string) string {
 	if o.Left(up) == 0 {
 		return ""
 	}
 	var b strings.Builder
 	for _, key := range o.SSHKeys {
-		fmt.Fprintf(&b, "command=%q %s\n", program+" "+paths.RescueShell, key)
+		fmt.Fprintf(&b, "restrict,pty,command=%q %s\n", program+" "+paths.RescueShell+" "+nameOf(key), key)
 	}
 	return b.String()
+}
+
+// onConsole is the name of the shell on the console, as [nameOf] gives one to a key.
+const onConsole = "console"
+
+// nameOf is a short name of a key.
+func nameOf(key string) string { return fmt.Sprintf("%.8x", sha256.Sum256([]byte(key))) }
+
+// Left is for how long a session that began by a key, or on the console, is open yet: it ends, too,
+// when a later statement names neither.
+func Left(o *rescue.Open, up time.Duration, by string) time.Duration {
+	named := o != nil && (by == onConsole && o.Console || slices.ContainsFunc(o.SSHKeys, func(key string) bool { return nameOf(key) == by }))
+	if !named {
+		return 0
+	}
+	return o.Left(up)
 }

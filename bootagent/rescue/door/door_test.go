@@ -6,14 +6,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
@@ -75,7 +78,7 @@ func TestSSH(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if text := d.dropIn(t); !strings.Contains(text, "AuthorizedKeysCommand /usr/lib/caisson/caisson-agent rescue-keys\n") || strings.Contains(text, "AAAA") {
+	if text := d.dropIn(t); !strings.Contains(text, "AuthorizedKeysCommand /usr/lib/caisson/caisson-agent rescue-keys\n") || !strings.Contains(text, "AuthorizedKeysFile none\n") || strings.Contains(text, "AAAA") {
 		t.Errorf("sshd is told %q", text)
 	}
 	if want := []string{"reload ssh.service"}; !slices.Equal(s.asked, want) {
@@ -94,7 +97,7 @@ func TestSSH(t *testing.T) {
 // TestKeysEndByThemselves: where the agent's service is gone, sshd is told of none all the same.
 func TestKeysEndByThemselves(t *testing.T) {
 	o := &rescue.Open{SSHKeys: []string{key}, From: time.Minute, Until: 2 * time.Minute}
-	want := `command="/a rescue-shell" ` + key + "\n"
+	want := `restrict,pty,command="/a rescue-shell ` + nameOf(key) + `" ` + key + "\n"
 	for up, want := range map[time.Duration]string{time.Minute: want, 2*time.Minute - 1: want, 2 * time.Minute: "", time.Hour: "", 0: ""} {
 		if got := Keys(o, up, "/a"); got != want {
 			t.Errorf("at %s sshd is told %q", up, got)
@@ -132,7 +135,7 @@ func TestConsole(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if s.shell.TTY != want.tty || s.shell.InPlaceOf != want.getty || o.Getty != want.getty || s.shell.Limit != 50*time.Second || s.shell.Args[0] != "/bin/bash" {
+		if s.shell.TTY != want.tty || s.shell.InPlaceOf != want.getty || o.Getty != want.getty || s.shell.Limit != 50*time.Second || !slices.Equal(s.shell.Args, []string{d.Program, "rescue-shell", "console"}) {
 			t.Errorf("%q: %+v in place of %q", consoles, s.shell, o.Getty)
 		}
 		if d.dropIn(t) != "" {
@@ -181,14 +184,108 @@ func TestTroubleIsSaid(t *testing.T) {
 func TestSession(t *testing.T) {
 	t.Setenv("SHELL", "/bin/sh")
 	t.Setenv("SSH_ORIGINAL_COMMAND", "exit 3")
-	if code, err := Session(t.Context(), time.Minute); code != 3 || err != nil {
+	root := t.TempDir()
+	lasts := func(left ...time.Duration) func() time.Duration { // at each look
+		return func() (now time.Duration) {
+			now = left[0]
+			left = left[min(1, len(left)-1):]
+			return now
+		}
+	}
+	if code, err := Session(t.Context(), root, lasts(time.Minute)); code != 3 || err != nil {
 		t.Errorf("%d, %v", code, err)
 	}
-	if _, err := Session(t.Context(), 0); !errors.Is(err, ErrOver) {
+	if _, err := Session(t.Context(), root, lasts(0)); !errors.Is(err, ErrOver) {
 		t.Errorf("%v", err)
 	}
-	t.Setenv("SSH_ORIGINAL_COMMAND", "exec sleep 600")
-	if code, err := Session(t.Context(), 50*time.Millisecond); code == 0 || err == nil {
+	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 & sleep 600")
+	if code, err := Session(t.Context(), root, lasts(time.Minute, 50*time.Millisecond, 0)); code == 0 || err == nil {
 		t.Errorf("%d, %v", code, err)
+	}
+	if left := below(os.Getpid()); len(left) > 0 {
+		t.Errorf("processes %d go on", left)
+	}
+}
+
+// TestWhatASessionLeavesEnds: what goes on after a session ends with the rescue.
+func TestWhatASessionLeavesEnds(t *testing.T) {
+	t.Setenv("SHELL", "/bin/sh")
+	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 >/dev/null 2>&1 </dev/null & exit 0")
+	d, _ := newDoors(t, "ttyS0\n")
+	if code, err := Session(t.Context(), d.Root, func() time.Duration { return time.Minute }); code != 0 || err != nil {
+		t.Fatalf("%d, %v", code, err)
+	}
+	if left := below(os.Getpid()); len(left) != 1 {
+		t.Fatalf("processes %d go on", left)
+	}
+	if err := d.Follow(t.Context(), nil, 0); err != nil || len(below(os.Getpid())) > 0 {
+		t.Errorf("%v, processes %d go on", err, below(os.Getpid()))
+	}
+}
+
+// TestConnectionsEnd: with all that is below them, and no others.
+func TestConnectionsEnd(t *testing.T) {
+	d, _ := newDoors(t, "ttyS0\n")
+	start := func() *exec.Cmd {
+		c := exec.Command("sh", "-c", "sleep 600 & echo there; sleep 600; sleep 600")
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill() }) // it may have ended
+		if _, err := out.Read(make([]byte, 6)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	in, other := start(), start()
+	open := &rescue.Open{SSHKeys: []string{key}, Until: time.Minute}
+	for range 2 { // it asks for the keys again
+		if err := Note(d.Root, in.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := filepath.Join(d.Root, paths.RunLetIn, strconv.Itoa(other.Process.Pid)+"-1") // of a process that had it before
+	if err := os.WriteFile(number, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Follow(t.Context(), open, 0); err != nil || len(below(in.Process.Pid)) == 0 {
+		t.Errorf("while it is open: %v", err)
+	}
+	if err := d.Follow(t.Context(), open, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := in.Wait(); err == nil || len(below(other.Process.Pid)) == 0 {
+		t.Errorf("it ended with %v; below the other one are %d", err, below(other.Process.Pid))
+	}
+	if err := Note(d.Root, 1); err == nil {
+		t.Error("process 1 is to end")
+	}
+	if err := errors.Join(endBelow(other.Process.Pid), other.Process.Kill()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnotherStatement: a session ends when a later statement does not name its key, and goes on
+// when it does.
+func TestAnotherStatement(t *testing.T) {
+	other := strings.Replace(key, "me", "you", 1)
+	for name, row := range map[string]struct {
+		open *rescue.Open
+		by   string
+		want time.Duration
+	}{
+		"its key":     {&rescue.Open{SSHKeys: []string{other, key}, Until: time.Minute}, nameOf(key), time.Minute},
+		"another key": {&rescue.Open{SSHKeys: []string{other}, Console: true, Until: time.Minute}, nameOf(key), 0},
+		"the console": {&rescue.Open{Console: true, Until: time.Minute}, onConsole, time.Minute},
+		"no console":  {&rescue.Open{SSHKeys: []string{key}, Until: time.Minute}, onConsole, 0},
+		"nothing":     {nil, onConsole, 0},
+	} {
+		if left := Left(row.open, 0, row.by); left != row.want {
+			t.Errorf("%s: open for %s", name, left)
+		}
 	}
 }

@@ -108,6 +108,9 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			o.First = func(ctx context.Context) error { return source.Push(ctx, r, s) }
+			if err := verifyServices(c.Context(), source, p, policy, s); err != nil {
+				return err
+			}
 			some, err := which.of(s)
 			if err != nil {
 				return err

@@ -119,7 +119,7 @@ func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (
 
 func (a *app) rolloutStartCommand() *cobra.Command {
 	var x rollingFlags
-	var layer string
+	var layer, cache string
 	var secrets opening
 	c := &cobra.Command{
 		Use:   "start NAME FILE…",
@@ -135,6 +135,13 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			at := now()
 			r, err := x.open(a, at, args[1:])
+			if err != nil {
+				return err
+			}
+			source, err := a.source(cache)
+			if err == nil {
+				err = verifyServices(c.Context(), source, r.p, r.policy, r.site)
+			}
 			if err != nil {
 				return err
 			}
@@ -172,6 +179,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	secrets.flags(c.Flags())
 	x.flags(a, c)
 	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/content"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -80,6 +82,28 @@ func (a *app) openNamed(f servicesFlags, names []string) (*servicesRun, []*servi
 	}
 	list, err := r.named(names)
 	return r, list, err
+}
+
+// verifyServices makes images of signed commits again that were not published yet, before anything
+// is signed that names them.
+func verifyServices(ctx context.Context, source *content.Source, p *publish.Publisher, policy publish.Policy, s *site.Site) error {
+	if !slices.ContainsFunc(s.Services(), func(v service.Service) bool { return v.Git.AllowedSigners != "" }) {
+		return nil
+	}
+	fleet, err := p.Read(ctx, policy)
+	if err != nil {
+		return err
+	}
+	rows, err := fleet.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	return source.Verify(ctx, s, func(ctx context.Context, node string) (*spec.Overlay, error) {
+		if _, is := rows[node]; !is {
+			return nil, nil
+		}
+		return fleet.Overlay(ctx, node)
+	})
 }
 
 func (a *app) source(cache string) (*content.Source, error) {

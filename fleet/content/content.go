@@ -5,7 +5,8 @@
 //
 // [Source] asks git and builds images; a cache keeps both. A lock names an image by
 // its digest, and overlays do, too. So [Push] asks git for nothing that the registry
-// has already: a repository that is gone stops updates, and no publish.
+// has already: a repository that is gone stops updates, and no publish. [Source.Verify] does where
+// commits have to be signed, of what was not published yet.
 // cmd/caisson imports it.
 package content
 
@@ -156,6 +157,11 @@ func (c *Source) image(ctx context.Context, s *service.Service, l service.Locked
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
+	return c.again(ctx, s, l)
+}
+
+// again makes the image of a row from its commit, and returns the file with it.
+func (c *Source) again(ctx context.Context, s *service.Service, l service.Locked) (string, error) {
 	r, err := c.open(ctx, s)
 	if err != nil {
 		return "", err
@@ -167,9 +173,9 @@ func (c *Source) image(ctx context.Context, s *service.Service, l service.Locked
 	b, err := c.build(ctx, r, s, l)
 	if err == nil && b != l.Image {
 		err = cli.WithHint(fmt.Errorf("the image of commit %s is %s here, and %s in %s", l.Commit, b.Digest, l.Image.Digest, service.LockName),
-			"another mksquashfs made it: publish where the lock was written, or 'caisson services update' here")
+			"another mksquashfs made it, or somebody changed the lock, which version control shows: publish where it was written, or take the row out, and 'caisson services update' here")
 	}
-	return name, err
+	return c.file(l.Image.Digest), err
 }
 
 // abbreviate shortens the name of a commit, for people.

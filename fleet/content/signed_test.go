@@ -3,16 +3,20 @@
 package content
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/test/gittest"
 )
@@ -241,5 +245,66 @@ func TestHistoriesOnlyLeadOn(t *testing.T) {
 			}
 		}
 		taken = append(taken, tip)
+	}
+}
+
+// TestForgedImage: who writes the lock and pushes to the registry, and has no key of a signer, has
+// an image of his own neither built, nor taken from a cache or the registry. What was published is
+// taken as it is, and git is not asked.
+func TestForgedImage(t *testing.T) {
+	d := newSignedDesk(t)
+	d.commit("0")
+	d.git.Git("checkout", "--quiet", "-b", "his")
+	d.git.Commit("his own", conf("his"))
+	text := d.text
+	d.text = regexp.MustCompile(`branch: main, allowedSigners: [^},]*`).ReplaceAllString(text, "branch: his")
+	d.update(t)
+	his := d.locked().Image // it is in the cache: it was a service's without signers
+	d.git.Git("checkout", "--quiet", "main")
+	d.text = text
+	d.commit("1")
+	d.lock = service.NewLock()
+	d.update(t)
+	good := d.locked()
+	if good.Image == his {
+		t.Fatal("his image is the good one")
+	}
+	none := func(context.Context, string) (*spec.Overlay, error) { return nil, nil }
+	if err := d.Verify(t.Context(), d.site(t), none); err != nil {
+		t.Fatal(err)
+	}
+	forged := good
+	forged.Image = his
+	d.lock.Services["prometheus"] = forged
+	var mend interface{ Hint() string }
+	if err := d.Verify(t.Context(), d.site(t), none); !errors.As(err, &mend) || !strings.Contains(err.Error(), "service prometheus: the image of commit "+good.Commit) {
+		t.Errorf("%v", err)
+	}
+	// His image was published, under a commit that nobody had to sign, or other files of the commit.
+	was := func(commit string, image spec.Blob, dirs []spec.ServiceDirectory) func(context.Context, string) (*spec.Overlay, error) {
+		return func(context.Context, string) (*spec.Overlay, error) {
+			return &spec.Overlay{Services: []spec.Service{{Name: "prometheus", Commit: commit, Image: image, Directories: dirs}}}, nil
+		}
+	}
+	dirs := d.service(t).Directories
+	for name, published := range map[string]func(context.Context, string) (*spec.Overlay, error){
+		"another commit":      was(strings.Repeat("0", 40), his, dirs),
+		"another image":       was(good.Commit, good.Image, dirs),
+		"other files of both": was(good.Commit, his, []spec.ServiceDirectory{{From: "other", To: "/x"}}),
+	} {
+		if err := d.Verify(t.Context(), d.site(t), published); err == nil {
+			t.Errorf("%s was published, and his image is taken", name)
+		}
+	}
+	if err := os.RemoveAll(d.git.Dir); err != nil {
+		t.Fatal(err)
+	}
+	d.Cache = t.TempDir()
+	d.lock.Services["prometheus"] = good
+	if err := d.Verify(t.Context(), d.site(t), was(good.Commit, good.Image, dirs)); err != nil {
+		t.Errorf("a repository that is gone stops what was published: %v", err)
+	}
+	if err := d.Verify(t.Context(), d.site(t), none); err == nil {
+		t.Error("what nobody can build is taken")
 	}
 }

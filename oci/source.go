@@ -15,6 +15,10 @@ import (
 // ErrNotFound is what a place answers for a manifest or blob it does not hold.
 var ErrNotFound = errors.New("not found")
 
+// ErrAnswered is what an error is that a registry has answered, for all that it gave nothing: it
+// was reached.
+var ErrAnswered = errors.New("answered")
+
 // Source reads from one place, or from several in order. Repositories are named
 // without prefix: "node", "layer", "fleet".
 type Source interface {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // cutter is what can cut a node off of one kind of items: whoever gets it wrong there
@@ -14,6 +15,8 @@ type cutter struct {
 	can  func(*Items) map[string]any // by key; nil where nothing can
 	drop func(*Items)                // takes the same out of the items
 	copy func(to, from *Items)       // puts the same of others beside them
+
+	later bool // what it is for may read it at its next start alone
 }
 
 func cuts[T any](list func(*Items) *[]T, can func(T) (key string, cuts bool)) cutter {
@@ -36,6 +39,12 @@ func cuts[T any](list func(*Items) *[]T, can func(T) (key string, cuts bool)) cu
 	}
 }
 
+// atStart is a cutter of what may be read at the next start of its program alone.
+func (c cutter) atStart() cutter {
+	c.later = true
+	return c
+}
+
 // cutters are the kinds that can cut a node off.
 func cutters() []kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.can == nil })
@@ -43,15 +52,23 @@ func cutters() []kind {
 
 // CutsOff returns what differs between two lists of items and can cut the node off, as
 // "kind key", sorted.
-func CutsOff(from, to *Items) []string {
-	var list []string
-	for _, c := range cutters() {
+func CutsOff(from, to *Items) []string { return differing(cutters(), from, to) }
+
+// Unread is what of that a change of a running node does not try: the program that it is for
+// reads it when it starts.
+func Unread(from, to *Items) []string {
+	return differing(slices.DeleteFunc(cutters(), func(k kind) bool { return !k.later }), from, to)
+}
+
+func differing(cutters []kind, from, to *Items) (list []string) {
+	for _, c := range cutters {
 		a, b := c.can(from), c.can(to)
-		keys := maps.Clone(a)
+		keys := map[string]any{}
+		maps.Copy(keys, a)
 		maps.Copy(keys, b)
 		for key := range keys {
 			if !reflect.DeepEqual(a[key], b[key]) {
-				list = append(list, c.name+" "+key)
+				list = append(list, strings.TrimSpace(c.name+" "+key)) // modules are one
 			}
 		}
 	}

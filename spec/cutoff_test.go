@@ -33,6 +33,9 @@ func TestWhatCanCutOff(t *testing.T) {
 		"an attribute":         {func(i *Items) { i.Sysfs = []Sysfs{{Path: "/sys/class/net/eth0/mtu"}} }, []string{"sysfs /sys/class/net/eth0/mtu"}},
 		"another attribute":    {func(i *Items) { i.Sysfs = []Sysfs{{Path: "/sys/kernel/mm/ksm/run"}} }, nil},
 		"a unit":               {func(i *Items) { i.Units = []Unit{{Name: "nftables.service"}} }, []string{"units nftables.service"}},
+		"modules":              {func(i *Items) { i.Modules = &Modules{Blacklist: []string{"e1000e"}} }, []string{"modules"}},
+		"a rule of udev":       {func(i *Items) { i.Files = []File{{Path: "/etc/udev/rules.d/70-names.rules"}} }, []string{"files /etc/udev/rules.d/70-names.rules"}},
+		"a file of modprobe":   {func(i *Items) { i.Files = []File{{Path: "/etc/modprobe.d/a.conf"}} }, []string{"files /etc/modprobe.d/a.conf"}},
 		"a script":             {func(i *Items) { i.Exec = []Exec{{Name: "a"}} }, nil},
 		"another order":        {func(i *Items) { slices.Reverse(i.Sysctl) }, nil},
 	} {
@@ -46,6 +49,10 @@ func TestWhatCanCutOff(t *testing.T) {
 		if left := CutsOff(&Items{}, &kept); left != nil {
 			t.Errorf("%s: left is %q", name, left)
 		}
+	}
+	read := Items{Sysctl: from.Sysctl, Files: []File{{Path: "/etc/ssh/sshd_config.d/a.conf"}}, Units: []Unit{{Name: "a.service"}}, Modules: &Modules{Load: []string{"bonding"}}}
+	if got := Unread(&from, &read); !slices.Equal(got, []string{"files /etc/ssh/sshd_config.d/a.conf", "modules", "units a.service"}) {
+		t.Errorf("what only a start reads: %q", got)
 	}
 	if kept := from.Harmless(); !reflect.DeepEqual(kept.Sysctl, from.Sysctl[1:]) || len(from.Sysctl) != 2 || len(from.NICs) != 1 {
 		t.Errorf("%+v of %+v", kept, from)

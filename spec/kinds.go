@@ -58,20 +58,31 @@ var kinds = []kind{
 		}},
 	{name: "files", class: ClassLive, why: "files are written at once", of: func(i *Items) any { return i.Files }, policies: EnforceOrReport, paths: true,
 		cutter: cuts(func(i *Items) *[]File { return &i.Files }, func(f File) (string, bool) {
-			return f.Path, below(f.Path, "/etc/systemd/network", "/etc/NetworkManager", "/etc/network", "/etc/netplan", "/etc/ssh", "/etc/pam.d", "/etc/nftables.conf",
-				"/etc/hosts", "/etc/hosts.allow", "/etc/hosts.deny", "/etc/nsswitch.conf", "/etc/resolv.conf")
-		}),
+			return f.Path, below(f.Path, "/etc/systemd", "/etc/NetworkManager", "/etc/network", "/etc/netplan", "/etc/ssh", "/etc/pam.d",
+				"/etc/nftables.conf", "/etc/nftables.d", "/etc/iptables", "/etc/firewalld", "/etc/ufw", "/etc/udev", "/etc/modprobe.d", "/etc/modules", "/etc/modules-load.d",
+				"/etc/sysctl.conf", "/etc/sysctl.d", "/etc/hosts", "/etc/hosts.allow", "/etc/hosts.deny", "/etc/nsswitch.conf", "/etc/resolv.conf")
+		}).atStart(),
 		secrets: func(i *Items, need needSecret) {
 			for _, f := range i.Files {
 				need(f.Path, f.SecretNames())
 			}
 		}},
-	{name: "modules", class: ClassLive, why: "modules are loaded at once; parameters that are read once wait for a reboot", of: func(i *Items) any { return i.Modules }, policies: EnforceOrReport},
+	{name: "modules", class: ClassLive, why: "modules are loaded at once; parameters that are read once wait for a reboot", of: func(i *Items) any { return i.Modules }, policies: EnforceOrReport,
+		cutter: cutter{
+			can: func(i *Items) map[string]any {
+				if i.Modules == nil {
+					return nil
+				}
+				return map[string]any{"": *i.Modules}
+			},
+			drop: func(i *Items) { i.Modules = nil },
+			copy: func(to, from *Items) { to.Modules = from.Modules },
+		}.atStart()},
 	{name: "nics", class: ClassLive, why: "settings of interfaces are set at once; a driver may take its link down for it", of: func(i *Items) any { return i.NICs }, policies: EnforceOrReport,
 		cutter: cuts(func(i *Items) *[]NIC { return &i.NICs }, func(n NIC) (string, bool) { return n.ID, true })},
 	{name: "units", class: ClassService, why: "units are started, stopped and restarted as they ask for", of: func(i *Items) any { return i.Units }, policies: EnforceOrReport,
 		programs: func(i *Items) int { return len(i.Units) },
-		cutter:   cuts(func(i *Items) *[]Unit { return &i.Units }, func(u Unit) (string, bool) { return u.Name, true }),
+		cutter:   cuts(func(i *Items) *[]Unit { return &i.Units }, func(u Unit) (string, bool) { return u.Name, true }).atStart(),
 		secrets: func(i *Items, need needSecret) {
 			for _, u := range i.Units {
 				need(u.Name, u.SecretNames())

@@ -42,6 +42,7 @@ const (
 	EventOverdue    = "overdue"     // a change was not made in time, and its agent ended with it
 	EventHung       = "hung"        // a look at what runs did not end, and its agent ended with it
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
+	EventCompared   = "compared"    // what ran before has shown whether a change cut the node off
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
 	EventLeft       = "left"        // the machine was started over into what proved itself, which needs another root
 	EventCorrupt    = "corrupt"     // a block of an image was read that is not what was signed

@@ -33,7 +33,10 @@ func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last boo
 	failed, good, why := t.next.Generation, t.before, t.why
 	way := map[decide.Act]string{decide.BackLive: "live", decide.BackBoot: "reboot"}[step.Act]
 	kept := c.Folder.Unsaved() == nil
-	s.Reject(failed, why, time.Now())
+	if t.cutOff {
+		s.Doubt(failed)
+	}
+	s.GoBack(failed, good.Generation, why, time.Now(), c.root.LayersHere(s)...)
 	if err := c.Folder.SaveVerdict(s); err != nil {
 		return true, err
 	}
@@ -112,4 +115,24 @@ func (c *Cycle) promote(g state.Generation, why string) error {
 		return err
 	}
 	return c.soak.EndGates()
+}
+
+// keepGood makes a generation the current one.
+func (c *Cycle) keepGood(g state.Generation, why string) error {
+	s, err := c.Folder.Load()
+	if err != nil {
+		return err
+	}
+	fields := []events.Field{events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay), events.With("why", why)}
+	if g.IsAhead() {
+		fields = append(fields, events.With("on", g.Layer), events.With("waits", g.Waits))
+	}
+	c.RecordStep("promoted", fields...)
+	g.Unread = c.soak.Unread(s, g)
+	s.Prove(g, c.root.LayersHere(s)...)
+	if err := c.Folder.Save(s); err != nil {
+		return err
+	}
+	c.destination.Tidy(s)
+	return nil
 }

@@ -64,6 +64,7 @@ type turn struct {
 	next   *track.Found // what is offered, made, in effect or judged
 	fault  error        // of Answer why nothing was had, of Probed why the registry was not reached
 	why    string       // of Undo
+	doubt  bool         // of Undo: the registry was not reached
 
 	comesUp bool         // this root comes up with next
 	trial   *state.Trial // of Made
@@ -75,6 +76,7 @@ type turn struct {
 	rests   bool // of Effect: next says that nothing is to be changed
 	reach   bool // of Effect: next has to reach the registry, too
 	judged  *soak.Judged
+	cutOff  bool // of Judged: what failed is that its boot does not reach the registry
 
 	status *spec.Status
 	wait   time.Duration // of Judged: until the next look, 0 where nothing is judged any more
@@ -217,6 +219,13 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 	case decide.Settle:
 		t.status, err = c.moved(ctx, t.next, t.result)
 		return true, err
+	case decide.Compare:
+		t.event, t.fault = decide.Doubted, c.Reached(ctx, c.Within())
+		return false, nil
+	case decide.Convict, decide.Absolve:
+		t.event, t.fault = decide.Begin, nil
+		return false, c.soak.Compared(step.Act == decide.Absolve, step.Why)
+
 	case decide.UndoAndRetry:
 		return true, errors.Join(ctx.Err(), c.undo(ctx, ""))
 	case decide.UndoForGood:
@@ -224,7 +233,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		return true, err
 
 	case decide.Forget, decide.Withhold, decide.Restore:
-		return true, c.putTrialBack(ctx, t.why, step)
+		return true, c.putTrialBack(ctx, t, step)
 
 	case decide.Renumber:
 		if a := c.Boot.Live.Applied; a == nil || !a.Same(t.next.Generation) {
@@ -355,7 +364,7 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 		}
 		c.SetSync(track.Describe(t.fault))
 	} else {
-		if err := errors.Join(c.noteHad(t.next), c.destination.ForThisRoot(ctx, t.before, t.next)); err != nil {
+		if err := errors.Join(c.destination.NoteHad(t.next), c.destination.ForThisRoot(ctx, t.before, t.next)); err != nil {
 			return nil, err
 		}
 		c.SetSync(c.destination.Axis(t.next))
@@ -412,15 +421,4 @@ func (c *Cycle) enforce(ctx context.Context, found *track.Found) (*spec.Status, 
 		return nil, err
 	}
 	return c.look.Report(found, result)
-}
-
-// noteHad notes what the registry had when it was first asked since this machine
-// started, where its loader has not: that may have reached no registry.
-func (c *Cycle) noteHad(found *track.Found) error {
-	if c.Boot.Live.Had != "" {
-		return nil
-	}
-	had, err := spec.RootID(&found.Overlay, found.Overlay.Layer)
-	c.Boot.Live.Had = had
-	return err
 }

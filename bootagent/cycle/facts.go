@@ -48,6 +48,7 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 	case decide.Begin:
 		f.HoldOver = c.Tracker != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
 		f.Return = c.Tracker != nil && c.destination.CanReturn(s)
+		f.Doubt = s.Doubted != nil && f.Runs != nil && !f.Runs.Same(*s.Doubted)
 	case decide.Look:
 		f.Elsewhere = f.Best != nil && !c.root.RunsHere(f.Best.Layer)
 		f.Paused, err = c.effect.PausedBy(t.before)
@@ -67,14 +68,15 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 		if t.trial != nil {
 			f.Result.Trial = t.trial.Confirm
 		}
-	case decide.Probed:
+	case decide.Probed, decide.Doubted:
 		if t.fault != nil {
 			f.Reach = t.fault.Error()
 		}
+		f.Outage = c.Boot.Live.Asked == 0 && c.Boot.Sync == spec.SyncUnreachable // which is the loader's word until then
 	case decide.Undo:
 		f.Undo = decide.Fault{Reason: t.why, WayBack: c.effect.WayBack(s) != nil}
 	case decide.Effect:
-		f.Proof, err = c.proof(s, t)
+		f.Proof, err = c.proof(ctx, s, t)
 	case decide.Judged:
 		f.Gates, f.Paused, err = c.gates(ctx, s, t)
 	}
@@ -124,13 +126,14 @@ func (c *Cycle) attempt(ctx context.Context, s *state.State, t *turn) (a decide.
 }
 
 // proof is what speaks for a generation that is in effect.
-func (c *Cycle) proof(s *state.State, t *turn) (decide.Proof, error) {
+func (c *Cycle) proof(ctx context.Context, s *state.State, t *turn) (decide.Proof, error) {
 	record, err := gate.Load(c.Path(paths.RunGates))
 	g, applied := t.next.Generation, c.Boot.Live.Applied
 	unproven := (c.Boot.Mode != spec.ModeAttached && g.Pair(c.Boot.Generation) || applied != nil && applied.Same(g)) && s.Unproven(g)
-	t.reach = c.soak.NewNetwork(s, t.next)
+	judged := record.Of(c.Scopes.Root, g.Overlay)
+	t.reach = unproven && !judged && !t.rests && c.soak.MustReach(s, t.next) && c.Reached(ctx, time.Second) != nil // else it has shown that
 	return decide.Proof{Of: g, Unproven: unproven, Keeps: t.keeps, Applied: t.applied, Gates: (t.next.Overlay.Gates != nil || t.reach) && !t.rests,
-		Soaking: record.Of(c.Scopes.Root, g.Overlay), Health: string(t.result.Health)}, err
+		Soaking: judged, Health: string(t.result.Health)}, err
 }
 
 // gates is what the checks of what is in effect say, and where what failed can go back to.
@@ -146,9 +149,14 @@ func (c *Cycle) gates(ctx context.Context, s *state.State, t *turn) (g decide.Ga
 	}
 	failed := t.next.Generation
 	best := s.Best()
+	if failed.Pair(c.Boot.Generation) {
+		best = s.Back(failed)
+	}
 	if best == nil || best.Pair(failed) {
 		return g, "", nil
 	}
+	g.CutOff = v.Check == gate.Reach.Name
+	t.cutOff = g.CutOff
 	if t.before, err = c.Tracker.Recall(best); err != nil {
 		c.Say("what ran before cannot come back: %v", err)
 		t.before = nil
@@ -156,6 +164,6 @@ func (c *Cycle) gates(ctx context.Context, s *state.State, t *turn) (g decide.Ga
 	}
 	g.Good, g.SameLayer = true, c.root.RunsHere(best.Layer)
 	g.Live, _ = c.destination.Extent(t.next, t.before)
-	g.Soft = c.destination.SoftBack(ctx, s, failed, v.Why)
+	g.Soft = c.destination.SoftBack(ctx, s, failed, *best, v.Why)
 	return g, "", nil
 }

@@ -69,7 +69,7 @@ func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Resul
 
 // undoForGood undoes a change that cut the node off.
 func (c *Cycle) undoForGood(ctx context.Context, t *turn, why string) (*spec.Status, error) {
-	if err := c.undo(ctx, why); err != nil {
+	if err := c.cycle(ctx, &turn{event: decide.Undo, why: why, doubt: true}); err != nil {
 		return nil, err
 	}
 	c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why))
@@ -96,7 +96,8 @@ func (c *Cycle) undo(ctx context.Context, reason string) error {
 //
 // The node goes on with what it knows to be good. Where that is nothing, or needs
 // another root, it goes on with the generation, but with what can cut it off as it was.
-func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Step) error {
+func (c *Cycle) putTrialBack(ctx context.Context, t *turn, step decide.Step) error {
+	reason := t.why
 	s, err := c.Folder.Load()
 	if err != nil {
 		return err
@@ -138,6 +139,9 @@ func (c *Cycle) putTrialBack(ctx context.Context, reason string, step decide.Ste
 	if step.Act == decide.Forget || step.Act == decide.Withhold && s.Current == nil {
 		s.Trial = nil // there is nothing else to run, or nothing that it could be refused for
 	} else {
+		if t.doubt && step.Act == decide.Restore {
+			s.Doubt(tried.Generation)
+		}
 		s.Undo(reason)
 	}
 	if err := c.Folder.SaveVerdict(s); err != nil {

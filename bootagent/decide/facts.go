@@ -20,6 +20,7 @@ const (
 	Answer  Event = "answer"  // the registry was asked
 	Try     Event = "try"     // a change is to be made
 	Made    Event = "made"    // it was made, or failed
+	Doubted Event = "doubted" // the way to the registry was tried by what ran before what is doubted
 	Probed  Event = "probed"  // the way to the registry was tried after a change
 	Undo    Event = "undo"    // a change on trial is to be undone
 	Effect  Event = "effect"  // a generation is in effect
@@ -59,12 +60,14 @@ type Facts struct {
 	HoldOver  bool   // the time of an operator's hold is over
 	Return    bool   // a decision to go back was cut before this root was told, and it can be
 	Paused    string // why nothing may be changed now, "" where it may
+	Doubt     bool   // this root runs what came before what was rejected since the registry was not reached with it
+	Outage    bool   // of Doubted: the loader of this boot did not reach the registry either
 
 	// What has just happened, by event.
 	Offer  Offer
 	Try    Attempt
 	Result Result
-	Reach  string // of Probed: why the registry was not reached, "" where it was
+	Reach  string // of Probed and Doubted: why the registry was not reached, "" where it was
 	Undo   Fault
 	Proof  Proof
 	Gates  Gates
@@ -142,6 +145,7 @@ type Proof struct {
 // Gates is what the checks say, and which ways lead back.
 type Gates struct {
 	Passed, Failed bool
+	CutOff         bool // what failed is that this boot does not reach the registry
 	Why            string
 	Good           bool // something ran well before, and can be verified
 	SameLayer      bool // it belongs to a layer that this root can have as it is

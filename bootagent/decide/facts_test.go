@@ -48,13 +48,13 @@ func anyFacts(r *rand.Rand) *Facts {
 	f := &Facts{
 		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Now: int64(r.IntN(100)), Ended: yes(), Retry: yes(),
 		Run:  run.Record{Phase: run.Phases[r.IntN(len(run.Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100))},
-		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"),
+		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"), Doubt: yes(), Outage: yes(),
 		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes(), Unreached: yes(), Medium: yes()},
 		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
 		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), Busy: yes(), OtherLayer: yes()},
 		Reach:  text("no answer"), Undo: Fault{Reason: text("why"), WayBack: yes()},
 		Proof:  Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
-		Gates:  Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
+		Gates:  Gates{Passed: yes(), Failed: yes(), CutOff: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
 		Awaits: Awaited{Uncounted: yes(), Forgotten: yes(), Missing: text("its images")},
 		Fetch:  Fetch{Why: text("not here"), Late: yes(), TooLarge: yes(), Unreached: yes(), Medium: yes()},
 		Back:   Back{Found: yes(), Kexec: text("nothing was reached"), Overdue: text("on trial")},
@@ -129,6 +129,12 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "what did not fail is left"
 		case f.Event == Judged && s.Act == BackBoot && (f.Attached || !f.Gates.Good || !f.Remembers && !f.Gates.Soft):
 			wrong = "a boot that leads to the same"
+		case f.Event == Judged && s.Act == BackLive && f.Gates.CutOff && !f.Attached:
+			wrong = "what a boot has read is put back without one"
+		case s.Act == Convict && (f.Reach != "" || f.Outage || f.Ended):
+			wrong = "what may be well stays rejected"
+		case f.Event == Begin && s.Act == Compare && (pending || !f.Begun || !f.Doubt):
+			wrong = "a comparison with what is not as it was before"
 		case f.Event == Judged && s.Act == BackLive && (!f.Gates.Good || !f.Attached && !(f.Gates.SameLayer && f.Gates.Live)):
 			wrong = "a way back that does not lead there"
 		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:

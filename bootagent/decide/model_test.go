@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type content struct {
 	gated bool
 	dead  bool // its layer never comes up
 	asks  bool // it is to be confirmed
+	reads bool // only a boot reads some of it
+	shut  bool // and what is read then cuts the node off
 }
 
 // model is a node whose calls fail. What is in effect is what the machine really has;
@@ -46,6 +49,13 @@ type model struct {
 	now   int64 // of the clock, in seconds
 	begun bool
 	gates string // overlay that is judged
+	reach bool   // it has to reach the registry
+
+	outage bool   // the registry answers nobody
+	heard  bool   // it answered the loader of this boot, of a node that nobody holds
+	read   string // the overlay that this boot has read
+
+	untested map[string]bool // overlays that were applied while nobody answered: nothing shows what they did
 
 	effect  string   // the overlay that the machine is as
 	partial bool     // but for what can cut it off
@@ -105,7 +115,8 @@ func (m *model) save(change func(s *state.State)) error {
 // it is.
 func (m *model) choose() *state.Generation {
 	g, step := m.offered, Step{Act: AskMedium}
-	if reached := g != nil && m.r.IntN(3) > 0; reached {
+	m.heard = g != nil && !m.outage && m.r.IntN(3) > 0
+	if m.heard {
 		g, step = m.answers(false)
 	} else {
 		f := m.facts(Boot)
@@ -119,6 +130,7 @@ func (m *model) choose() *state.Generation {
 		if g, step = m.answers(true); step.Act == Enter || step.Act == EnterOld {
 			step = m.fetches(true)
 		}
+		m.heard = false
 	} else if step.Act == AskMedium { // there is none
 		f := m.facts(Boot)
 		f.Offer = Offer{Failed: true, Unreached: true, Medium: true}
@@ -132,6 +144,9 @@ func (m *model) choose() *state.Generation {
 	}
 	f := m.facts(Sought)
 	all := m.disk.Generations()
+	if m.heard {
+		all = m.disk.Fallbacks()
+	}
 	f.Back.Found = len(all) > 0
 	if m.r.IntN(4) == 0 {
 		f.Back.Kexec = "nothing was reached"
@@ -192,6 +207,11 @@ func (m *model) make(overlay string) error {
 	return nil
 }
 
+// reached reports whether the registry answers this machine as it is.
+func (m *model) reached() bool {
+	return !m.outage && !(m.contents[strings.TrimPrefix(m.effect, "half of ")].cut && !m.partial) && !m.contents[m.read].shut
+}
+
 func (m *model) here(layer string) bool { return m.attached || layer == m.root.Layer }
 
 func (m *model) runs() *state.Generation {
@@ -206,6 +226,7 @@ func (m *model) facts(e Event) *Facts {
 		f.Undone = &t.Generation
 	}
 	f.Elsewhere = f.Best != nil && !m.here(f.Best.Layer)
+	f.Doubt = s.Doubted != nil && f.Runs != nil && !f.Runs.Same(*s.Doubted)
 	if m.paused && m.begun {
 		f.Paused = "paused"
 	}
@@ -237,7 +258,7 @@ func (m *model) fail(why string) {
 }
 
 // undo plays the undoing of a change on trial.
-func (m *model) undo(why string) error {
+func (m *model) undo(why string, doubt bool) error {
 	f := m.facts(Undo)
 	best, tried := m.disk.Best(), m.disk.Trial.Generation
 	if best == nil || !m.here(best.Layer) {
@@ -277,8 +298,29 @@ func (m *model) undo(why string) error {
 		if step.Act == Forget || step.Act == Withhold && s.Current == nil {
 			s.Trial = nil
 		} else {
+			if doubt && step.Act == Restore {
+				s.Doubt(tried)
+			}
 			s.Undo(why)
 		}
+	})
+}
+
+// compare plays what follows from the way to the registry without what is doubted.
+func (m *model) compare() error {
+	f := m.facts(Doubted)
+	if f.Outage = !m.heard; !m.reached() {
+		f.Reach = "no answer"
+	}
+	step := m.decide(f)
+	if c := m.contents[m.disk.Doubted.Overlay]; step.Act == Convict && !c.cut && !c.shut {
+		m.fail("a registry that died rejects what is well")
+	}
+	return m.save(func(s *state.State) {
+		if step.Act == Absolve {
+			s.Absolve()
+		}
+		s.Doubted = nil
 	})
 }
 
@@ -289,7 +331,13 @@ func (m *model) begin() error {
 		if step.Act == Go {
 			return nil
 		}
-		if err := m.undo(step.Why); err != nil {
+		if step.Act == Compare {
+			if err := m.compare(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.undo(step.Why, false); err != nil {
 			return err
 		}
 	}
@@ -329,7 +377,8 @@ func (m *model) keep(g state.Generation) error {
 func (m *model) effects(g state.Generation, p Proof) error {
 	f := m.facts(Effect)
 	p.Unproven = (!m.attached && g.Pair(m.root) || m.live.Applied != nil && m.live.Applied.Same(g)) && m.disk.Unproven(g)
-	p.Of, p.Gates, p.Soaking = g, m.contents[g.Overlay].gated, m.gates == g.Overlay
+	reach := p.Unproven && m.heard && g.Pair(m.root) && !m.attached && m.disk.Back(g) != nil && !m.reached()
+	p.Of, p.Gates, p.Soaking = g, m.contents[g.Overlay].gated || reach, m.gates == g.Overlay
 	f.Proof = p
 	switch m.decide(f).Act {
 	case Renumber:
@@ -350,12 +399,30 @@ func (m *model) effects(g state.Generation, p Proof) error {
 		if err := m.call(); err != nil {
 			return err
 		}
-		m.gates = g.Overlay
+		m.gates, m.reach = g.Overlay, reach
 	}
 	return nil
 }
 
+// unread is what of a generation no boot has read.
+func (m *model) unread(g state.Generation) string {
+	best := m.disk.Best()
+	switch {
+	case best == nil || m.attached || g.Pair(m.root) && (m.heard || m.disk.Back(g) == nil):
+		return ""
+	case g.Pair(m.root):
+		return "all of it"
+	case m.contents[g.Overlay].reads:
+		return "files"
+	}
+	return best.Unread
+}
+
 func (m *model) prove(g state.Generation) error {
+	g.Unread = m.unread(g)
+	if g.Pair(m.root) && m.heard && m.contents[m.read].shut && m.disk.Unproven(g) && m.disk.Back(g) != nil {
+		m.fail("a boot that cut the node off is proved")
+	}
 	if err := m.save(func(s *state.State) { s.Prove(g) }); err != nil {
 		return err
 	}
@@ -369,7 +436,7 @@ func (m *model) ask() error {
 	if err := m.begin(); err != nil {
 		return err
 	}
-	reached := m.offered != nil && !(m.contents[m.effect].cut && !m.partial)
+	reached := m.offered != nil && m.reached()
 	f := m.facts(Answer)
 	var next state.Generation
 	if !reached || m.call() != nil {
@@ -403,7 +470,7 @@ func (m *model) ask() error {
 	for {
 		switch step := m.decide(f); step.Act {
 		case PutBack:
-			if err := m.undo(step.Why); err != nil {
+			if err := m.undo(step.Why, false); err != nil {
 				return err
 			}
 			offer := f.Offer
@@ -435,6 +502,9 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	t := m.facts(Try)
 	if c.cuts {
 		t.Try.Cuts = "network"
+		if comesUp && !m.reached() {
+			t.Try.Unreached = "no answer"
+		}
 	}
 	t.Try.Asked = c.asks && m.disk.Current != nil
 	var by state.Confirm
@@ -445,6 +515,9 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 		by = state.ByOperator
 	default:
 		if comesUp {
+			if t.Try.Unreached != "" {
+				m.untested[g.Overlay] = true
+			}
 			return m.keep(g)
 		}
 	}
@@ -486,11 +559,11 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 		m.fail("it was begun")
 	case Probe:
 		p := m.facts(Probed)
-		if c.cut {
+		if !m.reached() {
 			p.Reach = "no answer"
 		}
 		if m.decide(p).Act == UndoForGood {
-			err := m.undo("after it no answer")
+			err := m.undo("after it no answer", true)
 			m.begun = m.begun || err == nil
 			return err
 		}
@@ -512,12 +585,22 @@ func (m *model) judge() error {
 	}
 	f := m.facts(Judged)
 	sick := m.contents[g.Overlay].sick || m.disk.Staged != nil && m.disk.Staged.Same(*g) && m.disk.Staged.Failed != "" && m.disk.Staged.Again == 0
-	f.Gates = Gates{Passed: !sick, Failed: sick}
+	cutOff := m.reach && !m.reached()
+	sick = sick || cutOff
+	f.Gates = Gates{Passed: !sick, Failed: sick, CutOff: cutOff}
 	best := m.disk.Best()
+	if g.Pair(m.root) {
+		best = m.disk.Back(*g)
+	}
 	if best != nil && !best.Pair(*g) {
 		f.Gates.Good, f.Gates.SameLayer, f.Gates.Live = true, m.here(best.Layer), m.here(best.Layer)
 	}
-	reject := func(s *state.State) { s.Reject(*g, "sick", time.Unix(0, 0)) }
+	reject := func(s *state.State) {
+		if cutOff {
+			s.Doubt(*g)
+		}
+		s.GoBack(*g, *best, "sick", time.Unix(0, 0))
+	}
 	switch m.decide(f).Act {
 	case Prove:
 		return m.prove(*g)
@@ -546,7 +629,7 @@ func (m *model) judge() error {
 func (m *model) start() {
 	for range 3*state.MaxAttempts + 3 {
 		m.boot++
-		m.up, m.live, m.gates, m.begun, m.partial = 0, state.Live{}, "", false, false
+		m.up, m.live, m.gates, m.reach, m.begun, m.partial, m.read, m.heard = 0, state.Live{}, "", false, false, false, "", false
 		if m.attached {
 			m.effect, m.root = "", state.Generation{}
 			return
@@ -556,10 +639,14 @@ func (m *model) start() {
 			m.root, m.effect = state.Generation{}, ""
 			continue
 		}
+		m.heard = m.heard && !m.held
+		if m.heard {
+			m.disk.Retest(*enter)
+		}
 		if s := m.disk.Staged; s != nil && s.Pair(*enter) {
 			s.Attempts++
 		}
-		m.root, m.effect = *enter, ""
+		m.root, m.effect, m.read = *enter, "", enter.Overlay
 		if !m.contents[enter.Overlay].dead || m.wasProved(enter.Overlay) {
 			return
 		}
@@ -602,11 +689,15 @@ func (m *model) event() {
 	case 10:
 		if t := m.disk.Trial; t.Pending() && t.Ends != 0 && t.Boot == fmt.Sprint(m.boot) && !m.contents[t.Generation.Overlay].cut {
 			g := t.Generation
-			if err = m.save(func(s *state.State) { s.Confirm() }); err == nil {
+			unread := m.unread(g)
+			if err = m.save(func(s *state.State) { s.Trial.Generation.Unread = unread; s.Confirm() }); err == nil {
 				m.proved = append(m.proved, g.Overlay)
 			}
 		}
 		m.paused, m.held = m.r.IntN(8) == 0, m.r.IntN(8) == 0
+		// One that answers again between a boot that fails and the comparison cannot be told from
+		// one that never failed; the loader in between tells of most.
+		m.outage = m.outage && m.disk.Doubted != nil || m.r.IntN(4) == 0
 	case 11:
 		m.start()
 	}
@@ -623,7 +714,8 @@ func (m *model) publish() {
 	n := uint64(len(m.contents))
 	if m.offered == nil || m.r.IntN(4) > 0 { // else another number of the same content
 		c := content{layer: "a", cuts: m.r.IntN(3) == 0, fails: m.r.IntN(8) == 0, busy: m.r.IntN(8) == 0, gated: m.r.IntN(2) == 0, sick: m.r.IntN(3) == 0, asks: m.r.IntN(6) == 0}
-		c.cut = c.cuts && m.r.IntN(2) == 0
+		c.cut, c.reads = c.cuts && m.r.IntN(2) == 0, m.r.IntN(3) == 0
+		c.shut = c.reads && m.r.IntN(2) == 0
 		if !m.attached && m.r.IntN(3) == 0 {
 			c.layer, c.dead = "b", m.r.IntN(4) == 0
 		}
@@ -643,7 +735,7 @@ func (m *model) publish() {
 
 // wellAgain ends all faults, and lets time go by.
 func (m *model) wellAgain() {
-	m.paused, m.held, m.offered = false, false, nil // nobody publishes, nobody answers
+	m.paused, m.held, m.outage, m.offered = false, false, m.disk.Doubted != nil && m.outage, nil // nobody publishes, nobody answers
 	m.log = append(m.log, entry{step: "well again: "})
 	for range 12 {
 		m.fault = 0
@@ -666,8 +758,10 @@ func (m *model) wellAgain() {
 		m.fail("a trial never ends")
 	case !m.wasProved(m.effect):
 		m.fail(fmt.Sprintf("it ended on %q, which never proved itself: %+v", m.effect, c))
-	case c.cut && !m.partial, c.sick && !c.asks: // who confirms it vouches for its checks
+	case c.cut && !m.partial && !m.untested[m.effect], c.sick && !c.asks: // who confirms it vouches for its checks
 		m.fail(fmt.Sprintf("what proved itself is ill: %+v", c))
+	case c.shut && !c.asks && m.read == m.effect && m.heard && m.disk.Back(*g) != nil:
+		m.fail(fmt.Sprintf("it ended on what cut it off: %+v; current %+v, staged %+v, back %+v", c, m.disk.Current, m.disk.Staged, m.disk.Back(*g)))
 	}
 }
 
@@ -678,8 +772,8 @@ var unplayed = map[string]string{
 	"resume-return":          "its operator goes back to nothing",
 	"first-on-another-layer": "it has booted what it runs",
 	"pauses":                 "its overlays pause nobody",
-	"untested":               "its registry is reached when a root comes up",
 	"left-to-boot":           "its layers differ in more than accounts",
+	"doubt-cut-short":        "its agent is cut, and never asked to end",
 	"cut-short":              "its agent is cut, and never asked to end",
 	"probe-cut-short":        "the same",
 	"undo-unblamed":          "the same",
@@ -707,7 +801,7 @@ func TestWhateverFails(t *testing.T) {
 	}
 	decisions, met := 0, map[string]bool{}
 	for seed := range uint64(histories) {
-		m := &model{r: rand.New(rand.NewPCG(seed, 7)), contents: map[string]content{}}
+		m := &model{r: rand.New(rand.NewPCG(seed, 7)), contents: map[string]content{}, untested: map[string]bool{}}
 		m.attached = m.r.IntN(4) == 0
 		m.disk.Tracking = "following"
 		m.publish()

@@ -38,6 +38,9 @@ const (
 	RetryLater     Act = "retry later"           // note the failure, and try it again
 	Await          Act = "await"                 // leave it to its operator, for a time
 	Probe          Act = "probe"                 // try the way to the registry
+	Compare        Act = "compare"               // try the way to the registry, for what is doubted
+	Convict        Act = "convict"               // what is doubted stays rejected
+	Absolve        Act = "absolve"               // what is doubted is not rejected any more
 	Settle         Act = "settle"                // it is in effect
 	UndoAndRetry   Act = "undo, retry"           // undo it, and try it again
 	UndoForGood    Act = "undo for good"         // undo it, and do not try it again
@@ -78,6 +81,8 @@ var Table = []Row{
 	{Name: "hold-over", On: Begin, Act: Follow, When: "an operator's hold is over", Does: "follows the fleet again", is: func(f *Facts) bool { return f.HoldOver }},
 	{Name: "resume-return", On: Begin, Act: Arrive, When: "going back to an older generation was cut", Does: "goes on with it",
 		is: func(f *Facts) bool { return f.Return && !f.waits() }},
+	{Name: "doubt", On: Begin, Act: Compare, When: "a generation was rejected or undone since the registry was not reached with it, and what ran before is in effect again", Does: "tries the way to the registry without it",
+		is: func(f *Facts) bool { return f.Doubt && f.Begun && !f.onTrial() }},
 	{Name: "settled", On: Begin, Act: Go, When: "nothing is unfinished", Does: "goes on"},
 
 	{Name: "nothing-runs", On: Look, Act: Stop, When: "nothing was ever accepted", Does: "asks the registry, later", is: func(f *Facts) bool { return f.Runs == nil }},
@@ -159,6 +164,17 @@ var Table = []Row{
 	{Name: "probe-cut-short", On: Probed, Act: UndoAndRetry, When: "the agent was to end", Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended }},
 	{Name: "cut-off", On: Probed, Act: UndoForGood, When: "else", Does: "undoes it, and does not try it again", why: func(f *Facts) string { return "after it " + f.Reach }},
 
+	{Name: "doubt-cut-short", On: Doubted, Act: None, When: "the agent was to end", Does: "leaves it to the next agent", is: func(f *Facts) bool { return f.Ended }},
+	{Name: "untold", On: Doubted, Act: Absolve, When: "the registry does not answer now either, or did not answer the loader of this boot", Does: "takes the rejection back: nothing tells whose fault it was",
+		is: func(f *Facts) bool { return f.Reach != "" || f.Outage },
+		why: func(f *Facts) string {
+			if f.Reach == "" {
+				return "the loader of this boot did not reach the registry either"
+			}
+			return "without it, too, " + f.Reach
+		}},
+	{Name: "told", On: Doubted, Act: Convict, When: "else", Does: "the newer one stays rejected: it is what cut the node off", why: func(*Facts) string { return "without it the registry answers" }},
+
 	{Name: "undo-unblamed", On: Undo, Act: Forget, When: "it was not the change's fault", Does: "puts back what ran", is: func(f *Facts) bool { return f.Undo.Reason == "" }},
 	{Name: "undo-in-part", On: Undo, Act: Withhold, When: "this root can go back to no generation that proved itself, or ran before", Does: "goes on with it, without what can cut the node off",
 		is: func(f *Facts) bool { return !f.Undo.WayBack }},
@@ -193,9 +209,9 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and no generation that proved itself before can run", Does: "goes on with it, broken, and looks from the start",
 		is: func(f *Facts) bool { return !f.Gates.Good }},
-	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, and the layer stayed", Does: "rejects it, and puts in effect what ran before",
-		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live }},
-	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root", Does: "rejects it, and starts the machine over into what ran before",
+	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, the layer stayed, and it is not that this boot does not reach the registry", Does: "rejects it, and puts in effect what ran before",
+		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live && !f.Gates.CutOff }},
+	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root, or a boot that cut nothing off", Does: "rejects it, and starts the machine over into what ran before",
 		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
 	{Name: "failed-no-way-back", On: Judged, Act: Stay, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
 

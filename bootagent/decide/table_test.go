@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 )
 
-var events = []Event{Begin, Look, Answer, Try, Made, Probed, Undo, Effect, Judged, Swap, Boot, Fetched, Sought}
+var events = []Event{Begin, Look, Answer, Try, Made, Probed, Doubted, Undo, Effect, Judged, Swap, Boot, Fetched, Sought}
 
 // The last row of each event always holds, and names are names.
 func TestEveryEventHasAnAnswer(t *testing.T) {
@@ -86,7 +86,7 @@ func TestItIsPure(t *testing.T) {
 // titles are what the page calls the events.
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
-	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
+	Probed: "The way to the registry was tried", Doubted: "The way to the registry was tried without what is doubted", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
 	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for a generation that proved itself before",
 }
 

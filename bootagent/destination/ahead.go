@@ -38,6 +38,15 @@ func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Foun
 	return nil
 }
 
+// NoteHad notes what the registry had when it was first asked since this machine
+// started, where its loader has not: that may have reached no registry.
+func (d *Destination) NoteHad(found *track.Found) (err error) {
+	if d.Boot.Live.Had == "" {
+		d.Boot.Live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer)
+	}
+	return err
+}
+
 // Axis is the sync axis after the registry was asked.
 func (d *Destination) Axis(found *track.Found) (spec.Sync, string) {
 	sync, detail := found.Axis()

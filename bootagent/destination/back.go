@@ -15,9 +15,9 @@ import (
 
 // SoftBack reports whether a soft-reboot leads to what ran before, once what failed is
 // rejected: its images are here.
-func (d *Destination) SoftBack(ctx context.Context, s *state.State, failed state.Generation, why string) bool {
+func (d *Destination) SoftBack(ctx context.Context, s *state.State, failed, good state.Generation, why string) bool {
 	s = s.Clone()
-	s.Reject(failed, why, time.Now())
+	s.GoBack(failed, good, why, time.Now(), d.root.LayersHere(s)...)
 	next, class, _, err := d.Destination(ctx, s, nil)
 	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
 }

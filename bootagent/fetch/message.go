@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
@@ -50,7 +52,7 @@ type outcome struct {
 // kinds are the failures that callers tell apart.
 var kinds = map[string]error{
 	"not found": oci.ErrNotFound, "slow": pull.ErrSlow, "cut": io.ErrUnexpectedEOF, "permission": fs.ErrPermission,
-	"not taken": report.ErrRefused,
+	"not taken": report.ErrRefused, "answered": oci.ErrAnswered, "reset": unix.ECONNRESET,
 }
 
 func parseOutcome(said []byte) (o outcome, err error) {

@@ -47,9 +47,9 @@ func (r *Record) Of(root, overlay string) bool {
 	return r != nil && r.Root == root && r.Overlay == overlay
 }
 
-// Reach is the check of a boot that brought another network: the registry, which the loader
-// has asked, is to be reached from the system, too, at the latest after 16 looks: three to five
-// minutes. No check of a site can have its name.
+// Reach is the check of a boot of a new generation: the registry, which was reached before it,
+// is to be reached from the system, too, at the latest after 16 looks: three to five minutes.
+// Any answer counts. No check of a site can have its name.
 var Reach = spec.HealthCheck{Name: "registry is reached", Timeout: 10, Interval: 10, Retries: 15}
 
 // State is how a verdict stands.
@@ -65,6 +65,7 @@ const (
 // Verdict is what a record says of a gate.
 type Verdict struct {
 	State State
+	Check string // of Failed: its name
 	Why   string // what is waited for, or what failed
 	Until int64  // of Waiting: when it passes if everything goes on to hold; 0 where something does not hold
 	Next  int64  // of Waiting: when to look again
@@ -88,7 +89,7 @@ func (r *Record) Judge(checks []spec.HealthCheck) Verdict {
 			if c.Retries > 0 {
 				why += fmt.Sprintf(" (failed %d times)", p.Failures)
 			}
-			return Verdict{State: Failed, Why: why}
+			return Verdict{State: Failed, Check: c.Name, Why: why}
 		case p.Since == 0:
 			holds = false
 			wait(cmp.Or(joined(c.Name, p.Why), c.Name+" was not looked at yet"))

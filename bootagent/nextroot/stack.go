@@ -96,7 +96,10 @@ func (n *Next) Stack() (err error) {
 	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble, Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
 		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images, Live: state.Live{Asked: n.Boot.Live.Asked, Had: n.Boot.Live.Had, Began: n.Boot.Live.Began, Counts: n.Boot.Live.Counts}}
 	if n.Unproven { // what the registry has, as far as is known
-		record.Source, record.Sync, record.SyncDetail = spec.SourceFetched, spec.SyncCurrent, ""
+		record.Sync, record.SyncDetail = spec.SyncCurrent, ""
+		if n.Boot.Sync != spec.SyncUnreachable {
+			record.Source = spec.SourceFetched
+		}
 	}
 	if err := made.Make(&record); err != nil {
 		return err

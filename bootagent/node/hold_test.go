@@ -170,7 +170,7 @@ func TestRollbackOutlivesABoot(t *testing.T) {
 	if err != nil || !found.Held {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	good, err := f.Good()
+	good, err := f.Good(false)
 	if err != nil || good[0].Generation.Generation != 2 {
 		t.Errorf("%+v, %v", good, err)
 	}

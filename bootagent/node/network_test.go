@@ -29,7 +29,10 @@ func (r *remote) boots(source spec.Source) *spec.Status {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	b.RootID, b.Source = string(rune('a'+r.state().Staged.Generation)), source
+	b.RootID, b.Source = string(rune('a'+r.state().Floor.Generation)), source
+	if source == spec.SourceCached {
+		b.Live.Began = ""
+	}
 	if err := state.SaveBoot(r.root+paths.RunBoot, b); err != nil {
 		r.t.Fatal(err)
 	}

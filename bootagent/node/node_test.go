@@ -92,7 +92,7 @@ func (m *machine) boot() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root", Disk: "/dev/vda1", Source: "fetched", Sync: "current", Generation: found.Generation}); err != nil {
+	if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root", Disk: "/dev/vda1", Source: "fetched", Sync: "current", Generation: found.Generation, Live: state.Live{Had: "root", Began: "root"}}); err != nil {
 		m.t.Fatal(err)
 	}
 }

@@ -31,6 +31,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 		return errors.New("nothing waits to be confirmed")
 	}
 	g := s.Trial.Generation
+	s.Trial.Generation.Unread = n.soak.Unread(s, g)
 	if s.Confirm(n.root.LayersHere(s)...); s.Best().Generation == g.Generation {
 		n.session.Boot.Live.Without = nil
 	}

@@ -64,7 +64,7 @@ func die(t *testing.T, place string) {
 	o.Fetch = func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		ctx.step()
 		s, err := track.Open(b, way)
-		return cable{s, r.root + link, &r.asked, func() {}}, err
+		return cable{s, r.root + link, &r.asked, func() {}, nil}, err
 	}
 	n, err := Open(t.Context(), o, &b)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/trial"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -26,7 +28,8 @@ type probe struct {
 // probes are what has to succeed after a change that can cut the node off.
 func (n *Session) probes() []probe { return []probe{{"the registry", n.Dial}} }
 
-// Dial asks the registry over a new connection. What it says does not matter.
+// Dial asks the registry over a new connection, in all its places. What it says does not matter,
+// nor that it ends the connection; one that is refused may be so by this machine's own rules.
 func (n *Session) Dial(ctx context.Context) error {
 	s, err := n.Folder.Load()
 	if err != nil {
@@ -37,7 +40,7 @@ func (n *Session) Dial(ctx context.Context) error {
 		return err
 	}
 	_, err = source.Manifest(ctx, oci.RepoFleet, "current", "")
-	if errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
+	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, oci.ErrAnswered) || errors.Is(err, unix.ECONNRESET) || refusal.Of(err) != "" {
 		return nil
 	}
 	return err

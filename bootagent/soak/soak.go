@@ -7,7 +7,8 @@
 package soak
 
 import (
-	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/effect"
@@ -38,7 +39,7 @@ type Judged struct {
 	Record gate.Record
 }
 
-// Checks are those of its overlay, and [gate.Reach] where its boot brought another network.
+// Checks are those of its overlay, and [gate.Reach] where its boot has to show that.
 func (j *Judged) Checks() (checks []spec.HealthCheck) {
 	if j.Record.Reach {
 		checks = append(checks, gate.Reach)
@@ -49,17 +50,48 @@ func (j *Judged) Checks() (checks []spec.HealthCheck) {
 	return checks
 }
 
-// NewNetwork reports whether this boot, whose loader has reached the registry, brought another
-// network than that of what proved itself last. No change of it is live, so its boot is all
-// that shows whether it cuts the node off.
-func (so *Soak) NewNetwork(s *state.State, found *track.Found) bool {
-	best := s.Best()
-	if so.Boot.Mode == spec.ModeAttached || so.Boot.Source != spec.SourceFetched || !found.Generation.Pair(so.Boot.Generation) ||
-		best == nil || best.Overlay == found.Generation.Overlay {
+// MustReach reports whether a generation that this root came up with has to reach the registry
+// to prove itself: before this boot it was reached, by the loader or by the root before. The
+// boot is all that shows whether what it brought cuts the node off, whatever that is. Without
+// a way back nothing would follow.
+func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
+	if so.Boot.Mode == spec.ModeAttached || !so.heard() || !found.Generation.Pair(so.Boot.Generation) {
 		return false
 	}
-	was, err := so.Tracker.Recall(best)
-	return err == nil && !reflect.DeepEqual(was.Overlay.Network, found.Overlay.Network) // what cannot be read is not a way back
+	back := s.Back(found.Generation)
+	if back == nil {
+		return false
+	}
+	_, err := so.Tracker.Recall(back)
+	return err == nil // what cannot be read is not a way back
+}
+
+// heard reports whether the registry was reached before this boot; a medium tells nothing of it.
+func (so *Soak) heard() bool {
+	return so.Boot.Source == spec.SourceFetched && (so.Boot.Live.Began != "" || so.Boot.Upper == paths.RootUpper)
+}
+
+// Unread is what of a generation that has proved itself only a start of its program reads, and
+// no boot has come up with; see [state.Generation.Unread].
+func (so *Soak) Unread(s *state.State, g state.Generation) string {
+	best, booted := s.Best(), g.Pair(so.Boot.Generation)
+	switch {
+	case so.Boot.Mode == spec.ModeAttached || best == nil || booted && (so.heard() || s.Back(g) == nil):
+		return ""
+	case booted:
+		return "all of it" // nobody answered before this boot
+	}
+	was, errWas := so.Tracker.Recall(best)
+	is, err := so.Tracker.Recall(&g)
+	if errWas != nil || err != nil {
+		return best.Unread
+	}
+	unread := spec.Unread(&was.Overlay.Items, &is.Overlay.Items)
+	if best.Unread != "" {
+		unread = append(strings.Split(best.Unread, ", "), unread...)
+	}
+	slices.Sort(unread)
+	return strings.Join(slices.Compact(unread), ", ")
 }
 
 // Judging returns the change that is being judged, nil when there is none.

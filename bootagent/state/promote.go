@@ -59,6 +59,9 @@ func (s *State) Prove(g Generation, here ...string) {
 	if t := s.Trial; t != nil && (t.Generation.Epoch < g.Epoch || t.Generation.Epoch == g.Epoch && t.Generation.Generation <= g.Generation) {
 		s.Trial = nil
 	}
+	if d := s.Doubted; d != nil && (d.Epoch < g.Epoch || d.Epoch == g.Epoch && d.Generation <= g.Generation) {
+		s.Doubted = nil
+	}
 	if g.IsAhead() {
 		s.Ahead = &g
 		return
@@ -103,5 +106,6 @@ func (s *State) Retry() (what *Generation, why string) {
 		what, why = g, cmp.Or(g.Failed, g.FailedAhead, fmt.Sprintf("%d boots of it were begun", g.Attempts))
 		g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = 0, "", 0, 0, ""
 	}
+	s.Doubted = nil
 	return what, why
 }

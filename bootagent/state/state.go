@@ -40,6 +40,10 @@ type State struct {
 	Hold    *spec.Hold   `json:"hold,omitempty"`    // why an operator on this node has it keep what it has; see HoldAt
 	Paused  *spec.Hold   `json:"paused,omitempty"`  // why an operator on this node has it change nothing; see PauseAt
 	Trial   *Trial       `json:"trial,omitempty"`   // what is in effect until it is confirmed, or was undone since it was not
+
+	// Doubted is what was rejected or undone since the registry was not reached with it, as it
+	// was before, until what ran before has tried the same; see Absolve.
+	Doubted *Generation `json:"doubted,omitempty"`
 }
 
 // Proof is what a machine had when an overlay was accepted for it. A network card may
@@ -90,6 +94,10 @@ type Generation struct {
 	// too. FailedAhead is why it was taken back from such a layer, which says nothing of its own.
 	Waits       string `json:"waits,omitempty"`
 	FailedAhead string `json:"failedAhead,omitempty"`
+
+	// Unread is what of it only a start reads, where it proved itself on a running root and no
+	// boot has come up with it since.
+	Unread string `json:"unread,omitempty"`
 }
 
 // IsAhead reports whether the generation runs on a layer that is not its own.
@@ -154,7 +162,7 @@ func (s *State) Layers() (digests []string) {
 func (s *State) Clone() *State {
 	c := *s
 	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
-	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged, &c.Ahead} {
+	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged, &c.Ahead, &c.Doubted} {
 		if *g != nil {
 			copied := **g
 			*g = &copied

@@ -48,7 +48,7 @@ func (r *rotating) again() {
 // boots wants a generation, and nothing else, to be what it can boot without a network.
 func (r *rotating) boots(generation uint64) {
 	r.t.Helper()
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != generation {
+	if good, err := r.Good(false); err != nil || len(good) != 1 || good[0].Generation.Generation != generation {
 		r.t.Errorf("%+v, %v", good, err)
 	}
 }
@@ -68,12 +68,12 @@ func TestAStolenKeyEndsWithoutAReboot(t *testing.T) {
 	r.published.Keys(r.two, r.root)
 	r.publish(8, "evil")
 	r.refuses(refusal.UnknownKey)
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
 		t.Errorf("what ran well, with the key that is revoked: %+v, %v", good, err)
 	}
 	r.again()
 	r.refuses(refusal.UnknownKey)
-	if good, err := r.Good(); err != nil || len(good) != 1 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 {
 		t.Errorf("after a start: %+v, %v", good, err)
 	}
 	r.published.Operator = r.fresh
@@ -110,7 +110,7 @@ func TestAWithheldVersion(t *testing.T) {
 	if sync, _ := track.Describe(lastError(r)); sync != spec.SyncRefused(string(refusal.KeysBehind)) {
 		t.Errorf("described as %q", sync)
 	}
-	if good, err := r.Good(); err != nil || len(good) != 1 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 {
 		t.Errorf("%+v, %v", good, err)
 	}
 	r.published.Keys(r.two, r.root)
@@ -143,13 +143,13 @@ func TestAVersionIsAFloor(t *testing.T) {
 	}
 	r.again()
 	r.refuses(refusal.KeysBehind)
-	if good, err := r.Good(); err == nil {
+	if good, err := r.Good(false); err == nil {
 		t.Errorf("what the fresh key signed is verified without it: %+v", good)
 	}
 	r.Source = r.published.Registry.Source()
 	r.again()
 	r.refuses(refusal.UnknownKey)
-	if good, err := r.Good(); err != nil || len(good) != 1 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 {
 		t.Errorf("the file is mended from the registry: %+v, %v", good, err)
 	}
 }
@@ -251,7 +251,7 @@ func TestNewerBootFiles(t *testing.T) {
 	r.refuses(refusal.UnknownKey)
 	r.Bootstrap.Chain = r.published.Anchor(r.two)
 	r.again()
-	if good, err := r.Good(); err != nil || len(good) != 1 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 {
 		t.Errorf("%+v, %v", good, err)
 	}
 	r.refuses(refusal.UnknownKey)
@@ -306,7 +306,7 @@ func TestBootFilesThatSkipVersions(t *testing.T) {
 
 // canGoBack reports whether generation 7, which was proved, can be verified.
 func (r *rotating) canGoBack() bool {
-	good, err := r.Good()
+	good, err := r.Good(false)
 	return err == nil && slices.ContainsFunc(good, func(f *track.Found) bool { return f.Generation.Generation == 7 })
 }
 
@@ -372,13 +372,13 @@ func TestAChainThatBeginsAnew(t *testing.T) {
 	r.publish(8, "20")
 	r.published.Current(spec.Fleet{Minimum: spec.Floor{Generation: 1}, KeysVersion: 3}, fixture.Now())
 	r.refuses(refusal.UnknownKey) // by the old boot files: the thief's version is the newest that it can follow
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
 		t.Errorf("what it proved before: %+v, %v", good, err)
 	}
 
 	r.Bootstrap.Chain = r.published.Anchor(anew)
 	r.again()
-	if good, err := r.Good(); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
+	if good, err := r.Good(false); err != nil || len(good) != 1 || good[0].Generation.Generation != 7 {
 		t.Errorf("with new boot files: %+v, %v", good, err)
 	}
 	if found := r.sync(); found.Generation.Generation != 8 || r.Keys().Version() != 3 {

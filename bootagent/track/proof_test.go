@@ -32,7 +32,7 @@ func TestACardThatIsGone(t *testing.T) {
 		{"told another name", trust.Identity{Node: "other", UUIDs: []string{uuid}}, false},
 	} {
 		f.Identity = c.id
-		if good, err := f.Good(); (err == nil) != c.good || c.good && good[0].Generation.Generation != 1 {
+		if good, err := f.Good(false); (err == nil) != c.good || c.good && good[0].Generation.Generation != 1 {
 			t.Errorf("%s: %v, %v", c.name, good, err)
 		}
 	}

@@ -179,7 +179,7 @@ func TestTheStateOfAnotherFleetIsSetAside(t *testing.T) {
 	if _, err := os.Stat(f.Folder.Path("other-fleet", first)); err != nil || !strings.Contains(heard.String(), `"metal-a"`) {
 		t.Errorf("%v, said %s", err, heard)
 	}
-	if _, err := f.Good(); !errors.Is(err, track.ErrNothing) {
+	if _, err := f.Good(false); !errors.Is(err, track.ErrNothing) {
 		t.Errorf("it has %v to fall back on", err)
 	}
 }

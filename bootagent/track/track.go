@@ -154,15 +154,20 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 
 // Good returns what the node may fall back on, best first, each verified again: the
 // overlay that it last ran well, the one before, and at last the one that it
-// accepted and has not proven yet. What the fleet has rejected is none of them.
-func (f *Tracker) Good() ([]*Found, error) {
+// accepted and has not proven yet. What the fleet has rejected is none of them. Where a newer
+// one failed, what a boot has proved comes first.
+func (f *Tracker) Good(failed bool) ([]*Found, error) {
 	s, err := f.Folder.Load()
 	if err != nil {
 		return nil, err
 	}
 	var good []*Found
 	var errs []error
-	for _, g := range s.Generations() {
+	list := s.Generations()
+	if failed {
+		list = s.Fallbacks()
+	}
+	for _, g := range list {
 		found, err := f.recall(s, g, slices.Concat(s.Rejected, s.Fleet.Reject))
 		if err != nil {
 			errs = append(errs, err)

@@ -120,7 +120,7 @@ func (f *fleet) prove(generation uint64, swappiness string) {
 
 func TestSyncRemembersBeforeItReturns(t *testing.T) {
 	f := newFleet(t)
-	if _, err := f.Good(); !errors.Is(err, track.ErrNothing) {
+	if _, err := f.Good(false); !errors.Is(err, track.ErrNothing) {
 		t.Fatalf("a new node has %v", err)
 	}
 	f.publish(7, "10")
@@ -167,7 +167,7 @@ func TestLastGoodIsNotBelowItsOwnFloor(t *testing.T) {
 	f.prove(7, "10")
 	f.publish(8, "20")
 	f.sync() // accepted, floor 8, but never proven
-	good, err := f.Good()
+	good, err := f.Good(false)
 	if err != nil || good[0].Generation.Generation != 7 || good[0].Overlay.Items.Sysctl[0].Value != "10" {
 		t.Fatalf("%+v, %v", good, err)
 	}
@@ -328,7 +328,7 @@ func TestRejectedIsNoFallback(t *testing.T) {
 	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Rejected {
 		t.Fatalf("%v, want rejected", err)
 	}
-	if good, err := f.Good(); refusal.Of(err) != refusal.Rejected {
+	if good, err := f.Good(false); refusal.Of(err) != refusal.Rejected {
 		t.Errorf("a boot would fall back on %+v, %v", good, err)
 	}
 	if _, err := f.Recall(&found.Generation); err != nil {
@@ -381,7 +381,7 @@ func TestTheOneBeforeIsGoodWhereTheLastRotted(t *testing.T) {
 	if err := f.Folder.SaveOverlay(rotten.Generation.Overlay, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	good, err := f.Good()
+	good, err := f.Good(false)
 	if err != nil || len(good) != 1 || good[0].Generation.Overlay != old.Generation.Overlay {
 		t.Errorf("%+v, %v", good, err)
 	}

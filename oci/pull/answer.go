@@ -157,6 +157,9 @@ func (e *StatusError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("%s: the registry answers %d %s: %.200s", e.What, e.Status, http.StatusText(e.Status), e.Text), ": ")
 }
 
+// Is reports that somebody has answered.
+func (e *StatusError) Is(target error) bool { return target == oci.ErrAnswered }
+
 // Hint helps with the statuses that an operator can do something about.
 func (e *StatusError) Hint() string {
 	switch e.Status {

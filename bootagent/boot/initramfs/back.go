@@ -21,7 +21,7 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
 		f.Identity.Node = s.DHCPName
 	}
-	good, err := f.Good()
+	good, err := f.Good(b.heard)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -69,6 +69,7 @@ type boot struct {
 	net        *network.Network       // nil until it is made
 	lease      *state.Lease           // the way to source
 	source     oci.Source
+	heard      bool // the registry has answered
 	record     state.Boot
 	noted      []spec.Event // of this boot, in the black box or on their way there
 	trace      trace.Recorder

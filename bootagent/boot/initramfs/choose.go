@@ -31,6 +31,8 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		if errors.Is(newest.err, errStartOver) {
 			return nil, nil, newest.err
 		}
+		var older notBegun
+		b.heard = newest.err == nil || reached(newest.err) || errors.As(newest.err, &older)
 		if !argumentsMay(newest.err, b.brought) {
 			hindered = time.Now()
 		}
@@ -107,7 +109,7 @@ func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Fou
 		}
 		return a
 	case decide.EnterOld:
-		good, err := b.follower().Good()
+		good, err := b.follower().Good(false)
 		if err != nil {
 			a.err, a.step = err, b.decided.Next(fetchFacts(err, medium))
 			return a

@@ -14,6 +14,9 @@ import (
 // to run, and asks for something newer each time.
 func (b *boot) begin() {
 	s, err := b.folder.Load()
+	if err == nil && b.heard && s.Retest(b.record.Generation) {
+		err = b.folder.Save(s)
+	}
 	if err == nil && s.Staged != nil && s.Staged.Pair(b.record.Generation) {
 		b.unproven = true
 		if b.countedFor(s.Staged.Overlay) {

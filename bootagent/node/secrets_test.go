@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/why"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -152,15 +153,23 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("taken back, it is %q", m.opened("db"))
 	}
 
-	// Sealed to another machine: this node can do nothing about it.
+	// Sealed to another machine: what is not open yet is refused, what is open stays.
 	other, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.publishSecrets(5, wants(out), sealTo(t, "db", other.Recipient().String(), "hunter5"))
-	st = m.sync()
-	if st.Generation != 5 || st.Health != spec.HealthOK || m.opened("db") != "" {
+	n = m.open()
+	_, err = n.cycle.Sync(t.Context())
+	if closed := n.Close(); err == nil || !strings.Contains(err.Error(), other.Recipient().String()) || closed != nil {
+		t.Errorf("sealed to another: %v, %v", err, closed)
+	}
+	if st = m.apply(); st.Generation != 3 || st.Health != spec.HealthDegraded || m.opened("db") != "hunter3" {
 		t.Errorf("sealed to another: generation %d, %s %s, opened %q", st.Generation, st.Health, st.HealthDetail, m.opened("db"))
+	}
+	m.publishSecrets(6, wants(out)) // to nobody any more
+	if st = m.sync(); st.Generation != 6 || st.Health != spec.HealthOK || m.opened("db") != "" {
+		t.Errorf("sealed to nobody: generation %d, %s %s, opened %q", st.Generation, st.Health, st.HealthDetail, m.opened("db"))
 	}
 	if _, err := os.Lstat(m.root + "/etc/app/db"); !os.IsNotExist(err) {
 		t.Errorf("its file stays: %v", err)
@@ -257,8 +266,133 @@ func TestRotatedKey(t *testing.T) {
 	if _, err := os.Stat(m.root + paths.State + "/" + paths.SecretsNext); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
 	}
-	if m.publishSecrets(5, items, sealTo(t, "db", first, "hunter5")); m.sync().Health != spec.HealthOK || m.opened("db") != "" {
-		t.Errorf("with the key that is removed it opens %q", m.opened("db"))
+	m.publishSecrets(5, items, sealTo(t, "db", first, "hunter5"))
+	n := m.open()
+	_, err := n.cycle.Sync(t.Context())
+	if closed := n.Close(); err == nil || closed != nil || m.opened("db") != "hunter4" {
+		t.Errorf("with the key that is removed it opens %q: %v", m.opened("db"), err)
+	}
+}
+
+// ways are what can become of a file with a key.
+var ways = map[string]func(t *testing.T, name string){
+	"lost":           func(t *testing.T, name string) {},
+	"empty":          func(t *testing.T, name string) { write(t, name, "", 0o600) },
+	"cut":            func(t *testing.T, name string) { write(t, name, "AGE-SECRET-KEY-1QYQSZQGP", 0o600) },
+	"other bytes":    func(t *testing.T, name string) { write(t, name, strings.Repeat("\x00\xff\n", 4000), 0o600) },
+	"open to others": func(t *testing.T, name string) { write(t, name, newIdentity(t).String(), 0o644) },
+	"a directory": func(t *testing.T, name string) {
+		if err := os.MkdirAll(filepath.Join(name, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"a link": func(t *testing.T, name string) {
+		if err := os.Symlink("/dev/zero", name); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"another node's": func(t *testing.T, name string) { write(t, name, newIdentity(t).String(), 0o600) },
+}
+
+func write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newIdentity(t *testing.T) *age.X25519Identity {
+	t.Helper()
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestLostKeyOfSecrets: a node that cannot open what was sealed to it says so, by its health and
+// with the command that mends it, and has a key again to which that can be sealed; while it had
+// nothing sealed to it, it is well.
+func TestLostKeyOfSecrets(t *testing.T) {
+	require.Root(t)
+	items := spec.Items{Files: []spec.File{{Path: "/etc/app/db", Secret: "db"}}}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			damage := func() {
+				t.Helper()
+				file := m.root + paths.State + "/" + paths.SecretsKey
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+				way(t, file)
+			}
+			m.publishSecrets(1, items)
+			m.boot()
+			m.apply()
+			damage()
+			if st := m.apply(); st.Health != spec.HealthOK || st.Recipient == "" {
+				t.Errorf("nobody has accepted its key: %s %s, recipient %q", st.Health, st.HealthDetail, st.Recipient)
+			}
+			first := m.recipient()
+			m.publishSecrets(2, items, sealTo(t, "db", first, "hunter2"))
+			if st := m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter2" {
+				t.Fatalf("%s %s", st.Health, st.HealthDetail)
+			}
+
+			damage()
+			st := m.apply()
+			now := m.recipient()
+			if st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, first) || st.Recipient != now || now == first || now == "" {
+				t.Errorf("%s %q, recipient %s, was %s", st.Health, st.HealthDetail, st.Recipient, first)
+			}
+			if r := spec.NewReport(st); r.Axes.Health.State != string(spec.HealthDegraded) || r.Axes.Health.Detail == "" || r.Recipient != now {
+				t.Errorf("it reports %+v", r.Axes.Health)
+			}
+			do := ""
+			for _, f := range why.Explain(st, nil).Findings {
+				do += f.Do
+			}
+			if want := "caisson secrets accept SITE superhost --recipient " + now + " --replace"; !strings.Contains(do, want) {
+				t.Errorf("why says %q, want %q", do, want)
+			}
+			aside, _ := filepath.Glob(m.root + paths.State + "/" + paths.SecretsKey + ".damaged*")
+			if want := map[bool]int{true: 0, false: 2}[name == "lost" || name == "another node's"]; len(aside) != want {
+				t.Errorf("set aside: %q, want %d", aside, want)
+			}
+			m.publish(3, layerNamed("a"), "10") // what needs none of them is followed
+			if st := m.sync(); st.Generation != 3 || st.Health != spec.HealthOK {
+				t.Errorf("generation %d, %s %s", st.Generation, st.Health, st.HealthDetail)
+			}
+			m.publishSecrets(4, items, sealTo(t, "db", now, "hunter4"))
+			if st := m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter4" {
+				t.Errorf("accepted again: %s %s, %q", st.Health, st.HealthDetail, m.opened("db"))
+			}
+		})
+	}
+}
+
+// TestASettingFollowsWithoutAKey: what cannot be opened keeps nothing else from being followed
+// that it is not new in.
+func TestASettingFollowsWithoutAKey(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	db := spec.Items{Files: []spec.File{{Path: "/etc/app/db", Secret: "db"}}}
+	m.publishSecrets(1, spec.Items{})
+	m.boot()
+	m.apply()
+	sealed := sealTo(t, "db", m.recipient(), "hunter2")
+	m.publishSecrets(2, db, sealed)
+	m.sync()
+	if err := os.Remove(m.root + paths.State + "/" + paths.SecretsKey); err != nil {
+		t.Fatal(err)
+	}
+	m.apply()
+	db.Files = append(db.Files, spec.File{Path: "/etc/app/more", Content: "x"})
+	m.publishSecrets(3, db, sealed)
+	st := m.sync()
+	if _, err := os.Stat(m.root + "/etc/app/more"); err != nil || st.Generation != 3 || st.Health != spec.HealthDegraded {
+		t.Errorf("generation %d, %s %s: %v", st.Generation, st.Health, st.HealthDetail, err)
 	}
 }
 

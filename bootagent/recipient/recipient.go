@@ -25,6 +25,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -43,12 +44,15 @@ type Identity interface {
 // aside with the fleet that knows it.
 func file(state, name string) string { return filepath.Join(state, name) }
 
+// files are those of the two keys, the one that is reported first.
+var files = []string{paths.SecretsNext, paths.SecretsKey}
+
 // Read returns the identity in a state directory, nil where there is none. Of two keys it is
 // enough that one can be read: then that one counts.
 func Read(state string) (Identity, error) {
 	var keys kept
 	var errs []error
-	for _, name := range []string{paths.SecretsNext, paths.SecretsKey} {
+	for _, name := range files {
 		switch key, err := read(file(state, name)); {
 		case err != nil:
 			errs = append(errs, err)
@@ -62,24 +66,40 @@ func Read(state string) (Identity, error) {
 	return nil, errors.Join(errs...)
 }
 
+const instead = "'caisson-agent apply' sets it aside and makes another; then 'caisson secrets accept SITE NODE --recipient … --replace' with what 'caisson-agent recipient' prints, and publish"
+
 // read returns the key in a file, nil where there is none.
 func read(name string) (*age.X25519Identity, error) {
 	text, err := ownfiles.ReadSecret(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	var file *ownfiles.SecretError
+	if errors.As(err, &file) {
+		return nil, cli.WithHint(fmt.Errorf("read the key of secrets: %w", err), instead)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the key of secrets: %w", err)
 	}
 	key, err := age.ParseX25519Identity(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("read the key of secrets: %s is damaged", name) // age's own error may quote it
+		return nil, cli.WithHint(fmt.Errorf("read the key of secrets: %s is damaged", name), instead) // age's own error may quote it
 	}
 	return key, nil
 }
 
-// Ensure is Read, and makes an identity where there is none.
-func Ensure(state string) (Identity, error) {
+// Ensure is Read, and makes an identity where there is none that can be read. A damaged key
+// is set aside, and said: nothing is sealed to a node whose key cannot be told.
+func Ensure(state string, say func(format string, args ...any)) (Identity, error) {
+	for _, name := range files {
+		if _, wrong := read(file(state, name)); wrong != nil {
+			aside, err := ownfiles.SetAside(file(state, name), wrong)
+			if err != nil {
+				return nil, err
+			}
+			say("%v: it is set aside as %s", wrong, aside)
+		}
+	}
 	has, err := Read(state)
 	if has != nil || err != nil {
 		return has, err
@@ -92,8 +112,8 @@ func Ensure(state string) (Identity, error) {
 
 // Rotate makes the next key, where there is none yet, and returns the identity that reports
 // it and opens what was sealed to either.
-func Rotate(state string) (Identity, error) {
-	has, err := Ensure(state)
+func Rotate(state string, say func(format string, args ...any)) (Identity, error) {
+	has, err := Ensure(state, say)
 	if err != nil || has.Before() != "" {
 		return has, err
 	}
@@ -149,7 +169,7 @@ func (k kept) Before() string {
 func (k kept) Open(s spec.Secret) ([]byte, error) {
 	at := slices.IndexFunc(k, func(key *age.X25519Identity) bool { return key.Recipient().String() == s.To })
 	if at < 0 {
-		return nil, errors.New("it is sealed to another key")
+		return nil, fmt.Errorf("it is sealed to %.80s, which is not this node's key", s.To)
 	}
 	sealed, err := base64.StdEncoding.DecodeString(s.Sealed)
 	if err != nil {

@@ -53,20 +53,20 @@ func TestRotate(t *testing.T) {
 	if id, err := Read(dir); id != nil || err != nil {
 		t.Fatal(id, err)
 	}
-	first, err := Ensure(dir)
+	first, err := Ensure(dir, t.Logf)
 	if err != nil || first.Before() != "" {
 		t.Fatal(first, err)
 	}
-	next, err := Rotate(dir)
+	next, err := Rotate(dir, t.Logf)
 	if err != nil || next.Before() != first.Recipient() || next.Recipient() == first.Recipient() {
 		t.Fatal(next, err)
 	}
 	old, fresh := sealed(t, first.Recipient()), sealed(t, next.Recipient())
-	again, err := Rotate(dir)
+	again, err := Rotate(dir, t.Logf)
 	if err != nil || again.Recipient() != next.Recipient() {
 		t.Errorf("a rotation within one: %v, %v", again, err)
 	}
-	if has, err := Ensure(dir); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
+	if has, err := Ensure(dir, t.Logf); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
 		t.Error(has, err)
 	}
 	if err := Settle(dir); err != nil {
@@ -81,11 +81,11 @@ func TestRotate(t *testing.T) {
 func TestADamagedKey(t *testing.T) {
 	for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
 		dir := t.TempDir()
-		first, err := Ensure(dir)
+		first, err := Ensure(dir, t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := Rotate(dir)
+		next, err := Rotate(dir, t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestADamagedKey(t *testing.T) {
 		if id, err := Read(dir); err != nil || id.Recipient() != to || !opens(t, dir, sealed(t, to)) {
 			t.Errorf("%s: %v, %v", name, id, err)
 		}
-		if id, err := Rotate(dir); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
+		if id, err := Rotate(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
 			t.Errorf("%s: rotated: %v, %v", name, id, err)
 		}
 		for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
@@ -115,7 +115,7 @@ func TestADamagedKey(t *testing.T) {
 func TestRotateCutAnywhere(t *testing.T) {
 	if words, is := powercut.Recorded(t); is {
 		step := map[string]func(string) error{
-			"rotate": func(dir string) error { _, err := Rotate(dir); return err },
+			"rotate": func(dir string) error { _, err := Rotate(dir, t.Logf); return err },
 			"settle": Settle,
 		}[words[0]]
 		if err := step(words[1]); err != nil {
@@ -124,7 +124,7 @@ func TestRotateCutAnywhere(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	first, err := Ensure(dir)
+	first, err := Ensure(dir, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestRotateCutAnywhere(t *testing.T) {
 			if !opens(t, at, sealed(t, to)) {
 				t.Errorf("%s: %s: it is not opened any more", step, cut)
 			}
-			if id, err := Rotate(at); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
+			if id, err := Rotate(at, t.Logf); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
 				t.Errorf("%s: %s: rotated again: %v", step, cut, err)
 			}
 		}

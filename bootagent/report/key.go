@@ -45,11 +45,19 @@ func readKey(name string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// ensureKey returns the node's key and makes one where there is none.
-func ensureKey(name string) (*ecdsa.PrivateKey, error) {
+// ensureKey returns the node's key and makes one where there is none. A damaged one is set
+// aside: the service says of the new one that it is another.
+func ensureKey(name string, say func(string, ...any)) (*ecdsa.PrivateKey, error) {
 	key, err := readKey(name)
-	if key != nil || err != nil {
-		return key, err
+	if err != nil {
+		aside, lost := ownfiles.SetAside(name, err)
+		if lost != nil {
+			return nil, lost
+		}
+		say("%v: it is set aside as %s", err, aside)
+	}
+	if key != nil {
+		return key, nil
 	}
 	if key, err = sign.Generate(); err != nil {
 		return nil, err

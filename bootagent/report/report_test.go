@@ -255,21 +255,30 @@ func TestKey(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info, err)
 	}
-	// A key that others could read, or that cannot be parsed, is neither used nor replaced.
-	if err := os.Chmod(keyFile(n.dir), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf); err == nil {
-		t.Error("a key for all to read was used")
-	}
-	if err := os.WriteFile(keyFile(n.dir), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(keyFile(n.dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf); err == nil {
-		t.Error("what is not a key was used")
+	// A key that others could read, or that cannot be parsed, is not used: the node goes on
+	// with another, which the service shows as such, and the damaged one is kept beside it.
+	known := map[string]bool{id: true}
+	for name, damage := range map[string]func(name string) error{
+		"for all to read": func(name string) error { return os.Chmod(name, 0o644) },
+		"empty":           func(name string) error { return os.Truncate(name, 0) },
+		"cut":             func(name string) error { return os.Truncate(name, 100) },
+		"other bytes":     func(name string) error { return os.WriteFile(name, []byte("\x00\xff"), 0o600) },
+		"a directory":     func(name string) error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o700)) },
+	} {
+		if err := damage(keyFile(n.dir)); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := KeyID(n.dir); err == nil {
+			t.Errorf("%s: the key %s is used", name, id)
+		}
+		r, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf)
+		if err != nil || known[r.id] {
+			t.Fatalf("%s: %v", name, err)
+		}
+		known[r.id] = true
+		if aside, _ := filepath.Glob(keyFile(n.dir) + ".damaged-*"); len(aside) != len(known)-1 {
+			t.Errorf("%s: beside it there is %q", name, aside)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func openAt(dir string, grade spec.KeyGrade, post Post, say func(string, ...any)
 		}
 	}
 	var err error
-	if r.key, err = ensureKey(keyFile(dir)); err != nil {
+	if r.key, err = ensureKey(keyFile(dir), say); err != nil {
 		return nil, err
 	}
 	r.id = sign.VerifierOf(r.key).ID()

@@ -27,7 +27,7 @@ func (n *Session) ensureRecipient() {
 	if !n.keepsKey() {
 		return
 	}
-	key, err := recipient.Ensure(n.Folder.Path())
+	key, err := recipient.Ensure(n.Folder.Path(), n.Say)
 	if err == nil && key.Before() != "" {
 		err = n.endRotation(key)
 	}
@@ -74,7 +74,7 @@ func (n *Session) RotateRecipient() error {
 	if !n.keepsKey() {
 		return ErrNoKey
 	}
-	_, err := recipient.Rotate(n.Folder.Path())
+	_, err := recipient.Rotate(n.Folder.Path(), n.Say)
 	return err
 }
 

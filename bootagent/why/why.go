@@ -182,6 +182,10 @@ func (e explainer) items() []spec.Finding {
 		if i.Name == "exec" && f.Key != "" {
 			f.Do = "caisson-agent status --logs " + f.Key
 		}
+		if i.Name == "secrets" && f.Key != "" && e.st.Recipient != "" {
+			f.Did = "goes on without it"
+			f.Do = fmt.Sprintf("caisson secrets accept SITE %s --recipient %s --replace; then publish", e.st.Node, e.st.Recipient)
+		}
 		found = append(found, f)
 	}
 	return found

@@ -50,7 +50,11 @@ site() {
 	END
 }
 publish() { tell caisson publish site.yaml --to oci:out --key keys/operator.key --identity operator.txt; }
-is() { tell caisson-agent status -o json && caisson-agent status -o json | grep -q "$1"; }
+is() {
+	caisson-agent status -o json >status.json || test $? = 3 # not ok
+	cat status.json >>"$KEPT"/said
+	grep -q "$1" status.json
+}
 site db.age
 publish
 caisson serve oci:out --listen 127.0.0.1:5001 &
@@ -110,16 +114,31 @@ tell caisson inspect oci:out --node superhost --site site.yaml || true
 # The node's disk is another one: it makes a new key, and what is sealed to the old one is
 # nobody's.
 rm -rf /var/lib/caisson/identity
-tell caisson-agent apply
+tell caisson-agent apply || test $? = 1
 not test "$(recipient)" = $first
-is 'sealed to another key'
-is '"health": "ok"'
+is "sealed to $first, which is not this node's key"
+is '"health": "degraded"'
+caisson-agent why | grep -F "caisson secrets accept SITE superhost --recipient $(recipient) --replace; then publish"
 not test -e /etc/app/db
 not test -e /run/caisson/secret/db
 not tell caisson secrets accept site.yaml superhost --recipient $(recipient)
 tell caisson secrets accept site.yaml superhost --recipient $(recipient) --replace
 publish
 tell caisson-agent sync
+cmp /etc/app/db "$GIVEN"/other
+
+# The key is damaged: it is set aside, and another one can be made and rotated.
+echo x >/var/lib/caisson/identity/secrets.key
+caisson-agent recipient 2>&1 | grep -F "'caisson-agent apply' sets it aside"
+tell caisson-agent recipient rotate
+test -e /var/lib/caisson/identity/secrets.key.damaged-1
+test -e /var/lib/caisson/identity/secrets.next.key
+tell caisson-agent apply || test $? = 1
+is '"health": "degraded"'
+tell caisson secrets accept site.yaml superhost --recipient $(recipient) --replace
+publish
+tell caisson-agent sync
+is '"health": "ok"'
 cmp /etc/app/db "$GIVEN"/other
 
 # A cut between the two locks: the node is forgotten, and its rows are still there.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -83,6 +84,25 @@ func ReadPublic(name string, limit int64) ([]byte, error) {
 		return nil, errors.Join(fmt.Errorf("%s is not a regular file", name), err, f.Close())
 	}
 	return readAll(f, limit)
+}
+
+// maxAside is how many files are kept of one name.
+const maxAside = 9
+
+// SetAside renames what is at name, of which wrong says that it is damaged, so that another
+// can be made and nothing is lost. An error of the disk says nothing of the file: it is
+// returned as it is.
+func SetAside(name string, wrong error) (to string, err error) {
+	var disk syscall.Errno
+	if errors.As(wrong, &disk) {
+		return "", wrong
+	}
+	for n := 1; ; n++ {
+		to = fmt.Sprintf("%s.damaged-%d", name, n)
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) || n == maxAside {
+			return to, durable.Rename(name, to)
+		}
+	}
 }
 
 func readAll(f *os.File, limit int64) ([]byte, error) {

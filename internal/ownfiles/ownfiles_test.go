@@ -4,6 +4,8 @@ package ownfiles
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -107,5 +109,25 @@ func TestAFileThatIsReplacedMeanwhile(t *testing.T) {
 	close(end)
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSetAside: what is damaged is kept, up to nine times, and nothing for an error of the disk.
+func TestSetAside(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "key")
+	for n := range maxAside + 2 {
+		if err := os.WriteFile(name, fmt.Append(nil, n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if to, err := SetAside(name, &fs.PathError{Err: syscall.EIO}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("with an error of the disk: %q, %v", to, err)
+		}
+		to, err := SetAside(name, errors.New("it is damaged"))
+		if data, _ := os.ReadFile(to); err != nil || string(data) != fmt.Sprint(n) {
+			t.Errorf("%q has %q, %v", to, data, err)
+		}
+	}
+	if left, _ := filepath.Glob(name + "*"); len(left) != maxAside {
+		t.Errorf("there are %q", left)
 	}
 }

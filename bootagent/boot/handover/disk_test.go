@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,6 +100,29 @@ func TestRottenIdentityIsMadeAnew(t *testing.T) {
 	first, second := do(t, newNode(t, disk, true)), do(t, newNode(t, disk, true))
 	if id := first("etc/machine-id"); len(id) != 33 || strings.Contains(id, "PATH") || id != second("etc/machine-id") {
 		t.Errorf("machine-id %q, then %q", id, second("etc/machine-id"))
+	}
+	for name, want := range map[string]string{"machine-id": "0123456789abcdef\nPATH=/evil 0123456789", "ssh_host_ed25519_seed": "short"} {
+		if kept, err := os.ReadFile(filepath.Join(disk, "identity", name+".damaged-1")); string(kept) != want {
+			t.Errorf("%s: %q is kept of it, %v", name, kept, err)
+		}
+	}
+}
+
+// What lies in the place of a file is moved away like one that is damaged.
+func TestADirectoryForAnIdentity(t *testing.T) {
+	disk := t.TempDir()
+	do(t, newNode(t, disk, true))
+	for _, name := range []string{"machine-id", "ssh_host_ed25519_seed"} {
+		file := filepath.Join(disk, "identity", name)
+		if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := do(t, newNode(t, disk, true)), do(t, newNode(t, disk, true))
+	for _, name := range []string{"etc/machine-id", "etc/ssh/ssh_host_ed25519_key"} {
+		if first(name) == "" || first(name) != second(name) {
+			t.Errorf("%s: %q, then %q", name, first(name), second(name))
+		}
 	}
 }
 

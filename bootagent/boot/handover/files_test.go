@@ -98,7 +98,7 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		n := newNode(t, t.TempDir(), true)
 		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
-		key, err := recipient.Ensure(n.State.Path())
+		key, err := recipient.Ensure(n.State.Path(), t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -121,7 +121,11 @@ func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte,
 		return data, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		n.Say("the stored %s is invalid; generating a new one", name)
+		aside, lost := ownfiles.SetAside(n.State.Path("identity", name), err)
+		if lost != nil {
+			aside = lost.Error()
+		}
+		n.Say("the stored %s is invalid (%s); generating a new one", name, aside)
 	}
 	return fresh, durable.WriteFile(n.State.Path("identity", name), fresh, 0o600)
 }

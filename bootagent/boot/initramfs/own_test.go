@@ -22,7 +22,7 @@ import (
 func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	p := publish(t)
 	p.disk, p.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
-	key, err := recipient.Ensure(p.folder.Path())
+	key, err := recipient.Ensure(p.folder.Path(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,10 @@
 //
 // What is there has no originals: the journal knows nothing of this kind, and what no overlay
 // wants any more is removed. Drift never has a value, or a digest of one: a short password
-// would follow from that. A secret that this node cannot open is not an error of the node: the
-// operator has not accepted its key. The kinds that use secrets are told by [Item.Lacks], and
-// have copies of their own in the directory, below [Copies].
+// would follow from that. A secret of the overlay was sealed to a recipient that an operator has
+// accepted for this node: that it cannot be opened is a fault. One that the overlay does not
+// have, since none is accepted yet, is not. The kinds that use secrets are told by [Item.Lacks],
+// and have copies of their own in the directory, below [Copies].
 package secrets
 
 import (
@@ -131,7 +132,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		d := spec.Drift{Item: Name, Key: s.Name, To: "sealed as " + digest.Short([]byte(s.Sealed)), Action: spec.ActionAdd}
 		value, err := i.value(s)
 		if err != nil {
-			d.Action, d.Reason = spec.ActionCannot, NoKey+": "+err.Error()
+			d.Action, d.Reason = spec.ActionRefuse, NoKey+": "+err.Error()
 			drift = append(drift, d)
 			continue
 		}

@@ -61,7 +61,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What this node cannot open is nobody's error, and what is left of it is closed.
+// What this node cannot open is refused, and what is left of it is closed.
 func TestWhatCannotBeOpened(t *testing.T) {
 	place := Place{Dir: filepath.Join(t.TempDir(), "secret")}
 	pass := func(it *Item) []spec.Drift {
@@ -78,7 +78,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	pass(New([]spec.Secret{{Name: "a", To: "me", Sealed: "x"}}, place, reversed))
 	it := New([]spec.Secret{{Name: "a", To: "other", Sealed: "x"}, {Name: "../b", To: "me", Sealed: "x"}}, place, reversed)
 	drift := pass(it)
-	if len(drift) != 3 || drift[0].Action != spec.ActionCannot || drift[1].Action != spec.ActionCannot || drift[2].Action != spec.ActionRemove {
+	if len(drift) != 3 || drift[0].Action != spec.ActionRefuse || drift[1].Action != spec.ActionRefuse || drift[2].Action != spec.ActionRemove {
 		t.Fatalf("%+v", drift)
 	}
 	for name, want := range map[string]string{"a": "no key: it is sealed to another key", "c": "no key"} {
@@ -141,7 +141,7 @@ func TestOwn(t *testing.T) {
 		}
 		drift, err = it.Check(t.Context())
 		for _, d := range drift {
-			if d.Action != spec.ActionCannot {
+			if d.Action != spec.ActionRefuse {
 				t.Errorf("left is %+v", d)
 			}
 		}

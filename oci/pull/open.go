@@ -27,6 +27,7 @@ type Options struct {
 	Patience  time.Duration // for a whole manifest; 0 is 2 min
 	Again     int           // how often a registry that answers 5xx is asked again, in a moment; who asks every minute needs none
 	UserAgent string
+	Mute      bool             // what stands in an answer that is not 2xx is not read: somebody else chose who is asked
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
 	Dial      Dial             // connects; nil is the machine's own way
 	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since

@@ -26,7 +26,24 @@ func (o Options) Transport(host string) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &authorized{base: base, scheme: o.scheme(), host: host, logins: logins, patience: o.silence(), rules: wholeAuth}, nil
+	var sent http.RoundTripper = base
+	if o.Mute {
+		sent = muted{base}
+	}
+	return &authorized{base: sent, scheme: o.scheme(), host: host, logins: logins, patience: o.silence(), rules: wholeAuth}, nil
+}
+
+// muted takes its text from an answer that is not 2xx.
+type muted struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (m muted) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := m.RoundTripper.RoundTrip(req)
+	if err == nil && resp.StatusCode/100 != 2 {
+		_ = resp.Body.Close() // it is not read
+		resp.Body, resp.ContentLength = http.NoBody, 0
+	}
+	return resp, err
 }
 
 func (o Options) scheme() string {

@@ -12,6 +12,9 @@ import (
 // MaxDuration is the longest that one opening lasts.
 const MaxDuration = 31 * 24 * time.Hour
 
+// MaxRules is how many rules a window has at most, and how many exceptions.
+const MaxRules = 512
+
 // reach is how far beyond a span an interval is followed that touches the next one: a
 // window that is always open has no end.
 const reach = 366 * 24 * time.Hour
@@ -75,6 +78,7 @@ func Instants(rules []Rule, zone *time.Location, span spec.Interval) []time.Time
 	var out []time.Time
 	last := DayOf(span.To.In(zone)).Add(1)
 	for d := DayOf(span.From.In(zone)).Add(-1); d != last; d = d.Add(1) {
+		before := len(out)
 		for _, r := range rules {
 			if !r.Days.On(d) {
 				continue
@@ -83,7 +87,13 @@ func Instants(rules []Rule, zone *time.Location, span spec.Interval) []time.Time
 				out = append(out, at)
 			}
 		}
+		out = out[:before+len(once(out[before:]))] // equal rules are one each day, not at the end
 	}
-	slices.SortFunc(out, time.Time.Compare)
-	return slices.CompactFunc(out, time.Time.Equal)
+	return once(out)
+}
+
+// once returns times in order and each once.
+func once(times []time.Time) []time.Time {
+	slices.SortFunc(times, time.Time.Compare)
+	return slices.CompactFunc(times, time.Time.Equal)
 }

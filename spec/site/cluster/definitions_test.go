@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec/site/calendar"
 )
 
 // TestDefinitions holds kube/deploy/crds to the shapes. CAISSON_UPDATE=1 writes them.
@@ -42,5 +44,37 @@ func TestDefinitions(t *testing.T) {
 	found, _ := filepath.Glob(filepath.Join(dir, Group+"_*.yaml"))
 	if len(found) != len(Kinds()) || strings.Count(string(all), "  - "+Group) != len(Kinds()) {
 		t.Errorf("%s has %d files for %d kinds, and its kustomization %d", dir, len(found), len(Kinds()), strings.Count(string(all), "  - "+Group))
+	}
+}
+
+// TestListsHaveAnEnd: each list of an author's object has at most so many entries, in the API server
+// already; those of a window as many as the reader takes.
+func TestListsHaveAnEnd(t *testing.T) {
+	lists := 0
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case node:
+			if v["type"] == "array" {
+				lists++
+				most, bound := v["maxItems"].(int)
+				if window := strings.HasSuffix(path, ".spec.properties.opens") || strings.HasSuffix(path, ".spec.properties.except"); !bound || window != (most == calendar.MaxRules) {
+					t.Errorf("%s has at most %d entries", path, most)
+				}
+			}
+			for name, one := range v {
+				walk(path+"."+name, one)
+			}
+		case []any:
+			for _, one := range v {
+				walk(path, one)
+			}
+		}
+	}
+	for _, k := range Kinds() {
+		walk(k.Kind, plain(k.schema))
+	}
+	if lists < 100 {
+		t.Errorf("%d lists", lists)
 	}
 }

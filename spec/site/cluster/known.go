@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"fmt"
 	"path"
 	"reflect"
 	"sync"
@@ -28,13 +29,19 @@ type prepared struct {
 	problems []report.Problem // that it has by itself
 }
 
-// prepare takes an object apart.
-func prepare(o Object, name string) *prepared {
-	p := &prepared{written: write(o)}
+// prepare takes an object apart, of so many values at most.
+func prepare(o Object, name string, most int) *prepared {
+	p := &prepared{written: write(o, min(most, MaxValues))}
 	p.src = &report.Source{Name: name, Data: p.text}
 	r := &report.Report{}
-	p.docs = tree.Parse(p.src, p.text, r)
-	check(p.docs, r)
+	if p.over {
+		p.text, p.paths, p.src.Data = nil, nil, nil
+		r.Add(report.Problem{At: report.Pos{Src: p.src, Line: 1, Col: 1}, Severity: report.Error, Rule: "too-large", Hint: "divide it, or keep fewer objects in the namespace",
+			Message: fmt.Sprintf("it is nested more than %d deep, or has more than %d values, or with the others of its namespace more than %d", maxDepth, MaxValues, MaxTogether)})
+	} else {
+		p.docs = tree.Parse(p.src, p.text, r)
+		check(p.docs, r)
+	}
 	p.problems = r.Problems
 	return p
 }
@@ -48,21 +55,49 @@ func (k *Known) all(dir string, objects []Object) []*prepared {
 		k.mu.Unlock()
 	}
 	now, out := make(map[string]*prepared, len(objects)), make([]*prepared, len(objects))
+	left := MaxTogether
 	for i, o := range objects {
 		name := path.Join(dir, o.Kind+"."+o.Name)
 		p := was[name]
-		if p == nil || reflect.ValueOf(p.Content).Pointer() != reflect.ValueOf(o.Content).Pointer() {
-			p = prepare(o, name)
+		if p == nil || reflect.ValueOf(p.Content).Pointer() != reflect.ValueOf(o.Content).Pointer() || len(p.paths) > left {
+			p = prepare(o, name, left)
 		}
-		now[name], out[i] = p, p
+		out[i] = p
+		if !p.over { // else it may be that the others were too many
+			now[name] = p
+			left -= len(p.paths)
+		}
 	}
 	if k != nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.dir == nil {
-			k.dir = map[string]map[string]*prepared{}
-		}
-		k.dir[dir] = now
+		k.keep(dir, now)
 	}
 	return out
+}
+
+// keep remembers the objects of a directory, and forgets others where all are too many.
+func (k *Known) keep(dir string, now map[string]*prepared) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dir == nil {
+		k.dir = map[string]map[string]*prepared{}
+	}
+	k.dir[dir] = now
+	all := values(now)
+	for other, objects := range k.dir {
+		if other == dir {
+			continue
+		}
+		if all += values(objects); all > MaxTogether {
+			all -= values(objects)
+			delete(k.dir, other)
+		}
+	}
+}
+
+// values counts what objects have together.
+func values(objects map[string]*prepared) (n int) {
+	for _, p := range objects {
+		n += len(p.paths)
+	}
+	return n
 }

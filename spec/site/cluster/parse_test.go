@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -387,5 +388,60 @@ func TestKnown(t *testing.T) {
 	twin[1] = objectsOf(t, set)[0]
 	if _, got := reader.Parse(noon, ".", nil, twin); fmt.Sprint(got) != fmt.Sprint(want) || known.dir["."]["NodeSet.db"] == before {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestBoundsOfObjects: what an object costs is bounded by its values and depth, what a namespace
+// costs by all of them together, and what is remembered by those of all namespaces; what is
+// refused names the object, and the next look finds it mended.
+func TestBoundsOfObjects(t *testing.T) {
+	window := func(name string, rules int) Object {
+		opens := make([]any, rules)
+		for i := range opens {
+			opens[i] = map[string]any{"weekly": []any{"sat"}, "at": "22:00"}
+		}
+		return ObjectOf(map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": "MaintenanceWindow", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"timeZone": "UTC", "duration": "4h", "opens": opens}})
+	}
+	deep := any("x")
+	for range 5000 {
+		deep = []any{deep}
+	}
+	nested := ObjectOf(map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": map[string]any{"name": "deep"}, "spec": deep})
+	head := objectsOf(t, siteWith("nodes: [{name: n1}]\n"))
+	known := &Known{}
+	parse := func(dir string, more ...Object) []Problem {
+		t.Helper()
+		_, problems := Reader{Files: fstest.MapFS{}, Known: known}.Parse(noon, dir, nil, append(slices.Clone(head), more...))
+		return problems
+	}
+	refused := func(problems []Problem, rule string) (names []string) {
+		for _, p := range problems {
+			if p.Rule == rule {
+				names = append(names, p.Kind+"/"+p.Name)
+			}
+		}
+		return names
+	}
+	if got := refused(parse("a", window("large", MaxValues/6), nested), "too-large"); !slices.Equal(got, []string{"MaintenanceWindow/large", "NodeSet/deep"}) {
+		t.Errorf("refused: %q", got)
+	}
+	if got := refused(parse("a", window("many", calendar.MaxRules+1)), "range"); !slices.Equal(got, []string{"MaintenanceWindow/many"}) {
+		t.Errorf("refused: %q", got)
+	}
+	parse("a", window("half", MaxTogether/2/7))
+	// Three are too many together, and two of them are not.
+	var all []Object
+	for _, name := range []string{"a", "b", "c"} {
+		all = append(all, window(name, MaxTogether/2/7))
+	}
+	if got := refused(parse("b", all...), "too-large"); !slices.Equal(got, []string{"MaintenanceWindow/c"}) {
+		t.Errorf("refused: %q", got)
+	}
+	if got := refused(parse("b", all[1:]...), "too-large"); len(got) > 0 {
+		t.Errorf("refused: %q", got)
+	}
+	if known.dir["a"] != nil || values(known.dir["b"]) > MaxTogether {
+		t.Errorf("%d namespaces are remembered, of this one %d values", len(known.dir), values(known.dir["b"]))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
@@ -23,8 +24,11 @@ var scalars = map[string]node{
 	"text":   {"type": "string"},
 	"flag":   {"type": "boolean"},
 	"number": {"x-kubernetes-int-or-string": true},
-	"words":  {"x-kubernetes-preserve-unknown-fields": true, forms: []any{node{"type": "string"}, node{"type": "array", "items": node{"type": "string"}}}},
+	"words":  {"x-kubernetes-preserve-unknown-fields": true, forms: []any{node{"type": "string"}, node{"type": "array", "items": node{"type": "string"}, "maxItems": MaxItems}}},
 }
+
+// MaxItems is how many entries a list has at most where nothing else is said of it.
+const MaxItems = 16 << 10
 
 // forms is what stands in a schema of ours for a value of several forms, one of a kind:
 // no structural schema can say it, so [Definitions] leaves it out.
@@ -77,7 +81,10 @@ func (w *inliner) of(schema node, path []string) (node, error) {
 		return out, w.object(out, schema, path)
 	case t == "array":
 		items, err := w.of(schema["items"].(node), append(path, "*"))
-		out["type"], out["items"] = "array", items
+		out["type"], out["items"], out["maxItems"] = "array", items, MaxItems
+		if last := path[len(path)-1]; last == "opens" || last == "except" {
+			out["maxItems"] = calendar.MaxRules
+		}
 		return out, err
 	case t == "string" || t == "integer" || t == "boolean":
 		out["type"] = t

@@ -19,11 +19,22 @@ type written struct {
 	Object
 	text  []byte
 	paths []string // a JSON path for each line
+	most  int      // lines; what has more is not written to its end
+	over  bool     // it has more, or is nested too deep
 }
 
-// write makes a file of an object: what the cluster adds to it is left out.
-func write(o Object) written {
-	w := written{Object: o}
+// Bounds of what is taken apart, whatever an API server stored. A line has one value, and takes
+// some 700 bytes while it is taken apart, of which half stay.
+const (
+	MaxValues   = 128 << 10 // lines of an object,
+	MaxTogether = 256 << 10 // of all objects of a namespace, and of all that are remembered
+	maxDepth    = 64        // as in files
+)
+
+// write makes a file of an object, of so many lines at most: what the cluster adds to it is left
+// out.
+func write(o Object, most int) written {
+	w := written{Object: o, most: most}
 	doc := map[string]any{}
 	for key, v := range o.Content {
 		if key != "metadata" && key != "status" {
@@ -44,6 +55,9 @@ func (w *written) line(path, text string) {
 // value writes a value after what begins its line, and before what ends it.
 func (w *written) value(before string, v any, path, after string) {
 	indent := before[:len(before)-len(strings.TrimLeft(before, " "))]
+	if w.over = w.over || len(w.paths) >= w.most || len(indent) > maxDepth; w.over {
+		return
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		if len(v) == 0 {

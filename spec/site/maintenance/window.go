@@ -69,7 +69,7 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 		w.Zone = zone(c, z)
 	}
 	c.In("opens", func() {
-		for i, r := range d.Spec.Opens {
+		for i, r := range most(c, d, d.Spec.Opens) {
 			c.In(shape.Nth(i), func() {
 				if rule, ok := r.check(c); ok {
 					w.Opens = append(w.Opens, rule)
@@ -91,7 +91,7 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 		})
 	}
 	c.In("except", func() {
-		for i, e := range d.Spec.Except {
+		for i, e := range most(c, d, d.Spec.Except) {
 			c.In(shape.Nth(i), func() {
 				if x, ok := e.check(c); ok {
 					w.Except = append(w.Except, x)
@@ -100,6 +100,14 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 		}
 	})
 	return w
+}
+
+// most returns as many entries of a list as a window may have, and reports that there are more.
+func most[T any](c *shape.Checker, d WindowDoc, list []T) []T {
+	if len(list) > calendar.MaxRules {
+		c.Errorf(d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several", "the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
+	}
+	return list[:min(len(list), calendar.MaxRules)]
 }
 
 // zone returns a named time zone, or reports that there is none.

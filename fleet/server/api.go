@@ -29,12 +29,11 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 		s.tooMany(w)
 		return
 	}
-	select {
-	case s.verifies <- struct{}{}:
-		defer func() { <-s.verifies }()
-	case <-req.Context().Done(): // whoever asked is gone
+	give := s.verifies.Take(req.Context(), client(req))
+	if give == nil { // whoever asked is gone
 		return
 	}
+	defer give()
 	r, err := s.o.Hub.Open(raw)
 	if err != nil {
 		s.failed(w, err)

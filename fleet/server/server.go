@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/quota"
 )
@@ -58,8 +59,19 @@ type Server struct {
 	pages    pages
 	sessions *sessions
 	limits   *limits
-	streams  *quota.Quota  // of streams of events
-	verifies chan struct{} // one place a signature that is verified
+	streams  *quota.Quota // of streams of events
+	verifies *quota.Turns // one a signature that is verified
+}
+
+// maxVerifies is how many signatures of reports are verified at once.
+const maxVerifies = 64
+
+// verifiesOf is how many of these one address may have: behind a proxy all have its address.
+func verifiesOf(o Options) int {
+	if o.URL != "" {
+		return maxVerifies
+	}
+	return maxVerifies / httpserver.Share
 }
 
 // pages are templates by the names of their files.
@@ -74,7 +86,7 @@ var files embed.FS
 
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: quota.New(maxStreams, clientStreams), verifies: make(chan struct{}, 64)}
+	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: quota.New(maxStreams, clientStreams), verifies: quota.NewTurns(maxVerifies, verifiesOf(o))}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil && o.Tokens.shutOut() {
 		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)

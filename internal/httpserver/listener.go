@@ -36,6 +36,7 @@ func newListener(l net.Listener, o Options) *listener {
 
 // Limits that a server has of its own.
 const (
+	Share          = 8 // one client has an eighth of what there is, at most, where nobody says otherwise
 	UsualConns     = 4096
 	UsualPerClient = 128
 	UsualIdle      = time.Minute
@@ -45,7 +46,7 @@ const (
 func (o Options) complete() Options {
 	o.Stall, o.Idle = cmp.Or(o.Stall, 30*time.Second), cmp.Or(o.Idle, UsualIdle)
 	o.Conns = o.Most()
-	o.PerClient = cmp.Or(o.PerClient, min(UsualPerClient, o.Conns))
+	o.PerClient = cmp.Or(o.PerClient, min(UsualPerClient, max(1, o.Conns/Share)))
 	o.Knows = o.Knows || o.UsersFile != "" || o.ClientCA != ""
 	return o
 }

@@ -27,6 +27,7 @@ import (
 // Options say who may ask, and for how long. The zero value is everybody, without
 // TLS, within the default limits.
 type Options struct {
+	TLS               *tls.Config   // TLS, in the place of CertFile and KeyFile
 	CertFile, KeyFile string        // TLS, when given; the key readable by its owner only
 	ClientCA          string        // file of PEM authorities, one of which must have signed a client's certificate
 	UsersFile         string        // file of "user:password" lines, one of which a client must know; readable by its owner only
@@ -95,6 +96,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 }
 
 func (o Options) tls() (*tls.Config, error) {
+	if o.TLS != nil {
+		return o.TLS, nil
+	}
 	if o.CertFile == "" {
 		if o.ClientCA != "" {
 			return nil, errors.New("client certificates need TLS")

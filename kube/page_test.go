@@ -4,13 +4,22 @@ package kube
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/kube/admit"
+	"github.com/caisson-os/caisson/kube/drain"
 	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
 var (
@@ -19,8 +28,8 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// TestPagesNameTests: a test that docs/kubernetes.md, docs/kubernetes-nodes.md or
-// docs/security.md says holds a promise is there.
+// TestPagesNameTests: a test that docs/kubernetes.md, docs/kubernetes-nodes.md,
+// docs/security.md or docs/stolen.md says holds a promise is there.
 func TestPagesNameTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir("..", func(name string, e fs.DirEntry, err error) error {
@@ -36,7 +45,7 @@ func TestPagesNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"kubernetes.md", "kubernetes-nodes.md", "security.md"} {
+	for _, page := range []string{"kubernetes.md", "kubernetes-nodes.md", "security.md", "stolen.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "docs", page))
 		if err != nil {
 			t.Fatal(err)
@@ -52,6 +61,77 @@ func TestPagesNameTests(t *testing.T) {
 		}
 	}
 }
+
+// TestEachThiefHasATest: each row of docs/stolen.md names a test.
+func TestEachThiefHasATest(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "stolen.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "| ") && !strings.Contains(line, "held by") {
+			cells := strings.Split(line, " | ")
+			if rows++; !testName.MatchString(cells[len(cells)-1]) && !strings.Contains(line, "`test/attack/") {
+				t.Errorf("no test holds: %s", line)
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// TestBoundsOfThePage: the numbers of docs/security.md are those of the constants, each in a row.
+func TestBoundsOfThePage(t *testing.T) {
+	want := map[string]int64{
+		"service.MaxAnswer": service.MaxAnswer, "service.MaxRows": service.MaxRows, "service.MaxNodes": service.MaxNodes, "service.MaxBytes": service.MaxBytes,
+		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1,
+		"cluster.MaxValues": cluster.MaxValues, "cluster.MaxTogether": cluster.MaxTogether, "cluster.MaxItems": cluster.MaxItems, "calendar.MaxRules": calendar.MaxRules,
+		"admit.MaxQuestion": admit.MaxQuestion, "admit.MaxAsked": admit.MaxAsked, "admit.MaxConns": admit.MaxConns,
+		"server.maxVerifies": written(t, "server.go", "maxVerifies"), "server.maxStreams": written(t, "events.go", "maxStreams"), "httpserver.Share": httpserver.Share,
+	}
+	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, m := range boundRow.FindAllStringSubmatch(string(text), -1) {
+		if got[m[2]], err = strconv.ParseInt(m[1], 10, 64); err != nil {
+			t.Error(err)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the page has %v\nthe constants are %v", got, want)
+	}
+	if written(t, "events.go", "maxStreams")/written(t, "events.go", "clientStreams") != httpserver.Share || httpserver.UsualConns/httpserver.UsualPerClient < httpserver.Share {
+		t.Error("one address has more than its part")
+	}
+	main, err := os.ReadFile(filepath.Join("cmd", "caisson-kube", "main.go"))
+	if err != nil || !strings.Contains(string(main), `"drain-most", 1, `) {
+		t.Errorf("--drain-most is not 1 when absent: %v", err)
+	}
+}
+
+// written is a constant of fleet/server, whose modules this one does not have.
+func written(t *testing.T, file, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "fleet", "server", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(name + `\s+= ([0-9]+)\n`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s has no %s", file, name)
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var boundRow = regexp.MustCompile(`(?m)^\|.*\| ([0-9]+) \| (\S+) \|$`)
 
 // TestPageApplies: the documents of docs/kubernetes.md are taken as they stand.
 func TestPageApplies(t *testing.T) {

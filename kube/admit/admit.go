@@ -9,9 +9,12 @@
 package admit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -22,7 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/quota"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
 // Path is where an API server asks.
@@ -39,16 +45,21 @@ type Handler struct {
 	Namespaces []string // that are looked after; all of them when empty
 	Seen       func(verdict string, took time.Duration)
 
+	reads *quota.Turns  // of questions that are read and answered, by who asks
 	turns chan struct{} // of questions that are looked at
 }
 
-// atOnce is how many questions are looked at at a time: each reads a whole namespace, and
-// what they take together must stay within what the process may have.
-const atOnce = 2
+// Bounds of what is asked, by whichever pod.
+const (
+	MaxQuestion = 3 << 20 // bytes: two objects as large as an API server stores
+	MaxConns    = 128     // connections, of which an eighth are an address's
+	MaxAsked    = 8       // questions at a time, of which one is an address's
+	atOnce      = 2       // of these looked at: each reads a whole namespace
+)
 
 // New returns a handler for namespaces, all of them when there are none.
 func New(judge Judge, namespaces []string, seen func(verdict string, took time.Duration)) *Handler {
-	return &Handler{judge, namespaces, seen, make(chan struct{}, atOnce)}
+	return &Handler{judge, namespaces, seen, quota.NewTurns(MaxAsked, MaxAsked/httpserver.Share), make(chan struct{}, atOnce)}
 }
 
 // Words of [Handler.Seen].
@@ -58,15 +69,19 @@ const (
 	Failed  = "failed"
 )
 
-// maxQuestion is more than the largest object that an API server stores, twice, in bytes.
-const maxQuestion = 8 << 20
-
 // ServeHTTP answers over HTTP. A question that cannot be answered gets an error and no answer:
 // then the API server does what the failurePolicy says, where it would take an answer for a
 // refusal.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	host, _, _ := net.SplitHostPort(req.RemoteAddr) // of a test there is none
+	give := h.reads.Take(req.Context(), httpserver.Client(host))
+	if give == nil {
+		return // who asked is gone
+	}
+	defer give()
+	text, err := io.ReadAll(http.MaxBytesReader(w, req.Body, MaxQuestion))
 	var review admissionv1.AdmissionReview
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxQuestion)).Decode(&review); err != nil || review.Request == nil {
+	if err != nil || tooMany(text) || json.Unmarshal(text, &review) != nil || review.Request == nil {
 		http.Error(w, "this is not a question of an API server", http.StatusBadRequest)
 		return
 	}
@@ -83,6 +98,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	review.Request, review.Response = nil, &resp.AdmissionResponse
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review) // who asked is gone
+}
+
+// tooMany reports whether a text has more of JSON than two objects that would be taken apart: it
+// costs as much as it has values, not bytes.
+func tooMany(text []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(text))
+	for range 4 * cluster.MaxValues { // names, values and what is around them, of two
+		if _, err := d.Token(); err != nil {
+			return false // it ends, or is no JSON
+		}
+	}
+	return true
 }
 
 // failed reports whether a response is not an answer.

@@ -3,9 +3,13 @@
 package admit
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
 type judge func(u *unstructured.Unstructured) (sites.Judgement, error)
@@ -110,5 +115,51 @@ func TestTurns(t *testing.T) {
 	wg.Wait()
 	if most.Load() != atOnce {
 		t.Errorf("%d were looked at at once", most.Load())
+	}
+}
+
+// TestOneAddress: an address has one question read and answered at a time, however many it asks,
+// and another address has its answer meanwhile; a question that is too large, or has too many
+// values, is not taken apart.
+func TestOneAddress(t *testing.T) {
+	object := []byte(`{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}, "spec": {}}`)
+	ask := func(h *Handler, from string, raw []byte) int {
+		t.Helper()
+		q := question("metal-a", "", string(raw)).AdmissionRequest
+		text, err := json.Marshal(admissionv1.AdmissionReview{Request: &q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(text))
+		req.RemoteAddr = from
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		return w.Code
+	}
+	begun, end := make(chan struct{}, 10), make(chan struct{})
+	h := New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+		begun <- struct{}{}
+		<-end
+		return sites.Judgement{}, nil
+	}), nil, nil)
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() { ask(h, "192.0.2.1:1000", object) })
+	}
+	<-begun
+	all.Go(func() { ask(h, "192.0.2.2:1000", object) })
+	<-begun // both are looked at: of the first address no more than one
+	close(end)
+	all.Wait()
+
+	h = New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+		t.Error("it was taken apart")
+		return sites.Judgement{}, nil
+	}), nil, nil)
+	many := []byte(`{"spec": [` + strings.Repeat("[],", 2*cluster.MaxValues) + `[]]}`)
+	for name, raw := range map[string][]byte{"large": []byte(`{"spec": "` + strings.Repeat("x", MaxQuestion) + `"}`), "many": many} {
+		if code := ask(h, "192.0.2.1:1000", raw); code != http.StatusBadRequest || name == "many" && len(raw) > MaxQuestion {
+			t.Errorf("%s: %d of %d bytes", name, code, len(raw))
+		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"time"
 )
 
-// life is how long a certificate is good for. Another takes its place when a third is left.
-const life = 365 * 24 * time.Hour
+// life is how long a certificate is good for. Another takes its place where it is installed again
+// and a third is left.
+const life = 10 * 365 * 24 * time.Hour
 
 // pair is a certificate, its key, and the authorities that the API server is to know: its
 // own, and those of certificates that other instances may still show.
@@ -95,9 +96,9 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, errors.New("there is no certificate yet")
 }
 
-// look takes the certificate that the Secret has, or makes one, and has API servers know
+// Install makes a certificate where the Secret has none, or one that ends, and has API servers know
 // its authority.
-func (k *Keeper) look(ctx context.Context) error {
+func (k *Keeper) Install(ctx context.Context) error {
 	hook, name, err := k.configuration(ctx)
 	if err != nil {
 		return err
@@ -106,12 +107,8 @@ func (k *Keeper) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := p.open(name, k.Now())
-	if err != nil {
+	if _, err := p.open(name, k.Now()); err != nil {
 		if p, err = newPair(name, k.Now(), p.authorities); err != nil {
-			return fmt.Errorf("make a certificate: %w", err)
-		}
-		if c, err = p.open(name, k.Now()); err != nil {
 			return fmt.Errorf("make a certificate: %w", err)
 		}
 		if err := k.store(ctx, p, version); err != nil {
@@ -119,14 +116,23 @@ func (k *Keeper) look(ctx context.Context) error {
 		}
 	}
 	for i := range hook.Webhooks {
-		if bytes.Equal(hook.Webhooks[i].ClientConfig.CABundle, p.authorities) {
-			continue
+		if !bytes.Equal(hook.Webhooks[i].ClientConfig.CABundle, p.authorities) {
+			return k.announce(ctx, hook, p.authorities)
 		}
-		if err := k.announce(ctx, hook, p.authorities); err != nil {
-			return err
-		}
-		break
 	}
-	k.now.Store(c) // shown when it is believed
+	return nil
+}
+
+// look takes the certificate that the Secret has.
+func (k *Keeper) look(ctx context.Context) error {
+	p, _, err := k.secret(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		return fmt.Errorf("the webhook's certificate, which 'caisson-kube --install-webhook' makes: %w", err)
+	}
+	k.now.Store(&c)
 	return nil
 }

@@ -21,10 +21,10 @@ import (
 // certificate.
 const Name = "caisson-kube-webhook"
 
-// Keeper keeps the webhook's certificate: one for all instances, in a Secret that is there,
-// and its authority in the webhook's configuration.
+// Keeper shows the webhook's certificate: one for all instances, in a Secret that is there. With
+// other rights it installs it, and its authority in the webhook's configuration.
 type Keeper struct {
-	Client    client.Client // writes
+	Client    client.Client // writes, where it installs
 	Reader    client.Reader // reads what is there, not what is in memory
 	Namespace string        // of the Secret
 	Every     time.Duration
@@ -36,8 +36,7 @@ type Keeper struct {
 // NeedLeaderElection says that each instance has the certificate.
 func (*Keeper) NeedLeaderElection() bool { return false }
 
-// soon is when it is tried again after it failed: another instance wrote at the same moment,
-// or the configuration is not there yet.
+// soon is when it is tried again after it failed: it is not installed yet.
 const soon = 5 * time.Second
 
 // Start keeps it until ctx ends.
@@ -45,7 +44,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	for {
 		again := k.Every
 		if err := k.look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "keep the webhook's certificate")
+			log.FromContext(ctx).Error(err, "read the webhook's certificate")
 			again = soon
 		}
 		select {

@@ -4,6 +4,8 @@ package admit
 
 import (
 	"bytes"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func TestCertificate(t *testing.T) {
 	}
 	look := func(k *Keeper) {
 		t.Helper()
-		if err := k.look(t.Context()); err != nil {
+		if err := errors.Join(k.Install(t.Context()), k.look(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,6 +44,9 @@ func TestCertificate(t *testing.T) {
 	a, b := instance(), instance()
 	if _, err := a.GetCertificate(nil); err == nil {
 		t.Error("there is a certificate before there is one")
+	}
+	if err := a.look(t.Context()); err == nil || !strings.Contains(err.Error(), "caisson-kube --install-webhook") {
+		t.Errorf("before it is installed: %v", err)
 	}
 	look(a)
 	look(b)

@@ -88,13 +88,39 @@ func TestChartIsTheBase(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("the chart has %d objects, the base %d", len(got), len(want))
 	}
-	without, _ := render(t, map[string]any{"drain": map[string]any{"enabled": false}})
-	if len(without) != len(got)-2 || without["ClusterRole caisson-kube-drain"] != nil {
-		t.Errorf("without drain it has %d objects", len(without))
-	}
 	without, text := render(t, map[string]any{"webhook": map[string]any{"enabled": false}})
-	if len(without) != len(got)-7 || strings.Contains(text, "9443") {
+	if len(without) != len(got)-11 || strings.Contains(text, "9443") {
 		t.Errorf("without a webhook it has %d objects:\n%s", len(without), text)
+	}
+}
+
+// TestRolesAreComponents: by default no Node is drained or gets a condition; the chart makes of its
+// values what the components do of the base, and says where options of a drain are for nobody.
+func TestRolesAreComponents(t *testing.T) {
+	for _, name := range []string{"drain", "conditions"} {
+		role := "ClusterRole caisson-kube-" + name
+		if none, text := render(t, nil); none[role] != nil || strings.Contains(text, "--drain") || strings.Contains(text, "--node-conditions") {
+			t.Errorf("%s by default:\n%s", name, text)
+		}
+		got, _ := render(t, map[string]any{name: map[string]any{"enabled": true}})
+		want := map[string]map[string]any{}
+		documents(t, kustomized(t, "../base", "../"+name), want)
+		for _, object := range []string{role, "ClusterRoleBinding caisson-kube-" + name, "Deployment caisson-kube"} {
+			if got[object] == nil || !reflect.DeepEqual(got[object], want[object]) {
+				t.Errorf("%s:\n%v\nthe component makes\n%v", object, got[object], want[object])
+			}
+		}
+	}
+	c, err := loader.Load("chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := chartutil.ToRenderValues(c, map[string]any{"drain": map[string]any{"args": []any{"--drain-timeout=1h"}}}, chartutil.ReleaseOptions{Name: "caisson", Namespace: "caisson-system"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Render(c, v); err == nil || !strings.Contains(err.Error(), "drain.args are for nobody: set drain.enabled") {
+		t.Errorf("options of a drain that is not enabled: %v", err)
 	}
 }
 

@@ -8,6 +8,9 @@
 // once the Node is ready. What we did to a Node is written on it with the fleet for which
 // it was done, so that another instance goes on where one was killed; a cordon of somebody
 // else and what was done for another fleet are left alone.
+//
+// The service's word has bounds of our own: a Node is drained that is published, in a group that
+// its signed overlay names, that is not of the control plane, and so many of a group at a time.
 package drain
 
 import (
@@ -18,6 +21,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,6 +48,10 @@ type Slots interface {
 	Changes(ctx context.Context, again time.Duration) <-chan struct{}
 }
 
+// Index returns the groups of slots of those of some nodes that are published, by what is signed
+// for them. With an error it returns those that could be read.
+type Index func(ctx context.Context, nodes []string) (map[string][]string, error)
+
 // Events tells people what happened to an object.
 type Events interface {
 	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
@@ -63,6 +71,8 @@ type Drainer struct {
 	Nodes     client.Reader // Nodes as they are in memory: looking at them asks nobody
 	Events    Events
 	Slots     Slots
+	Index     Index
+	Most      int    // Nodes of a group that are drained, or not back yet, at a time
 	Namespace string // of the fleet
 	Alone     bool   // no other fleet's Nodes are drained: a mark that names no fleet is ours
 	Policy    Policy
@@ -73,7 +83,8 @@ type Drainer struct {
 
 	mu      sync.Mutex
 	at      map[string]*drainage // Nodes that are being drained, by name
-	waiting map[string]time.Time // Nodes that could not be, and when they are tried again
+	waiting map[string]time.Time // Nodes that could not be, or must not be, and when they are tried again
+	had     map[string]bool      // slots that Nodes had, by node and group; nil before the first look
 	wg      sync.WaitGroup
 
 	recorded map[string]string // Events about waits that stood at the last look, see waitEvents
@@ -99,14 +110,26 @@ func (d *Drainer) Start(ctx context.Context) error {
 		if err := d.Look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "drain")
 		}
+		rested := time.After(min(Pause, d.Every))
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
 		case <-time.After(d.Every):
 		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-rested:
+		}
 	}
 }
+
+// Bounds of a look, whatever a service says.
+const (
+	Pause    = time.Second // between two looks
+	MaxAsked = 64          // nodes whose overlays are read at a look
+)
 
 // Look begins what is asked for, and ends what is over.
 func (d *Drainer) Look(ctx context.Context) error {
@@ -130,13 +153,19 @@ func (d *Drainer) Look(ctx context.Context) error {
 	var failed []error
 	events := waitEvents{d: d, now: map[string]string{}}
 	defer events.end()
-	back := map[string][]*corev1.Node{} // by group, Nodes that gave their slot back and are not ready yet
+	back := map[string][]*corev1.Node{}   // by group, Nodes that gave their slot back and are not ready yet
+	under := map[string]map[string]bool{} // by group, the names of Nodes that are drained, or not back yet
+	d.remember(nodes, held, under)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[name]
 		m, marked := markOf(n)
 		slot, has := held[n.Name+" "+m.Group]
 		if !marked || !d.owns(m, has) {
 			continue
+		}
+		had := d.had[n.Name+" "+m.Group] // else it was not we who wrote that, as a kubelet may
+		if had {
+			count(under, m.Group, n.Name)
 		}
 		if has { // the service lets it act
 			if !slot.Draining {
@@ -149,8 +178,10 @@ func (d *Drainer) Look(ctx context.Context) error {
 			continue
 		}
 		if !ready(n) { // the next one is not begun while this one is not ready
-			back[m.Group] = append(back[m.Group], n)
-			events.slotReturned(n, m.Group)
+			if had {
+				back[m.Group] = append(back[m.Group], n)
+				events.slotReturned(n, m.Group)
+			}
 			continue
 		}
 		if err := d.release(ctx, n.Name, "its slot was given back"); err != nil {
@@ -158,8 +189,30 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, err)
 		}
 	}
+	room := func(s service.Slot) bool { return under[s.Group][s.Node] || len(under[s.Group]) < d.Most }
+	var asking []service.Slot
 	for _, s := range slots {
-		if !s.Draining {
+		if !s.Draining || d.leave(s.Node) {
+			continue
+		}
+		others := slices.DeleteFunc(slices.Clone(back[s.Group]), func(other *corev1.Node) bool { return other.Name == s.Node })
+		switch n := nodes[s.Node]; {
+		case len(others) > 0 && n != nil:
+			events.notDrained(n, others, s.Group)
+		case len(others) == 0 && room(s) && len(asking) < MaxAsked:
+			asking = append(asking, s)
+		}
+	}
+	groups, err := d.groups(ctx, asking)
+	if err != nil {
+		failed = append(failed, fmt.Errorf("read what is published: %w", err))
+	}
+	for _, s := range asking {
+		own, published := groups[s.Node]
+		if !slices.Contains(own, s.Group) {
+			if published || err == nil { // else it may be published, and is asked for again
+				failed = append(failed, d.refuse(s.Node, errors.New("it is not published with slots of "+strconv.Quote(s.Group))))
+			}
 			continue
 		}
 		n, err := d.find(ctx, nodes, s.Node)
@@ -175,11 +228,14 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("drain Node %s: %w", n.Name, err))
 			continue
 		}
-		if others := slices.DeleteFunc(slices.Clone(back[s.Group]), func(other *corev1.Node) bool { return other.Name == n.Name }); len(others) > 0 {
-			events.notDrained(n, others, s.Group)
+		if err := controlPlane(n); err != nil {
+			failed = append(failed, d.refuse(n.Name, err))
 			continue
 		}
-		d.begin(ctx, n, s)
+		if room(s) { // else it has its turn when another is back
+			count(under, s.Group, n.Name)
+			d.begin(ctx, n, s)
+		}
 	}
 	return errors.Join(failed...)
 }
@@ -218,16 +274,10 @@ func (d *Drainer) busy(name string) bool {
 	return d.at[name] != nil
 }
 
-// begin drains a Node unless that is being done, or was tried a moment ago.
+// begin drains a Node.
 func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at == nil {
-		d.at, d.waiting = map[string]*drainage{}, map[string]time.Time{}
-	}
-	if d.at[n.Name] != nil || time.Now().Before(d.waiting[n.Name]) {
-		return
-	}
 	own, stop := context.WithCancelCause(ctx)
 	d.at[n.Name] = &drainage{s, stop}
 	d.wg.Go(func() {

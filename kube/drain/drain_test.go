@@ -315,7 +315,14 @@ func (b *bench) pod(name, node string, change func(*corev1.Pod)) {
 }
 
 func (b *bench) drainer(timeout time.Duration) *Drainer {
-	return &Drainer{Client: b.c, Nodes: b.memory, Events: b.events, Slots: b.slots, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Patience: 15 * time.Minute, Seen: b.seen.Drained}
+	all := func(_ context.Context, nodes []string) (map[string][]string, error) {
+		out := map[string][]string{}
+		for _, name := range nodes {
+			out[name] = []string{"default"}
+		}
+		return out, nil
+	}
+	return &Drainer{Client: b.c, Nodes: b.memory, Events: b.events, Slots: b.slots, Index: all, Most: 4, Namespace: "metal-a", Alone: true, Policy: Policy{Timeout: timeout, Grace: -1}, Every: 200 * time.Millisecond, Again: time.Hour, Patience: 15 * time.Minute, Seen: b.seen.Drained}
 }
 
 // counts waits until caisson_kube_drains_total says so many of a result, and nothing of others.

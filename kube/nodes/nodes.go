@@ -49,17 +49,18 @@ type Events interface {
 
 // Mirror keeps the objects of one fleet.
 type Mirror struct {
-	Client    client.Client // reads Nodes from memory
-	Reader    client.Reader // reads FleetNodes now and then: they need not be kept
-	Events    Events
-	Source    Source
-	Namespace string
-	Pace      *rate.Limiter // of requests that write
-	Settle    time.Duration // between two looks
-	Every     time.Duration // looks after this long, whatever changes
-	Check     time.Duration // reads after this long again which FleetNodes there are, and how
-	Now       func() time.Time
-	Wrote     func(namespace, kind string) // counts what was written; nil: it is not counted
+	Client     client.Client // reads Nodes from memory
+	Reader     client.Reader // reads FleetNodes now and then: they need not be kept
+	Events     Events
+	Source     Source
+	Namespace  string
+	Pace       *rate.Limiter // of requests that write
+	Settle     time.Duration // between two looks
+	Every      time.Duration // looks after this long, whatever changes
+	Check      time.Duration // reads after this long again which FleetNodes there are, and how
+	Now        func() time.Time
+	Conditions bool                         // Nodes get the condition [Configured]
+	Wrote      func(namespace, kind string) // counts what was written; nil: it is not counted
 
 	seen    map[string]status // FleetNodes as they are, by name; nil before the first look
 	checked time.Time         // when they were read
@@ -254,6 +255,9 @@ func verdict(c view.Condition) corev1.ConditionStatus {
 
 // members are the Nodes of the cluster. They are the cache's, and only read.
 func (m *Mirror) members(ctx context.Context) (map[string]*corev1.Node, error) {
+	if !m.Conditions {
+		return nil, nil
+	}
 	var l corev1.NodeList
 	if err := m.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)

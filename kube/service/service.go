@@ -27,14 +27,42 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Limits of what is read of an answer, in bytes, and how long one may take.
+// Limits of what is read of the service, counted while it is read, and how long an answer may
+// take.
 const (
-	maxAnswer = 16 << 20
+	MaxAnswer = 4 << 20  // bytes of an answer
+	MaxRows   = 4096     // rows of a list in it
+	MaxNodes  = 100_000  // nodes of a fleet,
+	MaxBytes  = 64 << 20 // and bytes of the pages that list them
 	patience  = time.Minute
 )
 
 // page is how many nodes are asked for at a time.
 const page = 1000
+
+// rows are those of a list.
+type rows[T any] []T
+
+// UnmarshalJSON reads no more rows than there may be.
+func (r *rows[T]) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if first, err := d.Token(); err != nil || first == nil {
+		return err // null has none
+	} else if first != json.Delim('[') {
+		return errors.New("it is not a list")
+	}
+	for *r = nil; d.More(); {
+		if len(*r) == MaxRows {
+			return fmt.Errorf("a list has more than %d rows", MaxRows)
+		}
+		var one T
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*r = append(*r, one)
+	}
+	return nil
+}
 
 // Client asks one service.
 type Client struct {
@@ -85,35 +113,51 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, read 
 	}
 	defer resp.Body.Close() // only read
 	if resp.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
-		return fmt.Errorf("%s %s: the fleet's service answers %s: %s", method, path, resp.Status, bytes.TrimSpace(said))
+		err := fmt.Errorf("%s %s: the fleet's service answers %d %s", method, path, resp.StatusCode, http.StatusText(resp.StatusCode))
+		if method == http.MethodPost { // for the log; what a GET came to may stand in a status
+			said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+		}
+		return err
 	}
 	return read(resp.Body)
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
+// get reads an answer, and returns how many bytes it has.
+func (c *Client) get(ctx context.Context, path string, into any) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return c.do(ctx, http.MethodGet, path, nil, func(r io.Reader) error {
-		if err := json.NewDecoder(io.LimitReader(r, maxAnswer)).Decode(into); err != nil {
+	err = c.do(ctx, http.MethodGet, path, nil, func(r io.Reader) error {
+		l := &io.LimitedReader{R: r, N: MaxAnswer + 1}
+		err := json.NewDecoder(l).Decode(into)
+		if size = MaxAnswer + 1 - l.N; size > MaxAnswer {
+			err = errors.New("it has too many bytes")
+		}
+		if err != nil {
 			return fmt.Errorf("read %s of the fleet's service: %w", path, err)
 		}
 		return nil
 	})
+	return size, err
 }
 
 // Nodes returns all nodes of the fleet, by name.
 func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 	var out []view.Line
-	for {
+	for read := int64(0); ; {
 		var l struct {
-			Nodes []view.Line `json:"nodes"`
-			All   int         `json:"all"`
+			Nodes rows[view.Line] `json:"nodes"`
+			All   int             `json:"all"`
 		}
-		if err := c.get(ctx, "/v1/nodes?sort=name&most="+strconv.Itoa(page)+"&from="+strconv.Itoa(len(out)), &l); err != nil {
+		size, err := c.get(ctx, "/v1/nodes?sort=name&most="+strconv.Itoa(page)+"&from="+strconv.Itoa(len(out)), &l)
+		if err != nil {
 			return nil, err
 		}
-		if out = append(out, l.Nodes...); len(out) >= l.All || len(l.Nodes) == 0 {
+		read += size
+		if out = append(out, l.Nodes...); len(out) > MaxNodes || read > MaxBytes {
+			return nil, fmt.Errorf("the fleet's service lists more than %d nodes, or more than %d MiB of them", MaxNodes, MaxBytes>>20)
+		}
+		if len(out) >= l.All || len(l.Nodes) == 0 {
 			return out, nil
 		}
 	}
@@ -123,10 +167,10 @@ func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 func (c *Client) Operations(ctx context.Context, node string) ([]spec.OperationStatus, error) {
 	var n struct {
 		Report struct {
-			Operations []spec.OperationStatus `json:"operations"`
+			Operations rows[spec.OperationStatus] `json:"operations"`
 		} `json:"report"`
 	}
-	err := c.get(ctx, "/v1/nodes/"+url.PathEscape(node), &n)
+	_, err := c.get(ctx, "/v1/nodes/"+url.PathEscape(node), &n)
 	return n.Report.Operations, err
 }
 
@@ -154,15 +198,19 @@ type Slot struct {
 // Slots returns the slots that are held.
 func (c *Client) Slots(ctx context.Context) (out []Slot, err error) {
 	var s struct {
-		Groups []struct {
-			Held []Slot `json:"held"`
-		} `json:"groups"`
+		Groups rows[struct {
+			Held rows[Slot] `json:"held"`
+		}] `json:"groups"`
 	}
-	err = c.get(ctx, "/v1/slots", &s)
+	if _, err := c.get(ctx, "/v1/slots", &s); err != nil {
+		return nil, err
+	}
 	for _, g := range s.Groups {
-		out = append(out, g.Held...)
+		if out = append(out, g.Held...); len(out) > MaxRows {
+			return nil, fmt.Errorf("the fleet's service lists more than %d slots", MaxRows)
+		}
 	}
-	return out, err
+	return out, nil
 }
 
 // Drained says that a node which waits for it is drained, and what was done.

@@ -5,6 +5,9 @@ package service
 import (
 	"bufio"
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +110,62 @@ func TestAddresses(t *testing.T) {
 	for address, ok := range map[string]bool{"https://fleet.example.org": true, "http://127.0.0.1:8090": true, "http://fleet.example.org": false, "fleet.example.org": false, "ftp://x": false} {
 		if _, err := New(address, "token", nil); (err == nil) != ok {
 			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// TestStolenServiceSaysTooMuch: what is read of a service has bounds of our own: pages without an
+// end, rows without an end, bytes without an end; and what it says beside a status is read by
+// nobody.
+func TestStolenServiceSaysTooMuch(t *testing.T) {
+	var pages int
+	var answer func(w http.ResponseWriter)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		pages++
+		answer(w)
+	}))
+	t.Cleanup(server.Close)
+	c, err := New(server.URL, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(head, row string, n int, tail string) func(w http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, head+strings.TrimSuffix(strings.Repeat(row+",", n), ",")+tail) // the client stops
+		}
+	}
+	nodes := func() error { _, err := c.Nodes(t.Context()); return err }
+	slots := func() error { _, err := c.Slots(t.Context()); return err }
+	operations := func() error { _, err := c.Operations(t.Context(), "n1"); return err }
+	for _, test := range []struct {
+		name   string
+		answer func(w http.ResponseWriter)
+		ask    func() error
+		want   string
+		pages  int // at most
+	}{
+		{"pages without an end", write(`{"all": 2000000000, "nodes": [`, "{}", page, "]}"), nodes, "more than 100000 nodes", MaxNodes/page + 1},
+		{"large pages without an end", write(`{"all": 2000000000, "nodes": [`, `{"why": "`+strings.Repeat("x", 3000)+`"}`, page, "]}"), nodes, "64 MiB", 25},
+		{"a page with too many rows", write(`{"all": 1, "nodes": [`, "{}", MaxRows+1, "]}"), nodes, "more than 4096 rows", 1},
+		{"a page with too many bytes", write(`{"all": 1, "nodes": [`, `{"why": "`+strings.Repeat("x", 1<<20)+`"}`, 5, "]}"), nodes, "too many bytes", 1},
+		{"too many groups", write(`{"groups": [`, "{}", 1<<20, "]}"), slots, "more than 4096 rows", 1},
+		{"too many slots", write(`{"groups": [`, `{"held": [{}, {}]}`, MaxRows, "]}"), slots, "more than 4096 slots", 1},
+		{"too many operations", write(`{"report": {"operations": [`, "{}", 1<<20, "]}}"), operations, "more than 4096 rows", 1},
+		{"a list that is not one", write(`{"groups": {`, "", 0, "}}"), slots, "it is not a list", 1},
+		{"words beside a status", func(w http.ResponseWriter) { http.Error(w, "of the cluster's inside", http.StatusTeapot) }, nodes, "answers 418 I'm a teapot", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pages, answer = 0, test.answer
+			err := test.ask()
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "inside") || pages > test.pages {
+				t.Errorf("%d pages, %v; want %q", pages, err, test.want)
+			}
+		})
+	}
+	answer = write(`{"groups": null, "nodes": [`, "", 0, `], "report": {}}`)
+	for _, ask := range []func() error{nodes, slots, operations} {
+		if err := ask(); err != nil {
+			t.Errorf("nothing: %v", err)
 		}
 	}
 }

@@ -135,11 +135,11 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 
 // wordOf reads an approval. What it says is signed counts by what was signed alone.
 func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
-	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")              // the definition makes it a text
-	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")          // and this
-	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")          // and this
-	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements") // and this a list of texts
-	out := word{By: publish.By{Author: author, Reason: reason}, name: a.GetName()}
+	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")                                                 // the definition makes it a text
+	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")                                             // and this
+	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")                                             // and this
+	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements")                                    // and this a list of texts
+	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()} // whoever wrote it wrote any name
 	for _, statement := range signed {
 		said, err := policy.Approved(plan, statement)
 		if err != nil {

@@ -40,6 +40,9 @@ type Reconciler struct {
 	// where no service is known.
 	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
 
+	// Registries are those of fleets whose sites are not objects, by namespace: Published reads them.
+	Registries map[string]string
+
 	// Secret returns the value of a key of a Secret, for a site whose secrets are such; nil
 	// where none is read. It is asked where this instance signs alone.
 	Secret func(ctx context.Context, namespace, name, key string) ([]byte, error)

@@ -114,7 +114,8 @@ func (f *fleet) fits(key string) {
 func (f *fleet) serves() {
 	f.Helper()
 	token := f.caisson("fleet", "token", "caisson-kube", "--role", "drain", "--tokens", "tokens")
-	f.must(os.MkdirAll(filepath.Join(f.Dir, "metal-a"), 0o755))
+	f.must(os.MkdirAll(filepath.Join(f.Dir, "metal-a", "keys"), 0o755))
+	f.write("metal-a/keys/operator.pub", f.read("keys/operator.pub"))
 	f.write("metal-a/token", strings.TrimSpace(token)+"\n")
 	f.must(os.Chmod(filepath.Join(f.Dir, "metal-a", "token"), 0o600))
 	var err error
@@ -133,7 +134,7 @@ func (f *fleet) drains() string {
 	at := l.Addr().String()
 	f.must(l.Close())
 	cmd := exec.Command(filepath.Join(f.Bin, "caisson-kube"), "--namespace", "metal-a", "--dir", f.Dir, "--state", filepath.Join(f.Dir, "remembered"), "--leader-elect=false",
-		"--health", "127.0.0.1:0", "--metrics", at, "--fleet", "metal-a=http://"+f.service, "--drain", "--plain-http")
+		"--health", "127.0.0.1:0", "--metrics", at, "--fleet", "metal-a=http://"+f.service, "--drain", "--registry", "metal-a="+f.To(), "--plain-http")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(f.Dir, "kubeconfig"))
 	cmd.Stdout, cmd.Stderr = f.Output(), f.Output()
 	f.must(cmd.Start())

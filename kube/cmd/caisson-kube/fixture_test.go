@@ -3,15 +3,10 @@
 package main
 
 import (
-	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/kube/drain"
-	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/test/fixture"
 )
-
-func publicKey(t *testing.T) []byte { return sign.VerifierOf(fixture.NewKey(t)).PEM() }
 
 func drainPolicy(timeout time.Duration) drain.Policy {
 	return drain.Policy{Timeout: timeout, Grace: 0}

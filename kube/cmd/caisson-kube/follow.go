@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,11 +18,12 @@ import (
 	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/nodes"
 	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/kube/sites"
 )
 
 // follow adds what is done for each fleet whose service is known, and returns these by their
 // namespaces.
-func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*service.Client, error) {
+func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics.Metrics) (map[string]*service.Client, error) {
 	services, sources := map[string]*service.Client{}, map[string]nodes.Source{}
 	for _, one := range o.fleets {
 		namespace, address, ok := strings.Cut(one, "=")
@@ -35,7 +37,7 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		services[namespace], sources[namespace] = s, s
 	}
 	events := mgr.GetEventRecorder("caisson-kube")
-	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Wrote: seen.Wrote}, sources) {
+	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Wrote: seen.Wrote, Conditions: o.conditions}, sources) {
 		if err := mgr.Add(m); err != nil {
 			return nil, err
 		}
@@ -48,7 +50,10 @@ func (o *options) follow(mgr ctrl.Manager, seen *metrics.Metrics) (map[string]*s
 		return nil, err
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(services)) {
-		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Patience: 15 * time.Minute, Seen: seen.Drained}
+		index := func(ctx context.Context, nodes []string) (map[string][]string, error) {
+			return r.Groups(ctx, namespace, nodes)
+		}
+		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Index: index, Most: o.drainMost, Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Patience: 15 * time.Minute, Seen: seen.Drained}
 		if err := mgr.Add(d); err != nil {
 			return nil, err
 		}

@@ -68,9 +68,10 @@ type options struct {
 	elect                           bool
 	electIn                         string
 	again                           time.Duration
-	fleets                          list
+	fleets, registries              list
 	pace                            float64
-	drains                          bool
+	drains, conditions              bool
+	drainMost                       int
 	drain                           drain.Policy
 }
 
@@ -95,11 +96,15 @@ func main() {
 	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
 	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
 	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
+	flag.BoolVar(&o.conditions, "node-conditions", false, "give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
+	flag.Var(&o.registries, "registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in the place of what its Site says; only nodes that are published there are drained")
+	flag.IntVar(&o.drainMost, "drain-most", 1, "Nodes of a group that are drained, or not back yet, at a time, whatever slots the fleet's service gives out")
 	flag.DurationVar(&o.drain.Timeout, "drain-timeout", 15*time.Minute, "give a Node back that is not drained after this long")
 	flag.IntVar(&o.drain.Grace, "drain-grace", -1, "seconds that each pod gets; what the pod says below 0")
 	flag.BoolVar(&o.drain.DeleteEmptyDir, "drain-delete-emptydir", false, "evict pods with emptyDir volumes, too: what is in these is gone")
 	flag.BoolVar(&o.drain.Force, "drain-force", false, "delete pods, too, that no controller makes again")
+	installs := flag.Bool("install-webhook", false, "make the webhook's certificate, have API servers know its authority, and end: by an account of its own, which may write the webhook's configuration")
 	show := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *show {
@@ -111,8 +116,12 @@ func main() {
 	if flag.NArg() > 0 {
 		err = fmt.Errorf("unknown argument %q", flag.Arg(0))
 	}
-	if err == nil {
-		err = run(ctrl.SetupSignalHandler(), config, o)
+	switch ctx := ctrl.SetupSignalHandler(); {
+	case err != nil:
+	case *installs:
+		err = o.install(ctx, config)
+	default:
+		err = run(ctx, config, o)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "caisson-kube: %v\n", err)
@@ -132,6 +141,17 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if o.drains && o.drain.Timeout <= 0 { // to kubectl that is not a limit
 		return fmt.Errorf("--drain-timeout %s: a drain has a limit: write a time above 0, such as 15m", o.drain.Timeout)
 	}
+	if o.drains && o.drainMost < 1 {
+		return fmt.Errorf("--drain-most %d: write a number of Nodes above 0", o.drainMost)
+	}
+	registries := map[string]string{}
+	for _, one := range o.registries {
+		namespace, ref, ok := strings.Cut(one, "=")
+		if !ok {
+			return fmt.Errorf("--registry %s: write NAMESPACE=HOST[:PORT]/PREFIX", one)
+		}
+		registries[namespace] = ref
+	}
 	config.UserAgent = "caisson-kube/" + version
 	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
 	if len(o.namespaces) > 0 {
@@ -145,7 +165,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	one := true // there is one controller: a process that runs twice in a test is not a mistake
-	mgr, err := ctrl.NewManager(config, ctrl.Options{WebhookServer: hook.server(), Cache: caching, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect, LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true, Controller: ctrlconfig.Controller{SkipNameValidation: &one},
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: caching, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect, LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true, Controller: ctrlconfig.Controller{SkipNameValidation: &one},
 		Metrics: server.Options{BindAddress: o.metrics}, HealthProbeBindAddress: o.health})
 	if err != nil {
 		return err
@@ -153,7 +173,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open,
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open, Registries: registries,
 		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
 	r.Secret = secretsOf(mgr.GetAPIReader())
 	seen, err := counting()
@@ -161,7 +181,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	r.Seen = seen
-	services, err := o.follow(mgr, seen)
+	services, err := o.follow(mgr, r, seen)
 	if err != nil {
 		return err
 	}
@@ -254,7 +274,7 @@ func (o *options) signers() ([]crypto.Signer, error) {
 // open opens the registry that a Site names.
 func (o *options) open(ref string) (*registry.Registry, error) {
 	logins := &keychain.Chain{Say: func(format string, args ...any) { klog.Infof(format, args...) }}
-	p := pull.Options{PlainHTTP: o.plainHTTP, AuthFile: o.auth, Logins: logins.Find, UserAgent: "caisson-kube/" + version}
+	p := pull.Options{PlainHTTP: o.plainHTTP, AuthFile: o.auth, Logins: logins.Find, Mute: true, UserAgent: "caisson-kube/" + version}
 	for _, name := range o.cas {
 		pem, err := os.ReadFile(name)
 		if err != nil {

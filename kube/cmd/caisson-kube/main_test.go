@@ -93,7 +93,8 @@ func ruleOf(req *http.Request) string {
 	return verb + " " + group + " " + resource
 }
 
-// granted are the verbs that the roles of a file give to caisson-kube.
+// granted are the verbs that the roles of a file give to caisson-kube; those of the Job that
+// installs the webhook, which have its name, it has not.
 func granted(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -115,6 +116,9 @@ func granted(t *testing.T, name string) map[string]bool {
 		var role rbacv1.ClusterRole // a Role has the same rules
 		if err := yaml.Unmarshal(data, &role); err != nil {
 			t.Fatal(err)
+		}
+		if role.Name == "caisson-kube-webhook" {
+			continue
 		}
 		for _, r := range role.Rules {
 			for _, g := range r.APIGroups {
@@ -172,7 +176,7 @@ func (s *fleetService) isDrained() bool {
 // no verb that it does not use.
 func TestDeployed(t *testing.T) {
 	c := kubetest.Start(t)
-	if out, err := c.Kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", filepath.Join("..", "..", "deploy", "example")); err != nil {
+	if out, err := c.Kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", with(t, "example", "drain", "conditions")); err != nil {
 		t.Fatalf("kubectl apply -k: %v\n%s", err, out)
 	}
 	if out, err := c.Kubectl(t, "", "get", "deployment", "caisson-kube", "--namespace", "caisson-system", "-o", "yaml"); err != nil || !strings.Contains(out, "path: metal-a/keys/operator.pub") || !strings.Contains(out, "name: state") {
@@ -184,10 +188,11 @@ func TestDeployed(t *testing.T) {
 	}
 	port := freePort(t)
 	askAt(t, c, "https://127.0.0.1:"+port+"/validate")
-	c.Namespace(t, "metal-a")
 	seen := &recorded{did: map[string]bool{}}
-	config := rest.CopyConfig(c.Env.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:caisson-system:caisson-kube", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	if err := (&options{electIn: "caisson-system"}).install(t.Context(), account(c, "caisson-kube-webhook")); err != nil {
+		t.Fatal(err)
+	}
+	config := account(c, "caisson-kube")
 	config.Wrap(seen.wrap)
 	fleet := &fleetService{nodes: []view.Line{{Name: "n1", Condition: view.Fine}, {Name: "n2", Condition: view.Behind, Why: "it runs generation 1"}, {Name: "n3", Condition: view.Fine}}}
 	server := httptest.NewServer(fleet)
@@ -196,7 +201,12 @@ func TestDeployed(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "metal-a", "keys"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "metal-a", "keys", "operator.pub"), publicKey(t), 0o644); err != nil {
+	d := published(t, c)
+	public, err := os.ReadFile(filepath.Join(d.dir, "keys", "operator.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "metal-a", "keys", "operator.pub"), public, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}); err != nil {
@@ -209,7 +219,7 @@ func TestDeployed(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, config, options{dir: dir, state: t.TempDir(), metrics: "0", health: "0", plainHTTP: true, elect: true, electIn: "caisson-system", again: time.Hour, webhook: "127.0.0.1:" + port,
-			fleets: list{"metal-a=" + server.URL}, pace: 1000, drains: true, drain: drainPolicy(time.Minute)})
+			fleets: list{"metal-a=" + server.URL}, registries: list{"metal-a=" + d.registry}, pace: 1000, conditions: true, drains: true, drainMost: 1, drain: drainPolicy(time.Minute)})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -255,7 +265,9 @@ func TestDeployed(t *testing.T) {
 		return err == nil && out == "fine"
 	})
 	may := granted(t, filepath.Join("..", "..", "deploy", "base", "rbac.yaml"))
-	maps.Copy(may, granted(t, filepath.Join("..", "..", "deploy", "base", "webhook.yaml")))
+	for _, name := range []string{"base/webhook.yaml", "drain/role.yaml", "conditions/role.yaml"} {
+		maps.Copy(may, granted(t, filepath.Join("..", "..", "deploy", name)))
+	}
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var wrong []string
@@ -274,6 +286,99 @@ func TestDeployed(t *testing.T) {
 	for _, line := range wrong {
 		t.Error(line)
 	}
+}
+
+// published is a desk at which a fleet of three nodes was published that take slots.
+func published(t *testing.T, c *kubetest.Cluster) *desk {
+	t.Helper()
+	buildCaisson(t, t.TempDir())
+	d := newDesk(t, c, "metal-a")
+	site := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: " + d.registry + "\nnodes: [{name: n1}, {name: n2}, {name: n3}]\n---\n" +
+		"apiVersion: caisson.dev/v1alpha1\nkind: NodeMaintenance\nmetadata: {name: trim}\nspec:\n  operations: [{name: trim, type: oneShot, disruptive: true, exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}}]\n  windows: [always]\n  slot: {group: default, max: 1, fleetlock: \"https://fleet.example.org\"}\n"
+	if err := os.WriteFile(filepath.Join(d.dir, "site.yaml"), []byte(site), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.caisson("publish", "site.yaml", "--key", "keys/operator.key", "--new-fleet")
+	return d
+}
+
+// with is a kustomization of a directory of kube/deploy and components beside it.
+func with(t *testing.T, base string, components ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(filepath.Join("..", "..", "deploy"), "test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	text := "resources: [../" + base + "]\ncomponents: [../" + strings.Join(components, ", ../") + "]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestThiefOfTheToken: what the ServiceAccount of caisson-kube may do by kube/deploy/base, asked of
+// an API server, and what each component adds; the account that installs the webhook may do no
+// more than that.
+func TestThiefOfTheToken(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	const (
+		bridge, job = "caisson-kube", "caisson-kube-webhook"
+		hook        = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+	)
+	can := func(account string, args ...string) bool {
+		t.Helper()
+		out, err := c.Kubectl(t, "", append([]string{"auth", "can-i", "--as=system:serviceaccount:caisson-system:" + account}, args...)...)
+		if err != nil && strings.TrimSpace(out) != "no" && !strings.HasSuffix(strings.TrimSpace(out), "\nno") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return err == nil
+	}
+	apply := func(dir string) {
+		t.Helper()
+		if out, err := c.Kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", dir); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	apply(filepath.Join("..", "..", "deploy", "base"))
+	type row struct {
+		account string
+		args    []string
+	}
+	rows := func(account string, all ...string) (out []row) {
+		for _, one := range all {
+			out = append(out, row{account, strings.Fields(one)})
+		}
+		return out
+	}
+	drain := rows(bridge, "get node/n1", "patch node/n1", "list pods", "create pods --subresource=eviction", "get daemonsets.apps")
+	condition := rows(bridge, "patch nodes/n1 --subresource=status")
+	never := slices.Concat(
+		rows(bridge, "patch "+hook+"/caisson-kube-webhook", "get "+hook+"/caisson-kube-webhook", "create "+hook, "patch secrets/caisson-kube-webhook -n caisson-system", "get secrets/metal-a -n caisson-system", "list secrets -n caisson-system",
+			"get secrets/db -n metal-a", "list secrets -A", "create pods -n caisson-system", "create serviceaccounts/caisson-kube-webhook --subresource=token -n caisson-system", "create publishapprovals.caisson.dev -n metal-a", "patch sites.caisson.dev -n metal-a",
+			"delete sites.caisson.dev -n metal-a", "patch customresourcedefinitions", "create clusterrolebindings", "patch clusterroles", "impersonate users", "delete node/n1", "create nodes", "patch deployments -n caisson-system"),
+		rows(job, "patch "+hook+"/another", "create "+hook, "list secrets -n caisson-system", "get secrets/metal-a -n caisson-system", "list sites.caisson.dev -n metal-a", "patch node/n1", "create pods -n caisson-system"))
+	always := slices.Concat(
+		rows(bridge, "list sites.caisson.dev -A", "list publishapprovals.caisson.dev -A", "patch sites.caisson.dev --subresource=status -n metal-a", "create fleetnodes.caisson.dev -n metal-a", "list nodes", "get secrets/caisson-kube-webhook -n caisson-system", "update leases -n caisson-system"),
+		rows(job, "patch "+hook+"/caisson-kube-webhook", "patch secrets/caisson-kube-webhook -n caisson-system"))
+	want := func(when string, yes bool, all ...row) {
+		t.Helper()
+		for _, r := range all {
+			if can(r.account, r.args...) != yes {
+				t.Errorf("%s: may %s %s: %v", when, r.account, strings.Join(r.args, " "), !yes)
+			}
+		}
+	}
+	want("base", true, always...)
+	want("base", false, slices.Concat(never, drain, condition)...)
+	apply(with(t, "base", "drain", "conditions"))
+	want("with drain and conditions", true, slices.Concat(drain, condition)...)
+	want("with drain and conditions", false, never...)
 }
 
 // podOf is the pod that the deployment would have.

@@ -8,15 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/kube/admit"
 	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/sites"
@@ -25,9 +29,10 @@ import (
 
 // hook is the admission webhook; nil where there is none.
 type hook struct {
-	host string
-	port int
-	keep *admit.Keeper
+	address string
+	keep    *admit.Keeper
+	handler http.Handler
+	listens atomic.Bool
 }
 
 // hook reads the webhook's address.
@@ -35,25 +40,36 @@ func (o *options) hook() (*hook, error) {
 	if o.webhook == "" {
 		return nil, nil
 	}
-	host, text, err := net.SplitHostPort(o.webhook)
+	_, port, err := net.SplitHostPort(o.webhook)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook %s: %w", o.webhook, err)
 	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
+	if _, err := strconv.Atoi(port); err != nil {
 		return nil, fmt.Errorf("--webhook %s: write ADDRESS:PORT", o.webhook)
 	}
-	return &hook{host, port, &admit.Keeper{Every: time.Minute, Now: time.Now}}, nil
+	return &hook{address: o.webhook, keep: &admit.Keeper{Every: time.Minute, Now: time.Now}}, nil
 }
 
-// server is where API servers ask.
-func (h *hook) server() webhook.Server {
-	if h == nil {
-		return nil
+// Start answers until ctx ends.
+func (h *hook) Start(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", h.address)
+	if err != nil {
+		return err
 	}
-	return webhook.NewServer(webhook.Options{Host: h.host, Port: h.port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-		c.GetCertificate = h.keep.GetCertificate
-	}}})
+	h.listens.Store(true)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: h.keep.GetCertificate, NextProtos: []string{"http/1.1"}} // a connection asks one thing at a time
+	return httpserver.Serve(ctx, l, h.handler, httpserver.Options{TLS: config, Conns: admit.MaxConns, PerClient: admit.MaxConns / httpserver.Share})
+}
+
+// NeedLeaderElection says that each instance answers.
+func (*hook) NeedLeaderElection() bool { return false }
+
+// ready reports whether it answers, as [healthz.Checker] does.
+func (h *hook) ready(*http.Request) error {
+	if !h.listens.Load() {
+		return errors.New("the webhook does not listen yet")
+	}
+	return nil
 }
 
 // add has each instance answer, whichever works.
@@ -75,9 +91,24 @@ func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o
 			return err
 		}
 	}
-	h.keep.Client, h.keep.Reader, h.keep.Namespace = mgr.GetClient(), mgr.GetAPIReader(), namespace
-	mgr.GetWebhookServer().Register(admit.Path, admit.New(r, o.namespaces, seen.Answered))
-	return errors.Join(mgr.Add(h.keep), mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()))
+	h.keep.Reader, h.keep.Namespace = mgr.GetAPIReader(), namespace
+	mux := http.NewServeMux()
+	mux.Handle(admit.Path, admit.New(r, o.namespaces, seen.Answered))
+	h.handler = mux
+	return errors.Join(mgr.Add(h.keep), mgr.Add(h), mgr.AddReadyzCheck("webhook", h.ready))
+}
+
+// install makes the webhook's certificate, and has API servers know its authority.
+func (o *options) install(ctx context.Context, config *rest.Config) error {
+	namespace, err := o.own()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return err
+	}
+	return (&admit.Keeper{Client: c, Reader: c, Namespace: namespace, Now: time.Now}).Install(ctx)
 }
 
 // own is the namespace in which caisson-kube keeps what instances share.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -88,15 +87,24 @@ func startHooked(t testing.TB) *hooked {
 	}
 	h := &hooked{c, t, freePort(t), "127.0.0.1:" + freePort(t), &asks{}}
 	askAt(t, c, "https://127.0.0.1:"+h.port+"/validate")
+	if err := (&options{electIn: "caisson-system"}).install(t.Context(), account(c, "caisson-kube-webhook")); err != nil {
+		t.Fatal(err)
+	}
 	h.run()
 	return h
+}
+
+// account is a ServiceAccount of kube/deploy.
+func account(c *kubetest.Cluster, name string) *rest.Config {
+	config := rest.CopyConfig(c.Env.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:caisson-system:" + name, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	return config
 }
 
 // run runs caisson-kube until the test ends.
 func (h *hooked) run() {
 	h.t.Helper()
-	config := rest.CopyConfig(h.Env.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:caisson-system:caisson-kube", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	config := account(h.Cluster, "caisson-kube")
 	config.Wrap(h.asks.wrap)
 	ctx, stop := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	done := make(chan error, 1)
@@ -241,19 +249,7 @@ func TestWebhook(t *testing.T) {
 // TestClosed: with the component of kube/deploy/closed nothing is taken while nobody answers.
 func TestClosed(t *testing.T) {
 	c := kubetest.Start(t)
-	dir, err := os.MkdirTemp(filepath.Join("..", "..", "deploy"), "test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: [../base]\ncomponents: [../closed]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := c.Kubectl(t, "", "apply", "--server-side", "-k", dir); err != nil {
+	if out, err := c.Kubectl(t, "", "apply", "--server-side", "-k", with(t, "base", "closed")); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	askAt(t, c, "https://127.0.0.1:"+freePort(t)+"/validate")

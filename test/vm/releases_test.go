@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/pinned"
 )
 
 // Loader, layer and publisher of different releases meet in one fleet.
@@ -32,7 +33,7 @@ func TestEarlierLayer(t *testing.T) {
 	f.publish(t, "--layer", layer)
 	m := f.start(t, f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
 	s := f.login(t, m)
-	first := f.runs(t, s, layer, pinnedVersion)
+	first := f.runs(t, s, layer, pinned.Version)
 	if first.Sync != spec.SyncCurrent || first.Generation != 2 {
 		t.Errorf("sync %s, generation %d", first.Sync, first.Generation)
 	}
@@ -89,7 +90,7 @@ func TestLongReleases(t *testing.T) {
 	earlier := f.byHand(t, f.withDisk(t))
 	m := f.start(t, earlier)
 	s := f.login(t, m)
-	f.runs(t, s, layer, pinnedVersion)
+	f.runs(t, s, layer, pinned.Version)
 	run(t, s, "echo kept >note; sync")
 	const same = identity + "; cat note /proc/sys/kernel/panic"
 	first := run(t, s, same)
@@ -113,7 +114,7 @@ func TestLongReleases(t *testing.T) {
 	pin()
 	ask(t, s)
 	s = f.leaps(t, m, s)
-	holds("the earlier layer, stacked by this source's agent", layer, pinnedVersion)
+	holds("the earlier layer, stacked by this source's agent", layer, pinned.Version)
 
 	boots := func(o machine.Options, name, layer, version string) {
 		t.Helper()
@@ -127,7 +128,7 @@ func TestLongReleases(t *testing.T) {
 	}
 	later := earlier
 	later.Kernel, later.Initrd = f.loader(t)
-	boots(later, "newer-loader", layer, pinnedVersion)
+	boots(later, "newer-loader", layer, pinned.Version)
 	f.must(t, "forward", f.To(), "--node", "alpha", "--key", "keys/operator.key")
 	f.publish(t)
 	boots(earlier, "earlier-loader", newest, "")
@@ -142,7 +143,7 @@ func (f *Fleet) runs(t *testing.T, s *machine.Session, index, version string) sp
 	if st.Health != spec.HealthOK || st.Layer != f.layerOf(t, index) || len(st.Drift) > 0 || st.Staged != "" || st.Rejected != nil || st.Sync != spec.SyncCurrent {
 		t.Errorf("%+v", st)
 	}
-	if is := st.Agent == pinnedVersion; is != (version == pinnedVersion) {
+	if is := st.Agent == pinned.Version; is != (version == pinned.Version) {
 		t.Errorf("the agent is %q", st.Agent)
 	}
 	return st

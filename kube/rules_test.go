@@ -25,6 +25,7 @@ var doors = map[string]string{
 	"fleet/rollout":       "a rollout is driven as 'caisson rollout run' does",
 	"fleet/view":          "nodes have the conditions that 'caisson fleet status' gives them",
 	"fleet/seal":          "secrets are sealed as 'caisson publish' does",
+	"oci":                 "an approval of the old kind names a digest alone",
 	"oci/keychain":        "credentials of registries are found as elsewhere",
 	"oci/keys":            "keys and programs that sign are opened as elsewhere",
 	"oci/pull":            "how a registry is reached",

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -125,7 +124,7 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 	if missing != "" {
 		slices.Sort(not)
 		if slices.Sort(old); len(old) > 0 {
-			not = append(not, fmt.Sprintf("of the old kind, which covered overlays alone and approves nothing any more: %s %s", cluster.PublishApproval, plain.Some(old, 3)))
+			not = append(not, fmt.Sprintf("of the old kind, which covered overlays alone and approves nothing any more: %s %s", cluster.PublishApproval, strings.Join(old[:min(len(old), 3)], " ")))
 		}
 		return by, strings.Join(append([]string{missing}, not...), "; ")
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,7 +57,7 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 	if err != nil {
 		return nil, err
 	}
-	return (&publish.Publisher{Registry: registry, Now: r.Now().UTC().Truncate(time.Second), Memory: seen, Say: func(string, ...any) {}}).Find(ctx, p)
+	return (&publish.Publisher{Registry: registry, Now: r.time(), Clock: r.time, Memory: seen, Say: func(string, ...any) {}}).Find(ctx, p)
 }
 
 // Groups returns the groups of slots that published nodes have, each by its verified overlay, and

@@ -20,11 +20,11 @@ func pinnedFleet(t *testing.T, edits ...string) (f *Fleet, layer string) {
 }
 
 // upgrade goes on with the programs of this source: they build a layer, whose index is
-// returned, and write the loader again.
+// returned, and write the loader again. Kernel arguments stay: with others no node goes there
+// softly.
 func (f *Fleet) upgrade(t *testing.T) (layer string) {
 	t.Helper()
 	f.Bin = programs(t)
-	f.edits(t, noted...)
 	f.build(t)
 	if err := f.Netboot(t.Context()); err != nil {
 		t.Fatal(err)

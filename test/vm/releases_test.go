@@ -28,6 +28,7 @@ import (
 func TestEarlierLayer(t *testing.T) {
 	f, layer := pinnedFleet(t, leanSite...)
 	earlier := f.byHand(t, machine.Options{Name: "beta-earlier", MAC: "52:54:00:00:00:0b"})
+	f.edits(t, noted...)
 	newest := f.upgrade(t)
 	f.edit(t, "kernel.panic: 30", "kernel.panic: 31")
 	f.publish(t, "--layer", layer)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -188,22 +189,26 @@ func (m Manager) Run(ctx context.Context, unit string) (state, run string, err e
 	return state, run, err
 }
 
-// Trouble names the units that failed, and those that systemd is starting.
+// Trouble names the units that failed, also those that systemd will start again, and those that
+// it is starting; not those that ask.
 func (m Manager) Trouble(ctx context.Context) (failed, starting []string, err error) {
+	asks := func(unit string) bool { return strings.HasPrefix(unit, "caisson-deadline") }
 	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
-		units, err := d.ListUnitsFilteredContext(ctx, []string{"failed"})
+		units, err := d.ListUnitsFilteredContext(ctx, []string{"failed", "activating"})
 		if err != nil {
 			return fmt.Errorf("list units: %w", err)
 		}
 		for _, u := range units {
-			failed = append(failed, u.Name)
+			if again := strings.HasPrefix(u.SubState, "auto-restart"); (again || u.ActiveState == "failed") && !asks(u.Name) {
+				failed = append(failed, u.Name)
+			}
 		}
 		jobs, err := d.ListJobsContext(ctx)
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)
 		}
 		for _, j := range jobs {
-			if j.JobType == "start" && j.Status == "running" {
+			if j.JobType == "start" && j.Status == "running" && !asks(j.Unit) {
 				starting = append(starting, j.Unit)
 			}
 		}

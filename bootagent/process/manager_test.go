@@ -5,6 +5,7 @@ package process
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,43 @@ func TestManager(t *testing.T) {
 
 // While the agent's own service starts, what is ordered after it can only be queued:
 // to wait for it would be to wait for oneself.
+// TestTrouble: what keeps a boot from its end is named, a service that ends again and again too,
+// and not what asks for it.
+func TestTrouble(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	const unit = "[Unit]\nDefaultDependencies=no\n[Service]\n"
+	for name, text := range map[string]string{
+		"again.service":                  unit + "ExecStart=/bin/false\nRestart=always\nRestartSec=600\n",
+		"fails.service":                  unit + "Type=oneshot\nExecStart=/bin/false\n",
+		"hangs.service":                  unit + "Type=oneshot\nExecStart=/bin/sleep 300\n",
+		"caisson-deadline-early.service": unit + "Type=oneshot\nExecStart=/bin/false\n",
+		"caisson-deadline.service":       unit + "Type=oneshot\nExecStart=/bin/sleep 300\n",
+	} {
+		if err := os.WriteFile("/run/units/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemctl", "start", "--no-block", name).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	var failed, starting []string
+	for range 600 { // seconds, where only a hang is to be found
+		var err error
+		if failed, starting, err = (Manager{}).Trouble(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(failed)
+		starting = slices.DeleteFunc(starting, func(unit string) bool { return unit == "test.service" }) // which runs this
+		if slices.Equal(failed, []string{"again.service", "fails.service"}) && slices.Equal(starting, []string{"hangs.service"}) {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	t.Errorf("failed %q, starting %q", failed, starting)
+}
+
 func TestManagerWhileTheAgentStarts(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return

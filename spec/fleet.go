@@ -54,8 +54,16 @@ type FleetIndex struct {
 	Reserved   bool               `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
 	Change     *FleetChange       `json:"change,omitempty"`   // what took Generation
 	Doing      *FleetChange       `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
+	Foreign    []Span             `json:"foreign,omitempty"`  // generations that a revocation met and its publisher had not given out: no node goes back to them
 	Rollouts   map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest
 	Shards     []Shard            `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
+}
+
+// Span is some generations of an epoch, one after the other.
+type Span struct {
+	Epoch uint64 `json:"epoch"`
+	From  uint64 `json:"from"` // the first
+	To    uint64 `json:"to"`   // the last
 }
 
 // FleetChange says what a generation was for. Who signed it proves who did it;
@@ -93,11 +101,12 @@ type Published struct {
 	Overlay    string   `json:"overlay"`  // digest of the overlay document
 	Layer      string   `json:"layer,omitempty"`
 	Generation uint64   `json:"generation"`
-	Expires    int64    `json:"expires"`          // seconds since 1970
-	Match      Match    `json:"match,omitzero"`   // the machines that the overlay is bound to, and its other tags
-	Size       int64    `json:"size"`             // of the overlay document in bytes
-	Before     *Content `json:"before,omitempty"` // what the node had before
-	Holds      []Hold   `json:"holds,omitempty"`  // at most one pause, and one of the other kinds
+	Expires    int64    `json:"expires"`           // seconds since 1970
+	Match      Match    `json:"match,omitzero"`    // the machines that the overlay is bound to, and its other tags
+	Size       int64    `json:"size"`              // of the overlay document in bytes
+	Before     *Content `json:"before,omitempty"`  // what the node had before
+	Foreign    bool     `json:"foreign,omitempty"` // a generation of FleetIndex.Foreign gave it: the node does not go back to it
+	Holds      []Hold   `json:"holds,omitempty"`   // at most one pause, and one of the other kinds; below a rollback the freeze that it came over
 }
 
 // Content is an overlay without its signatures.

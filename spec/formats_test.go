@@ -203,6 +203,9 @@ var laterKeys = map[string]laterKey{
 	"report rescue":                  {"0.10.0", mayBeLeftOut},
 	"report rescue.*":                {"0.10.0", mayBeLeftOut},
 	"rescue *":                       {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
+	"fleet-index foreign":            {"0.10.0", mayBeLeftOut},
+	"fleet-index foreign[].*":        {"0.10.0", mayBeLeftOut},
+	"fleet-shard nodes.*.foreign":    {"0.10.0", mayBeLeftOut},
 	"fleet loaders":                  {"0.10.0", mayBeLeftOut},
 	"fleet loaders[].*":              {"0.10.0", mayBeLeftOut},
 	"keys *":                         {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain

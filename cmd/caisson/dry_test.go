@@ -194,7 +194,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	dry("rollout run", "dry run: ", "r", "site.yaml", "--to", ref, "--at", reports.URL)
 	dry("rollout pause", "would be at generation 6", ref, "r", "--site", "site.yaml")
 	dry("rollout abort", "would be at generation 6", ref, "r", "--site", "site.yaml")
-	dry("rollout undo", "would be at generation 6", ref, "r", "--site", "site.yaml")
+	dry("rollout undo", "would be at generation 6", ref, "r", "--site", "site.yaml", "--reason", "x")
 	must("rollout", "pause", ref, "r", "--site", "site.yaml")
 	dry("rollout resume", "would be at generation 7", ref, "r", "--site", "site.yaml")
 	chained := func(operator string) {
@@ -211,7 +211,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	must(append([]string{"keys", "rotate"}, root...)...)
 	chained("operator2")
 	dry("keys rotate", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key", "--lose", "a", "--lose", "b", "--lose", "c", "--lose", "d")...)
-	dry("keys revoke", "would be: fleet test has version 2", append(root, "--key", "keys/operator2.key", "--lose", "a", "--lose", "b", "--lose", "c", "--lose", "d")...)
+	dry("keys revoke", "would be: fleet test has version 2", append(root, "--reason", "x", "--key", "keys/operator2.key", "--lose", "a", "--lose", "b", "--lose", "c", "--lose", "d")...)
 	// What was said came to nothing.
 	if out, err := caisson("history", ref, "--site", "site.yaml"); err != nil || strings.Count(out, "\n") != 6 {
 		t.Errorf("%v\n%s", err, out)

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -26,7 +28,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history REF (--site FILE | --trust PUB)",
 		Short: "List the generations of a fleet: changes, times, authors, reasons",
 		Long: "List the generations of a fleet, the newest first: which verb made it, when, how many nodes got an overlay,\n" +
-			"who and why. With --node those in which the node got something else, or was held or let go. 'caisson diff'\n" +
+			"who and why. First comes the key that signed it, by the name of its file: author and reason are notes. What only\n" +
+			"keys signed that were revoked since is marked, and equal lines of that are one. With --node those in which the node got something else, or was held or let go. 'caisson diff'\n" +
 			"shows what lies between two, 'caisson rollback --to' goes back, 'caisson prune' removes old ones.",
 		Example: "  caisson history registry.example.org:5000/metal-a --site site.yaml --node superhost",
 		Args:    cobra.ExactArgs(1),
@@ -35,7 +38,11 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := history.List(c.Context(), fleet, node)
+			names, err := look.whom.names(a)
+			if err != nil {
+				return err
+			}
+			list, err := history.List(c.Context(), fleet, node, names)
 			if err != nil {
 				return err
 			}
@@ -52,25 +59,54 @@ func (a *app) historyCommand() *cobra.Command {
 
 func (a *app) printHistory(list []history.Entry) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, e := range list {
+	for i := 0; i < len(list); i++ {
+		e, says := list[i], saysOf(list[i])
+		of := e.Generation.String()
+		if e.Refused+e.Mark != "" { // there may be as many of them as there are generations
+			from := i
+			for i+1 < len(list) && saysOf(list[i+1]) == says {
+				i++
+			}
+			if i > from {
+				of = list[i].Generation.String() + ".." + of
+			}
+		}
 		if e.Refused != "" {
-			cli.Printf(t, "%s\t\t%s\n", e.Generation, e.Refused)
+			cli.Printf(t, "%s\t\t%s\n", of, says[0])
 			continue
 		}
-		what := plain.Count(e.Published, "node")
-		if e.Node != nil {
-			what = e.Node.Overlay
-			if what == "" {
-				what = "not published"
-			}
-			what = what[:min(len(what), len(digest.FromHex(""))+12)]
-			for _, h := range e.Node.Holds {
-				what += ", " + h.Kind
-			}
-		}
-		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Generation, e.At.Format(time.RFC3339), e.Verb, what, e.Author, e.Reason)
+		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", of, signedBy(e.Keys), e.At.Format(time.RFC3339), says[0], says[1], says[2], says[3])
 	}
 	return t.Flush()
+}
+
+// saysOf is what a line of the history says beside its generation, its keys and its time: why
+// nothing is known, or verb, what was published, author and reason.
+func saysOf(e history.Entry) [4]string {
+	if e.Refused != "" {
+		return [4]string{strings.TrimPrefix(e.Refused, "fleet:gen-"+e.Generation.String()+": ")}
+	}
+	what := plain.Count(e.Published, "node")
+	if e.Node != nil {
+		what = e.Node.Overlay
+		if what == "" {
+			what = "not published"
+		}
+		what = what[:min(len(what), len(digest.FromHex(""))+12)]
+		for _, h := range e.Node.Holds {
+			what += ", " + h.Kind
+		}
+	}
+	return [4]string{e.Verb, what, e.Author, strings.Trim(e.Reason+"; "+e.Mark, "; ")}
+}
+
+// signedBy names keys: by their files, or by the begin of their ids.
+func signedBy(keys []history.Key) string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, cmp.Or(k.Name, k.ID[:min(len(k.ID), 12)]))
+	}
+	return strings.Join(names, ",")
 }
 
 // looking says whose fleet is looked at, and where.

@@ -51,7 +51,7 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 			}
 			h := publish.Hold{By: why.by()}
 			if v.begins && h.Reason == "" {
-				return cli.Usage("'caisson history' shows it to others", "--reason is missing")
+				return errNoReason
 			}
 			var err error
 			if h.Until, err = hold.ParseUntil(until, now()); err != nil {
@@ -90,6 +90,9 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 	reach.flags(a, f)
 	return c
 }
+
+// errNoReason is for a verb that others have to understand later.
+var errNoReason = cli.Usage("'caisson history' shows it to others", "--reason is missing")
 
 // changing opens a published fleet to change it.
 func (a *app) changing(ref string, who signers, reach access, whom trustFlags, known memoryFlags) (*publish.Publisher, error) {

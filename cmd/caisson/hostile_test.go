@@ -285,7 +285,7 @@ func held(more ...string) func(*hostile) []string {
 // rolled are the arguments of a verb for a rollout that was started.
 func rolled(verb string) func(*hostile) []string {
 	return func(h *hostile) []string {
-		return []string{verb, h.ref, "r", "--site", h.site, "--key", h.path("keys/operator.key")}
+		return []string{verb, h.ref, "r", "--site", h.site, "--reason", "x", "--key", h.path("keys/operator.key")}
 	}
 }
 
@@ -335,7 +335,7 @@ func (h *hostile) rotating(verb string) []string {
 	if err = errors.Join(err, os.WriteFile(name, bytes.Replace(text, []byte("keys/operator.pub"), []byte("keys/operator2.pub"), 1), 0o600)); err != nil {
 		h.t.Fatal(err)
 	}
-	return []string{verb, name, "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator2.key"), "--lose", "alpha"}
+	return []string{verb, name, "--reason", "x", "--root-key", h.path("keys/root.key"), "--key", h.path("keys/operator2.key"), "--lose", "alpha"}
 }
 
 // rescuing are the arguments of a verb that lets somebody into a node.

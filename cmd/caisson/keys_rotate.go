@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
@@ -30,8 +31,9 @@ type keysChanged struct {
 	Fleet   string               `json:"fleet"`
 	Version uint64               `json:"version"` // that counts, or would
 	Changes []publish.RoleChange `json:"changes"`
-	Revoked []string             `json:"revoked"` // ids that this version revokes
-	Signed  int                  `json:"signed"`  // nodes whose overlays were signed again
+	Revoked []string             `json:"revoked"`        // ids that this version revokes
+	Signed  int                  `json:"signed"`         // nodes whose overlays were signed again
+	Left    int                  `json:"left,omitempty"` // nodes that follow the chain that is given up
 	DryRun  bool                 `json:"dryRun,omitempty"`
 }
 
@@ -40,7 +42,7 @@ type rotating struct {
 	to, release, epoch, layers, reason string
 	root, lose                         []string
 	revoke, dry, looks                 bool // looks: it signs nothing
-	anew                               bool // the chain is given up for another one
+	anew, yes                          bool // the chain is given up for another one, whoever follows it
 	who                                signers
 	reach                              access
 	known                              memoryFlags
@@ -74,6 +76,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 	r.flags(a, c)
 	r.dryFlag(c)
 	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written again")
+	c.Flags().BoolVar(&r.yes, "yes", false, "begin anew though nodes are left behind until then")
 	return c
 }
 
@@ -152,6 +155,9 @@ func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
 }
 
 func (r *rotating) run(ctx context.Context, a *app, names []string) error {
+	if r.revoke && r.reason == "" {
+		return errNoReason
+	}
 	p, err := r.open(a, names)
 	if err != nil {
 		return err
@@ -265,6 +271,10 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 	if r.policy.Chain != nil { // what a thief has put behind it is not followed
 		there, previous = max(there, r.policy.Chain.Version()), r.policy.Chain.Newest().Digest
 	}
+	left, err := r.leaves(ctx, p, root)
+	if err != nil {
+		return err
+	}
 	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.site.Name(), Version: there + 1, Previous: previous, Roles: r.policy.Roles(), Reason: r.reason, At: now()}
 	candidate, err := publish.SignKeys(doc, root)
 	if err != nil {
@@ -274,7 +284,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 	if err != nil {
 		return err
 	}
-	out := keysChanged{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, DryRun: r.dry}
+	out := keysChanged{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: r.dry}
 	if out.Changes, err = publish.CompareRoles(spec.Roles{}, doc.Roles); err != nil {
 		return err
 	}
@@ -288,6 +298,40 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		a.say("%s: 'caisson publish' and 'caisson refresh' make it known; nodes follow it once their boot files are written again", r.site.Trust().Chain)
 	}
 	return a.printRotation(out)
+}
+
+// leaves counts the nodes that follow the chain that is to be given up: each refuses what is
+// published then, until it boots by other boot files. While enough of its root keys sign nobody has
+// to be left behind.
+func (r *rotating) leaves(ctx context.Context, p *publish.Publisher, root []crypto.Signer) (int, error) {
+	if !r.anew || r.policy.Chain == nil {
+		return 0, nil
+	}
+	by := r.policy.Chain.Newest().Keys.Roles.Root
+	old, err := sign.ParsePublics(by.Keys)
+	if err != nil {
+		return 0, err
+	}
+	can := map[string]bool{}
+	for _, s := range root {
+		if pub, ok := sign.Find(old, s.Public()); ok {
+			can[pub.ID()] = true
+		}
+	}
+	if len(can) >= by.Threshold {
+		return 0, cli.Usage("without --begin-anew this rotates the keys, and every node follows; where root keys are stolen, sign with new ones alone", "enough root keys of version %d sign to go on from it", r.policy.Chain.Version())
+	}
+	now := r.policy
+	now.Site = false
+	f, err := p.Find(ctx, now)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := f.Nodes(ctx)
+	if err != nil || len(rows) == 0 || r.yes || r.dry {
+		return len(rows), err
+	}
+	return 0, cli.Usage("--yes goes on; look with --dry-run", "begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files that are written again", plain.Count(len(rows), "node"))
 }
 
 // setAside keeps the file of a chain that is given up: it says who signed what nodes run.
@@ -330,7 +374,11 @@ func (a *app) printRotation(out keysChanged) error {
 	if out.DryRun {
 		would = "would be: "
 	}
-	a.say("%sfleet %s has version %d of the keys; %s signed again", would, out.Fleet, out.Version, plain.Count(out.Signed, "overlay"))
+	signed := plain.Count(out.Signed, "overlay") + " signed again"
+	if out.Left > 0 {
+		signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots by boot files that are written again"
+	}
+	a.say("%sfleet %s has version %d of the keys; %s", would, out.Fleet, out.Version, signed)
 	if len(out.Revoked) > 0 && !out.DryRun {
 		a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
 	}

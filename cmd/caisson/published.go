@@ -52,7 +52,11 @@ func (a *app) published(r *publish.Result, to string) error {
 	if r.DryRun {
 		is, comes, leaves = "would be", "would come to", "would leave"
 	}
-	for _, d := range r.Rejected {
+	rejected := r.Rejected
+	if n := len(rejected); n > fewNodes {
+		rejected = []string{plain.Count(n, "digest")}
+	}
+	for _, d := range rejected {
 		a.say("%s %s the reject list", d, comes)
 	}
 	for _, d := range r.Allowed {

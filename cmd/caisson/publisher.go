@@ -5,6 +5,8 @@ package main
 import (
 	"crypto"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -78,6 +81,25 @@ func (t *trustFlags) operators(a *app) ([]string, error) {
 		return nil, err
 	}
 	return s.Trust().Operator, nil
+}
+
+// names returns the names of the operators' keys by id, after their files.
+func (t *trustFlags) names(a *app) (map[string]string, error) {
+	files, err := t.operators(a)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, name := range slices.Concat(files, t.keys) {
+		list, err := keys.Publics([]string{name})
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range list {
+			names[k.ID()] = strings.TrimSuffix(filepath.Base(name), ".pub")
+		}
+	}
+	return names, nil
 }
 
 // recipients are those of the site's nodes that have an accepted one, nil without a site.

@@ -6,10 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci"
 )
 
 func (a *app) refreshCommand() *cobra.Command {
 	var lists publish.Lists
+	var reject []string
 	var who signers
 	var reach access
 	var whom trustFlags
@@ -21,10 +23,18 @@ func (a *app) refreshCommand() *cobra.Command {
 			"when two thirds of their signature's life are over. No content changes and no generation is taken,\n" +
 			"but after a publish that was cut: nodes that it had moved get again what they had before, and those that a\n" +
 			"rollout had moved keep what it gave them.\n" +
-			"Run it daily. --reject puts a layer or an overlay on the list of what no node runs.\n\n" + trustHelp + "\n\n" + signerHelp,
+			"Run it daily. --reject puts a layer, an overlay or all that a generation gave to nodes on the list of what no\n" +
+			"node runs; what nodes had by another generation, too, is not among it.\n\n" + trustHelp + "\n\n" + signerHelp,
 		Example: "  caisson refresh registry.example.org:5000/metal-a --site site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			for _, one := range reject {
+				if oci.ValidDigest(one) {
+					lists.Reject = append(lists.Reject, one)
+				} else {
+					lists.Given = append(lists.Given, one)
+				}
+			}
 			p, err := a.changing(args[0], who, reach, whom, known)
 			if err != nil {
 				return err
@@ -37,7 +47,8 @@ func (a *app) refreshCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&lists.Reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list")
+	f.StringArrayVar(&reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list, or every overlay that a generation gave to nodes, as in 0-16")
+	f.BoolVar(&lists.Unseen, "yes", false, "reject also a digest that no node has and the registry has not")
 	f.StringArrayVar(&lists.Allow, "allow", nil, "take the `DIGEST` off the reject list")
 	who.flags(f)
 	whom.flags(f)

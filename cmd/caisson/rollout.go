@@ -302,6 +302,9 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 		Example: "  caisson rollout " + string(verb) + " registry.example.org:5000/metal-a racks --site site.yaml --reason 'fans' --key keys/operator.key",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
+			if verb == rollout.Undo && why.reason == "" {
+				return errNoReason
+			}
 			p, err := a.changing(args[0], who, reach, whom, known)
 			if err != nil {
 				return err

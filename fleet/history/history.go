@@ -4,7 +4,7 @@
 // each, and at what lies between two of them.
 //
 // What it tells passed fleet/publish's checks: earlier roots are verified with today's
-// keys. It writes nothing. Only cmd/caisson imports it.
+// keys, and what only earlier keys signed is marked. It writes nothing. Only cmd/caisson imports it.
 package history
 
 import (
@@ -28,8 +28,23 @@ type Entry struct {
 	Published int       `json:"published"`         // nodes that were given an overlay
 	Nodes     int       `json:"nodes"`             // in the fleet
 	Refused   string    `json:"refused,omitempty"` // why nothing more is known
+	Keys      []Key     `json:"keys,omitempty"`    // that signed it, which is proven
+	Mark      string    `json:"mark,omitempty"`    // why what it says does not count
 	Node      *Node     `json:"node,omitempty"`    // with --node
 }
+
+// Key signed a generation.
+type Key struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"` // of its file, where that is known
+}
+
+// Why a generation does not count.
+const (
+	byRevoked = "signed by a key that was revoked later"
+	byOthers  = "signed by keys that count no more"
+	foreign   = "not given out by who revoked a key later"
+)
 
 // Node is what a node had from a generation on.
 type Node struct {
@@ -43,8 +58,8 @@ func (n Node) is(other Node) bool {
 }
 
 // List lists the generations that are kept. With a node only those are listed in which
-// it got something else, or its holds changed.
-func List(ctx context.Context, f *publish.Fleet, node string) ([]Entry, error) {
+// it got something else, or its holds changed. names has the names of keys, by id.
+func List(ctx context.Context, f *publish.Fleet, node string, names map[string]string) ([]Entry, error) {
 	generations, err := f.Generations(ctx)
 	if err != nil {
 		return nil, err
@@ -53,7 +68,7 @@ func List(ctx context.Context, f *publish.Fleet, node string) ([]Entry, error) {
 	var last Node // before the oldest generation there was nothing
 	for _, g := range slices.Backward(generations) {
 		e := Entry{Generation: g}
-		past, err := f.Past(ctx, g)
+		past, by, proven, err := f.PastOf(ctx, g)
 		switch {
 		case refusal.Of(err) != "":
 			e.Refused = err.Error()
@@ -63,6 +78,17 @@ func List(ctx context.Context, f *publish.Fleet, node string) ([]Entry, error) {
 			return nil, err
 		}
 		e.fill(past)
+		for _, id := range by {
+			e.Keys = append(e.Keys, Key{id, names[id]})
+		}
+		switch {
+		case !proven && slices.ContainsFunc(by, f.Revoked):
+			e.Mark = byRevoked
+		case !proven:
+			e.Mark = byOthers
+		case f.Foreign(g):
+			e.Mark = foreign
+		}
 		if node != "" {
 			had, err := of(ctx, past, node)
 			if err != nil {

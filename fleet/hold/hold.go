@@ -30,20 +30,27 @@ func Split(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
 	return last, over
 }
 
-// Put returns the holds with one more. It takes the place of those that it cannot
-// stand beside.
-func Put(holds []spec.Hold, h spec.Hold) []spec.Hold {
-	rest, _ := End(holds, h.Kind == spec.HoldPause)
-	rest = append(rest, h)
-	slices.SortFunc(rest, func(a, b spec.Hold) int { return strings.Compare(a.Kind, b.Kind) })
-	return rest
+// Put returns the holds with one more, and those whose place it takes. A rollback takes no
+// freeze's place: the node is frozen again when the rollback ends.
+func Put(holds []spec.Hold, h spec.Hold) (all, ended []spec.Hold) {
+	for _, was := range holds {
+		if (was.Kind == spec.HoldPause) != (h.Kind == spec.HoldPause) || was.Kind == spec.HoldFreeze && h.Kind == spec.HoldRollback {
+			all = append(all, was)
+		} else {
+			ended = append(ended, was)
+		}
+	}
+	all = append(all, h)
+	slices.SortFunc(all, func(a, b spec.Hold) int { return strings.Compare(a.Kind, b.Kind) })
+	return all, ended
 }
 
 // End parts the holds into those that stay and those that end: the pause, or all
-// others.
+// others but a freeze below a rollback.
 func End(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
+	below := Of(holds, spec.HoldRollback) != nil
 	for _, h := range holds {
-		if (h.Kind == spec.HoldPause) == pause {
+		if (h.Kind == spec.HoldPause) == pause && !(below && h.Kind == spec.HoldFreeze) {
 			ended = append(ended, h)
 		} else {
 			stay = append(stay, h)

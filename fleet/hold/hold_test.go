@@ -29,20 +29,23 @@ func TestWhatStandsBesideWhat(t *testing.T) {
 		{spec.HoldPause, []string{"pause", "pin"}},
 		{spec.HoldFreeze, []string{"freeze", "pause"}},
 		{spec.HoldPause, []string{"freeze", "pause"}},
-		{spec.HoldRollback, []string{"pause", "rollback"}},
+		{spec.HoldRollback, []string{"freeze", "pause", "rollback"}}, // whoever froze it has it frozen afterwards
 	} {
-		holds = Put(holds, spec.Hold{Kind: step.kind})
+		holds, _ = Put(holds, spec.Hold{Kind: step.kind})
 		if got := kinds(holds); !cmp.Equal(got, step.want) {
 			t.Errorf("after %s: %q, want %q", step.kind, got, step.want)
 		}
 	}
 	stay, ended := End(holds, true)
-	if !cmp.Equal(kinds(stay), []string{"rollback"}) || !cmp.Equal(kinds(ended), []string{"pause"}) {
+	if !cmp.Equal(kinds(stay), []string{"freeze", "rollback"}) || !cmp.Equal(kinds(ended), []string{"pause"}) {
 		t.Errorf("End(pause) = %q, %q", kinds(stay), kinds(ended))
 	}
 	stay, ended = End(holds, false)
-	if !cmp.Equal(kinds(stay), []string{"pause"}) || !cmp.Equal(kinds(ended), []string{"rollback"}) {
+	if !cmp.Equal(kinds(stay), []string{"freeze", "pause"}) || !cmp.Equal(kinds(ended), []string{"rollback"}) {
 		t.Errorf("End = %q, %q", kinds(stay), kinds(ended))
+	}
+	if stay, ended = End(stay, false); !cmp.Equal(kinds(stay), []string{"pause"}) || !cmp.Equal(kinds(ended), []string{"freeze"}) {
+		t.Errorf("End of what was below = %q, %q", kinds(stay), kinds(ended))
 	}
 }
 

@@ -43,6 +43,8 @@ func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*lookedO
 type Lists struct {
 	Reject []string     // digests of overlays or layers that nodes must not run
 	Allow  []string     // taken off the list
+	Given  []string     // generations, as in 0-16: what each gave to nodes is rejected, see [Fleet.given]
+	Unseen bool         // reject also what nobody has and the registry has not
 	Loader *spec.Loader // takes the place of the one of its architecture; nil changes none
 }
 
@@ -64,7 +66,11 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	if err := p.checkSigners(v.policy); err != nil {
 		return nil, err
 	}
-	reject, err := v.list(lists)
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reject, err := p.reject(ctx, v, lists, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +83,11 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	if v.index.Root.Reserved {
 		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	}
-	rows, err := x.All(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if len(rows) == 0 && v.index.Root.Reserved {
 		return nil, p.unpublished() // the first publish was cut: there is nothing to go back to
 	}
 	result := newResult(x.Root)
 	result.Rejected, result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
-	p.sayRejected(result.Rejected, rows)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if p.isOld(rows[name].Expires, v.policy.Lifetime) {
@@ -105,31 +106,67 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
-// sayRejected names the nodes that have, or had before, what comes to the reject list, and what
-// nobody has: a digest that was mistyped rejects nothing.
-func (p *Publisher) sayRejected(digests []string, rows map[string]spec.Published) {
-	names := slices.Sorted(maps.Keys(rows))
-	for _, d := range digests {
-		var have, had []string
-		for _, name := range names {
-			row := rows[name]
-			if row.Overlay == d || row.Layer == d {
-				have = append(have, name)
-			}
-			if row.Before != nil && (row.Before.Overlay == d || row.Before.Layer == d) {
-				had = append(had, name)
-			}
-		}
-		if len(have) > 0 {
-			p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", d, plain.Some(have, 5))
-		}
-		if len(had) > 0 {
-			p.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", d, plain.Some(had, 5))
-		}
-		if len(have)+len(had) == 0 {
-			p.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", d)
+// reject returns the reject list with changes, and says whose each is.
+func (p *Publisher) reject(ctx context.Context, v *view, lists Lists, rows index.Rows) ([]string, error) {
+	more, err := v.list(Lists{Reject: lists.Reject})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range without(more, v.rejected()) {
+		if !p.sayRejected(d, []string{d}, rows) && !lists.Unseen && !p.has(ctx, d) {
+			return nil, hint("'caisson history --node NODE -o json' has the digests that a node had; --yes rejects it all the same",
+				"no node has %s or had it before, and %s has no overlay and no layer of it", d, p.Registry.Ref())
 		}
 	}
+	f := &Fleet{p, v}
+	for _, text := range lists.Given {
+		g, err := f.Find(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		all, err := f.given(ctx, g, rows)
+		if err != nil {
+			return nil, err
+		}
+		p.sayRejected("generation "+g.String(), all, rows)
+		lists.Reject = slices.Concat(lists.Reject, all)
+	}
+	return v.list(lists)
+}
+
+// has reports whether the registry has an overlay or a layer of a digest.
+func (p *Publisher) has(ctx context.Context, digest string) bool {
+	if body, _, err := p.Registry.Blob(ctx, oci.RepoNode, digest); err == nil {
+		body.Close() // nothing is read
+		return true
+	}
+	_, _, err := p.Registry.Manifest(ctx, oci.RepoLayer, digest)
+	return err == nil
+}
+
+// sayRejected names the nodes that have, or had before, what is added to the reject list, and
+// reports whether there are any.
+func (p *Publisher) sayRejected(what string, digests []string, rows index.Rows) bool {
+	var have, had []string
+	for _, name := range plain.Names(maps.Keys(rows)) {
+		row := rows[name]
+		if slices.Contains(digests, row.Overlay) || slices.Contains(digests, row.Layer) {
+			have = append(have, name)
+		}
+		if row.Before != nil && (slices.Contains(digests, row.Before.Overlay) || slices.Contains(digests, row.Before.Layer)) {
+			had = append(had, name)
+		}
+	}
+	if len(have) > 0 {
+		p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", what, plain.Some(have, 5))
+	}
+	if len(had) > 0 {
+		p.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
+	}
+	if len(have)+len(had) == 0 {
+		p.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", what)
+	}
+	return len(have)+len(had) > 0
 }
 
 // renewKept prepares new signatures over what nodes have, of the new generation where fresh

@@ -31,7 +31,7 @@ func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []str
 		return memory.Stamp{}, err
 	}
 	if len(raw) > oci.MaxFleet {
-		return memory.Stamp{}, hint("refresh --allow takes digests off the list", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
+		return memory.Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run what is older, without one", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
 	}
 	var also [][]byte
 	if x.Root.Grant != nil {

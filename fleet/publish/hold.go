@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -75,38 +76,59 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		}
 		f := &Fleet{e.Publisher, e.v}
 		g, err := f.Find(ctx, to)
+		if err == nil && f.Foreign(g) {
+			return hint("go back to an earlier one", "generation %s was not given out by who revoked a key since: nodes do not go back to it", g)
+		}
 		if err == nil {
 			past, err = f.Past(ctx, g)
 		}
 		return err
 	}
 	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
-		had, why, err := contentBefore(ctx, past, w)
-		switch {
-		case err != nil:
-			return err
-		case had == nil && h.All:
-			e.Say("node %s stays as it is: %s", w.name, why)
-			return nil
-		case had == nil:
-			return hint("'caisson history --node' says what it had", "%s", why)
-		}
-		if e.addHold(w, spec.HoldRollback); had.Overlay == w.was.Overlay {
-			return nil
-		}
-		o, err := e.content(ctx, e.v, w.name, *had)
-		if err != nil {
+		err := e.goBack(ctx, past, w)
+		if !h.All || !lost(err) {
 			return err
 		}
-		if err := e.checkReleased(ctx, o.Layer); err != nil {
-			return err
-		}
-		if err := e.noteSecrets(ctx, w, o); err != nil {
-			return err
-		}
-		o.Match = w.was.Match
-		return e.sign(ctx, w, o)
+		e.Say("node %s stays as it is: %v", w.name, err)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.result.keep(w.name, err)
+		return nil
 	})
+}
+
+// goBack gives a node what it had in a past state, or before the present one.
+func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
+	had, why, err := contentBefore(ctx, past, w)
+	switch {
+	case err != nil:
+		return err
+	case had == nil && e.h.All:
+		e.Say("node %s stays as it is: %s", w.name, why)
+		return nil
+	case had == nil:
+		return hint("'caisson history --node' says what it had", "%s", why)
+	}
+	if had.Overlay == w.was.Overlay {
+		e.addHold(w, spec.HoldRollback)
+		return nil
+	}
+	if err := e.v.allowed(had.Layer, had.Overlay); err != nil {
+		return err
+	}
+	o, err := e.content(ctx, e.v, w.name, *had)
+	if err != nil {
+		return err
+	}
+	if err := e.checkReleased(ctx, o.Layer); err != nil {
+		return err
+	}
+	if err := e.noteSecrets(ctx, w, o); err != nil {
+		return err
+	}
+	e.addHold(w, spec.HoldRollback)
+	o.Match = w.was.Match
+	return e.sign(ctx, w, o)
 }
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why
@@ -122,7 +144,7 @@ func contentBefore(ctx context.Context, past *Past, w *work) (was *spec.Content,
 	if err != nil || !ok {
 		return nil, fmt.Sprintf("it was not published in generation %s", past.Generation), err
 	}
-	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}, "", nil
+	return rowContent(row), "", nil
 }
 
 // Pause keeps what nodes have and makes them stop enforcing it, until
@@ -157,7 +179,7 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 }
 
 // Forward ends pins, freezes and rollbacks: the next publish gives the nodes what
-// the site says.
+// the site says. A freeze that a rollback came over goes on.
 func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *work) error {
 		e.endHold(w, false)
@@ -233,6 +255,9 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		for _, w := range c.todo {
 			touched[w.name] = true
 		}
+		if len(todo) > 0 && len(e.result.Stay) == len(todo) {
+			return hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s", plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
+		}
 		for _, line := range slices.Concat(e.result.Held, e.result.Ended) {
 			touched[line.Node] = true
 		}
@@ -299,9 +324,13 @@ func (e *editing) addHold(w *work, kind string) {
 		one.Until = e.h.Until.Unix()
 	}
 	last, _ := hold.Split(w.was.Holds, e.Now)
-	w.holds = hold.Put(last, one)
+	var ended []spec.Hold
+	w.holds, ended = hold.Put(last, one)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(ended) > 0 {
+		e.result.Ended = append(e.result.Ended, HoldLine{w.name, ended})
+	}
 	e.result.Held = append(e.result.Held, HoldLine{w.name, w.holds})
 }
 

@@ -108,7 +108,15 @@ type Result struct {
 
 	DryRun bool `json:"dryRun,omitempty"` // all of it would be so: nothing was written
 
-	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with a rollout
+	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with the others
+}
+
+// keep notes that a node does not go back, and why.
+func (r *Result) keep(node string, why error) {
+	if r.Stay == nil {
+		r.Stay = map[string]string{}
+	}
+	r.Stay[node] = why.Error()
 }
 
 // HoldLine is one node that is or was held, in a [Result].

@@ -28,13 +28,15 @@ type keptRoot struct {
 // keptPast returns the generations that are kept, but for the present one, as far as they
 // verify by the operators who count before a rotation, without those that it revokes, or by
 // the next. What only revoked keys signed is left out: whoever stole them can make any
-// generation, of any age, and to sign it again would make it the fleet's word. Nodes can
+// generation, of any age, and to sign it again would make it the fleet's word. What this publisher
+// remembers by its digest is its own, whoever signed it. Nodes can
 // still go back to what the verified index says that they had before.
 func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 	list, err := (&Fleet{r.Publisher, r.v}).Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
+	own := r.remembered(ctx)
 	before, enough := r.now.withoutKeys(r.next.revoked())
 	present := Generation{r.v.index.Root.Epoch, r.v.index.Root.Generation}
 	var lost []string
@@ -47,6 +49,9 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 		signed := err == nil
 		if ofKeys(err) && enough {
 			l, err = r.readPast(ctx, before, g)
+		}
+		if own != nil && own.past == g {
+			l, err = own, nil
 		}
 		switch {
 		case err == nil:

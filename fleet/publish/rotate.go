@@ -196,7 +196,9 @@ func (r *rotating) run(ctx context.Context, batch *registry.Batch) (*Result, err
 		return nil, err
 	}
 	x.Root.Grant = grant
-	r.sayUnseen()
+	if err := r.markForeign(ctx, x); err != nil {
+		return nil, err
+	}
 	past, err := r.keptPast(ctx)
 	if err != nil {
 		return nil, err
@@ -222,20 +224,6 @@ func (r *rotating) run(ctx context.Context, batch *registry.Batch) (*Result, err
 	r.v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
 	r.v.policy.Chain = r.now.Chain
 	return result, r.write(ctx, r.now, r.v, batch, c, result)
-}
-
-// sayUnseen says where a revocation of an operator's key signs again what this publisher has not
-// given out: whoever stole the key may have. What nodes have is signed whoever made it, else
-// those that run it could not boot.
-func (r *rotating) sayUnseen() {
-	kept, _ := r.now.withoutKeys(r.next.revoked())
-	seen, known := r.Memory.At(r.Registry.Ref().String())
-	x := r.v.index.Root
-	if len(kept.Operator) == len(r.now.Operator) || !known || seen.Epoch == x.Epoch && seen.Reserved >= x.Generation {
-		return
-	}
-	r.Say("generation %s is not from who has %s, and is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then reject what was forged",
-		Generation{x.Epoch, x.Generation}, r.Memory.Name())
 }
 
 // keepBundles has each node keep the signatures by operators of the version before, and has

@@ -78,7 +78,7 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		APIVersion: spec.APIVersion, Kind: spec.KindFleetIndex, Fleet: policy.Fleet,
 		Epoch: old.Epoch, Generation: max(old.Generation, v.seen.Reserved) + 1, Grant: old.Grant,
 		Threshold: policy.Threshold, Operator: pems(policy.Operator), Release: pems(policy.Release),
-		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Rollouts: old.Rollouts, Shards: x.Root.Shards,
+		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Foreign: old.Foreign, Rollouts: old.Rollouts, Shards: x.Root.Shards,
 	}
 	if o.Epoch > 0 {
 		if err := raiseEpoch(&x.Root, policy, o); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -70,10 +71,10 @@ func (w *work) before() *spec.Content {
 	switch {
 	case w.was == nil:
 		return nil
-	case w.aside || w.was.Overlay == w.overlay:
+	case w.aside || w.was.Foreign || w.was.Overlay == w.overlay:
 		return w.was.Before
 	}
-	return &spec.Content{Overlay: w.was.Overlay, Size: w.was.Size, Layer: w.was.Layer, Generation: w.was.Generation}
+	return rowContent(*w.was)
 }
 
 // change is what one run writes.
@@ -105,6 +106,9 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	p.current = v.current
 	x := c.index
 	if err := p.findLayers(ctx, v, c); err != nil {
+		return err
+	}
+	if err := p.passOver(ctx, v, c); err != nil {
 		return err
 	}
 	takes := c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) // a generation
@@ -151,6 +155,9 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	keys := v.policy.Chain
 	if c.keys != nil {
 		keys = c.keys
+	}
+	if old := v.current; keys != nil && old != nil && old.Keys > 0 && old.Keys < keys.Links()[0].Keys.Version {
+		p.Say("this makes keys known that begin anew: each of %s refuses all that is published from now on until it boots by boot files that are written again", plain.Count(x.Len(), "node"))
 	}
 	if err := p.putKeys(ctx, keys); err != nil {
 		return err
@@ -288,6 +295,7 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 	return spec.Published{
 		Manifest: manifest, Overlay: w.overlay, Layer: w.layer, Generation: w.generation, Expires: w.expires,
 		Match: w.match, Size: w.size, Before: w.before(), Holds: w.holds,
+		Foreign: w.was != nil && w.was.Foreign && w.was.Overlay == w.overlay,
 	}, nil
 }
 

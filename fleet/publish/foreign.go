@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Foreign reports whether a generation is one that a revocation did not know.
+func (f *Fleet) Foreign(g Generation) bool { return f.v.index != nil && isForeign(f.v.index.Root, g) }
+
+func isForeign(x spec.FleetIndex, g Generation) bool {
+	return slices.ContainsFunc(x.Foreign, func(s spec.Span) bool {
+		return g.Epoch == s.Epoch && s.From <= g.Number && g.Number <= s.To
+	})
+}
+
+// markForeign marks what this publisher has not given out, where an operator's key is revoked:
+// whoever stole it may have. What nodes have is signed again whoever made it, else those that
+// run it could not boot; but no node goes back to it. What the rows of such an index say that
+// nodes had before is its maker's word, too: what this publisher gave out last takes its place.
+func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
+	kept, _ := r.now.withoutKeys(r.next.revoked())
+	if len(kept.Operator) == len(r.now.Operator) {
+		return nil
+	}
+	seen, known := r.Memory.At(r.Registry.Ref().String())
+	if !known {
+		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.Registry.Ref())
+		return nil
+	}
+	span := spec.Span{Epoch: x.Root.Epoch, From: 1, To: x.Root.Generation}
+	if seen.Epoch == x.Root.Epoch {
+		span.From = seen.Reserved + 1
+	}
+	if span.From > span.To {
+		return nil
+	}
+	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}
+	r.Say("generations %s to %s are not from who has %s, and the last is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
+		first, last, r.Memory.Name())
+	if !isForeign(x.Root, last) {
+		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)
+	}
+	rows, err := x.All(ctx)
+	if err != nil {
+		return err
+	}
+	given := index.Rows{}
+	if l := r.remembered(ctx); l == nil {
+		r.Say("what nodes had before that is not known: 'caisson rollback' does not go back behind it")
+	} else if given, err = r.pastOf(l).Nodes(ctx); err != nil {
+		return err
+	}
+	for name, row := range rows {
+		own, there := given[name]
+		switch row.Foreign = !there || own.Overlay != row.Overlay; {
+		case !row.Foreign:
+			row.Before = own.Before
+		case there:
+			row.Before = rowContent(own)
+		default:
+			row.Before = nil
+		}
+		x.Set(name, row)
+	}
+	return nil
+}
+
+// remembered returns the root of the generation that this publisher wrote last, nil where that
+// cannot be had: only its digest proves it.
+func (r *rotating) remembered(ctx context.Context) *looked {
+	seen, _ := r.Memory.At(r.Registry.Ref().String())
+	for _, by := range []Policy{r.now, r.next} { // a run that was cut may have signed it again
+		l, err := r.readPast(ctx, by, Generation{seen.Epoch, seen.Generation})
+		if err == nil && oci.Digest(l.candidate.Document) == seen.Index.Digest {
+			return l
+		}
+	}
+	return nil
+}
+
+// passOver has nodes that get something else go back, later, to what they had before what a
+// foreign generation gave them, and not to what they get now.
+func (p *Publisher) passOver(ctx context.Context, v *view, c *change) error {
+	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
+		return nil
+	}
+	own := (&Fleet{p, v}).ownBefore(ctx, Generation{v.index.Root.Epoch, v.index.Root.Generation})
+	for _, w := range c.todo {
+		if own == nil || w.was == nil || !w.was.Foreign || w.was.Before == nil || w.was.Before.Overlay != w.overlay {
+			continue
+		}
+		row, _, err := own.Row(ctx, w.name)
+		if err != nil {
+			return err
+		}
+		w.was.Before = row.Before
+	}
+	return nil
+}
+
+// ownBefore returns the newest generation before another that is proven and not foreign, nil
+// where none is.
+func (f *Fleet) ownBefore(ctx context.Context, g Generation) *Past {
+	list, _ := f.Generations(ctx) // without it none is known
+	for _, older := range list {
+		if compareGenerations(older, g) < 0 && !f.Foreign(older) {
+			if past, err := f.Past(ctx, older); err == nil {
+				return past
+			}
+		}
+	}
+	return nil
+}
+
+func rowContent(row spec.Published) *spec.Content {
+	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}
+}
+
+// PastOf is [Fleet.Past] also of what only keys signed that count no more; proven is false
+// then: it can be looked at, and rejected. It says who signed.
+func (f *Fleet) PastOf(ctx context.Context, g Generation) (past *Past, by []string, proven bool, err error) {
+	versions, err := f.v.policy.Versions()
+	if err != nil {
+		return nil, nil, false, err
+	}
+	l, err := f.p.readPast(ctx, f.v.policy, g)
+	proven = err == nil
+	var operators []sign.Verifier
+	for _, of := range versions {
+		of.Fleet = f.v.policy.Fleet
+		if old, wrong := l, err; ofKeys(wrong) {
+			if old, wrong = f.p.readPast(ctx, of, g); wrong == nil {
+				l, err = old, nil
+			}
+		}
+		operators = append(operators, of.Operator...)
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	for _, b := range l.candidate.Bundles {
+		said, err := sign.VerifyFleet([][]byte{b}, operators, 1, oci.Digest(l.candidate.Document), sign.PredicateIndex)
+		if err == nil && !slices.Contains(by, said.Keys[0]) {
+			by = append(by, said.Keys[0])
+		}
+	}
+	return f.p.pastOf(l), by, proven, nil
+}
+
+// Revoked reports whether a key is never accepted again.
+func (f *Fleet) Revoked(id string) bool { return slices.Contains(f.v.policy.revoked(), id) }
+
+// given returns the digests of the overlays that a generation gave to nodes, whoever signed it.
+// What nodes have, or had before, by another generation is not among them, nor what they had
+// in the one before: else who has a revoked key could have good content rejected.
+func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]string, error) {
+	past, _, _, err := f.PastOf(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := past.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	others := map[string]bool{}
+	note := func(c *spec.Content) {
+		if c != nil && (c.Generation != g.Number || g.Epoch != f.v.index.Root.Epoch) {
+			others[c.Overlay] = true
+		}
+	}
+	for _, row := range rows {
+		note(rowContent(row))
+		note(row.Before)
+	}
+	if before := f.ownBefore(ctx, g); before != nil {
+		had, err := before.Nodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range had {
+			others[row.Overlay] = true
+		}
+	}
+	found := map[string]bool{}
+	for _, row := range nodes {
+		if row.Generation == g.Number && !others[row.Overlay] {
+			found[row.Overlay] = true
+		}
+	}
+	f.Say("generation %s gave nodes %s that no other gave", g, plain.Count(len(found), "overlay"))
+	if len(found) == 0 {
+		return nil, hint("'caisson history --node NODE -o json' has the digests that a node had", "generation %s gave nodes nothing that no other gave: there is nothing to reject", g)
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}

@@ -35,6 +35,7 @@ type WaveState struct {
 	Done    time.Time         `json:"done,omitzero"`
 	Back    time.Time         `json:"back,omitzero"`
 	Nodes   []string          `json:"nodes"`
+	Gives   map[string]string `json:"-"`       // node → digest of the overlay that the wave has for it
 	LeftOut map[string]string `json:"leftOut"` // node → why
 	Failed  map[string]string `json:"failed"`  // node → why
 	Stayed  map[string]string `json:"stayed"`  // node → why it did not go back with the others
@@ -60,7 +61,7 @@ func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 	s := State{Name: plan.Name, Plan: row.Plan, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
 		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
 	for i, w := range plan.Waves {
-		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
+		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), Gives: w.Nodes, LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
 		if i < len(row.Waves) {
 			r := row.Waves[i]
 			v.Begun, v.Done, v.Back = at(r.Begun), at(r.Done), at(r.Back)

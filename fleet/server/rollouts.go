@@ -101,9 +101,12 @@ var verbsOf = map[string][]rollout.Verb{
 }
 
 func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
-	now, conditions := s.o.Hub.Now(), map[string]view.Condition{}
+	now, conditions, given := s.o.Hub.Now(), map[string]view.Condition{}, map[string]string{}
 	for _, n := range s.o.Hub.Nodes() {
 		conditions[n.Name], _ = n.Condition(now)
+		if n.Published != nil {
+			given[n.Name] = n.Published.Overlay
+		}
 	}
 	var rows []rolloutRow
 	for _, r := range s.o.Hub.Rollouts() {
@@ -122,6 +125,7 @@ func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 			v := waveRow{WaveState: wave, Given: !wave.Begun.IsZero() && wave.Back.IsZero()}
 			for _, name := range wave.Nodes {
 				switch c := conditions[name]; {
+				case wave.LeftOut[name] != "" || given[name] != wave.Gives[name]: // it got something else, from another
 				case c == view.Fine:
 					v.Fine++
 				case view.KindOf(c).Trouble:

@@ -54,6 +54,27 @@ func TestRolloutToDrive(t *testing.T) {
 	}
 }
 
+// A wave counts what it gave: what its nodes got since, or those that it left out, is another's.
+func TestAWaveCountsItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		gave, out string
+		want      int
+	}{{other(1), "", 1}, {other(2), "", 0}, {other(1), "n1", 0}} {
+		row := spec.RolloutWave{Begun: 1, Done: 2}
+		if c.out != "" {
+			row.LeftOut = map[string]string{c.out: "silent"}
+		}
+		plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": c.gave}}}}
+		s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutDone, Waves: []spec.RolloutWave{row}}))
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
+			t.Fatal(status, text)
+		}
+		if _, text := s.ask("GET", "/rollouts", nil); !strings.Contains(text, fmt.Sprintf(`data-is="as published">%d</td>`, c.want)) {
+			t.Errorf("gave %s, left out %q: want %d\n%s", c.gave, c.out, c.want, text)
+		}
+	}
+}
+
 // Of many nodes that failed the page says why once, before those that are left out, and
 // counts those that it does not name.
 func TestNamedNodes(t *testing.T) {

@@ -3,10 +3,11 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/oci"
 )
 
 func (a *app) refreshCommand() *cobra.Command {
@@ -29,7 +30,7 @@ func (a *app) refreshCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, one := range reject {
-				if oci.ValidDigest(one) {
+				if strings.Contains(one, ":") {
 					lists.Reject = append(lists.Reject, one)
 				} else {
 					lists.Given = append(lists.Given, one)

@@ -28,7 +28,7 @@ type Entry struct {
 	Published int       `json:"published"`         // nodes that were given an overlay
 	Nodes     int       `json:"nodes"`             // in the fleet
 	Refused   string    `json:"refused,omitempty"` // why nothing more is known
-	Keys      []Key     `json:"keys,omitempty"`    // that signed it, which is proven
+	Keys      []Key     `json:"keys"`              // that signed it, which is proven
 	Mark      string    `json:"mark,omitempty"`    // why what it says does not count
 	Node      *Node     `json:"node,omitempty"`    // with --node
 }
@@ -67,7 +67,7 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 	list := []Entry{}
 	var last Node // before the oldest generation there was nothing
 	for _, g := range slices.Backward(generations) {
-		e := Entry{Generation: g}
+		e := Entry{Generation: g, Keys: []Key{}}
 		past, by, proven, err := f.PastOf(ctx, g)
 		switch {
 		case refusal.Of(err) != "":

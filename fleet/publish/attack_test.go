@@ -123,7 +123,7 @@ func makeHistory(t testing.TB) *history {
 		return h.publish(t, p, "current", "10", Options{})
 	})
 	step("rejecting", func(p *Publisher) error {
-		_, err := p.Refresh(t.Context(), Lists{Reject: []string{oci.Digest([]byte("bad"))}})
+		_, err := p.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{oci.Digest([]byte("bad"))}})
 		return err
 	})
 	step("last", func(p *Publisher) error {

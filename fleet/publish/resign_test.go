@@ -213,7 +213,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	thief := r.Publisher
 	r.Publisher = &Publisher{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}
-	_, err := r.Refresh(t.Context(), Lists{Reject: []string{bad}})
+	_, err := r.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{bad}})
 	must(t, err)
 	x, err := r.index()
 	must(t, err)

@@ -65,9 +65,9 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 }
 
 func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *registry.Batch, nodes []Node, o Options) (*Result, error) {
-	if v.index == nil {
+	fresh := v.index == nil
+	if fresh {
 		v.index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
-		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
 	}
 	old := v.index.Root
 	if err := checkFrom(o.From, old); err != nil {
@@ -126,7 +126,13 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 			return nil, err
 		}
 	}
-	return s.result, p.write(ctx, policy, v, batch, s.c, s.result)
+	if err := p.write(ctx, policy, v, batch, s.c, s.result); err != nil {
+		return s.result, err
+	}
+	if fresh {
+		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
+	}
+	return s.result, nil
 }
 
 // checkFrom refuses what was agreed to when something else was published.

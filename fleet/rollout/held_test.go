@@ -131,7 +131,7 @@ func TestWhatAStartSays(t *testing.T) {
 	must(t, err)
 	policy := f.policy()
 	f.p.Trust = &policy
-	_, err = f.p.Refresh(t.Context(), publish.Lists{Reject: []string{oci.Digest(doc)}})
+	_, err = f.p.Refresh(t.Context(), publish.Lists{Unseen: true, Reject: []string{oci.Digest(doc)}})
 	must(t, err)
 	for verb, err := range map[string]error{
 		"preview": func() error { _, _, err := Preview(t.Context(), &f.p, f.policy(), o); return err }(),

@@ -16,7 +16,7 @@ LONGEST  = ./builder ./test/undone ./packaging/deb ./cmd/caisson-agent ./bootage
 
 # Where goroutines of ours share something, or those of tests do.
 RACED    = $(addprefix ./internal/,httpserver machine ownfiles safepath stall verity) \
-  ./oci/keys ./oci/pull ./oci/registry ./oci/transfer ./trust ./netboot/... ./fleet/index ./fleet/inbox ./fleet/unknown \
+  ./oci ./oci/keys ./oci/pull ./oci/registry ./oci/transfer ./trust ./netboot/... ./fleet/index ./fleet/inbox ./fleet/unknown \
   $(addprefix ./bootagent/,daemon download gate items items/exec metrics stage track watch window)
 
 BIN      ?= bin

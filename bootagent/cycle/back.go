@@ -31,7 +31,6 @@ func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last boo
 		return true, err
 	}
 	failed, good, why := t.next.Generation, t.before, t.why
-	way := map[decide.Act]string{decide.BackLive: "live", decide.BackBoot: "reboot"}[step.Act]
 	kept := c.Folder.Unsaved() == nil
 	if t.cutOff {
 		s.Doubt(failed)
@@ -40,6 +39,7 @@ func (c *Cycle) goBack(ctx context.Context, t *turn, step decide.Step) (last boo
 	if err := c.Folder.SaveVerdict(s); err != nil {
 		return true, err
 	}
+	way := c.destination.WayBack(ctx, step.Act == decide.BackLive)
 	if kept && c.Folder.Unsaved() != nil {
 		return false, nil
 	}

@@ -51,6 +51,10 @@ func (d *Destination) NoteHad(found *track.Found) (err error) {
 func (d *Destination) Axis(found *track.Found) (spec.Sync, string) {
 	sync, detail := found.Axis()
 	if found.Generation.IsAhead() && sync == spec.SyncCurrent {
+		s, err := d.Folder.Load()
+		if err == nil && s.Staged != nil && s.Staged.Same(found.Generation) && d.Rejected(*s.Staged) != "" {
+			return spec.SyncBehind, "on its own layer " + RejectedText(*s.Staged, d.Rejected(*s.Staged)) // no reboot leads there
+		}
 		return spec.SyncBehind, fmt.Sprintf("the layer of generation %d waits for a reboot: %s", found.Generation.Generation, spec.EffectOf(spec.PartLayer).Why)
 	}
 	return sync, detail

@@ -40,6 +40,18 @@ func (d *Destination) CanReturn(s *state.State) bool {
 	return live // else the next boot goes back
 }
 
+// WayBack is the class of the way to what ran before, once it is saved that it is gone.
+func (d *Destination) WayBack(ctx context.Context, live bool) string {
+	if live {
+		return spec.ClassLive
+	}
+	_, class, _, err := d.Next(ctx)
+	if err != nil {
+		return spec.ClassReboot
+	}
+	return class
+}
+
 // NameBeside names one of two generations: by its layer, too, where they differ in that. The
 // two may be the same one, on the layer that it came with and on the one before.
 func (d *Destination) NameBeside(g, other state.Generation) string {

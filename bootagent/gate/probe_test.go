@@ -118,7 +118,7 @@ func TestProbes(t *testing.T) {
 		{spec.HealthCheck{Command: []string{"/bin/true"}}, ""},
 		{spec.HealthCheck{Command: []string{"/bin/sh", "-c", "echo one; echo it is cold; exit 3"}}, "exit status 3: it is cold"},
 		{spec.HealthCheck{Command: []string{"/no/such/program"}}, "no such file"},
-		{spec.HealthCheck{Command: []string{"/bin/sleep", "60"}}, "timeout after 1s"},
+		{spec.HealthCheck{Command: []string{"/bin/sleep", "60"}}, "did not end within 1s"},
 		{spec.HealthCheck{Command: []string{"/bin/sh", "-c", `test "$CAISSON_CHECK" = c`}}, ""},
 		{spec.HealthCheck{}, "looks at one thing"},
 	} {

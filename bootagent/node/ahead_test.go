@@ -100,6 +100,29 @@ func TestAWaitingLayerHoldsNothingBack(t *testing.T) {
 	}
 }
 
+// A layer that was rejected is not one that waits for a reboot: none leads to it.
+func TestARejectedLayerDoesNotWait(t *testing.T) {
+	m := runningMachine(t)
+	m.publishAhead(2, layer("b"), "20", -1, "a")
+	m.sync()
+	folder, err := state.Open(m.root + paths.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.state()
+	if s.Reject(*s.Staged, "no card", time.Now()); s.Staged.Failed == "" {
+		t.Fatalf("%+v", s.Staged)
+	}
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	st := m.sync()
+	if st.Generation != 2 || st.Layer != layerNamed("a") || m.swappiness("") != "20" || st.Sync != spec.SyncBehind ||
+		st.SyncDetail != "on its own layer generation 2 is rejected on this node: no card; --retry tries it again" || st.Activity != spec.ActivityIdle || m.rebootReason() != "" {
+		t.Errorf("generation %d on %s, %s: %s, %s, reboot %q", st.Generation, st.Layer, st.Sync, st.SyncDetail, st.Activity, m.rebootReason())
+	}
+}
+
 // What is not signed for the stacked layer, and what only a boot can change beside the
 // layer, waits with it.
 func TestWhatWaitsWithTheLayer(t *testing.T) {

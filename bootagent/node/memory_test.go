@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -330,6 +331,10 @@ func TestTheLayerBeforeIsStillInMemory(t *testing.T) {
 	d.judges()
 	if s := d.state(); d.soft != 2 || d.cold != 0 || s.Staged == nil || s.Staged.Failed == "" || s.Current.Layer != d.a || d.deadline() {
 		t.Fatalf("%d soft-reboots, %d reboots, staged %+v, current %+v, deadline %v", d.soft, d.cold, s.Staged, s.Current, d.deadline())
+	}
+	events, _ := d.blackBox()
+	if i := slices.IndexFunc(events, func(e spec.Event) bool { return e.Event == spec.EventGateFailed }); i < 0 || !strings.Contains(events[i].Did, "(soft-reboot), and does not try it again") {
+		t.Errorf("the black box has %+v", events)
 	}
 	d.arrives(*d.state().Current)
 	for range 2 {

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -75,12 +77,21 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) { return n.look.Plan(ctx) }
 
 // Settle waits until no script that this node started runs in the background any
-// more, and returns the status with what came of them.
+// more, and returns the status with what came of them. One that an agent began that was killed
+// may have run while this one looked, and be due again since it ended.
 func (n *Node) Settle(ctx context.Context, st *spec.Status) (*spec.Status, error) {
 	if err := items.Wait(n.effect.Began); err != nil || st == nil || n.session.Tracker == nil {
 		return st, err
 	}
 	now, err := n.look.Status(ctx)
+	if err == nil && slices.ContainsFunc(now.Drift, exec.Cut) {
+		if now, err = n.Apply(ctx); err == nil {
+			err = items.Wait(n.effect.Began)
+		}
+		if err == nil {
+			now, err = n.look.Status(ctx)
+		}
+	}
 	if err != nil {
 		return st, err
 	}

@@ -156,7 +156,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			return m
 		}, []string{"sysctl is not as the overlay says", `"key":"vm/fixed"`, "the kernel does not let it be changed"}},
 		"31 a script does not end": {runs(spec.Items{Exec: []spec.Exec{{Name: "sleeps", Data: "#!/bin/sh\nsleep 60\n", Timeout: 1, Blocking: "foreground"}}}),
-			[]string{"exec is not as the overlay says", `"key":"sleeps"`, "timeout after 1s", "caisson-agent status --logs sleeps"}},
+			[]string{"exec is not as the overlay says", `"key":"sleeps"`, `it did not end within 1s at `, "caisson-agent status --logs sleeps"}},
 		"33 somebody changes a setting again and again": {func(t *testing.T) *machine {
 			m := runningMachine(t)
 			for range usual + 1 {

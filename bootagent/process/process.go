@@ -66,7 +66,7 @@ func (e *Exit) Error() string {
 	text := fmt.Sprintf("exit status %d", e.Code)
 	switch {
 	case e.Timeout != 0:
-		return fmt.Sprintf("timeout after %v", e.Timeout)
+		return fmt.Sprintf("did not end within %v", e.Timeout)
 	case e.Signal != 0:
 		text = "signal: " + e.Signal.String()
 	}

@@ -56,7 +56,13 @@ func TestSecretsOfAService(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return
 	}
-	if err := run(t, Service{}, secret(t, "a 'b' \"c\" $HOME %n \\ é\nand a line")); err != nil {
+	c := secret(t, "a 'b' \"c\" $HOME %n \\ é\nand a line")
+	if err := run(t, Service{}, c); err != nil {
 		t.Error(err)
+	}
+	c = secret(t, "hunter2") // if it crashed, nobody would be given what is in its memory
+	c.Args = []string{"/bin/grep", "-q", "^Max core file size  *1  *1  *bytes", "/proc/self/limits"}
+	if err := run(t, Service{}, c); err != nil {
+		t.Errorf("the limit of its dumps: %v", err)
 	}
 }

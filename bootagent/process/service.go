@@ -104,6 +104,9 @@ func properties(c Command, self, file string) []dbus.Property {
 		p("StandardOutputFileToAppend", c.Log),
 		p("StandardErrorFileToAppend", c.Log),
 	}
+	if len(c.Secrets) > 0 { // a dump would have them; 0 does not keep one from a pipe, see core(5)
+		settings = append(settings, p("LimitCORE", uint64(1)))
+	}
 	if c.MemoryMax > 0 {
 		settings = append(settings, p("MemoryMax", uint64(c.MemoryMax)))
 	}

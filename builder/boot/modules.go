@@ -27,7 +27,7 @@ var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat"
 
 // carried are there on every node, and loaded by the loader where the machine has what they
 // are for, or where it is told to make bonds and VLANs.
-var carried = []string{"efivarfs", "bonding", "8021q"}
+var carried = []string{"efivarfs", "efi_pstore", "bonding", "8021q"}
 
 // policies name directories below the kernel's own, and what is left out of them.
 var policies = map[string]struct{ in, out []string }{

@@ -55,6 +55,22 @@ func TestBootKeys(t *testing.T) {
 	r.is("n1", view.Fine)
 }
 
+// TestFailedBoots: each boot of a diskless node has a key, those that failed, too. Until one of
+// them counts the node is silent at most, and not said to be another.
+func TestFailedBoots(t *testing.T) {
+	r := newRig(t, "n1")
+	r.must(r.report("a", "n1", 1, booted("1")))
+	for n := range 4 {
+		r.later(3 * time.Minute)
+		r.must(r.report(fmt.Sprint("b", n), "n1", 1, booted(fmt.Sprint(n+2))))
+		r.is("n1", view.Fine)
+	}
+	r.later(5 * time.Minute) // the first key is silent by now, and the last one's next report is late
+	r.is("n1", view.Silent)
+	r.must(r.report("b3", "n1", 2, booted("5")))
+	r.is("n1", view.Fine)
+}
+
 // TestAStrangersKey: who has no key of a diskless node does not speak for it while it
 // reports, nor after it was not heard for a while; its key is offered, as a conflict.
 func TestAStrangersKey(t *testing.T) {

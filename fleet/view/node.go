@@ -177,13 +177,13 @@ func (o *Offer) Rivals(key string, now time.Time) bool {
 }
 
 // contested reports whether another key than the one that counts reports for a node. One
-// that is made at boot has another one after it: where nothing was heard of the first
-// since, that is a boot, and no conflict.
+// that is made at boot has others after it, of boots that failed, too: where nothing was heard of
+// the first since, that is a boot, and no conflict.
 func (n *Node) contested(now time.Time) bool {
 	if !n.Offered.Reports(now) {
 		return false
 	}
-	return n.Grade != spec.KeyBoot || n.Silent(now) || n.Received.After(n.Offered.Since)
+	return n.Grade != spec.KeyBoot || n.Received.After(n.Offered.Since)
 }
 
 // Silent reports whether a node that reported has said nothing for too long. What

@@ -40,6 +40,10 @@ func (b *boot) booted(variables string) (string, error) {
 	if err := b.modules.Load("efivarfs"); err != nil {
 		return "", err
 	}
+	// The firmware keeps why a kernel died, of this boot and of the one before. Some keep nothing.
+	if err := b.modules.Load("efi_pstore"); err != nil {
+		b.say("%v", err)
+	}
 	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 		return "", fmt.Errorf("mount %s: %w", variables, err)
 	}

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Names in a script's directory, beside the script itself.
@@ -44,12 +46,21 @@ func (r record) none() bool     { return r.Start.IsZero() }
 func (r record) finished() bool { return !r.End.IsZero() }
 func (r record) failed() bool   { return r.finished() && r.Exit != 0 }
 
+// overtime reports whether its timeout ended the run, see [process.Exit].
+func (r record) overtime() bool { return strings.HasPrefix(r.Cause, "did not end within ") }
+
+// cut is how a run ended of which nobody knows the end.
+const cut = "interrupted"
+
+// Cut reports whether a drift is a script that was cut, and is due again.
+func Cut(d spec.Drift) bool { return d.Item == Name && d.Action == spec.ActionRun && d.From == cut }
+
 func (r record) String() string {
 	switch {
 	case r.none():
 		return ""
 	case !r.finished():
-		return "interrupted"
+		return cut
 	case r.Cause != "":
 		return r.Cause
 	}

@@ -131,7 +131,7 @@ func (c *Cycle) proof(ctx context.Context, s *state.State, t *turn) (decide.Proo
 	g, applied := t.next.Generation, c.Boot.Live.Applied
 	unproven := (c.Boot.Mode != spec.ModeAttached && g.Pair(c.Boot.Generation) || applied != nil && applied.Same(g)) && s.Unproven(g)
 	judged := record.Of(c.Scopes.Root, g.Overlay)
-	t.reach = unproven && !judged && !t.rests && c.soak.MustReach(s, t.next) && c.Reached(ctx, time.Second) != nil // else it has shown that
+	t.reach = unproven && !judged && !t.rests && c.soak.MustReach(s, t.next) && c.Reached(ctx, c.Within()/6) != nil // else it has shown that
 	return decide.Proof{Of: g, Unproven: unproven, Keeps: t.keeps, Applied: t.applied, Gates: (t.next.Overlay.Gates != nil || t.reach) && !t.rests,
 		Soaking: judged, Health: string(t.result.Health)}, err
 }

@@ -44,6 +44,7 @@ type Options struct {
 	Lock     *Lock          // packages to use; nil resolves again
 	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
 	Debs     string         // directory of kept packages: read, and written to
+	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
 	Progress func(Event)    // may be nil
 
 	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file

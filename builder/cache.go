@@ -65,7 +65,7 @@ func (b *build) open(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	b.store = &apt.Store{Dir: filepath.Join(dir, "debs")}
+	b.store = &apt.Store{Dir: filepath.Join(dir, "debs"), Signed: b.options.Lock != nil, Unsigned: b.options.Unsigned}
 	if b.options.Debs != "" {
 		b.store.Kept = []string{b.options.Debs}
 	}

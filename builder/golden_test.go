@@ -3,6 +3,9 @@
 package builder
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -18,4 +21,21 @@ func TestLockGolden(t *testing.T) {
 		Types:  []reflect.Type{reflect.TypeFor[LockFile](), reflect.TypeFor[Lock](), reflect.TypeFor[apt.Release](), reflect.TypeFor[apt.Deb]()},
 	}.InFile(t, func(name string, v any) error { return v.(*LockFile).Write(name) },
 		func(name string) (any, error) { return ReadLock(name) }))
+	// One of before releases named their archives.
+	const before = "testdata/golden/caisson.0.9.0.lock"
+	want, err := os.ReadFile(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ReadLock(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := filepath.Join(t.TempDir(), "caisson.lock")
+	if err := l.Write(again); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(again); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("a lock of 0.9.0 is written otherwise: %v\n%s", err, got)
+	}
 }

@@ -59,7 +59,7 @@ func newFleet(t *testing.T) *fleet {
 	f.recipe.Packages.Install = ask("adduser", "libcap2-bin")
 	first := settled(t, f.recipe, f.o)
 	f.lock, f.ledger = first.Lock, first.Ledger
-	f.o.Debs = t.TempDir()
+	f.o.Debs, f.o.Unsigned = t.TempDir(), []string{apt.AnyPackage} // packages of its own, that no archive has
 	f.store = &apt.Store{Dir: t.TempDir(), Kept: []string{f.o.Debs}}
 	return f
 }

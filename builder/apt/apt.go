@@ -119,6 +119,7 @@ APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 APT::Get::Assume-Yes "true";
 Acquire::Languages "none";
+Acquire::GzipIndexes "false";
 Acquire::ForceHash "SHA256";
 Acquire::Retries "2";
 `, dir, arch)

@@ -321,6 +321,91 @@ func TestFetchGone(t *testing.T) {
 	}
 }
 
+// TestNotSigned: a lock is signed by nobody. What it names is taken from an archive or a kept
+// directory only where an index that apt verifies now has the file, or somebody names the package.
+func TestNotSigned(t *testing.T) {
+	a := newArchive(t)
+	a.add("app", "1")
+	a.add("lib", "1")
+	s := a.updated()
+	debs, err := s.Resolve(t.Context(), Request{Install: []string{"app", "lib"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another's file lies in the archive, and in a directory, and the lock names it.
+	his, kept := filepath.Join(a.dir, "his.deb"), t.TempDir()
+	data, err := os.ReadFile(filepath.Join(a.dir, debs[1].FileName()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := t.TempDir()
+	if said, err := exec.Command("sh", "-ec", "mkdir $0/DEBIAN; dpkg-deb --field $1 >$0/DEBIAN/control; echo his >$0/his; dpkg-deb --root-owner-group --build $0 $2", tree, filepath.Join(a.dir, debs[1].FileName()), his).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	forged, err := os.ReadFile(his)
+	if err != nil || string(forged) == string(data) {
+		t.Fatal(err)
+	}
+	lock := slices.Clone(debs)
+	lock[1].SHA256, lock[1].Size, lock[1].Path = fmt.Sprintf("%x", sha256.Sum256(forged)), int64(len(forged)), "his.deb"
+	fetch := func(st *State, x *Store, want []Deb) error {
+		t.Helper()
+		x.Dir = t.TempDir()
+		err := x.Fetch(t.Context(), st, want, func(Fetched) {})
+		if taken, _ := filepath.Glob(filepath.Join(x.Dir, lock[1].SHA256+"*")); err != nil && taken != nil {
+			t.Errorf("it is in the store: %q", taken)
+		}
+		return err
+	}
+	refused := func(err error) {
+		t.Helper()
+		var not *NotSigned
+		if !errors.As(err, &not) || not.Deb.Name != lock[1].Name || !strings.Contains(not.Hint(), "--unsigned "+lock[1].Name) {
+			t.Errorf("%v", err)
+		}
+	}
+	fresh := func() *State { return a.state(true) } // no index was read yet
+	if err := fetch(fresh(), &Store{Signed: true}, debs); err != nil {
+		t.Errorf("what the archive has: %v", err)
+	}
+	refused(fetch(fresh(), &Store{Signed: true}, lock))
+	refused(fetch(s, &Store{Signed: true, Unsigned: []string{lock[0].Name}}, lock))
+	if err := os.Rename(his, filepath.Join(kept, lock[1].FileName())); err != nil {
+		t.Fatal(err)
+	}
+	refused(fetch(fresh(), &Store{Signed: true, Kept: []string{kept}}, lock))
+	for _, named := range []string{lock[1].Name, AnyPackage} {
+		if err := fetch(fresh(), &Store{Signed: true, Kept: []string{kept}, Unsigned: []string{named}}, lock); err != nil {
+			t.Errorf("named as %s: %v", named, err)
+		}
+	}
+	if err := fetch(s, &Store{Kept: []string{kept}}, lock); err != nil {
+		t.Errorf("what was just resolved: %v", err)
+	}
+	// Nobody can be asked: it fails closed, with what goes on.
+	if err := os.Remove(filepath.Join(a.dir, "Packages")); err != nil {
+		t.Fatal(err)
+	}
+	var mend interface{ Hint() string }
+	if err := fetch(fresh(), &Store{Signed: true, Kept: []string{kept}}, lock[1:]); !errors.As(err, &mend) || !strings.Contains(err.Error(), "see whether an archive signed") {
+		t.Errorf("without an index: %v", err)
+	}
+}
+
+// TestReleasesNameTheirArchive: the lock says of each signed index whose it is.
+func TestReleasesNameTheirArchive(t *testing.T) {
+	s := &State{archives: []Archive{
+		{ID: "debian", URI: "http://deb.example.org/debian/", Suites: []string{"trixie", "trixie-updates"}},
+		{ID: "own", URI: "copy:///srv/apt", Suites: []string{"d"}},
+		{ID: "flat", URI: "copy:/srv/flat", Suites: []string{"./"}}}}
+	for list, want := range map[string]string{"deb.example.org_debian_dists_trixie_InRelease": "debian", "deb.example.org_debian_dists_trixie-updates_InRelease": "debian",
+		"_srv_apt_dists_d_Release": "own", "_srv_flat_._Release": "", "elsewhere.org_debian_dists_trixie_InRelease": ""} {
+		if got := s.archiveOf(list); got != want {
+			t.Errorf("%s is of %q, want %q", list, got, want)
+		}
+	}
+}
+
 func TestFetchAltered(t *testing.T) {
 	a := newArchive(t)
 	a.add("lib", "1.0")

@@ -19,6 +19,8 @@ type Release struct {
 	Origin string `json:"origin,omitempty"`
 	Date   string `json:"date"` // RFC 3339
 	SHA256 string `json:"sha256"`
+
+	Archive string `json:"archive,omitempty"` // ID of the archive that signed it; locks of 0.9.0 lack it
 }
 
 // Releases describes the indexes of the last Update, sorted.
@@ -37,10 +39,25 @@ func (s *State) Releases() ([]Release, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(file), err)
 		}
+		r.Archive = s.archiveOf(filepath.Base(file))
 		all = append(all, r)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Suite+all[i].SHA256 < all[j].Suite+all[j].SHA256 })
 	return all, nil
+}
+
+// archiveOf returns the archive whose index a file of apt's lists is, "" where its name does not say.
+func (s *State) archiveOf(list string) string {
+	for _, a := range s.archives {
+		_, at, _ := strings.Cut(strings.TrimRight(a.URI, "/"), ":")
+		at = strings.TrimPrefix(at, "//")
+		for _, suite := range a.Suites {
+			if strings.HasPrefix(list, strings.ReplaceAll(at+"/dists/"+suite+"/", "/", "_")) {
+				return a.ID
+			}
+		}
+	}
+	return ""
 }
 
 func parseRelease(data []byte) (Release, error) {

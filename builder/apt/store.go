@@ -15,9 +15,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 )
 
@@ -31,6 +34,42 @@ const helper = "/usr/lib/apt/apt-helper"
 type Store struct {
 	Dir  string   // <sha256>.deb and <sha256>.control
 	Kept []string // further directories of .deb files, asked before any archive
+
+	// Signed takes nothing in that no index has which apt has verified now, but for the packages
+	// Unsigned: a lock names files, and is itself signed by nobody.
+	Signed   bool
+	Unsigned []string // names, or [AnyPackage]
+}
+
+// AnyPackage in the place of a name stands for every package.
+const AnyPackage = "all"
+
+// NotSigned is returned for a package of a lock that no archive's signed index has.
+type NotSigned struct{ Deb Deb }
+
+func (n *NotSigned) Error() string {
+	return fmt.Sprintf("package %s %s is in no index that an archive signed: the file with the sha256 that the lock names may be anybody's", n.Deb.Name, n.Deb.Version)
+}
+
+// Hint says how to go on.
+func (n *NotSigned) Hint() string {
+	return "'caisson lock --update' takes what the archives have; where you know the file, as one that an archive has replaced, --unsigned " + n.Deb.Name + " takes it"
+}
+
+// mayTake refuses a package that is to be taken in and that no archive signed. signed returns the
+// sums of those that there are.
+func (s *Store) mayTake(d Deb, signed func() (map[string]bool, error)) error {
+	if !s.Signed || slices.Contains(s.Unsigned, d.Name) || slices.Contains(s.Unsigned, AnyPackage) {
+		return nil
+	}
+	sums, err := signed()
+	if err != nil {
+		return cli.WithHint(fmt.Errorf("see whether an archive signed what the lock names: %w", err), "--unsigned "+AnyPackage+" takes what the lock names without asking the archives")
+	}
+	if !sums[d.SHA256] {
+		return &NotSigned{d}
+	}
+	return nil
 }
 
 // Gone is returned for a package that no archive has any more.
@@ -51,7 +90,7 @@ func (g *Gone) Unwrap() error { return g.Err }
 
 // Hint says how to go on.
 func (g *Gone) Hint() string {
-	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has the file"
+	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has the file, and --unsigned " + g.Deb.Name
 }
 
 // Fetched says how far [Store.Fetch] has come: with which file, the how manieth of
@@ -68,6 +107,7 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetch
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
 	}
+	signed := sync.OnceValues(func() (map[string]bool, error) { return st.signed(ctx) })
 	var missing []Deb
 	for _, d := range debs {
 		if s.holds(d) {
@@ -76,7 +116,7 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetch
 			_ = os.Chtimes(s.Path(d), now, now)    // a cache that forgets too early is only slow
 			continue
 		}
-		found, err := s.take(ctx, d)
+		found, err := s.take(ctx, d, signed)
 		if err != nil {
 			return err
 		}
@@ -96,7 +136,7 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetch
 	}
 	for len(missing) > 0 {
 		n := min(len(missing), 16)
-		if err := s.download(ctx, st, partial, missing[:n]); err != nil {
+		if err := s.download(ctx, st, partial, missing[:n], signed); err != nil {
 			return err
 		}
 		for _, d := range missing[:n] {
@@ -144,11 +184,14 @@ func (s *Store) Path(d Deb) string    { return filepath.Join(s.Dir, d.SHA256+".d
 func (s *Store) control(d Deb) string { return filepath.Join(s.Dir, d.SHA256+".control") }
 
 // take looks into the kept directories.
-func (s *Store) take(ctx context.Context, d Deb) (bool, error) {
+func (s *Store) take(ctx context.Context, d Deb, signed func() (map[string]bool, error)) (bool, error) {
 	for _, dir := range s.Kept {
 		from := filepath.Join(dir, d.FileName())
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if err := s.mayTake(d, signed); err != nil {
+			return false, err
 		}
 		if err := s.accept(ctx, d, from); err != nil {
 			return false, fmt.Errorf("kept package %s: %w", from, err)
@@ -163,7 +206,7 @@ func (d Deb) FileName() string {
 	return d.Name + "_" + strings.ReplaceAll(d.Version, ":", "%3a") + "_" + d.Arch + ".deb"
 }
 
-func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb) error {
+func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb, signed func() (map[string]bool, error)) error {
 	args := []string{helper, "download-file"}
 	for _, d := range debs {
 		uri := ""
@@ -191,6 +234,9 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 				return &Gone{Deb: d, Now: st.candidate(ctx, d.Name), Err: err}
 			}
 			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)
+		}
+		if err := s.mayTake(d, signed); err != nil {
+			return err
 		}
 		if err := s.accept(ctx, d, got); err != nil {
 			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)

@@ -39,6 +39,7 @@ type buildFlags struct {
 	cache    string
 	lock     string
 	debs     string
+	unsigned []string
 	fast     bool
 	fresh    bool
 	previous string
@@ -51,7 +52,8 @@ func (a *app) buildCommand() *cobra.Command {
 		Short: "Build the system layers of a site, and push them",
 		Long: "Build the system layers of a site, and push them.\n\n" +
 			"Needs root, of the host, of a container that may mount, or of a user namespace. A lock beside the\n" +
-			"site (see 'caisson lock') is used when it is there; else the newest packages are taken.\n\n" +
+			"site (see 'caisson lock') is used when it is there; else the newest packages are taken. A file that is fetched or\n" +
+			"taken from --debs by a lock must be in an index that an archive of the site signs now, or --unsigned names it.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
 			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp + "\n" + keys.CommandHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
@@ -71,6 +73,7 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().StringVar(&f.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	c.Flags().StringVar(&f.debs, "debs", "", "directory of kept package files: used first, and filled")
+	c.Flags().StringArrayVar(&f.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
 	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
@@ -203,7 +206,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 	progress := a.progress()
 	defer progress.close()
 	return release.Bake(ctx, s, release.Build{Locks: locks, Before: before, Options: builder.Options{
-		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Progress: progress.event}})
+		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}})
 }
 
 // before returns what to go on from, the account ledger foremost, as a release key of the

@@ -93,6 +93,7 @@ func (a *app) tryCommand() *cobra.Command {
 	fs.StringVar(&f.build.cache, "cache", "", "directory kept between builds "+cacheDefault+"; what try makes is in its directory try meanwhile")
 	fs.StringVar(&f.build.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	fs.StringVar(&f.build.debs, "debs", "", "directory of kept package files: used first, and filled")
+	fs.StringArrayVar(&f.build.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
 	fs.BoolVar(&f.build.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 	return c
@@ -232,7 +233,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	}
 	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
 	return sandbox.Options{
-		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs}},
+		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}},
 		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
 		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso,
 	}, err

@@ -29,6 +29,9 @@ func (s *Site) Dir() string { return s.dir }
 // At is where a Site's metadata was written; nowhere for values that are not a Site.
 func (s *Site) At() report.Pos { return s.doc.Metadata.At }
 
+// NameAt is where the fleet's name is written.
+func (s *Site) NameAt() report.Pos { return s.doc.Metadata.Name.At }
+
 // Trust returns whose signatures nodes accept.
 func (s *Site) Trust() Trust { return s.trust }
 

@@ -141,6 +141,7 @@ func build(r *document.Reader) *Site {
 		})
 	}
 	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
+	s.checkAddresses(r.Checker)
 	s.checkRealtime(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
 	s.checkServices(r.Checker)
 	if !layer && len(s.nodes) > 0 {

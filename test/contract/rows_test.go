@@ -143,7 +143,7 @@ type node struct {
 
 // nodesFor returns an inventory with a node that no override names, and one for
 // each that does: for the hosts that text does not list itself, and for each
-// value of a label. All have the labels by which slots are taken.
+// value of a label. All have the labels by which slots are taken and waves are divided.
 func nodesFor(text string) []byte {
 	var doc yaml.Node
 	if yaml.Unmarshal([]byte(text), &doc) != nil {
@@ -164,6 +164,19 @@ func nodesFor(text string) []byte {
 					var named node
 					if e.Decode(&named) == nil && named.Name != "" {
 						map[string]map[string]bool{"nodes": listed, "hosts": hosts}[key][named.Name] = true
+					}
+				}
+			case "waves": // of a rollout: each names a node, or a label that some have
+				var waves []struct {
+					Hosts []string
+					Each  string
+				}
+				if c.Decode(&waves) == nil {
+					for _, w := range waves {
+						for _, name := range w.Hosts {
+							hosts[strings.NewReplacer("*", "x", "?", "x").Replace(name)] = true
+						}
+						groups[w.Each] = w.Each != ""
 					}
 				}
 			case "by":

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -143,7 +144,10 @@ func DidYouMean(name string, nodes []Node) string {
 	if hint := report.DidYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
 		return hint
 	}
-	return "names are compared byte for byte with the node's name or its label " + hostnameLabel
+	if len(names) == 0 {
+		return "the site has no nodes"
+	}
+	return "nodes are called " + plain.Some(names, 3)
 }
 
 // LabelHint is a hint for a label that no node has.

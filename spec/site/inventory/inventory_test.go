@@ -62,7 +62,7 @@ func TestDidYouMean(t *testing.T) {
 	if hint := DidYouMean("node2", nodes); !strings.Contains(hint, "node1") {
 		t.Errorf("hint %q", hint)
 	}
-	if hint := DidYouMean("something", nodes); !strings.Contains(hint, "byte for byte") {
+	if hint := DidYouMean("something", nodes); !strings.Contains(hint, "nodes are called node1 other") {
 		t.Errorf("hint %q", hint)
 	}
 }

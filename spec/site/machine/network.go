@@ -123,6 +123,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	case out.MAC == "" && out.Name == "":
 		c.Errorf(d.At, "required", "", "an interface needs mac or name")
 	}
+	checkRouters(c, d.Gateway, d.Routes, out.DHCP, out.Addresses, out.Routes)
 	return out
 }
 
@@ -186,6 +187,7 @@ func checkTogether(c *shape.Checker, docs []interfaceDoc, all []spec.Interface) 
 			member[m] = one.Name
 		}
 	}
+	checkOnce(c, docs)
 	tagged := map[spec.VLAN]string{}
 	for i, one := range all {
 		d := docs[i]

@@ -156,9 +156,13 @@ func (t turn) of(n inventory.Node) spec.Order {
 	return o
 }
 
-// CheckNodes reports nodes that cannot take their turn, and sets without any.
+// CheckNodes reports nodes that cannot take their turn, sets without any, and waves that
+// cannot be meant as they are.
 func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
 	warnOfNobody(c, m.Sets, nodes)
+	for _, r := range m.Rollouts {
+		c.In(r.Name, func() { r.checkNodes(c, nodes) })
+	}
 	counts := map[string]spec.Slot{}
 	check := func(t turn, n inventory.Node) {
 		group, ok := t.groupOf(n)

@@ -24,7 +24,7 @@ type RolloutDoc struct {
 
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Waves    []waveDoc      `site:"waves,required" doc:"waves, one after the other; the last one has the nodes that are in no other"`
+	Waves    []waveDoc      `site:"waves,required" doc:"waves, one after the other; the nodes that are in none are a last one"`
 	Soak     shape.Pause    `site:"soak" doc:"how long the nodes of a wave must be healthy; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"time after which a node has failed that does not report what it was given; 1h when absent"`
 	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
@@ -39,6 +39,7 @@ type waveDoc struct {
 	Percent shape.Number `site:"percent" doc:"percentage of all nodes of the rollout that change, in order of names, rounded up"`
 	Count   shape.Number `site:"count" doc:"number of nodes, in order of names"`
 	Each    shape.Text   `site:"each" doc:"label: one wave for each of its values, sorted"`
+	Rest    shape.Flag   `site:"rest" doc:"true for all nodes that are left, however many; with hosts or set, for all of those"`
 	At      report.Pos
 }
 
@@ -52,15 +53,18 @@ type Rollout struct {
 	Name string
 	Rule spec.RolloutRule
 
+	at    report.Pos
 	sets  []Set // of these nodes; of every node when nil
 	waves []wave
 }
 
 type wave struct {
+	at             report.Pos
 	hosts          []string
 	set            *Set
 	percent, count int64
 	each           string
+	rest           bool // however many they are
 }
 
 const (
@@ -71,7 +75,7 @@ const (
 
 func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	s := d.Spec
-	r := Rollout{Name: d.Metadata.Name.S, Rule: spec.RolloutRule{
+	r := Rollout{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, Rule: spec.RolloutRule{
 		Soak: defaultSoak, Deadline: defaultDeadline, Silence: defaultSilence,
 		Count: int(s.Halt.Count.N), Percent: int(s.Halt.Percent.N), Undo: cmp.Or(s.Undo.S, spec.UndoWave), Grade: grade(s.Grade.S),
 	}}
@@ -103,15 +107,18 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 }
 
 func (d waveDoc) check(c *shape.Checker, m *Maintenance) wave {
-	w := wave{percent: d.Percent.N, count: d.Count.N, each: d.Each.S}
+	w := wave{at: d.At, percent: d.Percent.N, count: d.Count.N, each: d.Each.S, rest: d.Rest.On}
 	n := 0
 	for _, set := range []bool{d.Hosts != nil, d.Set.Set(), d.Percent.Set(), d.Count.Set(), d.Each.Set()} {
 		if set {
 			n++
 		}
 	}
-	if n != 1 {
-		c.Errorf(d.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count and each")
+	named := d.Hosts != nil || d.Set.Set()
+	if n > 1 || n == 0 && !w.rest {
+		c.Errorf(d.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
+	} else if n == 1 && w.rest && !named {
+		c.Errorf(d.At, "wave", "give it a wave of its own, the last one", "rest is for hosts and set, or alone")
 	}
 	w.hosts = patterns(c, d.Hosts)
 	if d.Set.Set() {
@@ -143,21 +150,19 @@ func (m Maintenance) Rollout(name string) (Rollout, bool) {
 type Wave struct {
 	Name  string
 	Nodes []string // sorted
+
+	term int // of the rollout's waves that it is; their number for the nodes that are in none
 }
 
 // Divide puts each of these nodes that is the rollout's into one wave: the first that takes it, or a
 // last one with the rest. A wave that takes none is left out.
 func (r Rollout) Divide(nodes []inventory.Node) []Wave {
-	var left []inventory.Node
-	for _, n := range nodes {
-		if r.sets == nil || slices.ContainsFunc(r.sets, func(s Set) bool { return s.Has(n) }) {
-			left = append(left, n)
-		}
-	}
+	left := r.of(nodes)
 	slices.SortFunc(left, func(a, b inventory.Node) int { return plain.Natural(a.Name, b.Name) })
 	var out []Wave
+	var term int
 	take := func(name string, has func(inventory.Node) bool) {
-		w := Wave{Name: name}
+		w := Wave{Name: name, term: term}
 		left = slices.DeleteFunc(left, func(n inventory.Node) bool {
 			if !has(n) {
 				return false
@@ -173,7 +178,9 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 		take(name, func(inventory.Node) bool { count--; return count >= 0 })
 	}
 	all := len(left)
+	everyone := func(inventory.Node) bool { return true }
 	for i, w := range r.waves {
+		term = i
 		name := fmt.Sprint(i + 1)
 		switch {
 		case w.hosts != nil:
@@ -194,9 +201,22 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 			for _, v := range plain.Names(maps.Keys(values)) {
 				take(name+"-"+v, func(n inventory.Node) bool { got, ok := n.Label(w.each); return ok && got == v })
 			}
+		case w.rest:
+			take(name, everyone)
 		}
 	}
-	take(fmt.Sprint(len(r.waves)+1), func(inventory.Node) bool { return true })
+	term = len(r.waves)
+	take(fmt.Sprint(len(r.waves)+1), everyone)
+	return out
+}
+
+// of returns those of these nodes that are the rollout's.
+func (r Rollout) of(nodes []inventory.Node) (out []inventory.Node) {
+	for _, n := range nodes {
+		if r.sets == nil || slices.ContainsFunc(r.sets, func(s Set) bool { return s.Has(n) }) {
+			out = append(out, n)
+		}
+	}
 	return out
 }
 

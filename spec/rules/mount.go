@@ -34,7 +34,7 @@ func MountOption(option string) error {
 	switch {
 	case hint != "":
 		return invalid("mount-option", hint, "mount option %q cannot be used", name)
-	case option == "" || strings.Contains(option, ",") || hasControl(option):
+	case option == "" || strings.Contains(option, ",") || hasHidden(option):
 		return invalid("mount-option", "", "%.80q is not one mount option", name) // the value may be a password
 	}
 	return nil

@@ -126,19 +126,23 @@ func printable(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// oneLine refuses text that would be more than one line of a file, and control characters,
-// which would be shown on terminals; tabs are blanks.
+// oneLine refuses text that would be more than one line of a file, and what [Hidden] finds.
 func oneLine(text string) error {
 	if strings.ContainsAny(text, "\x00\n\r") {
 		return invalid("text", "", "a value must be one line")
 	}
-	if hasControl(text) {
-		return invalid("text", "", "a value must have no control characters")
+	if hasHidden(text) {
+		return invalid("text", "", "a value must have no control characters, separators of lines and marks of direction")
 	}
 	return nil
 }
 
-// hasControl reports a control character other than a tab.
-func hasControl(text string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && unicode.IsControl(r) })
+// Hidden reports a character that has no place in one line of text: people do not see it, and
+// it steers their terminal, breaks the line or turns it around. Those are control characters
+// (ESC, BEL, C1), the separators U+2028 and U+2029, and the marks of direction; tabs are
+// blanks.
+func Hidden(r rune) bool {
+	return r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control))
 }
+
+func hasHidden(text string) bool { return strings.ContainsFunc(text, Hidden) }

@@ -30,7 +30,7 @@ func Condition(c spec.Condition) error {
 }
 
 func filePath(name string) error {
-	if !path.IsAbs(name) || path.Clean(name) != name || name == "/" || hasControl(name) {
+	if !path.IsAbs(name) || path.Clean(name) != name || name == "/" || hasHidden(name) {
 		return invalid("path", "as in /run/ready", "%.80q is not the absolute path of a file", name)
 	}
 	return nil

@@ -22,7 +22,7 @@ func AuthoredPath(p string) error {
 	for part := range strings.SplitSeq(p, "/") {
 		up = up || part == ".."
 	}
-	if up || !path.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if up || !path.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == '\t' || Hidden(r) }) {
 		return invalid("path", "", "%.150q is not an absolute path without ..", p)
 	}
 	return nil

@@ -274,3 +274,21 @@ func TestReporting(t *testing.T) {
 		}
 	}
 }
+
+func TestHidden(t *testing.T) {
+	for _, r := range "\x00\a\n\r\x1b\x7f\u0085\u009b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069" {
+		if !Hidden(r) {
+			t.Errorf("%U is taken for text", r)
+		}
+		for what, err := range map[string]error{"value": Sysctl(spec.Sysctl{Key: "kernel.x", Value: "a" + string(r) + "b"}), "path": Path("/a" + string(r) + "b")} {
+			if err == nil {
+				t.Errorf("a %s takes %U", what, r)
+			}
+		}
+	}
+	for _, r := range "\t aé→漢\u00a0\u200d\u202f😀" { // joiners are of words of some scripts
+		if Hidden(r) {
+			t.Errorf("%U is not taken for text", r)
+		}
+	}
+}

@@ -13,13 +13,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/rules/credential"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -169,8 +169,8 @@ func keyProblem(line string) string {
 	if problem := credential.SSHKeyProblem(line); problem != "" {
 		return problem
 	}
-	if strings.ContainsFunc(line, unicode.IsControl) {
-		return "it has a control character"
+	if strings.ContainsFunc(line, func(r rune) bool { return r == '\t' || rules.Hidden(r) }) {
+		return "it has a control character, or one that is not shown"
 	}
 	for _, kind := range []string{"ssh-", "ecdsa-", "sk-"} {
 		if strings.HasPrefix(line, kind) {

@@ -59,9 +59,9 @@ type packageDoc struct {
 }
 
 type debconfDoc struct {
-	Question shape.Text  `site:"question,required"`
-	Type     shape.Text  `site:"question_type,required"`
-	Answer   shape.Block `site:"answer,required"`
+	Question shape.Text `site:"question,required"`
+	Type     shape.Text `site:"question_type,required"`
+	Answer   shape.Text `site:"answer,required"`
 }
 
 type repositoryDoc struct {
@@ -145,11 +145,6 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 			first[d.Name.S] = d
 			pkg := spec.Package{Name: d.Name.S, Version: d.Version.S}
 			for _, q := range d.Debconf {
-				for _, t := range []shape.Text{q.Question, q.Type, q.Answer.Text} {
-					if strings.ContainsAny(t.S, "\n\r") {
-						c.Errorf(t.At, "text", "", "a value must be one line")
-					}
-				}
 				pkg.Debconf = append(pkg.Debconf, spec.Debconf{Question: q.Question.S, Type: q.Type.S, Answer: q.Answer.S})
 			}
 			out = append(out, pkg)

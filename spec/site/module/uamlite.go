@@ -131,6 +131,8 @@ func (c *Checker) user(d userDoc) spec.User {
 				line := strings.TrimSpace(k.S)
 				if problem := credential.SSHKeyProblem(line); problem != "" {
 					c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
+				} else if strings.ContainsFunc(line, rules.Hidden) {
+					c.Errorf(k.At, "ssh-key", "write its comment again", "BAD SSH KEY FOR '%s': it has a character that is not shown", u.Name)
 				} else if strings.Contains(line, "ssh-dss ") {
 					c.Warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
 				}

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -33,15 +35,19 @@ func (t *Text) Decode(c *Checker, v *tree.Value) {
 	}
 }
 
-// line reports a control character; tabs are blanks.
+// line reports what [rules.Hidden] finds.
 func (c *Checker) line(text string, at report.Pos) {
-	i := strings.IndexFunc(text, func(r rune) bool { return r != '\t' && unicode.IsControl(r) })
-	switch {
-	case i < 0:
-	case text[i] == '\n' || text[i] == '\r':
+	i := strings.IndexFunc(text, rules.Hidden)
+	if i < 0 {
+		return
+	}
+	switch r, _ := utf8.DecodeRuneInString(text[i:]); {
+	case r == '\n' || r == '\r':
 		c.Errorf(at, "text", "", "a value must be one line")
-	default:
+	case unicode.IsControl(r):
 		c.Errorf(at, "text", "", "%.80q has a control character", text)
+	default:
+		c.Errorf(at, "text", "", "%.80q has the character %U, which is not shown", text, r)
 	}
 }
 

@@ -123,6 +123,9 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		if said.Kind == server.NoTokens {
+			return cli.WithHint(err, "'caisson fleet token' makes one; start the service with --tokens and that file")
+		}
 		return cli.WithHint(err, "--token-file names a token; 'caisson fleet token' makes one")
 	}
 	return err

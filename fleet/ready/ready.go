@@ -44,7 +44,7 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 	checkLayers(s, beside.Lock, r)
 	for _, v := range s.Services() {
 		if why := s.Unlocked(&v); why != "" {
-			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Note, Rule: "lock", Message: "the service has no commit to be published at: " + why, Hint: "caisson services update"})
+			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Warning, Rule: "lock", Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
 	}
 	if _, err := memory.Open(beside.Memory); err != nil {

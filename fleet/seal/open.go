@@ -4,6 +4,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -83,7 +84,7 @@ func run(ctx context.Context, argv []string, dir string, limit time.Duration) ([
 	defer cancel()
 	value, err := program.Run(ctx, program.Command{Argv: argv, Dir: dir, Most: rules.MaxSecret + 1})
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", argv[0], err)
+		return nil, cli.WithHint(fmt.Errorf("run %s: %w", argv[0], err), "its standard error is above, where it has any; run it in "+cmp.Or(dir, ".")+" without caisson")
 	}
 	return value, size(value)
 }

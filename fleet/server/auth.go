@@ -88,6 +88,8 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 		case wantsPage(req) && who.Role == Nobody:
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
+		case who.Role == Nobody && s.o.Tokens == nil:
+			s.fail(w, http.StatusUnauthorized, NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
 		case who.Role == Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)

@@ -215,6 +215,7 @@ type problem struct {
 const (
 	WrongQuery = "query"
 	NoNode     = "no-node"
+	NoTokens   = "no-tokens"
 )
 
 // problemOf is an error that came with a hint.

@@ -88,7 +88,7 @@ func (m Medium) Write(ctx context.Context, name string) error {
 
 func (m Medium) efi(_ context.Context, f *os.File) error {
 	if m.Carried != "" {
-		return cli.Usage("an .iso or a disk has room for a layer", "a program holds a loader alone")
+		return cli.Usage("an .iso or a disk has room for a layer", "an .efi holds only the loader")
 	}
 	_, err := f.Write(m.Loader.Image)
 	return err

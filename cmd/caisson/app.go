@@ -118,9 +118,10 @@ func (a *app) groups() []group {
 	}
 }
 
-// strict makes every wrong call an error of its own exit code, and an unknown
+// strict breaks help texts into lines, and makes every wrong call an error of its own exit code, and an unknown
 // verb of a group (caisson keys bogus) an error at all.
 func strict(c *cobra.Command) {
+	c.Long = cli.Wrap(c.Long)
 	help := "see '" + c.CommandPath() + " --help'"
 	if c.Run == nil && c.RunE == nil {
 		c.Args = cobra.NoArgs
@@ -144,14 +145,21 @@ func strict(c *cobra.Command) {
 		}
 	}
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if err := c.ValidateRequiredFlags(); err != nil {
-			return cli.Usage(help, "%w", err)
-		}
-		return nil
+		return lacks(c, help)
 	}
 	for _, sub := range c.Commands() {
 		strict(sub)
 	}
+}
+
+// lacks refuses a call without a flag that the verb must have.
+func lacks(c *cobra.Command, help string) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, must := f.Annotations[cobra.BashCompOneRequiredFlag]; must && !f.Changed && err == nil {
+			err = cli.Usage(help, "--%s is missing", f.Name)
+		}
+	})
+	return err
 }
 
 // likeFlag returns a question for the flag that was mistyped, or "".

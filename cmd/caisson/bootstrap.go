@@ -36,6 +36,11 @@ func (a *app) bootstrapCommand() *cobra.Command {
 		Example: "  caisson bootstrap site.yaml --out site.json\n  caisson-agent enroll --site site.json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
+			if out != "" {
+				if err := writable("--out", out); err != nil {
+					return err
+				}
+			}
 			s, err := a.loadSite(names...)
 			if err != nil {
 				return err

@@ -145,11 +145,11 @@ func TestStolenKeyDrill(t *testing.T) {
 	must(`^0-5  operator  .*  publish  240 nodes  eve@desk`, "history", "oci:out", "--site", "site.yaml")
 	must("", "keys", "generate", "keys/operator2")
 	site(".", "operator2", 30)
-	must("generations 0-4 to 0-5 are not from who has caisson.memory", "keys", "revoke", "site.yaml", "--root-key", "keys/root.key", "--key", "keys/operator2.key", "--reason", "laptop stolen")
+	must("generations 0-4 to 0-5 were not published from here .caisson.memory.", "keys", "revoke", "site.yaml", "--root-key", "keys/root.key", "--key", "keys/operator2.key", "--reason", "laptop stolen")
 	have("99") // they run it, and must still boot
 	must("240 published", "publish", "site.yaml", "--key", "keys/operator2.key")
 	have("30")
-	must("480 digests comes to the reject list", "refresh", "oci:out", "--site", "site.yaml", "--key", "keys/operator2.key", "--reject", "0-4", "--reject", "0-5")
+	must("added to the reject list: 480 digests", "refresh", "oci:out", "--site", "site.yaml", "--key", "keys/operator2.key", "--reject", "0-4", "--reject", "0-5")
 	for _, n := range nodes {
 		for i, digest := range n.took { // 30, 66, 99, 99, 30
 			if forged := i >= 1 && i <= 3; forged != slices.Contains(current(), digest) {

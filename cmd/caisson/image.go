@@ -74,6 +74,9 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err := media.CheckName(f.out); err != nil {
 		return err
 	}
+	if err := writable("--out", f.out); err != nil {
+		return err
+	}
 	if f.withLayer && f.unsigned {
 		return cli.Usage("sign the layer: 'caisson build --key'", "--with-layer includes only what is verified, and --unsigned verifies nothing")
 	}

@@ -177,6 +177,13 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if r.policy.Chain == nil || r.anew {
 		return r.first(ctx, a, p, root)
 	}
+	if renamed := r.policy.SameFleet(); renamed != nil {
+		if tags, err := p.Registry.Tags(ctx, oci.RepoFleet); len(tags) > 0 || err != nil && !errors.Is(err, oci.ErrNotFound) {
+			return errors.Join(renamed, err)
+		}
+		a.say("%v: nothing is published at %s, so they begin again", renamed, r.to)
+		return r.first(ctx, a, p, root)
+	}
 	now, err := p.Follow(ctx, r.policy, false)
 	if err != nil {
 		return err
@@ -211,7 +218,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	switch {
 	case result != nil:
 	case r.revoke:
-		a.say("version %d has the site's keys; what was signed by one that left before is accepted no more: nothing to revoke. Where another key was stolen, put a new one in its place in trust.keys first", out.Version)
+		a.say("nothing to revoke: version %d already has the site's keys. If another key was stolen, put a new one in its place in trust.keys first", out.Version)
 		return nil
 	default:
 		a.say("version %d has the site's keys: nothing to do", out.Version)
@@ -268,7 +275,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		return cli.Usage("take "+filepath.Base(r.site.Trust().Chain)+" from where the site was last published; where the root keys are lost or stolen, see --begin-anew",
 			"%s has version %d of the keys, and there is no file of them beside the site", p.Registry.Ref(), there)
 	}
-	if r.policy.Chain != nil { // what a thief has put behind it is not followed
+	if r.policy.Chain != nil && r.policy.SameFleet() == nil { // what a thief has put behind it is not followed
 		there, previous = max(there, r.policy.Chain.Version()), r.policy.Chain.Newest().Digest
 	}
 	left, err := r.leaves(ctx, p, root)
@@ -295,7 +302,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		if err := r.write(c); err != nil {
 			return err
 		}
-		a.say("%s: 'caisson publish' and 'caisson refresh' make it known; nodes follow it once their boot files are written again", r.site.Trust().Chain)
+		a.say("%s: 'caisson publish' and 'caisson refresh' publish it; nodes follow it once their boot files are written again", r.site.Trust().Chain)
 	}
 	return a.printRotation(out)
 }

@@ -63,11 +63,16 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 	if err != nil {
 		return err
 	}
+	write := update || missing || old == nil
+	if write {
+		if err := writable("--lock", name); err != nil {
+			return err
+		}
+	}
 	fresh, found, err := release.Lock(ctx, s, old, release.Locking{Cache: cache, Missing: missing})
 	if err != nil {
 		return err
 	}
-	write := update || missing || old == nil
 	out := locked{File: name, Written: write, Variants: found}
 	changes := 0
 	for _, v := range found {

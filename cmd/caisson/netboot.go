@@ -38,14 +38,15 @@ type nodesAsk struct {
 
 func (x *nodesAsk) flags(f *pflag.FlagSet) {
 	f.StringVar(&x.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
-	f.BoolVar(&x.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
+	f.BoolVar(&x.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it (default on loopback without --ca)")
 	f.StringArrayVar(&x.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
 	f.StringVar(&x.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
 }
 
 // anchor returns whom the nodes of a site trust; cas are of the registry that they ask.
 func (x *nodesAsk) anchor(s *site.Site, cas []string) (spec.Bootstrap, error) {
-	return netboot.Bootstrap(s, netboot.Registry{Ref: x.ask, PlainHTTP: x.askPlain, Mirrors: x.mirrors, Proxy: x.proxy, CAs: cas})
+	plain := x.askPlain || loopback(cmp.Or(x.ask, s.Registry())) && len(cas) == 0 // as enroll does
+	return netboot.Bootstrap(s, netboot.Registry{Ref: x.ask, PlainHTTP: plain, Mirrors: x.mirrors, Proxy: x.proxy, CAs: cas})
 }
 
 // loaderFlags say what a loader is made of, and whom its nodes ask.

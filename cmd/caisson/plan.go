@@ -104,8 +104,18 @@ func (a *app) preview(s *site.Site, from, layer string, reach access, known memo
 	if from == "" || err != nil {
 		return nil, cli.Usage("host[:port]/prefix, or oci:DIR", "--from: %q does not name a registry", from)
 	}
+	if err := policy.SameFleet(s); err != nil {
+		return nil, err
+	}
 	if parsed.IsLayout() {
 		if _, err := os.Stat(filepath.Join(parsed.Layout, "index.json")); errors.Is(err, fs.ErrNotExist) {
+			m, err := known.open(a, nil, false)
+			if err == nil {
+				err = elsewhere(parsed, m)
+			}
+			if err != nil {
+				return nil, err
+			}
 			a.say("%s: nothing is published there yet", from)
 			return w, nil
 		}

@@ -36,7 +36,7 @@ func (a *app) publishCommand() *cobra.Command {
 		Long: "Compile, sign and push the overlays of nodes.\n\n" +
 			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
 			"keeps its generation; its signature is renewed when two thirds of its life are over. --all gives\n" +
-			"every node the new generation, which also raises the least one that diskless nodes accept. --node,\n" +
+			"every node the new generation, which also raises the lowest generation that diskless nodes accept. --node,\n" +
 			"--label and --set publish some nodes; the others stay as they are.\n\n" +
 			"Nodes that are held (freeze, pin, rollback, pause) keep their content and are named; a hold whose time\n" +
 			"is over ends. Nodes that left the site leave the index; 'caisson retire' removes their names, too.\n\n" +
@@ -113,6 +113,9 @@ func (a *app) publishCommand() *cobra.Command {
 			}
 			some, err := which.of(s)
 			if err != nil {
+				return err
+			}
+			if err := p.MayPublish(policy); err != nil {
 				return err
 			}
 			if err := secrets.seal(c.Context(), a, &objects, s, some, who.dry); err != nil {

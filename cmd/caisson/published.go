@@ -48,19 +48,19 @@ func (a *app) published(r *publish.Result, to string) error {
 	if n := len(r.Ended); n > 0 {
 		also += fmt.Sprintf(", %d not held any more", n)
 	}
-	is, comes, leaves := "is", "comes to", "leaves"
+	is, added, removed := "is", "added to", "removed from"
 	if r.DryRun {
-		is, comes, leaves = "would be", "would come to", "would leave"
+		is, added, removed = "would be", "would be added to", "would be removed from"
 	}
 	rejected := r.Rejected
 	if n := len(rejected); n > fewNodes {
 		rejected = []string{plain.Count(n, "digest")}
 	}
 	for _, d := range rejected {
-		a.say("%s %s the reject list", d, comes)
+		a.say("%s the reject list: %s", added, d)
 	}
 	for _, d := range r.Allowed {
-		a.say("%s %s the reject list", d, leaves)
+		a.say("%s the reject list: %s", removed, d)
 	}
 	a.say("%s: fleet %s %s at generation %d: %d published, %d renewed, %d unchanged%s",
 		to, r.Fleet, is, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)

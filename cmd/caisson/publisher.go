@@ -4,6 +4,9 @@ package main
 
 import (
 	"crypto"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
@@ -176,8 +180,26 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 	if err != nil {
 		return nil, err
 	}
+	if err := elsewhere(r.Ref(), file); err != nil {
+		return nil, err
+	}
 	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Clock: now, Say: a.say, Trust: policy, Memory: file,
 		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
+}
+
+// elsewhere refuses a directory that is not here and that something was published to: its name
+// is relative, and this is another directory.
+func elsewhere(ref oci.Ref, m *memory.File) error {
+	if m == nil || !ref.IsLayout() || filepath.IsAbs(ref.Layout) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(ref.Layout, "index.json")); !errors.Is(err, fs.ErrNotExist) {
+		return nil // what is wrong with it is said by who reads it
+	}
+	if seen, known := m.At(ref.String()); known && seen.Generation > 0 {
+		return cli.Usage("go to the directory where it was published from: oci:DIR is relative to the current one", "%s held generation %d of fleet %q, and is not below this directory", ref, seen.Generation, seen.Fleet)
+	}
+	return nil
 }
 
 // now is the time of issue, in whole seconds.

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -84,6 +85,11 @@ func (a *app) rescueCommand() *cobra.Command {
 }
 
 func (r *rescuing) run(ctx context.Context, a *app, names []string, node string) error {
+	if r.file != "" {
+		if err := writable("--out", r.file); err != nil {
+			return err
+		}
+	}
 	doc, err := r.document(a, names, node)
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 	if a.json() {
 		return cli.JSON(a.out, out)
 	}
-	a.say("%s: node %s opens %s for %s once it finds it, if it shows the code %s then", out.Place, node, strings.Join(out.Opens, " and "), r.lasts, doc.Code)
+	a.say("%s: node %s opens %s for %s when it finds this, if it still shows the code %s", out.Place, node, strings.Join(out.Opens, " and "), plain.Duration(r.lasts), doc.Code)
 	return nil
 }
 

@@ -138,6 +138,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := r.p.MayPublish(r.policy); err != nil {
+				return err
+			}
 			source, err := a.source(cache)
 			if err == nil {
 				err = verifyServices(c.Context(), source, r.p, r.policy, r.site)

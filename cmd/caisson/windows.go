@@ -18,7 +18,7 @@ func (a *app) windowsCommand() *cobra.Command {
 		Use:   "windows FILE…",
 		Short: "List the openings of a site's maintenance windows",
 		Long: "List the openings of a site's maintenance windows.\n\n" +
-			"Openings that overlap the time asked for are shown whole, those that touch as one. Times are\n" +
+			"Openings that overlap the time asked for are shown in full; adjoining ones are merged. Times are\n" +
 			"given as YYYY-MM-DD, the start of that day in UTC, or as in 2026-11-21T22:00:00Z.",
 		Example: "  caisson windows site.yaml\n  caisson windows site.yaml --from 2026-12-20 --until 2027-01-10 -o json",
 		Args:    cobra.MinimumNArgs(1),

@@ -50,6 +50,19 @@ func Site(s *site.Site, lifetime string) (publish.Policy, error) {
 	return p, nil
 }
 
+// SameFleet refuses a site whose versions of the keys are of another fleet.
+func SameFleet(s *site.Site) error {
+	name := s.Trust().Chain
+	if name == "" {
+		return nil
+	}
+	c, err := chain.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return publish.Policy{Fleet: s.Name(), Chain: c}.SameFleet()
+}
+
 // Keys returns a policy that trusts public key files. All of the keys must have
 // signed when the threshold is 0.
 func Keys(names []string, threshold int) (*publish.Policy, error) {

@@ -20,6 +20,9 @@ import (
 // warnings: they may come later.
 func Problems(s *site.Site) []report.Problem {
 	_, problems := read(s)
+	if err := SameFleet(s); err != nil {
+		problems = append(problems, report.Problem{At: s.NameAt(), Path: "metadata.name", Severity: report.Error, Rule: "key", Message: err.Error(), Hint: hintOf(err)})
+	}
 	return problems
 }
 
@@ -59,7 +62,6 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 // unread is the problem of a key file that cannot be read.
 func unread(s *site.Site, role string, f site.File, named bool, err error) report.Problem {
 	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Message: err.Error(), Hint: "a public key as 'caisson keys generate' writes it"}
-	var hinted interface{ Hint() string }
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		generate := "'caisson keys generate " + strings.TrimSuffix(f.Name, ".pub") + "' makes "
@@ -70,10 +72,18 @@ func unread(s *site.Site, role string, f site.File, named bool, err error) repor
 		if !named {
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}
-	case errors.As(err, &hinted) && hinted.Hint() != "":
-		p.Hint = hinted.Hint()
+	case hintOf(err) != "":
+		p.Hint = hintOf(err)
 	}
 	return p
+}
+
+func hintOf(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return ""
 }
 
 // again is the problem of a key that was named before.

@@ -230,7 +230,7 @@ func withRollout(rows map[string]spec.Rollout, name string, row spec.Rollout) ma
 }
 
 // errUnderWay is returned for a publish that a rollout is to make.
-var errUnderWay = errors.New("rollout under way")
+var errUnderWay = errors.New("under way")
 
 // underWay returns the nodes of rollouts that have not ended, with its name.
 func (p *Publisher) underWay(ctx context.Context, root spec.FleetIndex) (map[string]string, error) {

@@ -45,7 +45,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		return nil
 	}
 	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}
-	r.Say("generations %s to %s are not from who has %s, and the last is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
+	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
 		first, last, r.Memory.Name())
 	if !isForeign(x.Root, last) {
 		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)

@@ -113,6 +113,19 @@ func (p Policy) of(version chain.Link) (_ Policy, err error) {
 	return p, nil
 }
 
+// SameFleet refuses versions of the keys that are of another fleet: the site was renamed, or
+// they are another site's.
+func (p Policy) SameFleet() error {
+	if p.Chain == nil || p.Fleet == "" {
+		return nil
+	}
+	if of := p.Chain.Newest().Keys.Fleet; of != p.Fleet {
+		return hint("write metadata.name as it was, or take caisson.keys of this site; where nothing is published, 'caisson keys rotate' begins again",
+			"the versions of the keys are of fleet %q, the site is %q", of, p.Fleet)
+	}
+	return nil
+}
+
 // Follow returns the policy with the keys that count now: those of the newest version that
 // the site or the registry has. Without root keys it is the policy as it was. For a publish
 // the site must name the same keys: else it would be signed by keys that nodes do not obey. Where
@@ -125,8 +138,8 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 		}
 		return policy, nil
 	}
-	if of := policy.Chain.Newest().Keys.Fleet; policy.Fleet != "" && of != policy.Fleet {
-		return policy, hint("take caisson.keys of this site; where there is none, 'caisson keys rotate' makes it", "the versions of the keys are of fleet %q, the site is %q", of, policy.Fleet)
+	if err := policy.SameFleet(); err != nil {
+		return policy, err
 	}
 	c := policy.Chain.Fork()
 	if err := c.Walk(ctx, p.Registry.Source(), func(chain.Link) error { return nil }); err != nil {

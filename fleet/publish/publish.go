@@ -193,6 +193,15 @@ func allOf(n int) string {
 	return fmt.Sprintf("all %d keys that sign now", n)
 }
 
+// MayPublish refuses what of a site and its signers is wrong whatever the registry holds: for
+// verbs that do work before they publish.
+func (p *Publisher) MayPublish(policy Policy) error {
+	if err := policy.SameFleet(); err != nil || policy.Beside { // then the versions say whose keys count
+		return err
+	}
+	return p.checkSigners(policy)
+}
+
 // checkSigners refuses signers that nodes do not trust, and too few of them.
 func (p *Publisher) checkSigners(policy Policy) error {
 	if p.Dry && len(p.Signers) == 0 {

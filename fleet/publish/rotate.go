@@ -168,7 +168,11 @@ func (p *Publisher) checkSuccessors(now, next Policy) error {
 		}
 	}
 	if len(seen) < next.Threshold {
-		return hint("give --key once for each", "%d of the operators that are to count sign, %d are needed", len(seen), next.Threshold)
+		given := "none of the new operator keys was given"
+		if n := len(seen); n > 0 {
+			given = fmt.Sprintf("of the new operator keys %d were given", n)
+		}
+		return hint("give --key once for each", "%s; needed: %d", given, next.Threshold)
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func TestRotateRefuses(t *testing.T) {
 		want   string
 	}{
 		{"a stranger signs", []crypto.Signer{stranger}, []crypto.Signer{r.root}, nil, "not an operator key"},
-		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "0 of the operators that are to count"},
+		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "none of the new operator keys was given; needed: 1"},
 		{"the root key of a stranger", []crypto.Signer{r.fresh}, []crypto.Signer{stranger}, nil, "not trusted"},
 		{"another release key that signs nothing", []crypto.Signer{r.fresh}, []crypto.Signer{r.root},
 			func(k *spec.Roles) { k.Release = role([]sign.Verifier{sign.VerifierOf(stranger)}, 1) }, "layers must be signed"},

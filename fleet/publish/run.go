@@ -41,10 +41,8 @@ type Options struct {
 // Nodes that are published but not among them leave the index, unless Only names
 // some, or Keep them.
 func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (result *Result, err error) {
-	if !policy.Beside { // else the versions say whose keys count
-		if err := p.checkSigners(policy); err != nil {
-			return nil, err
-		}
+	if err := p.MayPublish(policy); err != nil {
+		return nil, err
 	}
 	if o.Epoch > 0 && o.Only != nil {
 		return nil, hint("publish all nodes", "a higher epoch is for every node")
@@ -196,7 +194,7 @@ func (s *selected) add(n Node) error {
 	}
 	if r := s.underWay[n.Name]; r != "" && (!known || was.Overlay != w.overlay) {
 		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
-			"node %s belongs to %w: %s", n.Name, errUnderWay, r)
+			"node %s is part of rollout %s, which is %w", n.Name, r, errUnderWay)
 	}
 	s.c.todo = append(s.c.todo, w)
 	return nil

@@ -51,12 +51,12 @@ func olderSecrets(older map[aged][]string) error {
 	}
 	var lines []string
 	for one, nodes := range older {
-		what := "would be an older one"
+		what := "would be an older one:"
 		if one.replaced {
-			what = "was sealed to another recipient, which is not theirs any more"
+			what = "was sealed to a recipient that no longer belongs to"
 		}
 		slices.SortFunc(nodes, plain.Natural)
-		lines = append(lines, fmt.Sprintf("secret %s %s: %s", one.name, what, plain.Some(nodes, 5)))
+		lines = append(lines, fmt.Sprintf("secret %s %s %s", one.name, what, plain.Some(nodes, 5)))
 	}
 	slices.Sort(lines)
 	return hint("--old-secrets publishes them all the same; 'caisson publish' seals the present ones", "%s", strings.Join(lines, "; "))

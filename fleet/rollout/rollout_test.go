@@ -166,7 +166,7 @@ func TestOperatorVerbs(t *testing.T) {
 	if _, err := f.start("3"); err == nil || !strings.Contains(err.Error(), "rollout roll is running already") {
 		t.Errorf("a second start: %v", err)
 	}
-	if _, err := f.p.Publish(t.Context(), f.policy(), f.compile(), publish.Options{}); err == nil || !strings.Contains(err.Error(), "belongs to rollout under way: roll") {
+	if _, err := f.p.Publish(t.Context(), f.policy(), f.compile(), publish.Options{}); err == nil || !strings.Contains(err.Error(), "is part of rollout roll, which is under way") {
 		t.Errorf("a publish beside it: %v", err)
 	}
 	f.value = "2"

@@ -30,8 +30,8 @@ import (
 )
 
 // MaxWrong is how many statements for other codes a book remembers. Further ones are decided about
-// all the same: whoever plays back those of earlier boots shuts nobody out, and a code is too long
-// to be guessed by what a node looks at.
+// all the same: a replay of those of earlier boots shuts nobody out, and a code is too long to be
+// guessed by what a node looks at.
 const MaxWrong = 16
 
 // Book is what a node remembers of this boot. It is written before anything is opened.

@@ -42,7 +42,7 @@ type rotating struct {
 	to, release, epoch, layers, reason string
 	root, lose                         []string
 	revoke, dry, looks                 bool // looks: it signs nothing
-	anew, yes                          bool // the chain is given up for another one, whoever follows it
+	anew, yes                          bool // the chain is given up for another one, though nodes follow it
 	who                                signers
 	reach                              access
 	known                              memoryFlags

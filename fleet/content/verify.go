@@ -15,7 +15,7 @@ import (
 const looked = 16
 
 // Verify makes the image of each row again whose commit has to be signed, from that commit, and
-// wants it to be the one that the lock names: whoever may write the lock and push to the registry
+// wants it to be the one that the lock names: somebody who may write the lock and push to the registry
 // has no image of his own signed. A row that some node was published with is as it was signed, and
 // git is not asked. published returns a node's overlay, nil where there is none.
 func (c *Source) Verify(ctx context.Context, s *site.Site, published func(ctx context.Context, node string) (*spec.Overlay, error)) error {

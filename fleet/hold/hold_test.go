@@ -29,7 +29,7 @@ func TestWhatStandsBesideWhat(t *testing.T) {
 		{spec.HoldPause, []string{"pause", "pin"}},
 		{spec.HoldFreeze, []string{"freeze", "pause"}},
 		{spec.HoldPause, []string{"freeze", "pause"}},
-		{spec.HoldRollback, []string{"freeze", "pause", "rollback"}}, // whoever froze it has it frozen afterwards
+		{spec.HoldRollback, []string{"freeze", "pause", "rollback"}}, // the freeze outlasts the rollback
 	} {
 		holds, _ = Put(holds, spec.Hold{Kind: step.kind})
 		if got := kinds(holds); !cmp.Equal(got, step.want) {

@@ -20,9 +20,9 @@ import (
 // Digest returns the digest of all that is signed when a site is published as it is, and in the
 // place of what: the [plan.Terms]; of each node its name, its layer and all of its overlay; which
 // keep what they have, as they are left out; and the epoch and generation that were given out
-// last. Whoever agrees to it agrees to nothing else, and once: the publish takes the next
+// last. A person who agrees to it agrees to nothing else, and once: the publish takes the next
 // generation, after which the same content has another digest. A renewal of signatures takes
-// none. What the command line of a publish adds is of whoever types it.
+// none. Flags of a publish are not in it: who types them answers for them.
 func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.Node) (string, error) {
 	terms := w.terms(fleet)
 	if place := w.Publisher.Registry.Ref(); place.IsLayout() { // the same name is another place elsewhere

@@ -24,8 +24,8 @@ func isForeign(x spec.FleetIndex, g Generation) bool {
 }
 
 // markForeign marks what this publisher has not given out, where an operator's key is revoked:
-// whoever stole it may have. What nodes have is signed again whoever made it, else those that
-// run it could not boot; but no node goes back to it. What the rows of such an index say that
+// a thief may have. What nodes have is signed again all the same, else those that run it could not
+// boot; but no node goes back to it. What the rows of such an index say that
 // nodes had before is its maker's word, too: what this publisher gave out last takes its place.
 func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	kept, _ := r.now.withoutKeys(r.next.revoked())
@@ -160,7 +160,7 @@ func (f *Fleet) PastOf(ctx context.Context, g Generation) (past *Past, by []stri
 // Revoked reports whether a key is never accepted again.
 func (f *Fleet) Revoked(id string) bool { return slices.Contains(f.v.policy.revoked(), id) }
 
-// given returns the digests of the overlays that a generation gave to nodes, whoever signed it.
+// given returns the digests of the overlays that a generation gave to nodes, by any signature.
 // What nodes have, or had before, by another generation is not among them, nor what they had
 // in the one before: else who has a revoked key could have good content rejected.
 func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]string, error) {

@@ -27,10 +27,9 @@ type keptRoot struct {
 
 // keptPast returns the generations that are kept, but for the present one, as far as they
 // verify by the operators who count before a rotation, without those that it revokes, or by
-// the next. What only revoked keys signed is left out: whoever stole them can make any
+// the next. What only revoked keys signed is left out: a thief who has them can make any
 // generation, of any age, and to sign it again would make it the fleet's word. What this publisher
-// remembers by its digest is its own, whoever signed it. Nodes can
-// still go back to what the verified index says that they had before.
+// remembers by its digest is its own, by any signature. Nodes can still go back to what the verified index says that they had before.
 func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 	list, err := (&Fleet{r.Publisher, r.v}).Generations(ctx)
 	if err != nil {

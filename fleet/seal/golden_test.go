@@ -127,7 +127,7 @@ func TestForgedRows(t *testing.T) {
 				l.rows[at] = row
 				p.must(l.write(p.dir, was))
 				aside := filepath.Join(p.dir, "keys", keyName)
-				if !key { // whoever publishes elsewhere, and forgot it
+				if !key { // published from elsewhere, without it
 					p.must(os.Rename(aside, aside+".aside"))
 				}
 				s, _ := site.Parse(os.DirFS("/"), strings.TrimPrefix(filepath.Join(p.dir, "site.yaml"), "/"))

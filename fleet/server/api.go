@@ -30,7 +30,7 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	give := s.verifies.Take(req.Context(), client(req))
-	if give == nil { // whoever asked is gone
+	if give == nil { // the client is gone
 		return
 	}
 	defer give()

@@ -138,7 +138,7 @@ func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
 	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")                                             // and this
 	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")                                             // and this
 	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements")                                    // and this a list of texts
-	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()} // whoever wrote it wrote any name
+	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()} // an object may name any author
 	for _, statement := range signed {
 		said, err := policy.Approved(plan, statement)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 )
 
-// TestAuthorIsAClaim: whom an approval names that nobody signed is shown as unproven, for whoever
-// may write one writes any name.
+// TestAuthorIsAClaim: the author of an approval that nobody signed is shown as unproven, since an
+// object may name any.
 func TestAuthorIsAClaim(t *testing.T) {
 	a := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"plan": "sha256:x", "author": "eve", "reason": "new motd"}}}
 	w, err := wordOf(a, publish.Policy{})

@@ -81,7 +81,7 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 			where := cmp.Or(e.Val.Path.At, e.Key.At)
 			c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "secret": e.Val.Secret.At, "mode": e.Val.Mode.At,
 				"owner": e.Val.Owner.At, "group": e.Val.Group.At}, rules.File(file))
-			if why := rules.PassedOver(file.Path, mode); why != "" {
+			if why := passedOver(file.Path, mode); why != "" {
 				c.Warnf(where, "not-read", "give it a name and a mode that are read", "%s has no effect: %s", file.Path, why)
 			}
 			if first, dup := paths[file.Path]; dup {

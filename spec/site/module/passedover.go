@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rules
+package module
 
 import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// reader is a program that reads a directory, and passes over some of its names.
-type reader struct {
+// directory is one whose reader passes over some of the names in it.
+type directory struct {
 	dir   string                 // a pattern of path.Match
 	reads func(name string) bool // by its name
 	how   string                 // what it reads
@@ -17,15 +19,15 @@ type reader struct {
 }
 
 var (
-	conf     = ending(".conf")
+	dotConf  = ending(".conf")
 	runParts = regexp.MustCompile(`^[A-Za-z0-9_-]+$`).MatchString
 	taboo    = regexp.MustCompile(`~$|,v$|\.(bak|cfsaved|disabled|dpkg-(bak|del|dist|new|old|tmp)|ignored|old|orig|rej|rhn-cfg-tmp-.*|rpm(new|orig|save)|swp|ucf-(dist|new|old)|v)$`)
 )
 
 const byRunParts = "run-parts(8) runs names of letters, digits, _ and - only"
 
-// readers are those of Debian whose rule for names is known.
-var readers = []reader{
+// directories are those of Debian whose reader has a rule for names.
+var directories = []directory{
 	{"/etc/sudoers.d", func(name string) bool { return !strings.Contains(name, ".") && !strings.HasSuffix(name, "~") }, "sudoers(5) reads names without a dot and without ~ at the end", false},
 	{"/etc/cron.d", runParts, "cron(8) reads names of letters, digits, _ and - only", false},
 	{"/etc/cron.hourly", runParts, byRunParts, true},
@@ -34,16 +36,16 @@ var readers = []reader{
 	{"/etc/cron.monthly", runParts, byRunParts, true},
 	{"/etc/update-motd.d", runParts, byRunParts, true},
 	{"/etc/network/if-*.d", runParts, byRunParts, true},
-	{"/etc/modprobe.d", conf, "modprobe.d(5) reads names that end in .conf", false},
-	{"/etc/modules-load.d", conf, "modules-load.d(5) reads names that end in .conf", false},
-	{"/etc/sysctl.d", conf, "sysctl.d(5) reads names that end in .conf", false},
-	{"/etc/tmpfiles.d", conf, "tmpfiles.d(5) reads names that end in .conf", false},
-	{"/etc/sysusers.d", conf, "sysusers.d(5) reads names that end in .conf", false},
-	{"/etc/systemd/*.conf.d", conf, "systemd reads names that end in .conf there", false},
-	{"/etc/security/limits.d", conf, "pam_limits(8) reads names that end in .conf", false},
-	{"/etc/ssh/sshd_config.d", conf, "sshd_config of Debian includes names that end in .conf", false},
-	{"/etc/ld.so.conf.d", conf, "ldconfig(8) reads names that end in .conf", false},
-	{"/etc/rsyslog.d", conf, "rsyslog.conf of Debian includes names that end in .conf", false},
+	{"/etc/modprobe.d", dotConf, "modprobe.d(5) reads names that end in .conf", false},
+	{"/etc/modules-load.d", dotConf, "modules-load.d(5) reads names that end in .conf", false},
+	{"/etc/sysctl.d", dotConf, "sysctl.d(5) reads names that end in .conf", false},
+	{"/etc/tmpfiles.d", dotConf, "tmpfiles.d(5) reads names that end in .conf", false},
+	{"/etc/sysusers.d", dotConf, "sysusers.d(5) reads names that end in .conf", false},
+	{"/etc/systemd/*.conf.d", dotConf, "systemd reads names that end in .conf there", false},
+	{"/etc/security/limits.d", dotConf, "pam_limits(8) reads names that end in .conf", false},
+	{"/etc/ssh/sshd_config.d", dotConf, "sshd_config of Debian includes names that end in .conf", false},
+	{"/etc/ld.so.conf.d", dotConf, "ldconfig(8) reads names that end in .conf", false},
+	{"/etc/rsyslog.d", dotConf, "rsyslog.conf of Debian includes names that end in .conf", false},
 	{"/etc/profile.d", ending(".sh"), "/etc/profile of Debian reads names that end in .sh", false},
 	{"/etc/udev/rules.d", ending(".rules"), "udev(7) reads names that end in .rules", false},
 	{"/etc/systemd/network", ending(".network", ".netdev", ".link"), "systemd reads names that end in .network, .netdev or .link there", false},
@@ -62,11 +64,11 @@ func ending(of ...string) func(string) bool {
 	}
 }
 
-// PassedOver says why the program that reads the directory of a file passes over it, ""
+// passedOver says why the program that reads the directory of a file passes over it, ""
 // where it reads it, or where its rule is not known.
-func PassedOver(file string, mode Mode) string {
+func passedOver(file string, mode rules.Mode) string {
 	dir, name := path.Split(file)
-	for _, r := range readers {
+	for _, r := range directories {
 		switch match, err := path.Match(r.dir, path.Clean(dir)); {
 		case err != nil || !match: // the patterns are valid
 		case !r.reads(name):

@@ -35,7 +35,7 @@ var table = []undone{
 	{"", "that it is looked at from the start", "bootagent/cycle/back.go",
 		"j.Record.Checks[name] = gate.Progress{Looked: p.Looked, Why: p.Why}", "j.Record.Checks[name] = p", "TestNothingToGoBackTo", "bootagent/node"},
 	{"", "that the verdict is kept before it acts", "bootagent/cycle/back.go",
-		"s.Reject(failed, why, time.Now())\n\tif", "if", "TestKilledAtACallWhileItIsJudged", "bootagent/node"},
+		"s.GoBack(failed, good.Generation, why, time.Now(), c.root.LayersHere(s)...)\n\tif", "_ = time.Now\n\tif", "TestKilledAtACallWhileItIsJudged", "bootagent/node"},
 	{"", "the question to the registry", "bootagent/session/reach.go",
 		"trial.Reach(ctx, clock, within, p.ask); err != nil {", "trial.Reach(ctx, clock, within, p.ask); err != nil && false {", "TestAChangeThatCutsTheNodeOffIsUndone", "bootagent/node"},
 	{"", "what is left out then", "bootagent/effect/back.go",

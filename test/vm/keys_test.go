@@ -85,7 +85,7 @@ func TestLongLostRoot(t *testing.T) {
 
 	f.must(t, "keys", "generate", "keys/root2")
 	f.edit(t, "root: keys/root.pub", "root: keys/root2.pub")
-	f.must(t, "keys", "rotate", "site.yaml", "--begin-anew", "--root-key", "keys/root2.key", "--reason", "root keys stolen")
+	f.must(t, "keys", "rotate", "site.yaml", "--begin-anew", "--yes", "--root-key", "keys/root2.key", "--reason", "root keys stolen")
 	f.edit(t, "kernel.panic: 30", "kernel.panic: 40")
 	f.publish(t)
 	m := f.start(t, before)

@@ -63,11 +63,13 @@ func TestDigestIsOfOneAct(t *testing.T) {
 		},
 		"another soak":         func(a *act) { a.site = strings.Replace(a.site, "10m", "1m", 1) },
 		"one wave fewer":       func(a *act) { a.site = strings.Replace(a.site, ", {hosts: [b]}", "", 1) },
-		"a node of other sets": func(a *act) { a.site = strings.Replace(a.site, "hosts: [a]", "hosts: [zz]", 1) },
+		"a node of other sets": func(a *act) { a.site = strings.Replace(a.site, "hosts: [a]", "hosts: [c]", 1) },
 		// These divide all nodes as before, and fewer of them otherwise.
 		"a wave by percent":      func(a *act) { a.site = strings.Replace(a.site, "count: 1", "percent: 33", 1) },
-		"a set of further nodes": func(a *act) { a.site = strings.Replace(a.site, "hosts: [b]", "hosts: [b, zz]", 1) },
-		"a rollout for nobody":   func(a *act) { a.site = strings.Replace(a.site, "{soak: 10m", "{nodes: [front], soak: 10m", 1) },
+		"a set of further nodes": func(a *act) { a.site = strings.Replace(a.site, "hosts: [b]", "hosts: [b, a]", 1) },
+		"a rollout of one node": func(a *act) {
+			a.site = strings.Replace(a.site, "{soak: 10m, waves: [{count: 1}, {set: front}, {hosts: [b]}]}", "{nodes: [front], soak: 10m, waves: [{count: 1}, {set: front}]}", 1)
+		},
 	} {
 		other := good()
 		change(&other)

@@ -54,7 +54,7 @@ var parts = map[string][]string{
 	"args":     {"[]", "[quiet]", "[quiet, hugepages=16]"},
 	"persist":  {"[]", "[/var/log]", "[/home, /var/log]"},
 	"kernel":   {"linux-image-amd64", "linux-image-cloud-amd64"},
-	"dns":      {"{}", "{dns: [192.0.2.53]}", "{dns: [192.0.2.53], search: [example.org]}", "{ntp: [ntp.example.org]}", "{interfaces: [{name: eth1, addresses: [192.0.2.7/24]}]}", "{interfaces: [{name: eth1, addresses: [192.0.2.7/24], gateway: 192.0.2.1, mtu: 9000}]}"},
+	"dns":      {"{}", "{dns: [192.0.2.53]}", "{dns: [192.0.2.53], search: [example.org]}", "{ntp: [ntp.example.org]}", "{interfaces: [{name: eth1, addresses: [169.254.7.7/16]}]}", "{interfaces: [{name: eth1, addresses: [169.254.7.7/16], gateway: 169.254.0.1, mtu: 9000}]}"},
 	"machine":  {"{}", "{kernel: {args: [isolcpus=1]}}", "{overrides: {hosts: [{name: a, conf: {kernel: {args: [isolcpus=2]}}}]}}"},
 	"trust":    {"{}", "{onExpired: hold}"},
 	"sysctl":   {"{}", "{vm.swappiness: 1}", "{vm.swappiness: 2}", "{-kernel.pid_max: 2, kernel.panic: 5}"},

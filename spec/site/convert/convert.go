@@ -14,6 +14,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,6 +72,8 @@ type parsed struct {
 func Import(files []File) (*Result, error) {
 	r := &Result{Conf: map[string]any{}, Coverage: []Line{}, Documents: []any{}}
 	var items []*parsed
+	var unknown error // the first file whose kind is not known
+	known := false
 	for _, f := range files {
 		in := &reading{name: f.Name, data: string(f.Data)}
 		k := kindNamed(f.Kind)
@@ -86,8 +89,14 @@ func Import(files []File) (*Result, error) {
 			items = append(items, in.items...)
 			continue
 		default:
-			return nil, report.Invalidf("say --as with one of "+strings.Join(Kinds, ", "), "read %s: unknown kind of file", f.Name)
+			const why = "unknown kind of file"
+			hint := "say --as with one of " + strings.Join(Kinds, ", ")
+			in.miss(1, "the whole file", why+": "+hint)
+			items = append(items, in.items...)
+			unknown = cmp.Or(unknown, report.Invalidf(hint, "read %s: %s", f.Name, why))
+			continue
 		}
+		known = true
 		if len(f.Data) > MaxFile {
 			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
 		}
@@ -100,6 +109,9 @@ func Import(files []File) (*Result, error) {
 		if len(items) > maxLines {
 			return nil, fmt.Errorf("read %s: more than %d lines", f.Name, maxLines)
 		}
+	}
+	if unknown != nil && !known {
+		return nil, unknown
 	}
 	supersede(items)
 	for _, p := range items {

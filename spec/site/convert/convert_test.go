@@ -256,6 +256,9 @@ func TestCaps(t *testing.T) {
 	if _, err := Import([]File{{Name: "sysctl.conf", Data: []byte(strings.Repeat("x\n", maxLines+1))}}); err == nil {
 		t.Error("a file of too many lines is read")
 	}
+	if r, err := Import([]File{{Name: "some.txt", Data: []byte("x\n")}, {Name: "90.conf", Data: []byte("vm.swappiness = 5\n")}}); err != nil || r.Missed() != 1 || fmt.Sprint(r.Conf) != "map[sysctl:map[vm.swappiness:5]]" {
+		t.Errorf("an unknown file among others: %+v, %v", r, err)
+	}
 	if _, err := Import([]File{{Name: "some.txt", Data: []byte("x\n")}}); err == nil || !strings.Contains(fmt.Sprint(err), "unknown kind of file") {
 		t.Errorf("err = %v", err)
 	}

@@ -8,12 +8,13 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlOf writes plain data as YAML in which every value is quoted text, so that
-// no reader makes a number or a boolean of it.
+// yamlOf writes plain data as YAML in which every value is quoted text, or a block of
+// lines, so that no reader makes a number or a boolean of it.
 func yamlOf(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -44,7 +45,11 @@ func nodeOf(v any) *yaml.Node {
 	if b, ok := v.(bool); ok {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(b)}
 	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v), Style: yaml.SingleQuotedStyle}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v), Style: yaml.SingleQuotedStyle}
+	if strings.Contains(n.Value, "\n") {
+		n.Style = yaml.LiteralStyle
+	}
+	return n
 }
 
 // WriteYAML prints the part of a site, and documents of other kinds after it.

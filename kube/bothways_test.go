@@ -63,7 +63,7 @@ func examples(t *testing.T) (out []example) {
 		for _, row := range archive.Files {
 			text := string(row.Data) + siteHead
 			if !strings.Contains(text, "\nnodes:") && !strings.HasPrefix(text, "nodes:") {
-				text += "nodes: [{name: n1, labels: {role: db}}, {name: n2}]\n"
+				text += "nodes: [{name: n1, labels: {role: db}}, {name: n2}, {name: db-1, labels: {rack: r1}}]\n"
 			}
 			out = append(out, example{filepath.Base(name) + ": " + row.Name, text})
 		}

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Foreign reports whether a generation is one that a revocation did not know.
@@ -94,14 +96,19 @@ func (p *Publisher) passOver(ctx context.Context, v *view, c *change) error {
 	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
 		return nil
 	}
-	own := (&Fleet{p, v}).ownBefore(ctx, Generation{v.index.Root.Epoch, v.index.Root.Generation})
+	own, err := (&Fleet{p, v}).ownBefore(ctx, Generation{v.index.Root.Epoch, v.index.Root.Generation})
+	if err != nil {
+		return err
+	}
 	for _, w := range c.todo {
-		if own == nil || w.was == nil || !w.was.Foreign || w.was.Before == nil || w.was.Before.Overlay != w.overlay {
+		if w.was == nil || !w.was.Foreign || w.was.Before == nil || w.was.Before.Overlay != w.overlay {
 			continue
 		}
-		row, _, err := own.Row(ctx, w.name)
-		if err != nil {
-			return err
+		var row spec.Published // without a generation of our own nothing is known to go back to
+		if own != nil {
+			if row, _, err = own.Row(ctx, w.name); err != nil {
+				return err
+			}
 		}
 		w.was.Before = row.Before
 	}
@@ -109,17 +116,22 @@ func (p *Publisher) passOver(ctx context.Context, v *view, c *change) error {
 }
 
 // ownBefore returns the newest generation before another that is proven and not foreign, nil
-// where none is.
-func (f *Fleet) ownBefore(ctx context.Context, g Generation) *Past {
-	list, _ := f.Generations(ctx) // without it none is known
+// where none is. One that cannot be read now is an error: an older one is not in its place.
+func (f *Fleet) ownBefore(ctx context.Context, g Generation) (*Past, error) {
+	list, err := f.Generations(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, older := range list {
-		if compareGenerations(older, g) < 0 && !f.Foreign(older) {
-			if past, err := f.Past(ctx, older); err == nil {
-				return past
-			}
+		if compareGenerations(older, g) >= 0 || f.Foreign(older) {
+			continue
+		}
+		past, err := f.Past(ctx, older)
+		if err == nil || refusal.Of(err) == "" && !errors.Is(err, errNotKept) {
+			return past, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func rowContent(row spec.Published) *spec.Content {
@@ -182,7 +194,11 @@ func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]str
 		note(rowContent(row))
 		note(row.Before)
 	}
-	if before := f.ownBefore(ctx, g); before != nil {
+	before, err := f.ownBefore(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil {
 		had, err := before.Nodes(ctx)
 		if err != nil {
 			return nil, err

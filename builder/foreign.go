@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -19,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // foreign is a base that somebody else made: a tar, or an OCI image flattened to
@@ -119,28 +121,37 @@ func (b *build) unpack(ctx context.Context, r *root.Root) error {
 	return base.Scrub(r.Upper)
 }
 
-// wanted is the packages part of the recipe, with what a foreign base lacks.
+// wanted is the packages part of the recipe, with what a foreign base lacks and the time
+// service that was chosen because nothing else is one.
 func (b *build) wanted() spec.Packages {
 	p := b.recipe.Packages
-	if b.foreign == nil {
-		return p
+	var more, there []string
+	if slices.Contains(names(b.chosen.Packages), timeservice.Default) {
+		more = append(more, timeservice.Default)
 	}
-	there := map[string]bool{}
-	for _, st := range apt.Stanzas(b.foreign.status) {
-		if strings.HasSuffix(st.Get("Status"), " ok installed") {
-			there[st.Get("Package")] = true
-		}
+	if b.foreign != nil {
+		more, there = append(more, b.baseNames()...), b.foreign.installed("")
 	}
 	for _, pkg := range p.Install {
-		there[pkg.Name] = true
+		there = append(there, pkg.Name)
 	}
-	p.Install = append([]spec.Package{}, p.Install...)
-	for _, name := range b.baseNames() {
-		if !there[name] {
+	p.Install = slices.Clone(p.Install)
+	for _, name := range more {
+		if !slices.Contains(there, name) {
 			p.Install = append(p.Install, spec.Package{Name: name})
 		}
 	}
 	return p
+}
+
+// installed lists what the base has; with the name of a virtual package, what provides that.
+func (f *foreign) installed(provides string) (names []string) {
+	for _, st := range apt.Stanzas(f.status) {
+		if strings.HasSuffix(st.Get("Status"), " ok installed") && (provides == "" || slices.Contains(strings.FieldsFunc(st.Get("Provides"), func(r rune) bool { return r == ',' || r == ' ' }), provides)) {
+			names = append(names, st.Get("Package"))
+		}
+	}
+	return names
 }
 
 // newest is the latest date in the tar: the date of a layer that takes no package

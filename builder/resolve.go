@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
@@ -25,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // Check refuses a recipe that no step could make, naming every problem. It
@@ -51,10 +53,24 @@ func Check(r spec.Recipe) error {
 	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
 }
 
-// baseNames is what the base is asked for by name. Early microcode is in the
-// base because the initrd is made from it.
+// baseNames is what the base cannot be without. Early microcode is in the base because the
+// initrd is made from it.
 func (b *build) baseNames() []string {
 	return append(append([]string{}, base.Include...), b.recipe.Kernel)
+}
+
+// baseAsked is what the base is asked for by name: also what Debian installs with it, as far
+// as it was chosen. A lock from before that list stays one of the same recipe.
+func (b *build) baseAsked() []string {
+	chosen := names(b.chosen.Base)
+	return append(b.baseNames(), slices.DeleteFunc(base.Recommended(), func(name string) bool { return !slices.Contains(chosen, name) })...)
+}
+
+func names(debs []apt.Deb) (list []string) {
+	for _, d := range debs {
+		list = append(list, d.Name)
+	}
+	return list
 }
 
 // sources opens the archives: of the base, and of the packages above it.
@@ -113,6 +129,7 @@ func (b *build) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	b.sayLacking()
 	epoch, err := b.chosen.Epoch()
 	if err != nil {
 		return err
@@ -139,6 +156,26 @@ func (b *build) locked() error {
 		}
 	}
 	return cli.WithHint(errors.New("the lock was made for other packages than the site asks for now"), "run 'caisson lock --update' and look at what changes")
+}
+
+// sayLacking says what a node will be without. Archives that this build has not asked may
+// have more than a lock of before names.
+func (b *build) sayLacking() {
+	if b.options.Lock != nil && b.foreign == nil && len(b.missing(timeservice.Default, "procps")) == 2 {
+		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " + strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
+	}
+	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
+		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(timeservice.Packages(), ", ")})
+	}
+}
+
+// missing returns those of some packages that are not in the layer.
+func (b *build) missing(list ...string) []string {
+	there := append(names(b.chosen.Base), names(b.chosen.Packages)...)
+	if b.foreign != nil {
+		there = append(there, b.foreign.installed("")...)
+	}
+	return slices.DeleteFunc(list, func(name string) bool { return slices.Contains(there, name) })
 }
 
 // lockKey hashes the parts of the recipe that decide which packages are chosen.
@@ -219,7 +256,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 			}
 		}
 	}
-	return recall(b, l, func() (Lock, error) { return b.choose(ctx, l) })
+	return recall(b, []any{l, base.Recommended()}, func() (Lock, error) { return b.choose(ctx, l) })
 }
 
 // recall returns what find has found for the same question before: the same indexes
@@ -257,7 +294,11 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 			l.Releases = []apt.Release{{Suite: "base", Date: date, SHA256: b.foreign.digest[7:]}}
 		}
 	} else {
-		names := append([]string{"?essential", "apt"}, b.baseNames()...)
+		recommended, err := b.baseApt.Has(ctx, base.Recommended())
+		if err != nil {
+			return l, err
+		}
+		names := slices.Concat([]string{"?essential", "apt"}, b.baseNames(), recommended)
 		releases, err := b.baseApt.Releases()
 		if err != nil {
 			return l, err
@@ -266,15 +307,13 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 		if l.Base, err = recall(b, question, func() ([]apt.Deb, error) { return b.baseApt.Resolve(ctx, apt.Request{Install: names}) }); err != nil {
 			return l, err
 		}
-		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, b.baseNames()
+		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, append(b.baseNames(), recommended...)
 	}
-	if len(p.Install) > 0 || p.Upgrade {
-		found, err := b.apt.Resolve(ctx, ask)
-		if err != nil {
-			return l, err
-		}
-		l.Packages = append(l.Packages, found...)
+	found, err := b.timed(ctx, ask)
+	if err != nil {
+		return l, err
 	}
+	l.Packages = append(l.Packages, found...)
 	for _, list := range [][]apt.Deb{l.Base, l.Packages} {
 		sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	}
@@ -284,6 +323,34 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 	}
 	l.BaseDate = date.Format(time.RFC3339)
 	return l, nil
+}
+
+// timed resolves what is asked for, with a time service where nothing else is one.
+func (b *build) timed(ctx context.Context, ask apt.Request) ([]apt.Deb, error) {
+	providers, err := b.apt.Providers(ctx, timeservice.Virtual)
+	if err != nil {
+		return nil, err
+	}
+	is := func(request string) bool {
+		name, _, _ := strings.Cut(request, "=")
+		return slices.Contains(providers, name)
+	}
+	none := !slices.ContainsFunc(ask.Install, is) && !slices.Contains(ask.Never, timeservice.Default) && slices.Contains(providers, timeservice.Default)
+	if b.foreign != nil {
+		none = none && len(b.foreign.installed(timeservice.Virtual)) == 0
+	}
+	if none {
+		with := ask
+		with.Install = append(slices.Clone(ask.Install), timeservice.Default)
+		if found, err := b.apt.Resolve(ctx, with); err == nil || ctx.Err() != nil {
+			return found, err
+		}
+	}
+	// The site has one; or what it asks for needs another one, or cannot be had at all.
+	if len(ask.Install) == 0 && !ask.Upgrade {
+		return nil, nil
+	}
+	return b.apt.Resolve(ctx, ask)
 }
 
 func containsRelease(list []apt.Release, r apt.Release) bool {

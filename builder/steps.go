@@ -67,7 +67,7 @@ func baseInputs(b *build) (any, error) {
 	if b.foreign != nil {
 		return b.foreign.digest, nil
 	}
-	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseNames()}, nil
+	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseAsked()}, nil
 }
 
 func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
@@ -85,7 +85,7 @@ func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		return facts{}, err
 	}
 	err := base.Bootstrap(ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
-		Names: b.baseNames(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base))})
+		Names: b.baseAsked(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base))})
 	if err != nil {
 		return facts{}, err
 	}

@@ -48,7 +48,7 @@ func (op *Operations) Engine(found *track.Found) *operation.Engine {
 		e.Gates = op.soak.Afterwards(found)
 	}
 	e.Slots, e.Root = op.post.Slots(&found.Overlay), op.Options.Root
-	e.Swap = op.swap(found)
+	e.Swap, e.Servers = op.swap(found), found.Overlay.Network.NTP
 	if units := op.Systemd(); units != nil {
 		e.Units = units
 	}

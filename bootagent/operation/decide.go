@@ -147,7 +147,7 @@ func (v *verdict) retry(e *Engine, o spec.Operation, r record) bool {
 // cron decides about an operation of type cron that does not run.
 func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r record) {
 	if !e.Synchronised() { // what its clock says must not end up in the ledger
-		v.wait(spec.ForClock, unsynchronised)
+		v.wait(spec.ForClock, e.unsynchronised())
 		return
 	}
 	// Seen for the first time, what was before is not this node's. A clock that is put

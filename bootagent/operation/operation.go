@@ -23,6 +23,7 @@ type Engine struct {
 	Now          func() time.Time
 	Up           func() time.Duration // since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is [trace.Uptime]
 	Synchronised func() bool          // the clock is right
+	Servers      []string             // of the site, which the time service asks
 	Runner       process.Runner
 	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
 
@@ -288,13 +289,11 @@ func saysNo(err error) bool {
 	return errors.As(err, &exit) && exit.Status() < 126
 }
 
-const unsynchronised = "the clock is not synchronised"
-
 // mayStart says whether an operation may start now, and if not, for what it waits and
 // why.
 func (e *Engine) mayStart(m *spec.Maintenance, o spec.Operation) (ok bool, what, why string) {
 	if (len(o.Windows) > 0 || o.Type == spec.Cron) && !e.Synchronised() {
-		return false, spec.ForClock, unsynchronised
+		return false, spec.ForClock, e.unsynchronised()
 	}
 	if ok, why = window.May(m, o.Windows, e.Now()); !ok {
 		return false, spec.ForWindow, why

@@ -17,11 +17,15 @@ type Unknown struct {
 	Package, Version string
 	Versions         []string // that there are, newest first; none: there is no such package
 	Near             string   // the package that was perhaps meant
+	Providers        []string // packages that provide the name, which is not one's own
 }
 
 func (u *Unknown) Error() string {
 	if len(u.Versions) > 0 {
 		return fmt.Sprintf("package %s has no version %s in the archives", u.Package, u.Version)
+	}
+	if len(u.Providers) > 0 {
+		return fmt.Sprintf("%s is a virtual package", u.Package)
 	}
 	return fmt.Sprintf("package %s is in no archive", u.Package)
 }
@@ -31,6 +35,8 @@ func (u *Unknown) Hint() string {
 	switch {
 	case len(u.Versions) > 0:
 		return "there is " + strings.Join(u.Versions[:min(len(u.Versions), 5)], ", ")
+	case len(u.Providers) > 0:
+		return "name one that provides it: " + strings.Join(u.Providers, ", ")
 	case u.Near != "":
 		return "did you mean " + u.Near + "?"
 	}
@@ -40,9 +46,8 @@ func (u *Unknown) Hint() string {
 // ExitCode is that of invalid input.
 func (*Unknown) ExitCode() int { return 2 }
 
-// unknown returns the first of some requests for which there is no package, as an
-// [Unknown], or nil.
-func (s *State) unknown(ctx context.Context, requests []string) error {
+// versions returns of the packages that are requested by name those that the archives have.
+func (s *State) versions(ctx context.Context, requests []string) (map[string][]string, error) {
 	versions := map[string][]string{}
 	for _, r := range requests {
 		if name, _, _ := strings.Cut(r, "="); !strings.ContainsAny(name, "?~*^+") {
@@ -52,7 +57,7 @@ func (s *State) unknown(ctx context.Context, requests []string) error {
 	args := append([]string{"apt-cache", "madison", "--"}, slices.Sorted(maps.Keys(versions))...)
 	out, err := s.run(ctx, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for line := range strings.Lines(out) { // name | version | archive
 		if f := strings.Split(line, "|"); len(f) == 3 {
@@ -62,6 +67,39 @@ func (s *State) unknown(ctx context.Context, requests []string) error {
 			}
 		}
 	}
+	return versions, nil
+}
+
+// Has returns those of some packages that the archives have.
+func (s *State) Has(ctx context.Context, names []string) ([]string, error) {
+	versions, err := s.versions(ctx, names)
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(versions[name]) == 0 }), err
+}
+
+// Providers returns the packages that provide a name which is not a package's, sorted.
+func (s *State) Providers(ctx context.Context, name string) ([]string, error) {
+	out, err := s.run(ctx, "apt-cache", "showpkg", "--", name)
+	if err != nil {
+		return nil, err
+	}
+	_, list, _ := strings.Cut(out, "Reverse Provides:")
+	var names []string
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) > 0 {
+			names = append(names, f[0])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// unknown returns the first of some requests for which there is no package, as an
+// [Unknown], or nil.
+func (s *State) unknown(ctx context.Context, requests []string) error {
+	versions, err := s.versions(ctx, requests)
+	if err != nil {
+		return err
+	}
 	for _, r := range requests {
 		name, version, _ := strings.Cut(r, "=")
 		has, asked := versions[name]
@@ -70,6 +108,13 @@ func (s *State) unknown(ctx context.Context, requests []string) error {
 			continue
 		case len(has) > 0:
 			return &Unknown{Package: name, Version: version, Versions: has}
+		}
+		providers, err := s.Providers(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(providers) > 0 {
+			return &Unknown{Package: name, Providers: providers}
 		}
 		names, err := s.run(ctx, "apt-cache", "pkgnames")
 		if err != nil {

@@ -30,6 +30,25 @@ var Include = []string{
 	"openssh-server", "sudo", "systemd-resolved", "systemd-sysv", "udev",
 }
 
+// Recommended returns the packages of the base that Debian installs by Recommends or
+// priority alone.
+func Recommended() (names []string) {
+	for _, r := range recommended {
+		if r.in {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// Decided returns every package that the table has a word of.
+func Decided() (names []string) {
+	for _, r := range recommended {
+		names = append(names, r.name)
+	}
+	return names
+}
+
 // exclude keeps out what no node reads. Licences stay.
 var exclude = []string{
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright",

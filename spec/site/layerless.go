@@ -3,9 +3,6 @@
 package site
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -37,18 +34,14 @@ func (s *Site) checkLayerless(r *document.Reader) {
 
 // needsLayer reports whether a target of p asks for what only a layer holds, and where.
 func needsLayer(p *override.Part) (at report.Pos, asked bool) {
-	if p.Base != nil && p.Def.Frag != nil && len(p.Def.Frag.NeedsLayer()) > 0 {
-		return p.Base.At, true
-	}
-	for _, t := range p.Labels {
-		if t.Frag != nil && len(t.Frag.NeedsLayer()) > 0 {
-			return t.At, true
+	for _, t := range p.Targets() {
+		if t.Frag == nil || len(t.Frag.NeedsLayer()) == 0 {
+			continue
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
-		if t := p.Hosts[name]; t.Frag != nil && len(t.Frag.NeedsLayer()) > 0 {
-			return t.At, true
+		if t == p.Def {
+			return p.Base.At, true
 		}
+		return t.At, true
 	}
 	return report.Pos{}, false
 }

@@ -147,6 +147,7 @@ func build(r *document.Reader) *Site {
 	if !layer && len(s.nodes) > 0 {
 		s.checkLayerless(r)
 	}
+	s.checkTime(r)
 	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
 	return s
 }

@@ -25,7 +25,7 @@ func TestBondAndVLAN(t *testing.T) {
 		{Name: "tenant", VLAN: &spec.VLAN{ID: 7, On: "out"}, DHCP: spec.DHCPBoth},
 	}
 	read := do(t, n)
-	const shared = "NTP=ntp.example.org\n"
+	const shared = ""
 	want := map[string]string{
 		"00.netdev":          "[NetDev]\nName=bond0\nKind=bond\nMACAddress=52:54:00:00:00:01\n\n[Bond]\nMode=802.3ad\nMIIMonitorSec=100ms\nLACPTransmitRate=fast\nMinLinks=1\n",
 		"00.network":         "[Match]\nName=bond0\n\n[Link]\nMTUBytes=9000\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=storage\n" + shared,

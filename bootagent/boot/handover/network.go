@@ -3,7 +3,9 @@
 package handover
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/networkd"
 	"github.com/caisson-os/caisson/internal/safepath"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // network writes what systemd-networkd makes of the site's interfaces and the loader's. That
@@ -25,7 +28,22 @@ func (n *Node) network() error {
 			return err
 		}
 	}
-	return nil
+	return n.timeServers()
+}
+
+// timeServers tells the layer's time service which servers the site has. A file of the site
+// in that place wins.
+func (n *Node) timeServers() error {
+	servers := n.Overlay.Network.NTP
+	s, ok := timeservice.In(n.exists)
+	if len(servers) == 0 || !ok {
+		return nil
+	}
+	was, err := os.ReadFile(n.path(s.Config))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return n.write(s.Config, []byte(s.Text(string(was), servers)), 0o644)
 }
 
 // resolver points at systemd-resolved where the layer has it, else it writes

@@ -35,7 +35,7 @@ func Files(site spec.Network, boot Boot) map[string]string {
 	case boot.coveredBy(site.Interfaces):
 	case boot.Lease != nil:
 		if len(site.DNS) == 0 && boot.Lease.Static { // nobody else says
-			lines = resolverLines(spec.Network{DNS: boot.Made.DNS, Search: site.Search, NTP: site.NTP})
+			lines = resolverLines(spec.Network{DNS: boot.Made.DNS, Search: site.Search})
 		}
 		all := boot.Made.Interfaces
 		for i, one := range all {
@@ -73,9 +73,6 @@ func resolverLines(own spec.Network) string {
 	}
 	if len(own.Search) > 0 {
 		fmt.Fprintf(&b, "Domains=%s\n", strings.Join(own.Search, " "))
-	}
-	for _, server := range own.NTP {
-		fmt.Fprintf(&b, "NTP=%s\n", server)
 	}
 	return b.String()
 }

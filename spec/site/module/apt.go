@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 type aptDoc struct {
@@ -113,7 +114,32 @@ func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	if p.Strict && len(p.Install) == 0 {
 		c.Errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
 	}
+	c.timeService(p, d)
 	f.Recipe.Packages = p
+}
+
+// timeService says when no time service that is known here can be in the layer. A base that
+// somebody else made may bring one.
+func (c *Checker) timeService(p spec.Packages, d aptDoc) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(p.Install, func(pkg spec.Package) bool { return pkg.Name == name })
+	}
+	at := report.Pos{}
+	for _, pkg := range d.Packages.list {
+		if pkg.Name.S == "openntpd" { // it takes the place, and tells the kernel nothing
+			at = pkg.Name.At
+		}
+	}
+	if d.Blacklist != nil && slices.Contains(p.Blacklist, timeservice.Default) {
+		for _, t := range *d.Blacklist {
+			if t.S == timeservice.Default {
+				at = t.At
+			}
+		}
+	}
+	if at != (report.Pos{}) && !slices.ContainsFunc(timeservice.Packages(), has) {
+		c.Warnf(at, "no-time", "ask for one of "+strings.Join(timeservice.Packages(), ", "), "no time service that is known here sets the clock of nodes: no window opens, and network.ntp is not heard")
+	}
 }
 
 func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {

@@ -3,6 +3,7 @@
 package override
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,6 +71,18 @@ type Part struct {
 	Labels   []*target
 	Selector [2]string // label and value of the nodes that run the module at all
 	Off      bool
+}
+
+// Targets lists those that say something: the default, labels, hosts by name.
+func (p *Part) Targets() (list []*target) {
+	if p.Base != nil {
+		list = append(list, p.Def)
+	}
+	list = append(list, p.Labels...)
+	for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
+		list = append(list, p.Hosts[name])
+	}
+	return list
 }
 
 // New returns a part without targets.

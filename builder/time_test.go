@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/timeservice"
+)
+
+// TestTimeService: a layer has one time service, the site's where it has one.
+func TestTimeService(t *testing.T) {
+	o := testOptions(t)
+	for name, c := range map[string]struct {
+		install, never []string
+		want           string
+	}{
+		"nothing said":      {nil, nil, "systemd-timesyncd"},
+		"the site's":        {[]string{"chrony"}, nil, "chrony"},
+		"one that needs it": {[]string{"ntpsec-ntpviz", "ntpsec"}, nil, "ntpsec"},
+		"never":             {nil, []string{"systemd-timesyncd"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := testRecipe()
+			r.Packages = spec.Packages{Blacklist: c.never}
+			for _, name := range c.install {
+				r.Packages.Install = append(r.Packages.Install, spec.Package{Name: name})
+			}
+			said := ""
+			o.Progress = func(e Event) { said += e.Text }
+			l, err := Resolve(t.Context(), r, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := append(names(l.Base), names(l.Packages)...)
+			var has []string
+			for _, name := range timeservice.Packages() {
+				if slices.Contains(all, name) {
+					has = append(has, name)
+				}
+			}
+			if strings.Join(has, " ") != c.want || strings.Contains(said, "no time service") != (c.want == "") {
+				t.Errorf("time services %v, want %q; said %q", has, c.want, said)
+			}
+			for _, name := range base.Recommended() {
+				if !slices.Contains(names(l.Base), name) {
+					t.Errorf("trixie's base lacks %s", name)
+				}
+			}
+		})
+	}
+}
+
+// TestOlderLock: a lock from before the base had what Debian recommends keeps counting, and
+// says what it lacks.
+func TestOlderLock(t *testing.T) {
+	said := ""
+	b := &build{recipe: testRecipe(), options: Options{Progress: func(e Event) { said += e.Text }}}
+	if key := b.lockKey(); key != "sha256:3fd32b50e23e45d18897fa46b8aba14ae2671e65485a231ad83560016d9fa8a4" {
+		t.Errorf("locks of 0.9.0 are of %s no more", key)
+	}
+	b.options.Lock = &Lock{Recipe: b.lockKey(), BaseDate: "2026-01-01T00:00:00Z"}
+	if err := b.locked(); err != nil {
+		t.Fatal(err)
+	}
+	b.sayLacking()
+	for _, want := range []string{"procps", "linux-sysctl-defaults", "no time service", "caisson lock --update"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("said %q without %s", said, want)
+		}
+	}
+}
+
+// TestRecommended holds the table of the base to trixie's own lists.
+func TestRecommended(t *testing.T) {
+	o := testOptions(t)
+	l, err := Resolve(t.Context(), testRecipe(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := names(l.Base)
+	decided := map[string]bool{}
+	for _, name := range base.Decided() {
+		decided[name] = true
+	}
+	lists, err := filepath.Glob(filepath.Join(o.CacheDir, "apt/*/lists/*_trixie_main_binary-amd64_Packages"))
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("no lists: %v", err)
+	}
+	f, err := os.Open(lists[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // only read
+	scan := bufio.NewScanner(f)
+	scan.Buffer(nil, 1<<20)
+	name := ""
+	for scan.Scan() {
+		key, value, _ := strings.Cut(scan.Text(), ": ")
+		switch {
+		case key == "Package":
+			name = value
+		case key == "Priority" && value == "important" && !slices.Contains(in, name) && !decided[name]:
+			t.Errorf("%s is important, and nothing is decided of it", name)
+		case key == "Recommends" && slices.Contains(base.Include, name):
+			for one := range strings.SplitSeq(value, ", ") {
+				known := false
+				for other := range strings.SplitSeq(one, " | ") {
+					other, _, _ = strings.Cut(other, " ")
+					known = known || slices.Contains(in, other) || decided[other]
+				}
+				if !known {
+					t.Errorf("%s recommends %s, and nothing is decided of it", name, one)
+				}
+			}
+		}
+	}
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package timeservice lists the time services of Debian that keep the kernel's clock: the
+// package of each, the unit, and the file with its servers.
+//
+// Builder, site and node read this table; it reads and writes nothing.
+package timeservice
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Default is the package that a layer gets in which nothing provides [Virtual].
+const (
+	Default = "systemd-timesyncd"
+	Virtual = "time-daemon"
+)
+
+// Service is one of them.
+type Service struct {
+	Package string
+	Unit    string // a root with the file of this unit has the service
+	Config  string // the file that servers are written to
+	text    func(was string, servers []string) string
+}
+
+// All are those that caisson tells which servers to ask.
+var All = []Service{
+	{Default, "systemd-timesyncd.service", "/etc/systemd/timesyncd.conf.d/10-caisson.conf", timesyncd},
+	{"chrony", "chrony.service", "/etc/chrony/chrony.conf", chrony},
+	{"ntpsec", "ntpsec.service", "/etc/ntpsec/ntp.conf", ntpsec},
+}
+
+// In returns the service that a root has, where exists tells whether it has a path.
+func In(exists func(path string) bool) (Service, bool) {
+	for _, s := range All {
+		if exists("/usr/lib/systemd/system/" + s.Unit) {
+			return s, true
+		}
+	}
+	return Service{}, false
+}
+
+// Packages are their names.
+func Packages() (names []string) {
+	for _, s := range All {
+		names = append(names, s.Package)
+	}
+	return names
+}
+
+// Text returns what [Service.Config] has to say so that these servers are asked in place of
+// those that the package brings; was is what the package wrote.
+func (s Service) Text(was string, servers []string) string { return s.text(was, servers) }
+
+// timesyncd reads the file after its own, so an empty value ends the list of that.
+func timesyncd(_ string, servers []string) string {
+	return "[Time]\nNTP=\nNTP=" + strings.Join(servers, " ") + "\nFallbackNTP=\n"
+}
+
+// sources are the lines of chrony.conf(5) and ntp.conf(5) that name servers.
+var sources = regexp.MustCompile(`(?m)^[ \t]*(pool|server|peer)[ \t]`)
+
+// chrony writes the file and nothing into sources.d: without its pools it is another file
+// anyway.
+func chrony(was string, servers []string) string {
+	var b strings.Builder
+	b.WriteString(sources.ReplaceAllString(was, "#$0"))
+	b.WriteString("\n# network.ntp of the site\n")
+	for _, server := range servers {
+		fmt.Fprintf(&b, "server %s iburst\n", server)
+	}
+	return b.String()
+}
+
+// ntpsec believes fewer servers than Debian's file asks for only when it is told to.
+func ntpsec(was string, servers []string) string {
+	return chrony(was, servers) + fmt.Sprintf("tos minclock %d minsane %d\n", min(len(servers), 4), min(len(servers), 3))
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeservice
+
+import "testing"
+
+func TestText(t *testing.T) {
+	const debian = "# pool of Debian\npool 2.debian.pool.ntp.org iburst\n  server a\nsourcedir /run/chrony-dhcp\nserverstats x\n"
+	for name, want := range map[string]string{
+		Default:  "[Time]\nNTP=\nNTP=192.0.2.1 ntp.example.org\nFallbackNTP=\n",
+		"chrony": "# pool of Debian\n#pool 2.debian.pool.ntp.org iburst\n#  server a\nsourcedir /run/chrony-dhcp\nserverstats x\n\n# network.ntp of the site\nserver 192.0.2.1 iburst\nserver ntp.example.org iburst\n",
+		"ntpsec": "# pool of Debian\n#pool 2.debian.pool.ntp.org iburst\n#  server a\nsourcedir /run/chrony-dhcp\nserverstats x\n\n# network.ntp of the site\nserver 192.0.2.1 iburst\nserver ntp.example.org iburst\ntos minclock 2 minsane 2\n",
+	} {
+		s, ok := In(func(path string) bool { return path == "/usr/lib/systemd/system/"+name+".service" })
+		if !ok || s.Package != name {
+			t.Fatalf("%s: %v, %v", name, s, ok)
+		}
+		if got := s.Text(debian, []string{"192.0.2.1", "ntp.example.org"}); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if s, ok := In(func(string) bool { return false }); ok {
+		t.Errorf("an empty root has %v", s)
+	}
+}

@@ -104,14 +104,14 @@ func Table(want spec.Items, o Options) []item.Item {
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving),
-		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
+		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}).WithAccounts(o.Accounts.Makes),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, want.NICs, o.Sys, ethtool.NewKernel(), o.Journal),
 		nics.New(want.NICs, o.Sys, o.Journal),
-		perm.New(want.Perm, disk, o.Journal, o.Log),
+		perm.New(want.Perm, disk, o.Journal, o.Log).WithAccounts(o.Accounts.Makes),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal).WithSecrets(units.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
-		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal),
+		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal).WithAccounts(o.Accounts.Makes),
 		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past).WithSecrets(exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}),
 	}
 }

@@ -170,31 +170,62 @@ func (r *run) restore(ctx context.Context) {
 	}
 }
 
+// apply does what is due, kind by kind. What a kind made, an earlier one or the same may have
+// waited for, as a bind of a folder waits for the mount that brings it, and a mount for the user
+// who is to own it: whatever waits is looked at again.
 func (r *run) apply(ctx context.Context) {
-	for n, it := range r.items {
-		if r.changed {
-			r.check(ctx, n)
-		}
-		turns := r.turns(ctx, n)
-		if m, ok := it.(rememberer); ok {
-			r.errs[n] = errors.Join(r.errs[n], m.Remember(ctx))
-		}
-		for _, due := range turns {
-			r.changed = true
-			r.did = append(r.did, due...)
-			counted, err := r.note(due)
-			r.errs[n] = errors.Join(r.errs[n], err)
-			end := r.begin(ctx, "apply", n)
-			err = it.Apply(ctx, due)
-			end(err)
-			if err != nil {
-				r.failed[n] = append(r.failed[n], counted...)
-			}
-			if !r.known[wishOf(due[0])] { // else the look after it shows why
-				r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), due, err))
+	tried := map[wish]bool{}
+	for n := range r.items {
+		for again := r.applyKind(ctx, n, tried); again; {
+			again = false
+			for m := range n + 1 {
+				again = r.waits(m) && r.applyKind(ctx, m, tried) || again
 			}
 		}
 	}
+}
+
+// waits reports whether something of a kind was not possible at its last look. Scripts wait for
+// each other alone, in an order of their own.
+func (r *run) waits(n int) bool {
+	return r.items[n].Name() != exec.Name && slices.ContainsFunc(r.drift[n], func(d spec.Drift) bool {
+		return d.Action == spec.ActionDefer || d.Action == spec.ActionRefuse
+	})
+}
+
+// applyKind does what is due of one kind and was not tried, and reports whether something was.
+func (r *run) applyKind(ctx context.Context, n int, tried map[wish]bool) (did bool) {
+	it := r.items[n]
+	if r.changed {
+		r.check(ctx, n)
+	}
+	turns := r.turns(ctx, n)
+	if m, ok := it.(rememberer); ok {
+		r.errs[n] = errors.Join(r.errs[n], m.Remember(ctx))
+	}
+	for _, due := range turns {
+		due = slices.DeleteFunc(due, func(d spec.Drift) bool { return tried[wish{item: d.Item, key: d.Key}] })
+		if len(due) == 0 {
+			continue
+		}
+		for _, d := range due {
+			tried[wish{item: d.Item, key: d.Key}] = true
+		}
+		did, r.changed = true, true
+		r.did = append(r.did, due...)
+		counted, err := r.note(due)
+		r.errs[n] = errors.Join(r.errs[n], err)
+		end := r.begin(ctx, "apply", n)
+		err = it.Apply(ctx, due)
+		end(err)
+		if err != nil {
+			r.failed[n] = append(r.failed[n], counted...)
+		}
+		if !r.known[wishOf(due[0])] { // else the look after it shows why
+			r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), due, err))
+		}
+	}
+	return did
 }
 
 // turns are what is due of a kind. What was due before a change waits until it stands,

@@ -54,13 +54,14 @@ func UnitSettings(u spec.Unit) error {
 	var f fields
 	f.add("name", unitName(u))
 	f.add("content", unitText(u.Content, true))
-	f.add("content", unitInstall(u.Content))
+	f.add("content", unitInstall(u.Name, u.Content))
 	for _, d := range u.DropIns {
 		f.add("dropIns", ID(d.Name))
 		if d.Name != LimitsDropIn {
 			f.add("dropIns", Reserved(UnitDropIn(u.Name, d.Name)))
 		}
 		f.add("dropIns", unitText(d.Content, false))
+		f.add("dropIns", unitInstall(u.Name, d.Content))
 	}
 	if u.State != "" {
 		f.add("state", oneOf(u.State, "one of enabled, disabled, masked", []string{spec.UnitEnabled, spec.UnitDisabled, spec.UnitMasked}))
@@ -104,11 +105,39 @@ func foreignUnit(name string) error {
 	return nil
 }
 
+// UnitSpecifiers expands what systemctl(1) expands in [Install], see systemd.unit(5), as far as
+// the name of a unit says it and the user, who is root. What a machine or a release is called is
+// not known where a node's links are made.
+func UnitSpecifiers(unit, text string) (string, error) {
+	name := unit[:max(strings.LastIndexByte(unit, '.'), 0)]
+	prefix, instance, _ := strings.Cut(name, "@")
+	values := map[byte]string{'%': "%", 'n': unit, 'N': name, 'p': prefix, 'i': instance, 'j': prefix[strings.LastIndexByte(prefix, '-')+1:],
+		'u': "root", 'g': "root", 'U': "0", 'G': "0"}
+	var out strings.Builder
+	for n := 0; n < len(text); n++ {
+		if text[n] != '%' || n+1 == len(text) {
+			out.WriteByte(text[n])
+			continue
+		}
+		n++
+		value, ok := values[text[n]]
+		if !ok {
+			return "", invalid("unit-file", "%n %N %p %i %j %u %U %g %G and %% can", "%.80q cannot be expanded in [Install]", text)
+		}
+		out.WriteString(value)
+	}
+	return out.String(), nil
+}
+
 // unitInstall refuses a unit that would be linked into one of caisson's own, or be one.
-func unitInstall(text string) error {
+func unitInstall(unit, text string) error {
 	install := UnitSection(text, "Install")
 	for _, key := range []string{"Alias", "Also", "WantedBy", "RequiredBy", "UpheldBy"} {
 		for _, name := range install[key] {
+			name, err := UnitSpecifiers(unit, name)
+			if err != nil {
+				return err
+			}
 			if err := foreignUnit(name); err != nil {
 				return invalid("unit", "", "%s=: %s is caisson's own", key, name)
 			}

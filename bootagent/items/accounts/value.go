@@ -81,6 +81,13 @@ var databases = []string{"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshad
 // keyOf is the key of a row. No path of a layer has a colon in it that is not one of these.
 func keyOf(database, name string) string { return database + ":" + name }
 
+// Makes reports whether the wanted layer has a row that the stacked one has not.
+func (w Want) Makes(database, name string) bool {
+	return slices.ContainsFunc(w.Changes, func(c Change) bool {
+		return c.Key == keyOf(database, name) && c.From.Kind == absent && c.To.Kind == row
+	})
+}
+
 // split returns the file of a key and, for a row of a database, its name.
 func split(key string) (name, rowName string) {
 	if name, rowName, ok := strings.Cut(key, ":"); ok && slices.Contains(databases, name) {

@@ -42,6 +42,7 @@ type Item struct {
 	etc     string
 	journal item.Journal
 	secrets Secrets
+	makes   item.Makes
 }
 
 // New returns the item for want; etc is /etc of the root that it acts on.
@@ -59,6 +60,12 @@ func Named(name string, want []Want, etc string, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b Want) int { return strings.Compare(a.Path, b.Path) })
 	return &Item{name: name, want: want, etc: etc, journal: j}
+}
+
+// WithAccounts has files wait for owners that come in the same run.
+func (i *Item) WithAccounts(makes item.Makes) *Item {
+	i.makes = makes
+	return i
 }
 
 // Name implements item.Item.
@@ -119,6 +126,9 @@ func (i *Item) compare(f Want, twice bool) (d spec.Drift, differs bool) {
 		now, err = i.read(f.Path)
 	}
 	switch {
+	case errors.Is(err, item.ErrNotYet):
+		d.Action, d.Reason = spec.ActionDefer, err.Error()
+		return d, true
 	case err != nil:
 		d.Action, d.Reason = spec.ActionRefuse, err.Error()
 		return d, true

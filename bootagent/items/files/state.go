@@ -106,7 +106,7 @@ func (i *Item) id(database, name string) (int, error) {
 			return strconv.Atoi(fields[2])
 		}
 	}
-	return 0, fmt.Errorf("%s has no %q", database, name)
+	return 0, i.makes.NoAccount("/etc/"+database, name)
 }
 
 // below returns a path relative to /etc.

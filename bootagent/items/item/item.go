@@ -11,9 +11,28 @@ package item
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path"
 
 	"github.com/caisson-os/caisson/spec"
 )
+
+// Makes reports whether this run makes an account: a name in /etc/passwd or /etc/group. What
+// belongs to it can wait; nil makes none.
+type Makes func(database, name string) bool
+
+// NoAccount is the error of a name that a database has not.
+func (m Makes) NoAccount(database, name string) error {
+	err := fmt.Errorf("%s has no %q", path.Base(database), name)
+	if m != nil && m(database, name) {
+		err = fmt.Errorf("%w %w, which comes with this generation", err, ErrNotYet)
+	}
+	return err
+}
+
+// ErrNotYet is the error of what another setting makes.
+var ErrNotYet = errors.New("yet")
 
 // Item is one kind of runtime setting together with what is wanted of it.
 //

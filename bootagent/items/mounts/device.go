@@ -29,6 +29,11 @@ func (i *Item) source(w spec.Mount, o options) (string, error) {
 	if path, tagged, err := device.Tagged(i.dev, w.Device); tagged {
 		return path, err
 	}
+	for _, dir := range stacked(o.data) {
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			return "", device.Missing(dir)
+		}
+	}
 	if o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)) {
 		return w.Device, nil
 	}

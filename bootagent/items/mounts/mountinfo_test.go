@@ -70,3 +70,20 @@ func FuzzParseTable(f *testing.F) {
 		}
 	})
 }
+
+func TestShownInOtherWords(t *testing.T) {
+	for _, c := range []struct {
+		want, shown string
+		so          bool
+	}{
+		{"vers=4", "vers=4.2", true}, {"vers=4.2", "vers=4.2", true}, {"vers=3", "vers=4.2", false}, {"vers=4", "vers=40", false},
+		{"compress=zstd", "compress=zstd:3", true}, {"compress=zstd:9", "compress=zstd:3", false},
+		{"subvol=home", "subvol=/home", true}, {"subvol=home", "subvol=/root", false},
+		{"rsize=1048577", "rsize=1048576", true}, {"rsize=4096", "rsize=1048576", false},
+		{"size=1m", "size=1024k", true}, {"mode=0750", "mode=750", true},
+	} {
+		if so := shows(mounted{fstype: "x", super: []string{"rw", c.shown}}, c.want); so != c.so {
+			t.Errorf("%s, shown as %s: %v", c.want, c.shown, so)
+		}
+	}
+}

@@ -41,11 +41,9 @@ type Item struct {
 	journal  item.Journal
 }
 
-// New returns the item for want, parents before what is below them; proc is /proc,
-// dev is /dev.
+// New returns the item for want; proc is /proc, dev is /dev.
 func New(want []spec.Mount, proc, dev string, j item.Journal) *Item {
-	want = slices.Clone(want)
-	slices.SortStableFunc(want, func(a, b spec.Mount) int { return strings.Compare(a.Target+"/", b.Target+"/") })
+	want = ordered(want, func(w spec.Mount) spec.Mount { return w })
 	return &Item{want: want, proc: proc, dev: dev, sbin: []string{"/sbin", "/usr/sbin"}, patience: helperTime, journal: j}
 }
 
@@ -165,6 +163,9 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 	}
 	p.entry, p.own = entries[w.Target]
 	if p.options, err = parseOptions(w.Options); err != nil {
+		return p, err
+	}
+	if err := p.options.numbers(); err != nil {
 		return p, err
 	}
 	m, busy := t.at(p.target)

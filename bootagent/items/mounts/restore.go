@@ -14,14 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
 )
 
-// Restore implements item.Item: what lies below goes before what it lies on.
+// Restore implements item.Item: what needs another mount goes before it.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
-	entries = slices.Clone(entries)
-	slices.SortFunc(entries, func(a, b item.Entry) int { return strings.Compare(b.Key+"/", a.Key+"/") })
+	entries = ordered(entries, func(e item.Entry) spec.Mount {
+		_, a := decode(e)
+		a.Mount.Target = e.Key
+		return a.Mount
+	})
 	var errs []error
-	for _, e := range entries {
+	for _, e := range slices.Backward(entries) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

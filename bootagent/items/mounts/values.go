@@ -53,13 +53,33 @@ func shows(m mounted, word string) bool {
 	key, want, _ := strings.Cut(word, "=")
 	for _, have := range m.super {
 		if k, now, ok := strings.Cut(have, "="); ok && k == key {
-			return sameValue(key, want, now)
+			return sameValue(key, want, now) || inOtherWords[key] != nil && inOtherWords[key](want, now)
 		}
 	}
 	if now, ok := unshown[m.fstype][key]; ok {
 		return sameValue(key, want, now)
 	}
 	return true
+}
+
+// inOtherWords are options that a file system shows more exactly than they are asked for: the
+// version and the sizes that were agreed on with a server, the level of a compression, a
+// subvolume by its path.
+var inOtherWords = map[string]func(want, now string) bool{
+	"vers":     refines("."),
+	"compress": refines(":"), "compress-force": refines(":"),
+	"subvol": func(want, now string) bool { return strings.TrimLeft(want, "/") == strings.TrimLeft(now, "/") },
+	"rsize":  atMost, "wsize": atMost,
+}
+
+func refines(by string) func(want, now string) bool {
+	return func(want, now string) bool { return strings.HasPrefix(now, want+by) }
+}
+
+func atMost(want, now string) bool {
+	a, okA := value("rsize", want)
+	b, okB := value("rsize", now)
+	return okA && okB && b <= a
 }
 
 func sameValue(key, want, now string) bool {

@@ -34,6 +34,7 @@ type Item struct {
 	state   string // a directory on the state disk
 	journal item.Journal
 	log     func(format string, args ...any)
+	makes   item.Makes
 	found   int // paths at the last check, with those that cannot be
 }
 
@@ -45,6 +46,12 @@ func New(want *spec.Perm, state string, j item.Journal, log func(format string, 
 	if want != nil {
 		i.want = *want
 	}
+	return i
+}
+
+// WithAccounts has paths wait for owners that come in the same run.
+func (i *Item) WithAccounts(makes item.Makes) *Item {
+	i.makes = makes
 	return i
 }
 
@@ -93,7 +100,11 @@ func (i *Item) wishes(walk *safepath.Walk) (list []*wish, drift []spec.Drift) {
 		stop := func(action, format string, args ...any) {
 			drift = append(drift, spec.Drift{Item: Name, Key: p.Path, To: describe(p), Action: action, Reason: fmt.Sprintf(format, args...)})
 		}
-		r, err := parseRule(p)
+		r, err := i.parseRule(p)
+		if errors.Is(err, item.ErrNotYet) {
+			stop(spec.ActionDefer, "%v", err)
+			continue
+		}
 		if err != nil {
 			stop(spec.ActionRefuse, "%v", err)
 			continue

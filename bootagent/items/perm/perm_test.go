@@ -285,11 +285,11 @@ func TestScope(t *testing.T) {
 }
 
 func TestNamesAreResolved(t *testing.T) {
-	r, err := parseRule(spec.PermPath{Path: "/x", Owner: "root", Group: "root"})
+	r, err := new(Item).parseRule(spec.PermPath{Path: "/x", Owner: "root", Group: "root"})
 	if err != nil || r.uid != 0 || r.gid != 0 {
 		t.Fatalf("rule %+v, %v", r, err)
 	}
-	if _, err := parseRule(spec.PermPath{Path: "/x", Owner: "no-such-user"}); err == nil || !strings.Contains(err.Error(), `no user "no-such-user"`) {
+	if _, err := new(Item).parseRule(spec.PermPath{Path: "/x", Owner: "no-such-user"}); err == nil || !strings.Contains(err.Error(), `passwd has no "no-such-user"`) {
 		t.Fatalf("error %v", err)
 	}
 }

@@ -33,13 +33,13 @@ func (r rule) apply(a attr, f file) attr {
 	return a
 }
 
-func parseRule(p spec.PermPath) (rule, error) {
+func (i *Item) parseRule(p spec.PermPath) (rule, error) {
 	r := rule{uid: -1, gid: -1}
 	err := rules.PermPath(p)
 	if err != nil {
 		return r, err
 	}
-	if r.uid, err = id(p.Owner, "user", func(name string) (string, error) {
+	if r.uid, err = i.id(p.Owner, "passwd", func(name string) (string, error) {
 		u, err := user.Lookup(name)
 		if err != nil {
 			return "", err
@@ -48,7 +48,7 @@ func parseRule(p spec.PermPath) (rule, error) {
 	}); err != nil {
 		return r, err
 	}
-	if r.gid, err = id(p.Group, "group", func(name string) (string, error) {
+	if r.gid, err = i.id(p.Group, "group", func(name string) (string, error) {
 		g, err := user.LookupGroup(name)
 		if err != nil {
 			return "", err
@@ -61,7 +61,7 @@ func parseRule(p spec.PermPath) (rule, error) {
 	return r, err
 }
 
-func id(name, kind string, lookup func(string) (string, error)) (int64, error) {
+func (i *Item) id(name, database string, lookup func(string) (string, error)) (int64, error) {
 	if name == "" {
 		return -1, nil
 	}
@@ -70,11 +70,11 @@ func id(name, kind string, lookup func(string) (string, error)) (int64, error) {
 	}
 	text, err := lookup(name)
 	if err != nil {
-		return -1, fmt.Errorf("there is no %s %q", kind, name)
+		return -1, i.makes.NoAccount("/etc/"+database, name)
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return -1, fmt.Errorf("%s %q has no numeric id: %q", kind, name, text)
+		return -1, fmt.Errorf("%q has no numeric id in %s: %q", name, database, text)
 	}
 	return int64(n), nil
 }

@@ -65,11 +65,18 @@ type Item struct {
 	images  Images
 	systemd Systemd
 	journal item.Journal
+	makes   item.Makes
 }
 
 // New returns the item for want; s is nil where systemd does not run.
 func New(want []spec.Service, p Places, images Images, s Systemd, j item.Journal) *Item {
 	return &Item{want: want, places: p, images: images, systemd: s, journal: j}
+}
+
+// WithAccounts has services wait for users who come in the same run.
+func (i *Item) WithAccounts(makes item.Makes) *Item {
+	i.makes = makes
+	return i
 }
 
 // Name implements item.Item.
@@ -146,7 +153,7 @@ func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
 	d = spec.Drift{Item: Name, Key: s.Name, To: describe(s), Action: spec.ActionChange}
 	v, err := i.inspect(s)
 	switch {
-	case errors.Is(err, errNotFetched):
+	case errors.Is(err, errNotFetched), errors.Is(err, item.ErrNotYet):
 		d.Action, d.Reason = spec.ActionDefer, err.Error()
 	case err != nil:
 		d.Action, d.Reason = spec.ActionRefuse, err.Error()

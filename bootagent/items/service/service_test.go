@@ -506,7 +506,7 @@ func TestRefused(t *testing.T) {
 	}
 	s := h.service(t, "1")
 	s.User = "nobody-here"
-	if drift, err := h.reconcile(t, s); err != nil || len(drift) != 1 || drift[0].Reason != `unknown user "nobody-here"` {
+	if drift, err := h.reconcile(t, s); err != nil || len(drift) != 1 || drift[0].Reason != `passwd has no "nobody-here"` {
 		t.Errorf("%+v, %v", drift, err)
 	}
 }

@@ -5,7 +5,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,5 +137,5 @@ func (i *Item) owner(user string) ([2]int, error) {
 			return [2]int{uid, gid}, errors.Join(errU, errG)
 		}
 	}
-	return [2]int{}, fmt.Errorf("unknown user %q", user)
+	return [2]int{}, i.makes.NoAccount("/etc/passwd", user)
 }

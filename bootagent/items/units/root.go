@@ -3,10 +3,7 @@
 package units
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,25 +28,34 @@ const own = "/etc/systemd/system"
 
 var packaged = []string{"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 
-// files are what should stand below /etc for a unit. Journaled are the paths that
-// this kind has written.
-func (r root) files(u spec.Unit, journaled []string) ([]files.Want, error) {
-	var all []files.Want
+// texts are the files that should stand below /etc for a unit.
+func (i *Item) texts(u spec.Unit) (all []files.Want) {
 	if u.Content != "" {
 		all = append(all, files.Want{File: spec.File{Path: rules.UnitFile(u.Name), Content: u.Content}})
 	}
 	for _, d := range u.DropIns {
 		all = append(all, files.Want{File: spec.File{Path: rules.UnitDropIn(u.Name, d.Name), Content: d.Content}})
 	}
+	if u.State == spec.UnitMasked {
+		all = append(all, files.Want{File: spec.File{Path: rules.UnitFile(u.Name)}, Link: "/dev/null"})
+	}
+	return all
+}
+
+// installed are the links that should stand below /etc for a unit, or should not. Journaled are
+// the paths that this kind has written.
+func (i *Item) installed(u spec.Unit, journaled []string) (all []files.Want, err error) {
+	r := i.root
 	there := func(path string) bool {
 		_, err := os.Lstat(filepath.Join(string(r), path))
 		return err == nil
 	}
 	switch u.State {
-	case spec.UnitMasked:
-		all = append(all, files.Want{File: spec.File{Path: rules.UnitFile(u.Name)}, Link: "/dev/null"})
 	case spec.UnitEnabled:
-		links, err := r.links(u.Name, u.Content, map[string]bool{})
+		if file := rules.UnitFile(u.Name); r.masked(file) && !slices.Contains(journaled, file) {
+			return all, errors.New("it is masked by " + file)
+		}
+		links, err := i.links(u.Name)
 		if err == nil && len(links) == 0 {
 			err = errors.New("its file does not say what would start it: it has no [Install]")
 		}
@@ -62,7 +68,7 @@ func (r root) files(u spec.Unit, journaled []string) ([]files.Want, error) {
 			}
 		}
 	case spec.UnitDisabled:
-		links, err := r.links(u.Name, u.Content, map[string]bool{})
+		links, err := i.links(u.Name)
 		if err != nil && !errors.Is(err, errNoUnit) {
 			return all, err
 		}
@@ -86,77 +92,6 @@ func (r root) files(u spec.Unit, journaled []string) ([]files.Want, error) {
 		}
 	}
 	return all, nil
-}
-
-// links are those that enable a unit: what its [Install] section asks for, and that
-// of the units which come along.
-func (r root) links(name, content string, seen map[string]bool) ([]files.Want, error) {
-	if seen[name] {
-		return nil, nil
-	}
-	seen[name] = true
-	file := rules.UnitFile(name)
-	if content == "" {
-		var err error
-		if file, content, err = r.find(name); err != nil {
-			return nil, err
-		}
-	}
-	var all []files.Want
-	add := func(at string) error {
-		if err := cmp.Or(rules.Unit(path.Base(at)), rules.Reserved(at)); err != nil {
-			return fmt.Errorf("its [Install] section: %w", err)
-		}
-		all = append(all, files.Want{File: spec.File{Path: at}, Link: file})
-		return nil
-	}
-	install := rules.UnitSection(content, "Install")
-	for key, suffix := range map[string]string{"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"} {
-		for _, by := range install[key] {
-			if err := cmp.Or(rules.Unit(by), add(own+"/"+by+"."+suffix+"/"+name)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, alias := range install["Alias"] {
-		if err := add(own + "/" + alias); err != nil {
-			return nil, err
-		}
-	}
-	for _, other := range install["Also"] {
-		more, err := r.links(other, "", seen)
-		if err != nil && !errors.Is(err, errNoUnit) {
-			return nil, err
-		}
-		all = append(all, more...)
-	}
-	slices.SortFunc(all, func(a, b files.Want) int { return strings.Compare(a.Path, b.Path) })
-	return all, nil
-}
-
-// find returns the file of a unit and what it holds; that of an instance is its
-// template's.
-func (r root) find(name string) (file, content string, err error) {
-	names := []string{name}
-	if prefix, instance, ok := strings.Cut(name, "@"); ok {
-		names = append(names, prefix+"@"+path.Ext(instance))
-	}
-	for _, name := range names {
-		for _, dir := range append([]string{own}, packaged...) {
-			at := filepath.Join(string(r), dir, name)
-			if to, err := os.Readlink(at); err == nil && to == "/dev/null" {
-				continue // masked, perhaps by this item
-			}
-			text, err := os.ReadFile(at)
-			if err == nil {
-				return dir + "/" + name, string(text), nil
-			}
-			if !errors.Is(err, fs.ErrNotExist) {
-				return "", "", err
-			}
-		}
-	}
-	return "", "", errNoUnit
 }
 
 // newest is when the last of a unit's own files was written; the zero time when that

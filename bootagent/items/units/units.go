@@ -87,21 +87,30 @@ func (i *Item) files() (*files.Item, map[string]error) {
 	var all []files.Want
 	problems := map[string]error{}
 	had := map[string]bool{}
-	for _, u := range i.want {
-		err := rules.UnitSettings(u)
-		var own []files.Want
-		if err == nil {
-			own, err = i.root.files(u, journaled)
-		}
-		if err != nil {
-			problems[u.Name] = err
-		}
-		for _, w := range own {
+	add := func(wants []files.Want) {
+		for _, w := range wants {
 			if !had[w.Path] { // two units may bring one along
 				had[w.Path] = true
 				all = append(all, w)
 			}
 		}
+	}
+	for _, u := range i.want {
+		if err := rules.UnitSettings(u); err != nil {
+			problems[u.Name] = err
+			continue
+		}
+		add(i.texts(u))
+	}
+	for _, u := range i.want { // links after all files: a name that has one is no alias
+		if problems[u.Name] != nil {
+			continue
+		}
+		links, err := i.installed(u, journaled)
+		if err != nil {
+			problems[u.Name] = err
+		}
+		add(links)
 	}
 	return files.Named(Name, all, filepath.Join(string(i.root), "etc"), item.Part{Journal: i.journal, In: ofFile}), problems
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package items
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// want is what one setting of a pair asks for.
+type want struct {
+	name  string
+	items spec.Items
+	who   []accounts.Change
+}
+
+// What one setting of a generation makes, any other of it may need: each pair is applied in one
+// pass, live and at a first run, and nothing of it is left when both have gone.
+func TestPairsApplyInOnePass(t *testing.T) {
+	if !itemtest.InNamespaces(t, "mount") {
+		return
+	}
+	etc := filepath.Join(t.TempDir(), "etc")
+	for name, text := range map[string]string{"passwd": "root:x:0:0::/root:/bin/sh\n", "group": "root:x:0:\n", "shadow": "root:*:::::::\n", "gshadow": "root:*::\n", "subuid": "", "subgid": "",
+		"systemd/system/own.service": "[Service]\n", "security/limits.d/x": ""} {
+		at := filepath.Join(etc, name)
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmp.Or(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(etc, "/etc", "", unix.MS_BIND, ""), unix.Mount("tmpfs", "/srv", "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	row := func(database, text string) accounts.Change {
+		name, _, _ := strings.Cut(text, ":")
+		return accounts.Change{Key: database + ":" + name, To: accounts.Value{Kind: "row", Row: text}}
+	}
+	mount := func(at, device, fstype string, options ...string) spec.Items {
+		return spec.Items{Mounts: []spec.Mount{{ID: filepath.Base(at), Device: device, Target: at, Type: fstype, Options: options}}}
+	}
+	all := []want{
+		{name: "a file system", items: mount("/srv/data", "tmpfs", "tmpfs", "size=1m")},
+		{name: "a bind of it", items: mount("/srv/a", "/srv/data", "none", "bind")},
+		{name: "a file system in it", items: mount("/srv/data/in/it", "tmpfs", "tmpfs", "size=1m")},
+		{name: "a bind of what is in it", items: mount("/srv/b", "/srv/data/in/it", "none", "bind")},
+		{name: "an overlay on it", items: mount("/srv/c", "overlay", "overlay", "ro", "lowerdir=/srv/data/in:/srv/d")},
+		{name: "a user", who: []accounts.Change{row("/etc/passwd", "ops:x:1500:1500::/home/ops:/bin/sh"), row("/etc/group", "ops:x:1500:")}},
+		{name: "a file of the user", items: spec.Items{Files: []spec.File{{Path: "/etc/ops.conf", Content: "x", Owner: "ops", Group: "ops"}}}},
+		{name: "a file system of the user", items: mount("/srv/d", "tmpfs", "tmpfs", "size=1m", "uid=ops", "gid=ops", "mode=0750")},
+		{name: "a bind of that", items: mount("/srv/0", "/srv/d", "none", "bind")},
+		{name: "owners of paths", items: spec.Items{Perm: &spec.Perm{Paths: []spec.PermPath{{Path: "/srv/data", Owner: "ops", Mode: "0700"}}}}},
+		{name: "a template", items: spec.Items{Units: []spec.Unit{{Name: "own@.service", Content: "[Service]\n[Install]\nWantedBy=sys-%i.device\nAlso=other.service\n"}}}},
+		{name: "an instance", items: spec.Items{Units: []spec.Unit{{Name: "own@a.service", State: spec.UnitEnabled}}}},
+		{name: "a unit that comes along", items: spec.Items{Units: []spec.Unit{{Name: "other.service", Content: "[Service]\n[Install]\nWantedBy=a.target\n"}}}},
+		{name: "a mask", items: spec.Items{Units: []spec.Unit{{Name: "own.service", State: spec.UnitMasked}}}},
+	}
+	table := func(j item.Journal, pair ...want) []item.Item {
+		var all spec.Items
+		var who accounts.Want
+		for _, w := range pair {
+			all.Mounts = append(all.Mounts, w.items.Mounts...)
+			all.Files = append(all.Files, w.items.Files...)
+			all.Units = append(all.Units, w.items.Units...)
+			who.Changes = append(who.Changes, w.who...)
+			all.Perm = cmp.Or(all.Perm, w.items.Perm)
+		}
+		var s units.Systemd
+		return Table(all, Options{Journal: j, Scopes: testScopes, State: t.TempDir(), Systemd: s, Accounts: who})
+	}
+	left := func(r Result) (left []string) {
+		for _, d := range r.Drift {
+			left = append(left, d.Item+" "+d.Key+": "+d.Action+" "+d.Reason)
+		}
+		return left
+	}
+	for _, a := range all {
+		for _, b := range all {
+			for way, run := range map[string]func(next, previous []item.Item, j item.Journal) Result{
+				"first run": func(next, _ []item.Item, j item.Journal) Result { return Reconcile(t.Context(), next, j) },
+				"live": func(next, previous []item.Item, j item.Journal) Result {
+					return Transact(t.Context(), next, previous, j, nil)
+				},
+			} {
+				pair := []want{a, b}
+				if a.name == b.name {
+					pair = pair[:1]
+				}
+				j := itemtest.Journal(t, t.TempDir())
+				r := run(table(j, pair...), table(j), j)
+				if r.Err != nil && strings.HasPrefix(r.Err.Error(), "nothing was changed") && slices.ContainsFunc(r.Drift, func(d spec.Drift) bool { return d.Action == spec.ActionRefuse }) {
+					continue
+				}
+				// What stays is deferred or refused, and names what is lacking; another look finds nothing more to do.
+				for _, d := range r.Drift {
+					if d.Action != spec.ActionDefer && d.Action != spec.ActionRefuse {
+						t.Errorf("%s: %s and %s: %v, %v", way, a.name, b.name, left(r), r.Err)
+					}
+				}
+				if again := Reconcile(t.Context(), table(j, pair...), j); !r.RolledBack && !slices.Equal(left(r), left(again)) {
+					t.Errorf("%s: %s and %s: one pass leaves %v, and another %v", way, a.name, b.name, left(r), left(again))
+				}
+				if gone := Reconcile(t.Context(), table(j), j); gone.Err != nil || len(gone.Drift) > 0 {
+					t.Fatalf("%s: %s and %s do not leave: %v, %v", way, a.name, b.name, left(gone), gone.Err)
+				}
+			}
+		}
+	}
+	for _, way := range []func(next []item.Item, j item.Journal) Result{
+		func(next []item.Item, j item.Journal) Result { return Reconcile(t.Context(), next, j) },
+		func(next []item.Item, j item.Journal) Result {
+			return Transact(t.Context(), next, table(j), j, nil)
+		},
+	} {
+		j := itemtest.Journal(t, t.TempDir())
+		if r := way(table(j, all...), j); r.Err != nil || len(r.Drift) > 0 {
+			t.Errorf("all of them: %v, %v", left(r), r.Err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat("/srv/0", &st); err != nil || st.Uid != 1500 || st.Mode&0o7777 != 0o750 {
+			t.Errorf("the user's file system: %d %o, %v", st.Uid, st.Mode, err)
+		}
+		if gone := Reconcile(t.Context(), table(j), j); gone.Err != nil || len(gone.Drift) > 0 {
+			t.Fatalf("all of them do not leave: %v, %v", left(gone), gone.Err)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// install is the [Install] section of a unit with its drop-ins, and its file.
+type install struct {
+	file string
+	says map[string][]string
+}
+
+// links are those that 'systemctl enable' makes: what the [Install] section asks for, and that
+// of the units which come along.
+func (i *Item) links(name string) ([]files.Want, error) {
+	all := map[string]files.Want{}
+	if err := i.link(name, all, map[string]bool{}); err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b files.Want) int { return strings.Compare(a.Path, b.Path) }), nil
+}
+
+func (i *Item) link(name string, all map[string]files.Want, seen map[string]bool) error {
+	if seen[name] {
+		return nil
+	}
+	seen[name] = true
+	in, err := i.install(name)
+	if err != nil {
+		return err
+	}
+	as := name // of a template: its default instance
+	if prefix, suffix, ok := strings.Cut(name, "@."); ok && len(in.says["DefaultInstance"]) > 0 {
+		as = prefix + "@" + in.says["DefaultInstance"][0] + "." + suffix
+	}
+	words := func(key string) (out []string, err error) {
+		for _, word := range in.says[key] {
+			word, err := rules.UnitSpecifiers(as, word)
+			if err = cmp.Or(err, rules.Unit(word)); err != nil {
+				return nil, fmt.Errorf("its [Install] section: %w", err)
+			}
+			out = append(out, word)
+		}
+		return out, nil
+	}
+	add := func(at string) error {
+		if err := cmp.Or(rules.Unit(path.Base(at)), rules.Reserved(at)); err != nil {
+			return fmt.Errorf("its [Install] section: %w", err)
+		}
+		all[at] = files.Want{File: spec.File{Path: at}, Link: in.file}
+		return nil
+	}
+	for key, suffix := range map[string]string{"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"} {
+		targets, err := words(key)
+		if err != nil {
+			return err
+		}
+		for _, by := range targets {
+			if strings.Contains(as, "@.") && !strings.Contains(by, "@") {
+				return fmt.Errorf("its [Install] section: %s is a template without an instance, which %s cannot start", as, by)
+			}
+			if err := add(own + "/" + by + "." + suffix + "/" + as); err != nil {
+				return err
+			}
+		}
+	}
+	aliases, err := words("Alias")
+	if err != nil {
+		return err
+	}
+	_, instance, _ := strings.Cut(strings.TrimSuffix(name, path.Ext(name)), "@")
+	for _, alias := range aliases {
+		if prefix, suffix, ok := strings.Cut(alias, "@."); ok && instance != "" {
+			alias = prefix + "@" + instance + "." + suffix
+		}
+		if path.Ext(alias) != path.Ext(name) || strings.Contains(alias, "@") != strings.Contains(name, "@") {
+			return fmt.Errorf("its [Install] section: %s cannot be an alias of %s", alias, name)
+		}
+		if i.file(alias) == "" && alias != name { // else another unit is called so
+			if err := add(own + "/" + alias); err != nil {
+				return err
+			}
+		}
+	}
+	others, err := words("Also")
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		if err := i.link(other, all, seen); err != nil && !errors.Is(err, errNoUnit) {
+			return err
+		}
+	}
+	return nil
+}
+
+// file says what of the wanted units makes the file of a name: its text, or "/dev/null".
+func (i *Item) file(name string) string {
+	for _, u := range i.want {
+		if u.Name == name && (u.Content != "" || u.State == spec.UnitMasked) {
+			return cmp.Or(u.Content, "/dev/null")
+		}
+	}
+	return ""
+}
+
+// install reads the section of a unit as it will be when all that is wanted is written.
+func (i *Item) install(name string) (in install, err error) {
+	names := []string{name}
+	if prefix, instance, ok := strings.Cut(name, "@"); ok && !strings.HasPrefix(instance, ".") {
+		names = append(names, prefix+"@"+path.Ext(instance))
+	}
+	text := ""
+	if in.file, text, err = i.find(names); err != nil {
+		return in, err
+	}
+	dropIns := map[string]string{}
+	for _, name := range slices.Backward(names) {
+		for _, dir := range slices.Backward(append([]string{own}, packaged...)) {
+			found, _ := filepath.Glob(filepath.Join(string(i.root), dir, name+".d", "*.conf")) // the pattern is ours
+			for _, file := range found {
+				content, err := os.ReadFile(file)
+				if err != nil {
+					return in, err
+				}
+				dropIns[filepath.Base(file)] = string(content)
+			}
+		}
+		for _, u := range i.want {
+			for _, d := range u.DropIns {
+				if u.Name == name {
+					dropIns[d.Name+".conf"] = d.Content
+				}
+			}
+		}
+	}
+	texts := []string{text}
+	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
+		texts = append(texts, dropIns[name])
+	}
+	in.says = rules.UnitSection(strings.Join(texts, "\n"), "Install")
+	return in, nil
+}
+
+// find returns the file that a unit has, by the first of its names: an instance has its
+// template's.
+func (i *Item) find(names []string) (file, content string, err error) {
+	for _, name := range names {
+		if text := i.file(name); text != "" && text != "/dev/null" {
+			return rules.UnitFile(name), text, nil
+		}
+		for _, dir := range append([]string{own}, packaged...) {
+			at := dir + "/" + name
+			if i.root.masked(at) {
+				continue // perhaps by this item
+			}
+			text, err := os.ReadFile(filepath.Join(string(i.root), at))
+			if err == nil {
+				return at, string(text), nil
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return "", "", err
+			}
+		}
+	}
+	return "", "", errNoUnit
+}
+
+// masked reports whether a file of a unit is a mask.
+func (r root) masked(file string) bool {
+	to, err := os.Readlink(filepath.Join(string(r), file))
+	return err == nil && to == "/dev/null"
+}

@@ -249,7 +249,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 			opened, err = h.Open(raw)
 		}
 		if err == nil {
-			err = h.Take(t.Context(), opened, "")
+			err = h.Take(t.Context(), opened, raw, "")
 		}
 		if err != nil {
 			t.Fatal(r.node, err)

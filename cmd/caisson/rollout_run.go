@@ -3,14 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,8 +26,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	var x rollingFlags
 	var service asking
 	var interval, patience time.Duration
-	var once bool
-	var cache string
+	var once, unsigned bool
+	var cache, reporters string
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
 		Short: "Publish a rollout, wave by wave",
@@ -35,7 +35,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			"service. It ends with the rollout, or when that halts (exit code 3). An interrupted run is continued by the next one,\n" +
 			"here or elsewhere; two runs at once make each step once. The site must be what it\n" +
 			"was when the plan was signed. Images of its services that the registry lacks are pushed, as 'caisson publish' does.\n\n" +
-			"Reports can delay a wave or let the next one begin; nodes obey signatures alone.\n\n" + signerHelp,
+			"Reports can delay a wave or let the next one begin; nodes obey signatures alone.\n" +
+			"Each report is verified here by its node's key; keys count as at the service. A node without a report that counts is silent.\n\n" + signerHelp,
 		Example: "  caisson rollout run racks site.yaml --at https://fleet.example.org --key keys/operator.key",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -46,10 +47,16 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var by *rollout.Reporters
+			if unsigned {
+				a.say("what the service says of nodes is believed without their signatures")
+			} else if by, err = rollout.OpenReporters(cmp.Or(reporters, filepath.Join(filepath.Dir(args[1]), "caisson.reporters")), x.who.dry); err != nil {
+				return err
+			}
 			var planned *site.Site
 			d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: args[0], Say: a.say, Now: now,
 				Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
-					return service.reports(ctx, r.policy.Fleet, asked)
+					return service.reports(ctx, asked, by)
 				},
 				Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
 					s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), args[1:]...)
@@ -97,6 +104,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.DurationVar(&patience, "for", 24*time.Hour, "end after so long; the next run goes on")
 	f.BoolVar(&once, "once", false, "take the next step, if there is one now, and end: for a timer")
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
+	f.StringVar(&reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
+	f.BoolVar(&unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
 	x.flags(a, c)
 	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
 	return c
@@ -120,21 +129,20 @@ func (a *app) printRun(ctx context.Context, r *rolling, name string) error {
 }
 
 // reports returns what nodes reported last: those of the waves that are asked for, where
-// the service knows the plan, and else all. Another fleet's service is an error.
-func (x *asking) reports(ctx context.Context, fleet string, asked rollout.Asked) (all map[string]rollout.Report, err error) {
+// the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
+func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters) (all map[string]rollout.Report, err error) {
 	if !x.known {
 		s, err := x.summary(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if s.Name != "" && s.Name != fleet {
-			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name, fleet), "name another service with --at")
+		if s.Name != "" && s.Name != asked.Fleet {
+			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name, asked.Fleet), "name another service with --at")
 		}
 		x.known = s.Name != ""
 	}
-	q := url.Values{"plan": {asked.Plan}, "waves": {strconv.Itoa(asked.Waves)}}
-	err = x.stream(ctx, http.MethodGet, "/v1/reports?"+q.Encode(), "", func(r io.Reader) error {
-		all, err = rollout.ReadReports(r)
+	err = x.stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
+		all, err = rollout.ReadReports(r, asked, by, now())
 		return err
 	})
 	return all, err

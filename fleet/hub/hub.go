@@ -276,8 +276,9 @@ func shownTime(t time.Time) time.Time {
 // offer is a report whose key does not count yet, as the database has it.
 type offer struct {
 	Report spec.Report `json:"report"`
-	Since  time.Time   `json:"since,omitzero"` // since when other keys report for the node
-	Rival  time.Time   `json:"rival,omitzero"` // when another one than this was offered
+	Signed []byte      `json:"signed,omitempty"` // as it came
+	Since  time.Time   `json:"since,omitzero"`   // since when other keys report for the node
+	Rival  time.Time   `json:"rival,omitzero"`   // when another one than this was offered
 	At     time.Time   `json:"at"`
 	Why    string      `json:"why"`
 }

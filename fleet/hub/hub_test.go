@@ -167,7 +167,7 @@ func (h *Hub) reportFrom(ctx context.Context, raw []byte, place string) error {
 	if err != nil {
 		return err
 	}
-	return h.Take(ctx, one, place)
+	return h.Take(ctx, one, raw, place)
 }
 
 func (r *rig) report(key, node string, seq uint64, change func(*spec.Report)) error {

@@ -19,6 +19,7 @@ import (
 // letter is a report on its way to the disk.
 type letter struct {
 	report *spec.Report
+	raw    []byte     // it, as it was signed
 	place  string     // that it came from
 	done   chan error // what became of it; nil once it is on the disk
 }
@@ -44,11 +45,11 @@ func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
 	return r, nil
 }
 
-// Take takes a report that was opened, with the place that it came from, and returns when
+// Take takes a report that was opened, with its signed form and the place that it came from, and returns when
 // it is on the disk. A [RefusedError] is about the report; any other error is this
 // service's, and the node should try again.
-func (h *Hub) Take(ctx context.Context, r *spec.Report, place string) error {
-	return h.deliver(ctx, &letter{report: r, place: place, done: make(chan error, 1)})
+func (h *Hub) Take(ctx context.Context, r *spec.Report, raw []byte, place string) error {
+	return h.deliver(ctx, &letter{report: r, raw: raw, place: place, done: make(chan error, 1)})
 }
 
 // inRegistry is the place of all reports that a registry has.
@@ -61,7 +62,7 @@ func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
 	if err != nil || h.isKnown(r) {
 		return err
 	}
-	return h.deliver(ctx, &letter{report: r, place: inRegistry, done: make(chan error, 1)})
+	return h.deliver(ctx, &letter{report: r, raw: raw, place: inRegistry, done: make(chan error, 1)})
 }
 
 // deliver brings a report to the one who writes.
@@ -239,9 +240,9 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 		case key.Node != "":
 			why = "an earlier key reports again, and counts"
 		}
-		return w.countReport(old, key, r, why, now, l.place)
+		return w.countReport(old, key, r, l.raw, why, now, l.place)
 	case report.Offered:
-		return w.offerReport(old, key, r, why, now)
+		return w.offerReport(old, key, r, l.raw, why, now)
 	}
 	return refuse("%s", why)
 }
@@ -251,7 +252,7 @@ const offerKept = 24 * time.Hour
 
 // countReport makes a report the last one of its node. why says how its key came to count,
 // where it is another one than before.
-func (w *work) countReport(old *node, key report.Key, r *spec.Report, why string, now time.Time, place string) error {
+func (w *work) countReport(old *node, key report.Key, r *spec.Report, raw []byte, why string, now time.Time, place string) error {
 	text, err := spec.Encode(r)
 	if err != nil {
 		return err
@@ -271,7 +272,7 @@ func (w *work) countReport(old *node, key report.Key, r *spec.Report, why string
 		}
 	}
 	n.known.Seq, n.known.Boot, n.known.Heard = r.Seq, r.BootID, r.Time
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Place: place, Accepted: old.row.Accepted}
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(raw), Place: place, Accepted: old.row.Accepted}
 	if key.Accepted {
 		n.row.Accepted = ""
 	}
@@ -296,8 +297,8 @@ func (w *work) countReport(old *node, key report.Key, r *spec.Report, why string
 const otherKeys = time.Hour
 
 // offerReport keeps a report by a key that does not count yet, beside the node's own word.
-func (w *work) offerReport(old *node, key report.Key, r *spec.Report, why string, now time.Time) error {
-	o := offer{Report: *r, Since: now, At: now, Why: why}
+func (w *work) offerReport(old *node, key report.Key, r *spec.Report, raw []byte, why string, now time.Time) error {
+	o := offer{Report: *r, Signed: raw, Since: now, At: now, Why: why}
 	was := old.view.Offered
 	if was.Reports(now) { // whether it is this one, or who makes a key for each report
 		o.Since = was.Since
@@ -399,7 +400,7 @@ func (w *work) write(ctx context.Context) error {
 		return err
 	}
 	for i, n := range changed {
-		n.row.Rev, n.row.Report, n.row.Offered = w.change.Nodes[i].Rev, "", ""
+		n.row.Rev, n.row.Report, n.row.Signed, n.row.Offered = w.change.Nodes[i].Rev, "", "", ""
 	}
 	w.h.setNodes(changed)
 	return nil

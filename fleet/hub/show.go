@@ -125,6 +125,7 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 		if d.Offered, err = readOffer(offered); err != nil {
 			return nil, err
 		}
+		d.Offered.Signed = nil // it is for who accepts it
 	}
 	events, err := h.o.Store.Events(ctx, name, 50)
 	if err != nil {
@@ -142,6 +143,14 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 		}
 	}
 	return d, nil
+}
+
+// Signed returns the last reports of nodes as they were signed, by node.
+func (h *Hub) Signed(ctx context.Context, nodes []string) (map[string]string, error) {
+	if h.awayError() != nil {
+		return nil, ErrAway
+	}
+	return h.o.Store.Signed(ctx, nodes)
 }
 
 // Accept makes a key the one that counts for a node, whatever other keys it has or had:
@@ -177,7 +186,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return &RefusedError{fmt.Sprintf("that key belongs to %s", of.Node)}
 	}
 	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
-		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, by+" accepted another key", now, ""); err != nil {
+		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, o.Signed, by+" accepted another key", now, ""); err != nil {
 			return err
 		}
 		return w.write(ctx)

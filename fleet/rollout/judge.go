@@ -68,10 +68,12 @@ func (l *look) judge(i int) judged {
 			j.Failed[name] = fmt.Sprintf("it waits for %s since the wave began, longer than any window", r.Waiting)
 		case !late && arrived:
 			j.pending = append(j.pending, name+" ("+r.Trouble+")")
+		case !late && r.Garbled != "":
+			j.pending = append(j.pending, name+" (its report does not count: "+r.Garbled+")")
 		case !late:
 			j.pending = append(j.pending, name)
 		case r.Garbled != "":
-			j.Failed[name] = "silent since the wave began: its report cannot be read: " + r.Garbled
+			j.Failed[name] = "silent since the wave began: its report does not count: " + r.Garbled
 		case !heard:
 			j.Failed[name] = "silent since the wave began"
 		case l.now.Sub(r.At) > r.silence(l.plan.Rule):

@@ -185,7 +185,7 @@ func (l *look) late(of []Verdict) map[string]int {
 func (l *look) quiet(name string) string {
 	switch r, heard := l.reports[name]; {
 	case heard && r.Garbled != "":
-		return isSilent + "its report cannot be read: " + r.Garbled
+		return isSilent + "its report does not count: " + r.Garbled
 	case !heard:
 		return isSilent + "it never reported"
 	case l.now.Sub(r.At) > r.silence(l.plan.Rule):

@@ -144,7 +144,7 @@ func TestReadReports(t *testing.T) {
 	line := func(node, grade, health string) string {
 		return `{"node":"` + node + `","received":"2026-11-21T12:00:00Z","grade":"` + grade + `","overlay":"o","axes":{"sync":{"state":"current","since":"2026-11-21T11:00:00Z"},"activity":{"state":"waiting:reboot","detail":"window night"},"health":{"state":"` + health + `","since":"2026-11-21T13:00:00Z"}}}` + "\n"
 	}
-	got, err := ReadReports(strings.NewReader(line("a", "pinned", "ok") + line("c", "boot", "degraded")))
+	got, err := ReadReports(strings.NewReader(line("a", "pinned", "ok")+line("c", "boot", "degraded")+line("stranger", "boot", "ok")), among("a", "c"), nil, time.Now())
 	must(t, err)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	if len(got) != 2 || got["a"] != (Report{At: noon, Overlay: "o", Well: noon, Pinned: true, Waiting: "reboot: window night"}) || got["c"].Trouble != "degraded" || got["c"].Pinned {
@@ -166,7 +166,7 @@ func TestAReportThatCannotBeRead(t *testing.T) {
 	well := `{"node":"b","received":"2026-11-21T12:00:00Z","overlay":"new","axes":{"health":{"state":"ok"}}}`
 	for _, bad := range []string{`{"node":"a","axes":[]}`, `{"node":"a","received":"0000-00-00"}`, `{"node":"a","overlay":"` + strings.Repeat("x", 3*maxLine) + `"}`, `{"node":"a" null`} {
 		for _, text := range []string{bad + "\n" + well + "\n", well + "\n" + bad, "{\n\n" + bad + "\n[]\n" + well + "\n"} {
-			got, err := ReadReports(strings.NewReader(text))
+			got, err := ReadReports(strings.NewReader(text), among("a", "b"), nil, time.Now())
 			must(t, err)
 			if len(got) != 2 || got["a"].Garbled == "" || len(got["a"].Garbled) > maxBrief+3 || got["b"].Overlay != "new" {
 				t.Errorf("%.40q: %+v", text, got)
@@ -177,12 +177,12 @@ func TestAReportThatCannotBeRead(t *testing.T) {
 	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}}, Rule: spec.RolloutRule{Silence: 900, Deadline: 600}}
 	reports := map[string]Report{"a": {Garbled: "bad"}, "b": {At: now, Overlay: "old"}}
 	d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, index.Rows{"a": {}, "b": {}}, nil, reports, now)
-	if d.Act != Begin || d.Of[0].LeftOut["a"] != "silent: its report cannot be read: bad" || len(d.Nodes) != 1 {
+	if d.Act != Begin || d.Of[0].LeftOut["a"] != "silent: its report does not count: bad" || len(d.Nodes) != 1 {
 		t.Errorf("%+v", d)
 	}
 	row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: now.Add(-time.Hour).Unix()}}}
 	d = Next(plan, row, index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}, nil, reports, now)
-	if d.Act != Halt || d.Of[0].Failed["a"] != "silent since the wave began: its report cannot be read: bad" {
+	if d.Act != Halt || d.Of[0].Failed["a"] != "silent since the wave began: its report does not count: bad" {
 		t.Errorf("%+v", d)
 	}
 }

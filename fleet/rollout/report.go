@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +31,7 @@ type Report struct {
 	Staged  string    // digest of what it has and does not run yet
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
-	Garbled string    // why the report could not be read: the node counts as silent
+	Garbled string    // why the report does not count: the node is silent
 
 	RefusedSince time.Time     // zero where that is not known
 	Interval     time.Duration // between two reports of the node
@@ -42,14 +44,46 @@ func (r Report) silence(rule spec.RolloutRule) time.Duration {
 }
 
 const (
-	maxLine  = 4 * view.MaxLine // a later service may say more
-	maxNodes = 1 << 20
+	maxLine = 4 * view.MaxLine // a later service may say more
+	spare   = 1000             // lines about nodes that left meanwhile
 )
 
-// ReadReports reads what a fleet's service answers at /v1/reports: one [view.Reported]
-// a line. A line that cannot be read is its node's alone.
-func ReadReports(r io.Reader) (map[string]Report, error) {
+// Query is what /v1/reports is asked with.
+func (a Asked) Query(by *Reporters) string {
+	q := url.Values{"plan": {a.Plan}, "waves": {strconv.Itoa(a.Waves)}}
+	if by != nil {
+		q.Set("signed", "1")
+	}
+	return q.Encode()
+}
+
+// ReadReports reads what a fleet's service answers at /v1/reports: one [view.Reported] a line.
+// A line that cannot be read is its node's alone, and of nodes that are not asked for nothing
+// is kept. It verifies each report that a node signed; where by is nil the service's word counts.
+func ReadReports(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[string]Report, error) {
+	all, err := readLines(r, asked, func(one view.Reported) (Report, error) {
+		if by == nil {
+			return FromReport(one), nil
+		}
+		by.mu.Lock()
+		defer by.mu.Unlock()
+		return by.judge(one, asked.Fleet, now)
+	})
+	if err == nil && by != nil {
+		by.mu.Lock()
+		defer by.mu.Unlock()
+		err = by.save(asked.has)
+	}
+	return all, err
+}
+
+func readLines(r io.Reader, asked Asked, take func(view.Reported) (Report, error)) (map[string]Report, error) {
 	all := map[string]Report{}
+	garbled := func(node string, why error) {
+		if asked.has(node) {
+			all[node] = Report{Garbled: brief(why.Error())}
+		}
+	}
 	lines := bufio.NewReaderSize(r, maxLine)
 	for n := 0; ; n++ {
 		line, err := lines.ReadSlice('\n')
@@ -69,14 +103,14 @@ func ReadReports(r io.Reader) (map[string]Report, error) {
 			wrong = fmt.Errorf("it has more than %d bytes", maxLine)
 			fallthrough
 		case wrong != nil:
-			if node := nodeOf(head); node != "" { // else it is one that never reported
-				all[node] = Report{Garbled: brief(wrong.Error())}
+			garbled(nodeOf(head), wrong) // a line without a node's name is of one that never reported
+		case asked.has(one.Node):
+			if all[one.Node], wrong = take(one); wrong != nil {
+				garbled(one.Node, wrong)
 			}
-		default:
-			all[one.Node] = FromReport(one)
 		}
-		if n >= maxNodes {
-			return nil, fmt.Errorf("reports of nodes: there are more than %d", maxNodes)
+		if n > 2*len(asked.Published)+spare {
+			return nil, fmt.Errorf("reports of nodes: there are more than twice as many as nodes, which are %d", len(asked.Published))
 		}
 		if err != nil {
 			return all, nil

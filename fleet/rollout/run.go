@@ -127,9 +127,13 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 
 // Asked is whose reports a step needs: those of the first waves of a plan.
 type Asked struct {
-	Plan  string // digest of its manifest
-	Waves int
+	Fleet     string
+	Plan      string // digest of its manifest
+	Waves     int
+	Published map[string]bool // the nodes of the fleet, by its own signed index and plan: of others nothing is read
 }
+
+func (a Asked) has(node string) bool { return a.Published[node] }
 
 // needed is how many waves of a plan a decision looks at: those that began, and up to the
 // next one that not all nodes are kept out of.
@@ -179,7 +183,16 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if err != nil {
 		return last, err
 	}
-	reports, err := d.Reports(ctx, Asked{Plan: row.Plan, Waves: needed(plan, row, rows, now)})
+	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), Published: map[string]bool{}}
+	for name := range rows {
+		asked.Published[name] = true
+	}
+	for _, w := range plan.Waves { // new nodes have no row yet
+		for name := range w.Nodes {
+			asked.Published[name] = true
+		}
+	}
+	reports, err := d.Reports(ctx, asked)
 	if err != nil {
 		err = fmt.Errorf("ask what the nodes report: %w", err)
 		if !d.heard && ctx.Err() == nil {

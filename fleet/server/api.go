@@ -43,7 +43,7 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 		s.tooMany(w)
 		return
 	}
-	if err := s.o.Hub.Take(req.Context(), r, place(req)); err != nil {
+	if err := s.o.Hub.Take(req.Context(), r, raw, place(req)); err != nil {
 		s.failed(w, err)
 		return
 	}
@@ -107,8 +107,20 @@ func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
 	if among := s.planned(req.URL.Query()); among != nil {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *view.Node) bool { return !among[n.Name] })
 	}
+	var signed map[string]string
+	if req.URL.Query().Has("signed") {
+		names := make([]string, len(nodes))
+		for i, n := range nodes {
+			names[i] = n.Name
+		}
+		var err error
+		if signed, err = s.o.Hub.Signed(req.Context(), names); err != nil {
+			s.failed(w, err)
+			return
+		}
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	writeReports(w, nodes, s.o.Say)
+	writeReports(w, nodes, signed, s.o.Say)
 }
 
 // planned returns the nodes of the first waves of a rollout's plan; nil is all nodes,

@@ -63,13 +63,14 @@ func liars(t *testing.T, from, seeds uint64) {
 // liarsFleet is a service, the nodes that report to it, and one rollout.
 type liarsFleet struct {
 	*site
-	mu    sync.Mutex // of now, which the service reads
-	now   time.Time
-	nodes []*machine
-	rows  index.Rows // what is published by now
-	plan  *spec.RolloutPlan
-	row   spec.Rollout
-	liar  *liar // nil: it says nothing
+	mu     sync.Mutex // of now, which the service reads
+	now    time.Time
+	nodes  []*machine
+	rows   index.Rows // what is published by now
+	plan   *spec.RolloutPlan
+	row    spec.Rollout
+	driver *rollout.Reporters
+	liar   *liar // nil: it says nothing
 }
 
 // machine is an honest node.
@@ -93,7 +94,11 @@ type machine struct {
 const everyReport = 10 * time.Minute
 
 func newFleet(t *testing.T, seed uint64, lies bool) *liarsFleet {
-	f := &liarsFleet{now: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), rows: index.Rows{}, row: spec.Rollout{Phase: spec.RolloutRunning}}
+	driver, err := rollout.OpenReporters(t.TempDir()+"/none", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &liarsFleet{driver: driver, now: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), rows: index.Rows{}, row: spec.Rollout{Phase: spec.RolloutRunning}}
 	f.plan = &spec.RolloutPlan{Name: "r", Waves: []spec.Wave{{Name: "w0", Nodes: map[string]string{}}, {Name: "w1", Nodes: map[string]string{}}},
 		Rule: spec.RolloutRule{Soak: 1200, Deadline: 2 * 3600, Silence: 1800, Percent: 25, Undo: spec.UndoNone}}
 	var names []string
@@ -189,8 +194,12 @@ func (f *liarsFleet) mine() {
 
 // drive is a look of the driver, which publishes by rows.
 func (f *liarsFleet) drive() {
-	status, text := f.send("192.0.2.200", "GET", "/v1/reports", nil)
-	reports, err := rollout.ReadReports(strings.NewReader(text))
+	status, text := f.send("192.0.2.200", "GET", "/v1/reports?signed=1", nil)
+	asked := rollout.Asked{Fleet: "metal", Published: map[string]bool{}}
+	for name := range f.rows {
+		asked.Published[name] = true
+	}
+	reports, err := rollout.ReadReports(strings.NewReader(text), asked, f.driver, f.now)
 	if err != nil || status != http.StatusOK {
 		f.Fatalf("the driver reads %d, %v", status, err)
 	}

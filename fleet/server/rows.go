@@ -16,12 +16,13 @@ import (
 
 // writeReports writes what each node reported last, one line of JSON a node, of
 // [view.MaxLine] bytes at most.
-func writeReports(w io.Writer, nodes []*view.Node, say func(string, ...any)) {
+func writeReports(w io.Writer, nodes []*view.Node, signed map[string]string, say func(string, ...any)) {
 	for _, n := range nodes {
 		r, ok := n.Reported()
 		if !ok {
 			continue
 		}
+		r.Signed = []byte(signed[n.Name])
 		line, err := spec.Encode(r) // no < becomes six bytes: a reader of lines has a bound for each
 		if err == nil && len(line) >= view.MaxLine {
 			err = fmt.Errorf("it has %d bytes as JSON", len(line))

@@ -172,7 +172,7 @@ func (s *site) take(ctx context.Context, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.hub.Take(ctx, r, "")
+	return s.hub.Take(ctx, r, raw, "")
 }
 
 // ask makes a request and returns the status and the body.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -29,6 +31,7 @@ type Node struct {
 	Boot     string // of that report
 	Received time.Time
 	Report   string // JSON of the last report that counts
+	Signed   string // that report as the node signed it; "" in a write leaves it, and a list has none
 	Offered  string // JSON of a report by a key that does not count yet; "" where there is none
 	Place    string // that the last report came from; "" where that is not known
 	Accepted string // id of a key that an operator named and that has not reported yet
@@ -100,6 +103,33 @@ func (s *Store) Reports(ctx context.Context, node string) (report, offered strin
 		return "", "", fmt.Errorf("read database: %w", err)
 	}
 	return report, offered, nil
+}
+
+// signedAtOnce is how many nodes one question names.
+const signedAtOnce = 500
+
+// Signed returns the last reports of nodes as they were signed, by node; those that an earlier
+// release wrote are not there.
+func (s *Store) Signed(ctx context.Context, nodes []string) (map[string]string, error) {
+	all := map[string]string{}
+	for some := range slices.Chunk(nodes, signedAtOnce) {
+		places, names := make([]string, len(some)), make([]any, len(some))
+		for i, name := range some {
+			places[i], names[i] = fmt.Sprintf("$%d", i+1), name
+		}
+		rows, err := s.db.QueryContext(ctx, "SELECT name, signed FROM nodes WHERE signed <> '' AND name IN ("+strings.Join(places, ", ")+")", names...)
+		if err != nil {
+			return nil, fmt.Errorf("read database: %w", err)
+		}
+		found, err := scan(rows, func(n *Node) error { return rows.Scan(&n.Name, &n.Signed) })
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range found {
+			all[n.Name] = n.Signed
+		}
+	}
+	return all, nil
 }
 
 // Events returns what happened last to a node, the newest first.

@@ -199,11 +199,12 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 	return nil
 }
 
-const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, key_id = excluded.key_id, grade = excluded.grade, key_since = excluded.key_since,
 seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered,
-place = excluded.place, accepted = excluded.accepted`
+place = excluded.place, accepted = excluded.accepted,
+signed = CASE WHEN excluded.signed = '' THEN nodes.signed ELSE excluded.signed END`
 
 func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	if len(nodes) == 0 {
@@ -221,7 +222,7 @@ func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Rev = rev
-		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted); err != nil {
+		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted, n.Signed); err != nil {
 			return err
 		}
 	}

@@ -83,7 +83,7 @@ func (n *Node) Line(now time.Time) Line {
 
 // MaxLine bounds a [Reported] as JSON, for who reads one a line: package report bounds
 // what is in it.
-const MaxLine = 16 << 10
+const MaxLine = 48 << 10
 
 // Reported is what a node reported last, for those who drive a rollout. All of its times
 // are by the clock of the service: the node's own counted as a difference, see
@@ -97,6 +97,7 @@ type Reported struct {
 	Overlay  string        `json:"overlay"`          // digest
 	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
 	Axes     spec.Axes     `json:"axes"`
+	Signed   []byte        `json:"signed,omitempty"` // the report as the node signed it, for who asks for that
 }
 
 // Reported returns what a node reported last, and whether it ever did.
@@ -104,7 +105,7 @@ func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {
 		return Reported{}, false
 	}
-	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, nil}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.

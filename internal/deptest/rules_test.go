@@ -104,7 +104,7 @@ var rules = []Rule{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "what a report counts for follows from the report and the key, wherever both are kept",
-		By: []string{"fleet/hub"}, ByWhy: "one place takes reports"},
+		By: []string{"fleet/hub", "fleet/rollout"}, ByWhy: "one place takes reports, and who drives a rollout verifies them again"},
 	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "spec/refusal", "internal/plain", "internal/nearest"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
 		By: []string{"fleet/hub", "fleet/query", "fleet/server", "fleet/rollout", "cmd/caisson"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "internal/..."}, Why: "a database keeps and judges nothing",

@@ -175,13 +175,12 @@ func (c *Client) Operations(ctx context.Context, node string) ([]spec.OperationS
 }
 
 // Reports returns what nodes reported last: those of the first waves of a rollout, where the
-// service knows its plan, and else all.
-func (c *Client) Reports(ctx context.Context, asked rollout.Asked) (all map[string]rollout.Report, err error) {
+// service knows its plan, and else all. Each is verified by what nodes reported with before.
+func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters) (all map[string]rollout.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	q := url.Values{"plan": {asked.Plan}, "waves": {strconv.Itoa(asked.Waves)}}
-	err = c.do(ctx, http.MethodGet, "/v1/reports?"+q.Encode(), nil, func(r io.Reader) error {
-		all, err = rollout.ReadReports(r)
+	err = c.do(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), nil, func(r io.Reader) error {
+		all, err = rollout.ReadReports(r, asked, by, time.Now())
 		return err
 	})
 	return all, err

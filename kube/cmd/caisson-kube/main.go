@@ -191,7 +191,11 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 			if s == nil {
 				return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
 			}
-			return s.Reports(ctx, asked)
+			by, err := rollout.OpenReporters(filepath.Join(r.State, namespace+".reporters"), false)
+			if err != nil {
+				return nil, err
+			}
+			return s.Reports(ctx, asked, by)
 		}
 	}
 	if err := r.Watch(mgr); err != nil {

@@ -246,7 +246,7 @@ func agentInputs(b *build) (any, error) {
 
 func unitText() map[string]string {
 	all := map[string]string{}
-	names, _ := fs.Glob(systemd.Units, "*.service") // the pattern is valid
+	names, _ := fs.Glob(systemd.Units, "*") // the pattern is valid
 	for _, name := range names {
 		data, _ := systemd.Units.ReadFile(name) // it is embedded
 		all[name] = string(data)

@@ -8,5 +8,5 @@ import "embed"
 
 // Units are the unit files.
 //
-//go:embed *.service
+//go:embed *.service *.timer
 var Units embed.FS

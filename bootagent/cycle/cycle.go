@@ -250,7 +250,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		t.status, err = c.look.Status(ctx)
 		return true, err
 	case decide.Soak:
-		return true, c.soak.BeginGates(t.next.Generation, t.reach)
+		return true, c.soak.BeginGates(ctx, t.next.Generation, t.reach)
 
 	case decide.Later:
 		t.wait = again

@@ -11,10 +11,13 @@
 //	Over    systemd's timer asks
 //	End     the node, when the generation is applied and judged, or proved itself
 //
+// While a change is judged a second file bounds the agent in the same way: each look renews it.
+//
 // All times are what the kernel ran, as a clock that is set meanwhile says nothing.
 package deadline
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +32,7 @@ import (
 // noted is what the file holds, in nanoseconds. An empty file knows of no script.
 type noted struct {
 	Began   time.Duration `json:"began"`
+	Within  time.Duration `json:"within,omitempty"`  // 0 where who asks knows it
 	Scripts time.Duration `json:"scripts,omitempty"` // that have ended
 	Since   time.Duration `json:"since,omitempty"`   // when the one that runs was started
 	Limit   time.Duration `json:"limit,omitempty"`   // the timeout of that one, 0 where none runs
@@ -44,6 +48,22 @@ func Begin(path string, up time.Duration) error {
 		return err
 	}
 	return durable.WriteFile(path, data, 0o600)
+}
+
+// Renew has a deadline end within the time from now on, beside what a script that runs may
+// still take. It reports whether there was none before.
+func Renew(path string, up, within time.Duration) (first bool, err error) {
+	n, err := read(path)
+	first = errors.Is(err, fs.ErrNotExist) // what is damaged is written again
+	next := noted{Began: up, Within: within}
+	if n.Limit > 0 {
+		next.Since, next.Limit = up, max(0, n.Limit-(up-n.Since))
+	}
+	data, err := json.Marshal(next)
+	if err != nil {
+		return first, err
+	}
+	return first, durable.WriteFile(path, data, 0o600)
 }
 
 // End ends it. That there is none is not an error.
@@ -81,15 +101,15 @@ func Script(path string, up func() time.Duration, limit time.Duration) (ended fu
 	}, nil
 }
 
-// Over reports whether the time is over in which a boot has to prove its generation, beside
-// what its scripts took.
+// Over reports whether the time is over that there was, within where the file says nothing
+// else, beside what scripts took.
 func Over(path string, up, within time.Duration) (bool, error) {
 	n, err := read(path)
 	if err != nil {
 		return false, err
 	}
 	n.end(up)
-	return up-n.Began-n.Scripts >= within, nil
+	return up-n.Began-n.Scripts >= cmp.Or(n.Within, within), nil
 }
 
 // end counts the script that runs, up to its timeout.

@@ -62,6 +62,55 @@ func TestScriptsThatHaveEndedDoNotCount(t *testing.T) {
 	over("and when it was killed", true)
 }
 
+// A look renews the time that there is, and takes none from a script that runs.
+func TestEachLookRenewsIt(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "judged"), time.Minute
+	up := func() time.Duration { return now }
+	const within = 20 * time.Minute
+	renew := func(want bool) {
+		t.Helper()
+		if first, err := Renew(path, now, within); err != nil || first != want {
+			t.Errorf("at %s: first %v, %v", now, first, err)
+		}
+	}
+	over := func(want bool) {
+		t.Helper()
+		if got, err := Over(path, now, 0); err != nil || got != want {
+			t.Errorf("at %s: over %v, %v", now, got, err)
+		}
+	}
+	renew(true)
+	now += within - 1
+	over(false)
+	renew(false)
+	now += within - 1
+	over(false)
+	now++
+	over(true)
+	renew(false)
+	ended, err := Script(path, up, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now += 50 * time.Minute
+	renew(false) // beside it
+	now += 25 * time.Minute
+	over(false) // ten minutes more were the script's
+	now += 5 * time.Minute
+	over(true)
+	if err := ended(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Over(path, now, 0); err == nil {
+		t.Error("what is damaged says nothing")
+	}
+	renew(false)
+	over(false)
+}
+
 // Somebody who examines the machine removes the file; it does not come back.
 func TestSomebodyRemovesIt(t *testing.T) {
 	path, up := filepath.Join(t.TempDir(), "deadline"), func() time.Duration { return time.Hour }

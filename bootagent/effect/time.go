@@ -35,20 +35,25 @@ func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
 }
 
 // watch returns what times the runs under a context. Scripts that they wait for count
-// neither there nor for the deadline of this boot.
+// neither there nor for a deadline.
 func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 	w := new(stopwatch)
 	return item.HearScripts(ctx, func(limit time.Duration) func() {
-		moved := w.script(limit)
-		ended, err := deadline.Script(ef.Path(paths.RunDeadline), ef.Up, limit)
-		if err != nil {
-			ef.Say("%v", err) // it counts for the deadline, then
-			return moved
+		moved, ends := w.script(limit), []func() error(nil)
+		for _, file := range []string{paths.RunDeadline, paths.RunJudged} {
+			ended, err := deadline.Script(ef.Path(file), ef.Up, limit)
+			if err != nil {
+				ef.Say("%v", err) // it counts for the deadline, then
+				continue
+			}
+			ends = append(ends, ended)
 		}
 		return func() {
 			moved()
-			if err := ended(); err != nil {
-				ef.Say("%v", err) // as above
+			for _, ended := range ends {
+				if err := ended(); err != nil {
+					ef.Say("%v", err) // as above
+				}
 			}
 		}
 	}), w

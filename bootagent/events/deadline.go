@@ -38,6 +38,10 @@ func Deadline(ctx context.Context, root, id string) error {
 			why += fmt.Sprintf("; %v", err)
 		}
 	}
-	e := of(boot.Generation, id, spec.Event{Event: spec.EventDeadline, Why: why, Did: "started the machine over", Console: blackbox.Console(Kmsg)})
+	generation := boot.Generation
+	if a := boot.Live.Applied; a != nil {
+		generation = *a
+	}
+	e := of(generation, id, spec.Event{Event: spec.EventDeadline, Why: why, Did: "started the machine over", Console: blackbox.Console(Kmsg)})
 	return blackbox.At(filepath.Join(root, paths.State, blackbox.Name)).Add(e)
 }

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -106,6 +108,20 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	if st.Generation != 2 || m.swappiness("") != "20" || m.state().Current.Generation != 1 || st.Staged != "" {
 		t.Fatalf("in effect: generation %d, swappiness %s, current %+v, staged %q", st.Generation, m.swappiness(""), m.state().Current, st.Staged)
 	}
+	bounds := func(after time.Duration) (over bool, err error) {
+		return deadline.Over(m.root+paths.RunJudged, m.kernel.Up()+after, 0)
+	}
+	if over, err := bounds(15 * time.Minute); over || err != nil {
+		t.Errorf("an agent that is late is ended: %v, %v", over, err)
+	}
+	if over, err := bounds(16 * time.Minute); !over || err != nil {
+		t.Errorf("an agent that does not look is not ended: %v, %v", over, err)
+	}
+	defer func() {
+		if _, err := bounds(0); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("nothing is judged any more, and the agent is bound still: %v", err)
+		}
+	}()
 	if st.Activity != spec.ActivitySoaking || len(st.Checks) != 1 || st.Checks[0].Holds {
 		t.Errorf("it is judged: %s, %+v", st.Activity, st.Checks)
 	}

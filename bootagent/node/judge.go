@@ -25,6 +25,9 @@ func Judge(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (w
 		return 0, nil, err
 	}
 	before, err := n.soak.Judging()
+	if before == nil && err == nil {
+		err = n.soak.Bound(ctx) // it ends
+	}
 	if err = errors.Join(err, n.Close()); err != nil {
 		return 0, nil, err
 	}
@@ -39,6 +42,9 @@ func Judge(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (w
 		return 0, nil, err
 	}
 	wait, st, err = n.cycle.Judge(ctx, before, looked)
+	if bound := n.soak.Bound(ctx); bound != nil {
+		n.session.Say("%v", bound) // what was found counts all the same
+	}
 	return wait, st, errors.Join(err, n.Close())
 }
 

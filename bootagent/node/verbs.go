@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -41,6 +43,24 @@ func DeadlineOver(root, seconds string) error {
 	over, err := deadline.Over(filepath.Join(root, paths.RunDeadline), trace.Uptime(), within)
 	if over {
 		err = fmt.Errorf("this boot has not proved its generation within %s and the time of its scripts", within)
+	}
+	return err
+}
+
+// NobodyLooks is [cli.ErrFailed] where a change is judged and the agent has not looked at it
+// for longer than a look may take.
+func NobodyLooks(root string) error {
+	if _, err := os.Stat(filepath.Join(root, paths.RunGates)); errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is judged any more
+	} else if err != nil {
+		return err
+	}
+	over, err := deadline.Over(filepath.Join(root, paths.RunJudged), trace.Uptime(), 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // or nothing bounds it
+		return nil
+	case over:
+		return cli.ErrFailed
 	}
 	return err
 }

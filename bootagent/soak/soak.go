@@ -7,10 +7,12 @@
 package soak
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/deadline"
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
@@ -112,7 +114,7 @@ func (so *Soak) Judging() (*Judged, error) {
 
 // BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
 // it came up, and from now on the gates decide; with reach, whether it reaches the registry, too.
-func (so *Soak) BeginGates(g state.Generation, reach bool) error {
+func (so *Soak) BeginGates(ctx context.Context, g state.Generation, reach bool) error {
 	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}
@@ -125,6 +127,12 @@ func (so *Soak) BeginGates(g state.Generation, reach bool) error {
 		return err
 	}
 	so.RecordStep("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay))
+	if err := deadline.End(so.Path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
+		return err
+	}
+	if err := so.Bound(ctx); err != nil {
+		so.Say("%v", err) // it is judged all the same
+	}
 	return so.EndDeadline()
 }
 
@@ -172,7 +180,7 @@ func (so *Soak) Prober() gate.Prober {
 	if p.Runner == nil {
 		p.Runner = new(process.Group)
 	}
-	if so.Options.Root == "" && process.SystemdRuns() {
+	if so.hasSystemd() {
 		p.Units = process.Manager{}
 	}
 	return p

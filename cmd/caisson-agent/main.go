@@ -116,6 +116,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	if len(args) == 2 && args[0] == paths.DeadlineOver { // of caisson-deadline-early.service
 		return node.DeadlineOver(a.root, args[1])
 	}
+	if len(args) == 1 && args[0] == paths.JudgedOver { // of caisson-judged.service
+		return node.NobodyLooks(a.root)
+	}
 	if len(args) == 1 && args[0] == paths.RescueKeys { // of sshd, see package rescue/door
 		return a.rescueKeys()
 	}

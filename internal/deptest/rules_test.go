@@ -155,7 +155,7 @@ var rules = []Rule{
 	{Packages: "bootagent/trial", Only: []string{}, Why: "it asks for a time whether something answers, and knows nothing of what was changed",
 		By: []string{"bootagent/session"}, ByWhy: "a node tries changes and undoes them"},
 	{Packages: "bootagent/deadline", Only: []string{"internal/..."}, Why: "it keeps times, and knows nothing of what has to prove itself",
-		By: []string{"bootagent/session", "bootagent/effect", "bootagent/destination", "bootagent/node", "bootagent/boot/initramfs"}, ByWhy: "the loader has a deadline begin, and the node ends it"},
+		By: []string{"bootagent/session", "bootagent/effect", "bootagent/destination", "bootagent/soak", "bootagent/node", "bootagent/boot/initramfs"}, ByWhy: "the loader has a deadline begin, and the node ends it"},
 	{Packages: "bootagent/run", Only: []string{"bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it reads a phase from what was written down, and looks at nothing itself",
 		By: []string{"bootagent/operate", "bootagent/cycle", "bootagent/decide"}, ByWhy: "what a node is at is decided upon, and shown"},
 	{Packages: "bootagent/decisions", Only: []string{"bootagent/decide", "bootagent/run", "bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it writes down what was decided, and decides nothing",

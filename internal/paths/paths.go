@@ -57,6 +57,7 @@ const (
 const (
 	RunState   = "/run/caisson/state.json" // the state, while the disk takes no writes
 	RunGates   = "/run/caisson/gates.json"
+	RunJudged  = "/run/caisson/judged" // until when the agent is to look again, see bootagent/deadline
 	RunChecks  = "/run/caisson/gates"
 	RunWatched = "/run/caisson/watched.json"
 )
@@ -87,6 +88,8 @@ const (
 	StackNext    = "stack-next-root"            // the agent's argument in the service that makes that root
 	NoteDeadline = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
 	DeadlineOver = "deadline-over"              // the agent's argument where it is asked for that, with the seconds that a generation has beside its scripts
+	JudgedTimer  = "caisson-judged.timer"       // asks whether the agent looks at what is judged
+	JudgedOver   = "judged-over"                // the agent's argument where that is asked
 	RescueKeys   = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
 	RescueShell  = "rescue-shell"               // and where such a key begins a session
 	SysusersDir  = "/usr/lib/sysusers.d"

@@ -2,7 +2,10 @@
 
 package spec
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Network is what the node's resolver, clock and interfaces need beyond DHCP.
 type Network struct {
@@ -45,6 +48,20 @@ type Interface struct {
 	Addresses []string `json:"addresses,omitempty"` // CIDR
 	Gateway   string   `json:"gateway,omitempty"`   // address of the default route
 	Routes    []Route  `json:"routes,omitempty"`
+}
+
+// OnLink reports whether a router is on the link although no address of the interface has
+// it in its network, as where a host has an address alone. What DHCP brings may have it, and
+// those of a link alone always are there.
+func (i *Interface) OnLink(router string) bool {
+	a, err := netip.ParseAddr(router)
+	if err != nil || a.Is6() && a.IsLinkLocalUnicast() || i.DHCP == DHCPBoth || i.DHCP == DHCPv4 && a.Is4() || i.DHCP == DHCPv6 && a.Is6() {
+		return false
+	}
+	return !slices.ContainsFunc(i.Addresses, func(text string) bool {
+		p, err := netip.ParsePrefix(text)
+		return err == nil && p.Contains(a)
+	})
 }
 
 // Words of Interface.DHCP.
@@ -111,7 +128,7 @@ type BootNetwork struct {
 // overlay has it. A row of [Bootstrap.Network] that matches one of its cards goes before.
 type BootNode struct {
 	Match   BootMatch `json:"match"`   // one of its addresses, or of its UUIDs: of the two, only one is given
-	Network Network   `json:"network"` // DNS and Interfaces
+	Network Network   `json:"network"` // DNS, Search and Interfaces
 }
 
 // BootBond is a [Bond] whose members a row's Match finds.

@@ -140,7 +140,17 @@ type Lease struct {
 	Gateway   netip.Addr   `json:"gateway,omitzero"`
 	DNS       []netip.Addr `json:"dns,omitempty"`
 	Domain    string       `json:"domain,omitempty"`
+	Search    []string     `json:"search,omitempty"` // domains in which a name without a dot is looked for
 	HostName  string       `json:"hostName,omitempty"`
+
+	MTU    uint32       `json:"-"` // of DHCP; 0 where it says none. Both are the loader's, and not in the record
+	Routes []LeaseRoute `json:"-"` // of DHCP, beside that by Gateway
+}
+
+// LeaseRoute is a way to a network. Without Via the network is on the link.
+type LeaseRoute struct {
+	To  netip.Prefix
+	Via netip.Addr
 }
 
 // SaveBoot writes the record.

@@ -121,7 +121,7 @@ func (s *Site) BootNodes() (rows []spec.BootNode) {
 	i := 0
 	for f := range s.machines() { // in the order of the nodes
 		if n := s.nodes[i]; f.Machine.Network.Static() {
-			own := spec.Network{DNS: f.Machine.Network.DNS, Interfaces: f.Machine.Network.Interfaces}
+			own := spec.Network{DNS: f.Machine.Network.DNS, Search: f.Machine.Network.Search, Interfaces: f.Machine.Network.Interfaces}
 			row := spec.BootNode{Match: spec.BootMatch{MACs: own.Cards(n.Match.MACs)}, Network: own}
 			if row.Match.MACs == nil {
 				row.Match.UUIDs = n.Match.UUIDs

@@ -36,7 +36,7 @@ func TestBondAndVLAN(t *testing.T) {
 			"\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.254\n\n[Route]\nDestination=203.0.113.0/24\n",
 		"02.network": "[Match]\nMACAddress=52:54:00:00:00:03\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=tenant\n" + shared,
 		"03.netdev":  "[NetDev]\nName=tenant\nKind=vlan\n\n[VLAN]\nId=7\n",
-		"03.network": "[Match]\nName=tenant\n\n[Network]\nDHCP=yes\n" + shared + "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n\n[DHCPv6]\nDUIDType=link-layer\nIAID=3\n",
+		"03.network": "[Match]\nName=tenant\n\n[Network]\nDHCP=yes\n" + shared + "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\nUseDomains=yes\nUseMTU=yes\n\n[DHCPv6]\nDUIDType=link-layer\nIAID=3\n",
 	}
 	var names []string
 	for name, text := range want {

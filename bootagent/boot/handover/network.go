@@ -53,7 +53,11 @@ func (n *Node) resolver() error {
 		return n.put("/etc/resolv.conf", safepath.Thing{Mode: unix.S_IFLNK, Target: "../run/systemd/resolve/stub-resolv.conf"})
 	}
 	var b strings.Builder
-	if search := n.Overlay.Network.Search; len(search) > 0 {
+	search := n.Overlay.Network.Search
+	if len(search) == 0 && n.Lease != nil {
+		search = n.Lease.Search
+	}
+	if len(search) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(search, " "))
 	}
 	servers := n.Overlay.Network.DNS

@@ -14,19 +14,23 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 )
 
-// configure gives an interface its address, and a default route that is told from those of
-// other interfaces by its metric. The route names the address: so systemd-networkd knows the
+// configure gives an interface its address, and routes that are told from those of other
+// interfaces by their metric. A route names the address: so systemd-networkd knows the
 // address for one of DHCP when it takes over, see KeepConfiguration=.
 func configure(l *state.Lease, by uint8, metric uint32) error {
 	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
 		if err := addAddress(conn, index, l.Address); err != nil {
 			return fmt.Errorf("address %s on %s: %w", l.Address, l.Interface, err)
 		}
-		if !l.Gateway.IsValid() || l.Gateway.IsUnspecified() {
-			return nil
+		routes := l.Routes
+		if l.Gateway.IsValid() && !l.Gateway.IsUnspecified() {
+			routes = append(routes[:len(routes):len(routes)], state.LeaseRoute{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: l.Gateway})
 		}
-		if err := addRoute(conn, index, route{via: l.Gateway, src: l.Address.Addr(), by: by, metric: metric}); err != nil {
-			return fmt.Errorf("default route by %s on %s: %w", l.Gateway, l.Interface, err)
+		for _, r := range routes {
+			of := route{to: r.To, via: r.Via, onLink: r.Via.IsValid() && !l.Address.Contains(r.Via), src: l.Address.Addr(), by: by, metric: metric}
+			if err := addRoute(conn, index, of); err != nil {
+				return fmt.Errorf("route to %s by %s on %s: %w", r.To, r.Via, l.Interface, err)
+			}
 		}
 		return nil
 	})
@@ -67,6 +71,7 @@ func address(index uint32, p netip.Prefix) *rtnetlink.AddressMessage {
 type route struct {
 	to     netip.Prefix
 	via    netip.Addr // invalid: on the link
+	onLink bool       // via is there although no address has it in its network
 	src    netip.Addr // invalid: the kernel's choice
 	by     uint8      // RTPROT_…
 	metric uint32
@@ -80,6 +85,9 @@ func addRoute(conn *rtnetlink.Conn, index uint32, r route) error {
 	}
 	if r.via.IsValid() {
 		m.Attributes.Gateway = r.via.AsSlice()
+		if r.onLink {
+			m.Flags |= unix.RTNH_F_ONLINK
+		}
 	} else if m.Family == unix.AF_INET {
 		m.Scope = unix.RT_SCOPE_LINK
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,7 +18,8 @@ import (
 )
 
 // Dial returns a function that connects by one way and no other, and asks the resolvers of
-// that way for names: what another network says of them is another's.
+// that way for names, one without a dot in its domains first: what another network says of
+// them is another's.
 func Dial(l *state.Lease, silence time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	bind := func(_, _ string, c syscall.RawConn) error {
 		var bound error
@@ -34,5 +36,15 @@ func Dial(l *state.Lease, silence time.Duration) func(ctx context.Context, netwo
 		return d.DialContext(ctx, network, netip.AddrPortFrom(server, 53).String())
 	}}
 	d := net.Dialer{Timeout: silence, Control: bind, Resolver: resolver}
-	return d.DialContext
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if host, port, err := net.SplitHostPort(address); err == nil && !strings.ContainsAny(host, ".:") {
+			for _, domain := range l.Search {
+				conn, err := d.DialContext(ctx, network, net.JoinHostPort(host+"."+domain+".", port))
+				if no := new(net.DNSError); !errors.As(err, &no) || no.IsTimeout {
+					return conn, err
+				}
+			}
+		}
+		return d.DialContext(ctx, network, address)
+	}
 }

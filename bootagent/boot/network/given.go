@@ -22,7 +22,7 @@ func (s seek) given(ctx context.Context, i spec.Interface) error {
 	if err := s.carrier(ctx, i); err != nil {
 		return err
 	}
-	l := &state.Lease{Interface: i.Name, MAC: s.mac(i), Static: true, DNS: s.dns()}
+	l := &state.Lease{Interface: i.Name, MAC: s.mac(i), Static: true, DNS: s.dns(), Search: s.Table.Search}
 	var err error
 	if l.Address, err = netip.ParsePrefix(i.Addresses[0]); err != nil {
 		return err
@@ -64,7 +64,7 @@ func giveRoutes(i spec.Interface) error {
 			if r == (spec.Route{}) {
 				continue
 			}
-			of := route{by: unix.RTPROT_STATIC}
+			of := route{by: unix.RTPROT_STATIC, onLink: i.OnLink(r.Via)}
 			of.to, _ = netip.ParsePrefix(r.To) // that of the gateway has none
 			of.via, _ = netip.ParseAddr(r.Via) // on the link
 			if err := addRoute(conn, index, of); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
@@ -34,7 +35,13 @@ func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) er
 		if err != nil {
 			return err
 		}
-		l.MAC, l.DNS = s.mac(i), append(s.dns(), l.DNS...)
+		l.MAC, l.DNS, l.Search = s.mac(i), append(s.dns(), l.DNS...), append(slices.Clone(s.Table.Search), l.Search...)
+		if i.MTU == 0 {
+			err := with(i.Name, func(conn *rtnetlink.Conn, index uint32) error { return setMTU(conn, index, l.MTU) })
+			if err != nil { // a way all the same
+				s.say("interface %s: DHCP: %v", i.Name, err)
+			}
+		}
 		if *had != nil && (*had).Address != l.Address {
 			s.say("interface %s: DHCP gave %s in place of %s", i.Name, l.Address, (*had).Address)
 			if err := drop(*had); err != nil {

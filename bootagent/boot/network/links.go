@@ -169,13 +169,21 @@ func setUp(conn *rtnetlink.Conn, i spec.Interface) error {
 	if err != nil {
 		return err
 	}
-	if i.MTU > 0 {
-		if err := conn.Link.Set(&rtnetlink.LinkMessage{Index: uint32(card.Index), Attributes: &rtnetlink.LinkAttributes{MTU: uint32(i.MTU)}}); err != nil {
-			return fmt.Errorf("MTU %d: %w", i.MTU, err)
-		}
+	if err := setMTU(conn, uint32(card.Index), uint32(i.MTU)); err != nil {
+		return err
 	}
 	if err := linkUp(conn, card.Index); err != nil {
 		return fmt.Errorf("up: %w", err)
+	}
+	return nil
+}
+
+func setMTU(conn *rtnetlink.Conn, index, mtu uint32) error {
+	if mtu == 0 {
+		return nil // the driver's
+	}
+	if err := conn.Link.Set(&rtnetlink.LinkMessage{Index: index, Attributes: &rtnetlink.LinkAttributes{MTU: mtu}}); err != nil {
+		return fmt.Errorf("MTU %d: %w", mtu, err)
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func (n *Network) Wait(ctx context.Context) error {
 // Under are the interface of a way and what that is made of, the way's own last. The new root
 // makes them again.
 func (n *Network) Under(l *state.Lease) spec.Network {
-	own := spec.Network{DNS: n.Table.DNS}
+	own := spec.Network{DNS: n.Table.DNS, Search: n.Table.Search}
 	for name := l.Interface; name != ""; {
 		i := slices.IndexFunc(n.Table.Interfaces, func(i spec.Interface) bool { return i.Name == name })
 		if i < 0 {
@@ -241,6 +241,7 @@ func Resolver(file string, l *state.Lease) error {
 	for _, server := range l.DNS {
 		fmt.Fprintf(&text, "nameserver %s\n", server)
 	}
+	fmt.Fprintf(&text, "search %s\n", cmp.Or(strings.Join(l.Search, " "), "."))
 	return os.WriteFile(file, []byte(text.String()), 0o644)
 }
 

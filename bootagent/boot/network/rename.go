@@ -3,6 +3,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
@@ -69,13 +70,7 @@ func after(names map[string]string, name string) string {
 // again brings what is below a way up and gives it what it had.
 func (n *Network) again(conn *rtnetlink.Conn, l *state.Lease) error {
 	for _, i := range n.Under(l).Interfaces {
-		if err := setUp(conn, i); err != nil {
-			return fmt.Errorf("interface %s: %w", i.Name, err)
-		}
-		if err := give(i); err != nil {
-			return fmt.Errorf("interface %s: %w", i.Name, err)
-		}
-		if err := giveRoutes(i); err != nil {
+		if err := errors.Join(setUp(conn, i), give(i), giveRoutes(i)); err != nil {
 			return fmt.Errorf("interface %s: %w", i.Name, err)
 		}
 	}

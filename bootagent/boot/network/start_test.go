@@ -87,8 +87,11 @@ func ip(t *testing.T, args ...string) string {
 func (w wire) serves(t *testing.T, args ...string) {
 	t.Helper()
 	dir := t.TempDir()
+	if !slices.Contains(args, "--port=53") {
+		args = append(args, "--port=0")
+	}
 	log := filepath.Join(dir, "log")
-	runs(t, w.command(append([]string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--port=0", "--interface=far",
+	runs(t, w.command(append([]string{"dnsmasq", "--keep-in-foreground", "--user=root", "--conf-file=/dev/null", "--interface=far",
 		"--no-ping", "--log-dhcp", "--log-facility=" + log, "--dhcp-leasefile=" + filepath.Join(dir, "leases"), "--pid-file=" + filepath.Join(dir, "pid")}, args...)...))
 	said := func() string {
 		text, _ := os.ReadFile(log) // it has said nothing yet

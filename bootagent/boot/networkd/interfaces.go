@@ -69,7 +69,8 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 	for _, address := range i.Addresses {
 		fmt.Fprintf(&b, "Address=%s\n", address)
 	}
-	if i.Gateway != "" {
+	onLink := i.OnLink(i.Gateway)
+	if i.Gateway != "" && !onLink {
 		fmt.Fprintf(&b, "Gateway=%s\n", i.Gateway)
 	}
 	for _, other := range all {
@@ -79,7 +80,10 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 	}
 	b.WriteString(shared)
 	if i.DHCP != "" {
-		b.WriteString("\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n")
+		b.WriteString(leaseLines)
+		if i.MTU == 0 {
+			b.WriteString("UseMTU=yes\n")
+		}
 	}
 	if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
 		b.WriteString("\n[DHCPv6]\nDUIDType=link-layer\n")
@@ -87,14 +91,24 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 			fmt.Fprintf(&b, "IAID=%d\n", binary.BigEndian.Uint32(mac[2:]))
 		}
 	}
+	if onLink {
+		fmt.Fprintf(&b, "\n[Route]\nGateway=%s\nGatewayOnLink=yes\n", i.Gateway)
+	}
 	for _, r := range i.Routes {
 		fmt.Fprintf(&b, "\n[Route]\nDestination=%s\n", r.To)
 		if r.Via != "" {
 			fmt.Fprintf(&b, "Gateway=%s\n", r.Via)
 		}
+		if i.OnLink(r.Via) {
+			b.WriteString("GatewayOnLink=yes\n")
+		}
 	}
 	return b.String()
 }
+
+// leaseLines are what is made of an answer by DHCPv4 beside addresses, routes and
+// resolvers: as the loader does, so that a name without a dot is found in both.
+const leaseLines = "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\nUseDomains=yes\n"
 
 // macOf is the address of an interface, "" where only its name is known.
 func macOf(i spec.Interface, all []spec.Interface) string {

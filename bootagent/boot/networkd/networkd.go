@@ -48,7 +48,7 @@ func Files(site spec.Network, boot Boot) map[string]string {
 	case len(site.Interfaces) == 0:
 		// Booted without network: whichever interface comes alive later may.
 		files["20-caisson-any.network"] = "[Match]\nType=ether\nKind=!*\n\n[Link]\nRequiredForOnline=no\n" +
-			"\n[Network]\nDHCP=ipv4\n" + lines + "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n"
+			"\n[Network]\nDHCP=ipv4\n" + lines + leaseLines + "UseMTU=yes\n"
 	}
 	return files
 }

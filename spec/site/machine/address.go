@@ -5,7 +5,6 @@ package machine
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -13,37 +12,44 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// checkRouters refuses a gateway and the router of a route that no network of the card has:
-// neither one of its addresses nor a route on the link. What DHCP brings is not known here.
-func checkRouters(c *shape.Checker, gateway shape.Text, docs []routeDoc, dhcp string, addresses []string, routes []spec.Route) {
-	if dhcp != "" {
-		return
-	}
-	networks := slices.Clone(addresses)
-	for _, r := range routes {
-		if r.Via == "" {
-			networks = append(networks, r.To)
-		}
-	}
-	reached := func(t shape.Text) bool {
+// checkRouters refuses a router that cannot be one: of a family in which the card has no
+// address, or its own. One that no network of the card has is reached on the link, see
+// [spec.Interface.OnLink]; where the card has more than addresses of a host that may be a slip.
+// What DHCP brings is not known here.
+func checkRouters(c *shape.Checker, gateway shape.Text, docs []routeDoc, i spec.Interface) {
+	check := func(t shape.Text) {
 		a, err := netip.ParseAddr(t.S)
-		if err != nil || a.Zone() != "" || a.Is6() && a.IsLinkLocalUnicast() {
-			return true // refused elsewhere, or always on the link
+		if err != nil || a.Zone() != "" {
+			return // refused elsewhere
 		}
-		return slices.ContainsFunc(networks, func(n string) bool {
-			p, err := netip.ParsePrefix(n)
-			return err != nil || p.Contains(a)
-		})
+		var own, family, network, reached bool // how the card's addresses are to the router
+		for _, text := range i.Addresses {
+			p, err := netip.ParsePrefix(text)
+			same := err != nil || p.Addr().Is4() == a.Is4()
+			own, family, network = own || p.Addr() == a, family || same, network || same && !p.IsSingleIP()
+		}
+		for _, r := range i.Routes {
+			p, err := netip.ParsePrefix(r.To)
+			reached = reached || r.Via == "" && err == nil && p.Contains(a)
+		}
+		switch {
+		case !a.IsGlobalUnicast() && !a.IsLinkLocalUnicast():
+			c.Errorf(t.At, "gateway", "", "%s is not the address of a router", a)
+		case own:
+			c.Errorf(t.At, "gateway", "a router is another machine", "%s is the card's own address", a)
+		case !i.OnLink(t.S):
+		case !family:
+			c.Errorf(t.At, "gateway", "give the card an address of this family", "the card has no address by which it reaches the router %s", a)
+		case network && !reached:
+			c.Warnf(t.At, "gateway", "write a route to it without via, in routes, if it is on the link all the same", "no network of the card has the router %s", a)
+		}
 	}
-	const hint = "give the card an address in its network, or a route to it without via"
-	if gateway.Set() && !reached(gateway) {
-		c.Errorf(gateway.At, "gateway", hint, "no network of the card has the gateway %s", gateway.S)
+	if gateway.Set() {
+		check(gateway)
 	}
-	for i, d := range docs {
-		if d.Via.Set() && !reached(d.Via) {
-			c.Within([]string{"routes", shape.Nth(i)}, func() {
-				c.Errorf(d.Via.At, "gateway", hint, "no network of the card has the router %s", d.Via.S)
-			})
+	for at, d := range docs {
+		if d.Via.Set() {
+			c.Within([]string{"routes", shape.Nth(at)}, func() { check(d.Via) })
 		}
 	}
 }

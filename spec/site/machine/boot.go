@@ -66,7 +66,7 @@ func bootRow(c *shape.Checker, d BootNetworkDoc) spec.BootNetwork {
 	if len(out.Addresses) == 0 && out.DHCP == "" {
 		c.Errorf(d.At, "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
 	}
-	checkRouters(c, d.Gateway, d.Routes, out.DHCP, out.Addresses, out.Routes)
+	checkRouters(c, d.Gateway, d.Routes, spec.Interface{DHCP: out.DHCP, Addresses: out.Addresses, Routes: out.Routes})
 	return out
 }
 

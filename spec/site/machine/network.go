@@ -123,7 +123,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	case out.MAC == "" && out.Name == "":
 		c.Errorf(d.At, "required", "", "an interface needs mac or name")
 	}
-	checkRouters(c, d.Gateway, d.Routes, out.DHCP, out.Addresses, out.Routes)
+	checkRouters(c, d.Gateway, d.Routes, out)
 	return out
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,11 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 )
+
+// asked are the options of which the loader makes something, as systemd-networkd does with
+// the files of package networkd: docs/network.md has the table.
+var asked = []dhcpv4.OptionCode{dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer, dhcpv4.OptionHostName,
+	dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionDNSDomainSearchList, dhcpv4.OptionClasslessStaticRoute}
 
 // Ask repeats the DHCP exchange until it gets a lease or ctx ends. half is when to ask
 // again.
@@ -46,8 +52,7 @@ func exchange(ctx context.Context, card net.Interface, id []byte, within time.Du
 	defer client.Close() // each request has had its answer
 	lease, err := client.Request(ctx,
 		dhcpv4.WithOption(dhcpv4.OptClientIdentifier(id)),
-		dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
-			dhcpv4.OptionDomainName, dhcpv4.OptionHostName))
+		dhcpv4.WithRequestedOptions(asked...))
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +68,9 @@ func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 		return nil, fmt.Errorf("interface %s: DHCP offers no usable address", card.Name)
 	}
 	l := &state.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
-	if routers := ack.Router(); len(routers) > 0 {
-		l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
+	routes(l, ack)
+	if mtu, err := dhcpv4.GetUint16(dhcpv4.OptionInterfaceMTU, ack.Options); err == nil && mtu >= leastMTU { // or it says none
+		l.MTU = uint32(mtu)
 	}
 	for _, server := range ack.DNS() {
 		if addr, ok := netip.AddrFromSlice(server.To4()); ok {
@@ -73,11 +79,49 @@ func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 	}
 	if name := ack.DomainName(); plainName(name) {
 		l.Domain = name
+		l.Search = append(l.Search, name)
+	}
+	if more := ack.DomainSearch(); more != nil {
+		for _, name := range more.Labels {
+			if plainName(name) && !slices.Contains(l.Search, name) {
+				l.Search = append(l.Search, name)
+			}
+		}
 	}
 	if name := ack.HostName(); plainName(name) {
 		l.HostName = name
 	}
 	return l, nil
+}
+
+// leastMTU is the smallest with which an interface keeps IPv6.
+const leastMTU = 1280
+
+// routes takes those of option 121, beside which a router of option 3 does not count (RFC
+// 3442), or that router.
+func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
+	given := ack.ClasslessStaticRoute()
+	if given == nil {
+		if routers := ack.Router(); len(routers) > 0 {
+			l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
+		}
+		return
+	}
+	for _, r := range given {
+		to, _ := netip.AddrFromSlice(r.Dest.IP.To4())
+		via, _ := netip.AddrFromSlice(r.Router.To4())
+		ones, _ := r.Dest.Mask.Size()
+		switch {
+		case ones == 0 && !via.IsUnspecified():
+			if !l.Gateway.IsValid() {
+				l.Gateway = via
+			}
+		case via.IsUnspecified(): // on the link
+			l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked()})
+		default:
+			l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
+		}
+	}
 }
 
 // plainName keeps what DHCP says out of files where a newline would begin a

@@ -165,7 +165,7 @@ func (m Machine) byNode(rows []spec.BootNode) (n spec.Network, notes []string) {
 // here is what can be made of a node's interfaces on this machine: its cards with their
 // names of this kernel, which has not renamed them.
 func (m Machine) here(of spec.Network) (n spec.Network, notes []string) {
-	n.DNS = of.DNS
+	n.DNS, n.Search = of.DNS, of.Search
 	names := map[string]string{} // of this kernel by those of the node
 	for _, i := range of.Interfaces {
 		switch {

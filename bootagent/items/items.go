@@ -8,6 +8,7 @@
 package items
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
@@ -27,6 +28,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -103,8 +105,10 @@ func Table(want spec.Items, o Options) []item.Item {
 		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
-		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving),
-		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}).WithAccounts(o.Accounts.Makes),
+		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
+		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
+			return configcheck.Ask(ctx, filepath.Dir(o.Etc), path, content)
+		}),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, want.NICs, o.Sys, ethtool.NewKernel(), o.Journal),

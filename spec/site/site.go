@@ -148,6 +148,7 @@ func build(r *document.Reader) *Site {
 		s.checkLayerless(r)
 	}
 	s.checkTime(r)
+	s.checkOpenFiles(r)
 	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
 	return s
 }

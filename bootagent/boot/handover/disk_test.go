@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 // readOnly makes the node's state disk one that takes nothing any more.
@@ -75,6 +77,14 @@ func TestMemoryOverAReadOnlyDisk(t *testing.T) {
 		t.Error("a seed that the next boot finds again is used")
 	}
 	var fs unix.Statfs_t
+	n.Overlay.Items.Mounts = []spec.Mount{{Target: "/var/lib/containers/storage"}, {Target: "/var/lib/docker-else"}}
+	if n.sites("/var/lib/containers") || n.sites("/var/lib/docker") {
+		t.Error("a mount below counts as one above")
+	}
+	n.Overlay.Items.Mounts[0].Target = "/var/lib/containers"
+	if !n.sites("/var/lib/containers") {
+		t.Error("the site's own mount is hidden")
+	}
 	if err := unix.Statfs(n.path("var/lib/docker"), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
 		t.Errorf("/var/lib/docker is on a file system of type %x, %v", fs.Type, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/recipient"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -35,7 +36,9 @@ func (n *Node) files() error {
 	sealed, at := n.secrets()
 	kinds := []item.Item{
 		sealed,
-		files.New(want.Files, etc, &j).WithSecrets(files.Secrets{Dir: at, Lacks: sealed.Lacks, Later: n.SecretsLater}),
+		files.New(want.Files, etc, &j).WithSecrets(files.Secrets{Dir: at, Lacks: sealed.Lacks, Later: n.SecretsLater}).WithReaders(func(ctx context.Context, path, content string) error {
+			return configcheck.Ask(ctx, n.Root, path, content)
+		}),
 		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),
 		units.New(want.Units, n.Root, nil, &j).WithSecrets(units.Secrets{Dir: at, Lacks: sealed.Lacks}),
 		files.Named(service.Name, service.Files(n.Overlay.Services, n.Root), etc, &j),

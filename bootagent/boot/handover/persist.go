@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -70,6 +71,7 @@ var runtimes = []struct {
 	{"/var/lib/containerd", []string{"/usr/bin/containerd"}},
 	{"/var/lib/docker", []string{"/usr/bin/dockerd", "/usr/sbin/dockerd"}},
 	{"/var/lib/kubelet", []string{"/usr/bin/kubelet"}},
+	{"/var/lib/containers", []string{"/usr/bin/podman", "/usr/bin/crio", "/usr/bin/buildah"}},
 }
 
 // containers puts a real file system below the directories of container runtimes: the
@@ -78,7 +80,7 @@ var runtimes = []struct {
 func (n *Node) containers() error {
 	for _, r := range runtimes {
 		path := r.path
-		if !n.exists(path) && !slices.ContainsFunc(r.programs, n.exists) {
+		if !n.exists(path) && !slices.ContainsFunc(r.programs, n.exists) || n.sites(path) {
 			continue
 		}
 		if n.Disk && !n.ReadOnly {
@@ -99,6 +101,15 @@ func (n *Node) containers() error {
 		}
 	}
 	return nil
+}
+
+// sites reports whether the site itself mounts something on a directory or above it, or keeps
+// that on a disk.
+func (n *Node) sites(path string) bool {
+	kept := func(dir string) bool {
+		return n.Disk && !n.ReadOnly && rules.Persist(dir) == nil && rules.Within(path, dir)
+	}
+	return slices.ContainsFunc(n.Overlay.Persist, kept) || slices.ContainsFunc(n.Overlay.Items.Mounts, func(m spec.Mount) bool { return rules.Within(path, m.Target) })
 }
 
 // stateDirectory shows the agent's own directory where the service looks for it.

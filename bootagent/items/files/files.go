@@ -43,6 +43,7 @@ type Item struct {
 	journal item.Journal
 	secrets Secrets
 	makes   item.Makes
+	ask     func(ctx context.Context, path, content string) error
 }
 
 // New returns the item for want; etc is /etc of the root that it acts on.
@@ -60,6 +61,13 @@ func Named(name string, want []Want, etc string, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b Want) int { return strings.Compare(a.Path, b.Path) })
 	return &Item{name: name, want: want, etc: etc, journal: j}
+}
+
+// WithReaders has files kept as they are where the program that reads one does not take what it
+// should hold; ask returns its error.
+func (i *Item) WithReaders(ask func(ctx context.Context, path, content string) error) *Item {
+	i.ask = ask
+	return i
 }
 
 // WithAccounts has files wait for owners that come in the same run.
@@ -90,6 +98,11 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		d, differs := i.compare(f, wanted[f.Path])
 		wanted[f.Path] = true
+		if due := d.Action == spec.ActionAdd || d.Action == spec.ActionChange; differs && due && i.ask != nil && f.Secret == "" {
+			if err := i.ask(ctx, f.Path, f.Content); err != nil {
+				d.Action, d.Reason = spec.ActionCannot, err.Error()
+			}
+		}
 		if differs {
 			drift = append(drift, d)
 		}

@@ -3,10 +3,13 @@
 package files
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -256,5 +259,37 @@ func TestDirectoriesAreForEverybody(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
+	}
+}
+
+// What its reader does not take is not written, and what stands there stays.
+func TestKeepsWhatItsReaderTakes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "etc/sudoers.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(dir, "etc/sudoers.d/ops")
+	if err := os.WriteFile(at, []byte("good"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	want := []spec.File{{Path: "/etc/sudoers.d/ops", Content: "bad", Owner: strconv.Itoa(os.Getuid()), Group: strconv.Itoa(os.Getgid())}}
+	it := New(want, filepath.Join(dir, "etc"), j).WithReaders(func(_ context.Context, path, content string) error {
+		if path != "/etc/sudoers.d/ops" || content != "bad" {
+			t.Errorf("asked about %s, %q", path, content)
+		}
+		return errors.New("visudo does not take it: line 1")
+	})
+	for range 2 {
+		drift, err := it.Check(t.Context())
+		if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionCannot || drift[0].Reason != "visudo does not take it: line 1" {
+			t.Fatalf("%+v, %v", drift, err)
+		}
+		if err := it.Apply(t.Context(), drift); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(at); err != nil || string(text) != "good" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

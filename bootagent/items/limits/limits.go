@@ -39,6 +39,7 @@ type Item struct {
 	journal item.Journal
 	log     func(format string, args ...any)
 	leaving []string
+	proc    string // /proc; "" compares with no kernel
 }
 
 // New returns the item for want, sorted by id; dir is /etc/security/limits.d.
@@ -51,6 +52,12 @@ func New(want []spec.Limit, dir string, j item.Journal, log func(format string, 
 // WithLeaving names files that go with this run, and override nothing for long.
 func (i *Item) WithLeaving(files []string) *Item {
 	i.leaving = files
+	return i
+}
+
+// WithKernel has limits of open files compared with what the kernel at proc grants.
+func (i *Item) WithKernel(proc string) *Item {
+	i.proc = proc
 	return i
 }
 
@@ -102,6 +109,11 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		now, err := i.read(&w, l.ID)
 		if err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+			drift = append(drift, d)
+			continue
+		}
+		if most := i.granted(l); most != "" { // PAM would let nobody in; a kernel parameter of this run may raise it
+			d.Action, d.Reason = spec.ActionDefer, "the kernel grants no more open files than fs.nr_open, which is "+most
 			drift = append(drift, d)
 			continue
 		}
@@ -289,4 +301,20 @@ func missing(dir string) string {
 		top = dir
 	}
 	return top
+}
+
+// granted is fs.nr_open where a limit asks for more, else "".
+func (i *Item) granted(l spec.Limit) string {
+	if l.Item != "nofile" || i.proc == "" {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(i.proc, "sys/fs/nr_open"))
+	if err != nil {
+		return "" // it is not known, as in a container
+	}
+	most := strings.TrimSpace(string(text))
+	if rules.MoreOpenFiles(l, most) {
+		return most
+	}
+	return ""
 }

@@ -154,3 +154,24 @@ func TestLaterFileIsReported(t *testing.T) {
 		t.Fatalf("said %q, want one warning that names the later file", said)
 	}
 }
+
+// PAM lets nobody in whose limit of open files the kernel does not grant.
+func TestWaitsForTheKernelToGrantIt(t *testing.T) {
+	proc, dir := t.TempDir(), filepath.Join(t.TempDir(), "limits.d")
+	write(t, filepath.Join(proc, "sys/fs/nr_open"), "1048576\n", 0o644)
+	want := []spec.Limit{{ID: "all", Domain: "*", Type: "-", Item: "nofile", Value: "2097152"}, {ID: "most", Domain: "root", Type: "-", Item: "nofile", Value: "1048576"}}
+	it := New(want, dir, itemtest.Journal(t, t.TempDir()), t.Logf).WithKernel(proc)
+	for _, left := range []string{"all", ""} {
+		drift, err := it.Check(t.Context())
+		if err == nil {
+			err = it.Apply(t.Context(), drift)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if drift, err = it.Check(t.Context()); err != nil || (len(drift) > 0) != (left != "") || left != "" && (drift[0].Key != left || drift[0].Action != spec.ActionDefer) {
+			t.Errorf("%+v, %v, want %q left", drift, err, left)
+		}
+		write(t, filepath.Join(proc, "sys/fs/nr_open"), "2097152\n", 0o644)
+	}
+}

@@ -203,3 +203,68 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 		t.Errorf("the new interface has %q, %v; entries %+v", now, err, j.Entries(Name))
 	}
 }
+
+// The kernel keeps what was set for an interface under the interface's new name.
+func TestRenamedInterface(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
+	holds := func(key, want string) {
+		t.Helper()
+		root := newTree("/proc/sys")
+		defer root.done()
+		if got, err := root.Read(key); err != nil || got != want {
+			t.Errorf("%s is %q, %v, want %q", key, got, err, want)
+		}
+	}
+	apply := func(j item.Journal, want ...spec.Sysctl) {
+		t.Helper()
+		it := New(want, "/proc/sys", j)
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []item.Entry
+		for _, e := range j.Entries(it.Name()) {
+			if slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == e.Key && d.Action == spec.ActionRemove }) {
+				left = append(left, e)
+			}
+		}
+		if err := it.Restore(t.Context(), left); err != nil {
+			t.Fatal(err)
+		}
+		if err := it.Apply(t.Context(), drift); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	set := spec.Sysctl{Key: "net/ipv4/conf/v0/rp_filter", Value: "2"}
+	apply(j, set)
+	holds("net/ipv4/conf/v0/rp_filter", "2")
+	ip("link", "set", "v0", "name", "v9")
+	apply(j)
+	holds("net/ipv4/conf/v9/rp_filter", "0")
+	if left := j.Entries(Name); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+	// By its new name it is the site's again; one that was made again is another interface.
+	ip("link", "set", "v9", "name", "v0")
+	apply(j, set)
+	ip("link", "set", "v0", "name", "v9")
+	apply(j, spec.Sysctl{Key: "net/ipv4/conf/v9/rp_filter", Value: "1"})
+	holds("net/ipv4/conf/v9/rp_filter", "1")
+	apply(j)
+	ip("link", "set", "v9", "name", "v0")
+	apply(j, set)
+	ip("link", "del", "v0")
+	ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
+	apply(j)
+	holds("net/ipv4/conf/v0/rp_filter", "0")
+}

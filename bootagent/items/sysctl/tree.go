@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -222,6 +224,20 @@ func (t *tree) Owner(key string) uint64 {
 		t.index = &n
 	}
 	return *t.index
+}
+
+// Moved says what a key is called by now, by the number of the interface.
+func (t *tree) Moved(key string, owner uint64) string {
+	parts := strings.SplitN(key, "/", 6)
+	if len(parts) != 5 || owner > math.MaxInt32 {
+		return ""
+	}
+	at, err := net.InterfaceByIndex(int(owner))
+	if err != nil {
+		return ""
+	}
+	parts[3] = at.Name
+	return strings.Join(parts, "/")
 }
 
 // index is the number of an interface, 0 when there is none.

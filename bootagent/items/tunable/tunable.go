@@ -44,6 +44,12 @@ type Files interface {
 	Owner(key string) uint64
 }
 
+// mover is Files whose owners may get another name: Moved returns the key that a file has by
+// now, "" where its owner is gone.
+type mover interface {
+	Moved(key string, owner uint64) string
+}
+
 // Kind is what a kind of item knows of its files.
 type Kind struct {
 	Name    string
@@ -113,9 +119,11 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if e.Applied == nil && wanted[p.Cause] {
 			continue
 		}
-		now, err := i.kind.Files.Read(e.Key) // shown only: what cannot be read is shown as nothing
-		to := p.Value
-		if errors.Is(err, fs.ErrNotExist) || i.replaced(e.Key, p) {
+		to, now := p.Value, ""
+		if key := i.present(e.Key, p); key != "" {
+			now, _ = i.kind.Files.Read(key) // shown only: what cannot be read is shown as nothing
+		} else {
+			now, _ = i.kind.Files.Read(e.Key)
 			to = now // nothing is put back
 		}
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: to, Action: spec.ActionRemove})
@@ -345,15 +353,13 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	defer i.kind.Done()
 	var drift []spec.Drift
 	for _, e := range entries {
-		now, err := i.kind.Files.Read(e.Key)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the device or module went, and the value with it
-		}
 		p := decodePrior(e)
-		if i.replaced(e.Key, p) {
-			continue
+		key := i.present(e.Key, p)
+		if key == "" || key != e.Key && slices.ContainsFunc(i.want, func(w Setting) bool { return w.Key == key }) {
+			continue // the device or module went, and the value with it, or it is wanted by its new name
 		}
-		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: p.Value})
+		now, _ := i.kind.Files.Read(key) // what cannot be read is written all the same
+		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: key, From: now, To: p.Value})
 	}
 	failed, err := i.settle(ctx, drift)
 	if err != nil {
@@ -362,7 +368,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var done []item.Entry
 	var errs []error
 	for _, e := range entries {
-		if err := failed[e.Key]; err != nil {
+		if err := failed[i.present(e.Key, decodePrior(e))]; err != nil {
 			key := rules.Spelled(spec.Drift{Item: i.kind.Name, Key: e.Key}).Key
 			errs = append(errs, fmt.Errorf("restore %s %q to %q: %w", i.kind.Name, key, decodePrior(e).Value, reason(err)))
 			continue
@@ -374,6 +380,17 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	}
 	errs = append(errs, i.journal.Forget(done...))
 	return errors.Join(errs...)
+}
+
+// present is the key that an original belongs to by now, "" where what it was of is gone.
+func (i *Item) present(key string, was prior) string {
+	if _, err := i.kind.Files.Read(key); !errors.Is(err, fs.ErrNotExist) && !i.replaced(key, was) {
+		return key
+	}
+	if m, ok := i.kind.Files.(mover); ok && was.Owner != 0 {
+		return m.Moved(key, was.Owner)
+	}
+	return ""
 }
 
 // replaced reports whether what a file belongs to went, and another of its name came.

@@ -12,10 +12,8 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Sound returns why nobody can follow a version, nil where one can. It looks at no
+// sound returns why nobody can follow a version, nil where one can. It looks at no
 // signature.
-func Sound(k spec.Keys) error { return sound(&k) }
-
 func sound(k *spec.Keys) error {
 	if k.APIVersion != spec.APIVersion || k.Kind != spec.KindKeys {
 		return refusal.New(refusal.Keys, "the document is %.40q %.40q", k.APIVersion, k.Kind)

@@ -79,9 +79,6 @@ func (n Node) Accept(c trust.Candidate) (*Accepted, error) {
 	return &Accepted{Rescue: d.doc, Digest: d.digest, Signed: d.signed}, nil
 }
 
-// Sound returns why no node obeys a document, nil where one does.
-func Sound(r spec.Rescue) error { return isSound(&decision{doc: r}) }
-
 func capped(d *decision) error {
 	if n := len(d.candidate.Document); n > oci.MaxRescue {
 		return refusal.New(refusal.Oversize, "rescue document of %d bytes", n)

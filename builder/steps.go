@@ -67,7 +67,7 @@ func baseInputs(b *build) (any, error) {
 	if b.foreign != nil {
 		return b.foreign.digest, nil
 	}
-	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseAsked()}, nil
+	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseAsked(), "answers": b.baseAnswers()}, nil
 }
 
 func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
@@ -85,11 +85,19 @@ func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		return facts{}, err
 	}
 	err := base.Bootstrap(ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
-		Names: b.baseAsked(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base))})
+		Names: b.baseAsked(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base)),
+		Answer: func(ctx context.Context, r *root.Root) error { return packages.Preseed(ctx, r, b.baseAnswers()) }})
 	if err != nil {
 		return facts{}, err
 	}
 	return b.installed(stepBase, r)
+}
+
+// baseAnswers are the site's packages with answers to debconf that are in the base: they are
+// set up there.
+func (b *build) baseAnswers() []spec.Package {
+	in := names(b.chosen.Base)
+	return slices.DeleteFunc(slices.Clone(b.recipe.Packages.Install), func(p spec.Package) bool { return len(p.Debconf) == 0 || !slices.Contains(in, p.Name) })
 }
 
 func packagesInputs(b *build) (any, error) {
@@ -115,6 +123,13 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	}
 	if err := packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages))); err != nil {
 		return facts{}, err
+	}
+	unmet, err := packages.Unmet(r, packages.Names(b.recipe.Packages))
+	if err != nil {
+		return facts{}, err
+	}
+	if len(unmet) > 0 {
+		b.say(Event{Step: stepPackages, State: "note", Text: "recommended, and not in the layer: " + strings.Join(unmet, "; ")})
 	}
 	if b.foreign != nil {
 		if err := base.Configure(ctx, r); err != nil {

@@ -113,6 +113,8 @@ Dir::Cache "%[1]s/cache";
 Dir::Etc "%[1]s/etc";
 Dir::Etc::trusted "none";
 Dir::Etc::trustedparts "none";
+Dir::Etc::netrc "/etc/apt/auth.conf";
+Dir::Etc::netrcparts "/etc/apt/auth.conf.d";
 APT::Architecture %[2]q;
 APT::Architectures { %[2]q; };
 APT::Install-Recommends "false";
@@ -129,7 +131,8 @@ Acquire::Retries "2";
 
 func (s *State) path(name string) string { return filepath.Join(s.dir, name) }
 
-// hostAcquire is the host's own way to the network: proxies and time-outs.
+// hostAcquire is the host's own way to the network: proxies and time-outs. Credentials of
+// archives are the host's, too: they never enter a layer.
 func hostAcquire(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump").Output()
 	if err != nil {
@@ -146,10 +149,18 @@ func hostAcquire(ctx context.Context) string {
 	return b.String()
 }
 
+// proxies are the variables that apt reads where its configuration has no proxy.
+var proxies = []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"}
+
 func (s *State) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = []string{"APT_CONFIG=" + s.path("apt.conf"), "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for _, name := range proxies {
+		if value, is := os.LookupEnv(name); is {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
 	cmd.Dir = s.dir
 	runtime.LockOSThread() // the death signal is sent when the parent thread ends
 	defer runtime.UnlockOSThread()

@@ -35,8 +35,16 @@ func Check(base *spec.Debian, own []spec.Repository) error {
 		if len(r.Distributions) == 0 {
 			problems = append(problems, fmt.Errorf("repository %s: no distributions", r.ID))
 		}
-		for _, list := range [][]string{r.Distributions, r.Components, r.Subrepos} {
+		for _, list := range [][]string{r.Components, r.Subrepos} {
 			problems = append(problems, words("repository "+r.ID, list))
+		}
+		for _, dist := range r.Distributions {
+			if err := rules.Suite(dist); err != nil {
+				problems = append(problems, fmt.Errorf("repository %s: %w", r.ID, err))
+			}
+		}
+		if err := rules.Sources(r); err != nil {
+			problems = append(problems, fmt.Errorf("repository %s: %w", r.ID, err))
 		}
 		if r.Key != "" && !strings.Contains(r.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
 			problems = append(problems, fmt.Errorf("repository %s: the key is not an armoured OpenPGP public key", r.ID))

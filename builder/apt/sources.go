@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -149,7 +150,10 @@ func hostEntries(hostRoot string) ([]entry, error) {
 	etc := filepath.Join(hostRoot, "etc/apt")
 	files, _ := filepath.Glob(filepath.Join(etc, "sources.list.d/*")) // the pattern is valid
 	var entries []entry
-	for _, file := range append([]string{filepath.Join(etc, "sources.list")}, files...) {
+	// Debian's installer and images write the first two; any file may have a third party's
+	// suite of the same name.
+	own := []string{filepath.Join(etc, "sources.list.d/debian.sources"), filepath.Join(etc, "sources.list")}
+	for _, file := range append(own, slices.DeleteFunc(files, func(name string) bool { return name == own[0] })...) {
 		data, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -65,6 +66,10 @@ type Options struct {
 	Names []string // packages asked for by name
 	Epoch int64
 	Line  func(string) // each line the tools say
+
+	// Answer sets the answers to debconf, once that is there and before the packages that
+	// are asked for by name.
+	Answer func(context.Context, *root.Root) error
 }
 
 // Bootstrap fills the empty upper tree of r. mmdebstrap unpacks the
@@ -96,6 +101,11 @@ func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	err = r.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", "dpkg --install --force-depends --force-unsafe-io " + archives + "*.deb && rm " + archives + "*.deb"}, Line: o.Line})
 	if err != nil {
 		return fmt.Errorf("install the essential packages of %s: %w", o.Suite, apt.ReasonsOf(err))
+	}
+	if o.Answer != nil {
+		if err := o.Answer(ctx, r); err != nil {
+			return err
+		}
 	}
 	if err := apt.Get(ctx, r, o.Repo, o.Line, append([]string{"install", "--"}, o.Names...)...); err != nil {
 		return fmt.Errorf("install the base of %s: %w", o.Suite, err)
@@ -134,6 +144,8 @@ func Configure(ctx context.Context, r *root.Root) error {
 		{"/etc/machine-id", ""}, // empty: written into each root at boot
 		{"/etc/apt/sources.list", "# Packages come with the layer, see caisson build.\n"},
 		{sshdFile, sshd},
+		{"/etc/dpkg/dpkg.cfg.d/90-caisson", nodeDpkg},
+		{"/etc/apt/apt.conf.d/90caisson", nodeApt},
 		{"/etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
 	}
 	for _, f := range files {
@@ -170,6 +182,21 @@ var leftovers = []string{
 	"tmp/*", "tmp/.*", "var/tmp/*", "run/*", "run/.*", "dev/*", "root/.bash_history",
 }
 
+// idle are what packages enable and a read-only /usr leaves nothing to do for. A site may
+// enable them.
+var idle = []string{
+	"etc/systemd/system/timers.target.wants/apt-daily.timer", "etc/systemd/system/timers.target.wants/apt-daily-upgrade.timer",
+	"etc/systemd/system/timers.target.wants/dpkg-db-backup.timer", "etc/systemd/system/timers.target.wants/man-db.timer",
+	"etc/systemd/system/multi-user.target.wants/unattended-upgrades.service",
+}
+
+// What dpkg and apt say on a node, in place of a package that is half there.
+const (
+	hint     = "packages of this system come with its layer: conf.apt.packages of the site, then caisson build"
+	nodeDpkg = "pre-invoke=test -w /usr || { echo '" + hint + "' >&2; exit 1; }\n"
+	nodeApt  = "APT::Update::Pre-Invoke { \"test -w /usr || echo '" + hint + "' >&2\"; };\n"
+)
+
 // Scrub removes the leftovers from a tree (or from an upper one: what it removes
 // is never in the tree below).
-func Scrub(tree string) error { return root.RemoveGlob(tree, leftovers) }
+func Scrub(tree string) error { return root.RemoveGlob(tree, append(slices.Clone(leftovers), idle...)) }

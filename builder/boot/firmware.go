@@ -4,8 +4,10 @@ package boot
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -30,7 +32,7 @@ var firmwarePackages = []struct{ prefix, name string }{
 
 // packFirmware adds the firmware that modules name and the layer has, and reports
 // the modules that find none of theirs.
-func (m *modules) packFirmware(a *cpio.Archive, wants map[string][]string, report *Report) error {
+func (m *modules) packFirmware(ctx context.Context, a *cpio.Archive, wants map[string][]string, report *Report) error {
 	packed := map[string]bool{}
 	for _, module := range slices.Sorted(maps.Keys(wants)) {
 		found := len(wants[module]) == 0
@@ -39,11 +41,7 @@ func (m *modules) packFirmware(a *cpio.Archive, wants map[string][]string, repor
 				found = true
 				continue
 			}
-			at, err := m.root.Follow("/usr/lib/firmware/" + name) // packages link names to versions
-			if err != nil {
-				return err
-			}
-			data, err := m.root.ReadFile(at)
+			data, err := m.readFirmware(ctx, name)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -60,6 +58,29 @@ func (m *modules) packFirmware(a *cpio.Archive, wants map[string][]string, repor
 		}
 	}
 	return nil
+}
+
+// readFirmware reads a file of firmware as a driver gets it: the loader's kernel may have no
+// decompressor for how the distribution packed it.
+func (m *modules) readFirmware(ctx context.Context, name string) ([]byte, error) {
+	for _, packed := range []string{"", ".zst", ".xz"} {
+		at, err := m.root.Follow("/usr/lib/firmware/" + name + packed) // packages link names to versions
+		if err != nil {
+			return nil, err
+		}
+		data, err := m.root.ReadFile(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			data, err = unpack(ctx, packed, data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("firmware %s: %w", name+packed, err)
+		}
+		return data, nil
+	}
+	return nil, fs.ErrNotExist
 }
 
 func (r *Report) lacks(module, file string) {

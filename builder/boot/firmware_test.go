@@ -8,10 +8,13 @@ import (
 	"encoding/binary"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
@@ -67,7 +70,7 @@ func TestFirmware(t *testing.T) {
 	}
 	var report Report
 	a := cpio.New()
-	if err := m.packFirmware(a, wants, &report); err != nil {
+	if err := m.packFirmware(t.Context(), a, wants, &report); err != nil {
 		t.Fatal(err)
 	}
 	var data bytes.Buffer
@@ -84,5 +87,50 @@ func TestFirmware(t *testing.T) {
 		if !strings.HasPrefix(p.name, "firmware-") {
 			t.Errorf("%q is not a package of firmware", p.name)
 		}
+	}
+}
+
+// TestFirmwareCompressed: as Ubuntu and others pack it, and as a driver asks for it.
+func TestFirmwareCompressed(t *testing.T) {
+	dir := t.TempDir()
+	for name, tool := range map[string]string{"bnx2x/e2.fw.zst": "zstd", "ice/ice-1.pkg.xz": "xz"} {
+		at := filepath.Join(dir, "usr/lib/firmware", name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var packed []byte
+		var err error
+		if tool == "zstd" {
+			w, werr := zstd.NewWriter(nil)
+			if werr != nil {
+				t.Fatal(werr)
+			}
+			packed = w.EncodeAll([]byte("firmware of zstd"), nil)
+		} else {
+			cmd := exec.CommandContext(t.Context(), "xz", "--stdout")
+			cmd.Stdin = strings.NewReader("firmware of xz")
+			packed, err = cmd.Output()
+		}
+		if err == nil {
+			err = os.WriteFile(at, packed, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("ice-1.pkg.xz", filepath.Join(dir, "usr/lib/firmware/ice/ice.pkg.xz")); err != nil {
+		t.Fatal(err)
+	}
+	m, a := &modules{root: &root.Root{Lowers: []string{dir}}}, cpio.New()
+	var report Report
+	err := m.packFirmware(t.Context(), a, map[string][]string{"bnx2x": {"bnx2x/e2.fw"}, "ice": {"ice/ice.pkg"}}, &report)
+	if want := int64(len("firmware of zstd") + len("firmware of xz")); err != nil || report.Firmware != 2 || report.FirmwareBytes != want || report.Lacking != nil {
+		t.Errorf("%v: %+v, want %d bytes", err, report, want)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "usr/lib/firmware/bnx2x/e2.fw.zst"), []byte("damaged"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.packFirmware(t.Context(), cpio.New(), map[string][]string{"bnx2x": {"bnx2x/e2.fw"}}, &report); err == nil || !strings.Contains(err.Error(), "bnx2x/e2.fw.zst") {
+		t.Errorf("damaged firmware: %v", err)
 	}
 }

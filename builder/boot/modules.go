@@ -230,7 +230,7 @@ func (m *modules) pack(ctx context.Context, a *cpio.Archive, files, named []stri
 		}
 	}
 	a.File(paths.ModulesLoad, []byte(load.String()), 0o644)
-	return m.packFirmware(a, wants, report)
+	return m.packFirmware(ctx, a, wants, report)
 }
 
 func keep(lines []string, want func([]string) bool) []byte {

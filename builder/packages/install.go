@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -34,13 +35,21 @@ func Wanted(p spec.Packages) []string {
 	return names
 }
 
+// Names lists the same without versions.
+func Names(p spec.Packages) (names []string) {
+	for _, pkg := range p.Install {
+		names = append(names, pkg.Name)
+	}
+	return names
+}
+
 // Install brings the packages into r from the flat repository repo. keep names
 // what may never be removed, because the layer would not boot.
 func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, repo string, line func(string)) error {
 	if err := apt.ForbidServices(r); err != nil {
 		return err
 	}
-	if err := preseed(ctx, r, p); err != nil {
+	if err := Preseed(ctx, r, p.Install); err != nil {
 		return err
 	}
 	get := func(args ...string) error { return apt.Get(ctx, r, repo, line, args...) }
@@ -107,7 +116,10 @@ func sources(r *root.Root, list []spec.Repository) error {
 				suites = append(suites, dist+"-"+sub)
 			}
 		}
-		fmt.Fprintf(&b, "# %s\nTypes: deb\nURIs: %s\nSuites: %s\nComponents: %s\n", repo.ID, repo.URL, strings.Join(suites, " "), strings.Join(repo.Components, " "))
+		fmt.Fprintf(&b, "# %s\nTypes: deb\nURIs: %s\nSuites: %s\n", repo.ID, repo.URL, strings.Join(suites, " "))
+		if len(repo.Components) > 0 { // a flat one has none
+			fmt.Fprintf(&b, "Components: %s\n", strings.Join(repo.Components, " "))
+		}
 		if repo.Key != "" {
 			b.WriteString("Signed-By:\n")
 			for line := range strings.Lines(strings.TrimSpace(repo.Key)) {
@@ -122,10 +134,10 @@ func sources(r *root.Root, list []spec.Repository) error {
 	return r.WriteFile("/etc/apt/sources.list.d/caisson.sources", []byte(b.String()), 0o644)
 }
 
-// preseed gives debconf its answers, see debconf-set-selections(1).
-func preseed(ctx context.Context, r *root.Root, p spec.Packages) error {
+// Preseed gives debconf its answers, see debconf-set-selections(1).
+func Preseed(ctx context.Context, r *root.Root, install []spec.Package) error {
 	var b strings.Builder
-	for _, pkg := range p.Install {
+	for _, pkg := range install {
 		for _, d := range pkg.Debconf {
 			if strings.ContainsAny(d.Question+d.Type+d.Answer, "\n\r") {
 				return fmt.Errorf("debconf answer of package %s to %q: it holds a line break", pkg.Name, d.Question)
@@ -141,6 +153,43 @@ func preseed(ctx context.Context, r *root.Root, p spec.Packages) error {
 		return fmt.Errorf("set debconf answers: %w", said(err))
 	}
 	return nil
+}
+
+// Unmet lists what the packages of these names recommend and r has not, as "of: one | other".
+func Unmet(r *root.Root, names []string) (list []string, err error) {
+	data, err := r.ReadFile("/var/lib/dpkg/status")
+	if err != nil {
+		return nil, err
+	}
+	there, recommends := map[string]bool{}, map[string]string{}
+	for _, st := range apt.Stanzas(string(data)) {
+		if !strings.HasSuffix(st.Get("Status"), " ok installed") {
+			continue
+		}
+		there[st.Get("Package")], recommends[st.Get("Package")] = true, st.Get("Recommends")
+		for name := range strings.SplitSeq(st.Get("Provides"), ",") {
+			there[bare(name)] = true
+		}
+	}
+	for _, name := range names {
+		for one := range strings.SplitSeq(recommends[name], ",") {
+			var any []string
+			for other := range strings.SplitSeq(one, "|") {
+				any = append(any, bare(other))
+			}
+			if any[0] != "" && !slices.ContainsFunc(any, func(other string) bool { return there[other] }) {
+				list = append(list, name+": "+strings.Join(any, " | "))
+			}
+		}
+	}
+	return list, nil
+}
+
+// bare is a package of a relation without its version and architecture.
+func bare(relation string) string {
+	name, _, _ := strings.Cut(strings.TrimSpace(relation), " ")
+	name, _, _ = strings.Cut(name, ":")
+	return name
 }
 
 // Installed lists what dpkg says is in the tree, sorted as dpkg has it.

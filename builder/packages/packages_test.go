@@ -78,22 +78,22 @@ func TestPreseed(t *testing.T) {
 		return spec.Packages{Install: []spec.Package{{Name: "app", Debconf: []spec.Debconf{{Question: "app/word", Type: "string", Answer: text}}}}}
 	}
 	r := roottest.New(t, map[string]string{"usr/bin/debconf-set-selections": "#!/bin/sh\ncat >/answers\n"})
-	if err := preseed(t.Context(), r, answer("a b $c")); err != nil {
+	if err := Preseed(t.Context(), r, answer("a b $c").Install); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := r.ReadFile("/answers"); err != nil || string(got) != "app app/word string a b $c\n" {
 		t.Errorf("debconf got %q, %v", got, err)
 	}
-	if err := preseed(t.Context(), r, answer("a\nother other/word string x")); err == nil {
+	if err := Preseed(t.Context(), r, answer("a\nother other/word string x").Install); err == nil {
 		t.Error("one answer was two")
 	}
 	failing := roottest.New(t, map[string]string{"usr/bin/debconf-set-selections": "#!/bin/sh\necho first >&2; echo because >&2; exit 1\n"})
-	if err := preseed(t.Context(), failing, answer("x")); err == nil || !strings.HasSuffix(err.Error(), ": because") {
+	if err := Preseed(t.Context(), failing, answer("x").Install); err == nil || !strings.HasSuffix(err.Error(), ": because") {
 		t.Errorf("got %v", err)
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := preseed(stopped, r, answer("x")); !errors.Is(err, context.Canceled) {
+	if err := Preseed(stopped, r, answer("x").Install); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -108,5 +108,25 @@ func TestSources(t *testing.T) {
 	want := "# own\nTypes: deb\nURIs: https://apt.example.org\nSuites: d d-updates\nComponents: main extra\nSigned-By:\n -----BEGIN\n .\n xx\n -----END\n\n"
 	if got, err := r.ReadFile("/etc/apt/sources.list.d/caisson.sources"); err != nil || string(got) != want {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestUnmet names what was recommended by what was asked for, and is not there under any name.
+func TestUnmet(t *testing.T) {
+	r := roottest.New(t, map[string]string{"var/lib/dpkg/status": `Package: unbound
+Status: install ok installed
+Recommends: dns-root-data (>= 1), default-mta | mail-transport-agent, curl:any | wget
+
+Package: postfix
+Status: install ok installed
+Provides: x, mail-transport-agent (= 1)
+Recommends: never-asked
+
+Package: dns-root-data
+Status: deinstall ok config-files
+`})
+	got, err := Unmet(r, []string{"unbound", "gone"})
+	if want := []string{"unbound: dns-root-data", "unbound: curl | wget"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }

@@ -337,7 +337,29 @@ func (p *plan) mountScratch() error {
 			return err
 		}
 	}
+	if err := raiseLoopback(); err != nil {
+		return err
+	}
 	return unix.Sethostname([]byte("localhost"))
+}
+
+// raiseLoopback makes 127.0.0.1 an address: scripts of mailers ask for one, and there is no
+// other.
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("raise lo: %w", err)
+	}
+	defer unix.Close(fd) // it was only asked
+	request, err := unix.NewIfreq("lo")
+	if err == nil {
+		request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+	}
+	if err != nil {
+		return fmt.Errorf("raise lo: %w", err)
+	}
+	return nil
 }
 
 func (p *plan) protectBind() error {

@@ -68,7 +68,7 @@ type debconfDoc struct {
 type repositoryDoc struct {
 	URL           shape.Text   `site:"url,required"`
 	Distributions []shape.Text `site:"distributions,required"`
-	Components    []shape.Text `site:"components,required"`
+	Components    []shape.Text `site:"components" doc:"required but for a flat repository, whose distributions end with a slash"`
 	Subrepos      []shape.Text `site:"subrepos"`
 	Key           shape.Block  `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
 	At            report.Pos
@@ -201,18 +201,22 @@ func (c *Checker) packageNames(key string, texts []shape.Text) []string {
 func (c *Checker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
 	d := e.Val
-	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
+	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S, Components: []string{}}
 	if d.URL.Set() {
 		c.Valid(d.URL.At, rules.SourceURL(d.URL.S))
 	}
 	for _, l := range []struct {
 		from []shape.Text
 		to   *[]string
-	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
+		rule func(string) error
+	}{{d.Distributions, &r.Distributions, rules.Suite}, {d.Components, &r.Components, rules.SourceWord}, {d.Subrepos, &r.Subrepos, rules.SourceWord}} {
 		for _, t := range l.from {
-			c.Valid(t.At, rules.SourceWord(t.S))
+			c.Valid(t.At, l.rule(t.S))
 			*l.to = append(*l.to, t.S)
 		}
+	}
+	if err := rules.Sources(r); err != nil && len(r.Distributions) > 0 {
+		c.Valid(d.At, err)
 	}
 	if d.Key.Set() && !strings.Contains(d.Key.S, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
 		c.Errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")

@@ -50,6 +50,9 @@ func TestLongBadLayer(t *testing.T) {
 		t.Errorf("after the bad layer: %+v", st)
 	}
 	run(t, s, "test -x /usr/bin/tree")
+	if failed := run(t, s, "systemctl list-units --failed --plain --no-legend; systemctl list-units --all --plain --no-legend 'caisson-deadline*.timer' | grep -v ' loaded ' || true"); failed != "" {
+		t.Errorf("the way back left units that failed: %s", failed)
+	}
 	t.Logf("a plain reboot took %s, from the publish to the layer before %s: %.1f reboots", plain.Round(time.Second), took.Round(time.Second), took.Seconds()/plain.Seconds())
 
 	var why spec.Why

@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -53,17 +54,16 @@ func (n *Node) supervise() error {
 	return nil
 }
 
-// deadlineUnits are the units that start the machine over, by name; none where a boot may
-// take for ever.
+// deadlineUnits are the units that start the machine over, by name. They are in each root, as a
+// soft-reboot from one that counts carries its timers into the next; where a boot may take for
+// ever no target pulls them in, and without paths.RunDeadline they do nothing.
 //
 // No boot takes longer than it has beside all that its scripts may take: that asks nobody.
 // What of that they did not take is asked of the agent, from when the boot has had its own
 // time on. Where the agent does not run, it is over; one of 0.9.0 does not know the question.
 func (n *Node) deadlineUnits() map[string]string {
 	within, scripts := n.deadline()
-	if within == 0 {
-		return nil
-	}
+	begun := int(cmp.Or(within, proveWithin).Seconds())
 	const (
 		head    = "DefaultDependencies=no\nConditionPathExists=" + paths.RunDeadline + "\n"
 		timer   = head + "Conflicts=shutdown.target\nBefore=shutdown.target\n\n[Timer]\nAccuracySec=1s\n" // systemd has started long ago after a soft-reboot
@@ -71,19 +71,24 @@ func (n *Node) deadlineUnits() map[string]string {
 	)
 	units := map[string]string{
 		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation, while /run/caisson/deadline exists\n" + timer +
-			fmt.Sprintf("OnActiveSec=%d\n", int((within+scripts).Seconds())),
+			fmt.Sprintf("OnActiveSec=%d\n", begun+int(scripts.Seconds())),
 		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\n" + head +
 			"SuccessAction=reboot-force\nFailureAction=reboot-force\n" + service + "ExecStart=-" + paths.Agent + " " + paths.NoteDeadline + "\n",
-		"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",
+		"caisson-deadline-early.timer": "[Unit]\nDescription=Deadline of a new generation, where its scripts have ended\n" + timer +
+			fmt.Sprintf("OnActiveSec=%d\nOnUnitInactiveSec=10\n", begun),
+		"caisson-deadline-early.service": "[Unit]\nDescription=Ask whether this boot waits for a script\n" + head +
+			"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n", cli.ExitUsage, paths.Agent, paths.DeadlineOver, begun),
 	}
-	if scripts == 0 {
-		return units
+	wants := ""
+	if within > 0 {
+		wants = "Wants=caisson-deadline.timer\n"
 	}
-	units["caisson-deadline-early.timer"] = "[Unit]\nDescription=Deadline of a new generation, where its scripts have ended\n" + timer +
-		fmt.Sprintf("OnActiveSec=%d\nOnUnitInactiveSec=10\n", int(within.Seconds()))
-	units["caisson-deadline-early.service"] = "[Unit]\nDescription=Ask whether this boot waits for a script\n" + head +
-		"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n", cli.ExitUsage, paths.Agent, paths.DeadlineOver, int(within.Seconds()))
-	units["target.d/"+paths.Prefix+"deadline.conf"] += "Wants=caisson-deadline-early.timer\n"
+	if scripts > 0 {
+		wants += "Wants=caisson-deadline-early.timer\n"
+	}
+	if wants != "" {
+		units["target.d/"+paths.Prefix+"deadline.conf"] = "[Unit]\n" + wants
+	}
 	return units
 }
 

@@ -167,7 +167,7 @@ func TestNoDeadline(t *testing.T) {
 		}
 	}
 	n := newNode(t, t.TempDir(), true)
-	if do(t, n); n.exists("etc/systemd/system/caisson-deadline.timer") {
+	if do(t, n); n.exists("etc/systemd/system/target.d/60-caisson-deadline.conf") {
 		t.Error("a good generation has a deadline")
 	}
 }

@@ -63,7 +63,7 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 		f.Result = decide.Result{Failed: t.before != nil && t.result.Err != nil, RolledBack: t.result.RolledBack,
 			OtherLayer: !t.returns && t.before != nil && t.before.Generation.Layer != t.next.Generation.Layer}
 		if f.Result.Failed {
-			f.Result.Why, f.Result.Busy = t.result.Err.Error(), errors.Is(t.result.Err, unix.EBUSY) && !t.next.Generation.IsAhead()
+			f.Result.Why, f.Result.Busy = t.result.Err.Error(), passes(t.result.Err) && !t.next.Generation.IsAhead()
 		}
 		if t.trial != nil {
 			f.Result.Trial = t.trial.Confirm
@@ -167,3 +167,7 @@ func (c *Cycle) gates(ctx context.Context, s *state.State, t *turn) (g decide.Ga
 	g.Soft = c.destination.SoftBack(ctx, s, failed, *best, v.Why)
 	return g, "", nil
 }
+
+// passes reports whether a change failed for what is not its own and may go away: what it takes
+// away is in use, or the disk takes no writes, as one that is full.
+func passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(err) }

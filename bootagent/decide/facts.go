@@ -120,7 +120,7 @@ type Result struct {
 	Trial      state.Confirm // who has to confirm it, "" where nobody
 	Failed     bool          // not all of it was made
 	Why        string        // of that
-	Busy       bool          // something that it takes away is in use
+	Busy       bool          // something that it takes away is in use, or the disk takes no writes
 	RolledBack bool          // some of it was made, and taken back
 	OtherLayer bool          // the layer changes with it
 }

@@ -150,7 +150,7 @@ var Table = []Row{
 		why: func(*Facts) string { return "the agent was to end while it was made; the next one makes it" }},
 	{Name: "not-begun", On: Made, Act: RetryLater, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
 		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why }},
-	{Name: "busy", On: Made, Act: Postpone, When: "something that it takes away is in use", Does: "has taken it back; tries it again in an hour, and at a boot",
+	{Name: "busy", On: Made, Act: Postpone, When: "something that it takes away is in use, or a disk is full or takes no writes", Does: "has taken it back; tries it again in an hour, and at a boot",
 		is: func(f *Facts) bool { return f.Result.Failed && f.Result.Busy }, why: func(f *Facts) string { return f.Result.Why }},
 	{Name: "taken-back", On: Made, Act: Blame, When: "it failed", Does: "has taken it back, and does not try it again",
 		is: func(f *Facts) bool { return f.Result.Failed }, why: func(f *Facts) string { return f.Result.Why }},

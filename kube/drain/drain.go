@@ -331,10 +331,14 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 				evicted.Add(1)
 			}
 		}}
+	if unreachable(n) { // it may be so for good
+		h.SkipWaitForDeleteTimeoutSeconds = deadGrace
+	}
 	pods, errs := h.GetPodsForDeletion(n.Name)
 	if err := refused(errs); err != nil {
 		return err
 	}
+	h.Client = newByUID(d.Client, pods.Pods())
 	since := time.Now()
 	if err := h.DeleteOrEvictPods(pods.Pods()); err != nil {
 		return d.explain(ctx, since, pods.Pods(), err)

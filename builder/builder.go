@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
@@ -128,6 +129,9 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 		if err := b.step(ctx, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
+	}
+	if shared := b.done[stepPackages].Facts.Shared; len(shared) > 0 {
+		b.say(Event{Step: stepPackages, State: "note", Text: "each node makes its own " + strings.Join(shared, ", ") + "; where nodes of a cluster share it, give it by files with a secret"})
 	}
 	if err := b.keepDebs(ctx); err != nil {
 		return nil, err

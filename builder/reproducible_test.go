@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -33,7 +34,7 @@ import (
 func TestReproducible(t *testing.T) {
 	o := testOptions(t)
 	recipe := testRecipe()
-	recipe.Packages.Install = append(recipe.Packages.Install, spec.Package{Name: "python3-minimal"})
+	recipe.Packages.Install = append(recipe.Packages.Install, ask("python3-minimal", "open-iscsi", "nvme-cli", "munge", "ssl-cert")...)
 	ledger, err := Settle([]spec.Recipe{recipe}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,19 @@ func TestReproducible(t *testing.T) {
 	}
 	backdated(t, &lock, time.Now())
 	o.Lock = &lock
+	var notes []string
+	o.Progress = func(e Event) { notes = append(notes, e.Text) }
 	first := build(sharedCache)
+	if note := strings.Join(notes, "\n"); !strings.Contains(note, "its own /etc/munge/munge.key;") {
+		t.Errorf("the build does not say that a cluster shares the key of MUNGE:\n%s", note)
+	}
+	for _, row := range perhost.Table {
+		for _, pattern := range row.Patterns {
+			if found, _ := filepath.Glob(filepath.Join(sharedCache, "steps", "*", "tree", pattern)); len(found) > 0 {
+				t.Errorf("in a layer: %q", found)
+			}
+		}
+	}
 	elsewhere := elsewhere(t)
 	if !t.Run("killed", func(t *testing.T) {
 		o := o

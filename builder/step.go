@@ -56,6 +56,7 @@ type facts struct {
 	System   []spec.Account          `json:"system,omitempty"`  // the same, as the ledger has them
 	Brought  []spec.Account          `json:"brought,omitempty"` // with numbers of people, by the base and packages
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
+	Shared   []string                `json:"shared,omitempty"` // files left out that the nodes of a cluster share
 }
 
 func (f facts) into(l *spec.Layer) {

@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/systemd"
 )
@@ -139,10 +140,13 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := packages.Users(ctx, r); err != nil {
 		return facts{}, err
 	}
+	shared := perhost.Shared(os.DirFS(r.Upper))
 	if err := base.Scrub(r.Upper); err != nil {
 		return facts{}, err
 	}
-	return b.installed(stepPackages, r)
+	f, err := b.installed(stepPackages, r)
+	f.Shared = shared
+	return f, err
 }
 
 // installed lists what is in the tree, with the digests of the files it came from,

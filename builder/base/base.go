@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/perhost"
 )
 
 // Include is what every Debian base has besides the essential packages, apt and
@@ -168,17 +169,17 @@ func Configure(ctx context.Context, r *root.Root) error {
 	return err
 }
 
-// leftovers are removed from every tree: a node's identity, and what differs
-// each time. Patterns are those of filepath.Match.
+// leftovers are removed from every tree, as what is one machine's is: they differ each
+// time. Patterns are those of filepath.Match.
 var leftovers = []string{
-	"etc/hostname", "etc/ssh/ssh_host_*", "etc/.pwd.lock", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-",
+	"etc/hostname", "etc/.pwd.lock", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-",
 	"etc/apt/sources.list.d/0000*", "etc/ld.so.cache~",
 	"usr/sbin/policy-rc.d",
 	"var/cache/apt/*.bin", "var/cache/apt/archives/*.deb", "var/cache/apt/archives/lock", "var/cache/apt/archives/partial/*",
 	"var/cache/debconf/*-old", "var/cache/ldconfig/aux-cache", "var/cache/man/*", "var/cache/fontconfig/*",
-	"var/lib/apt/lists/*", "var/lib/dbus/machine-id", "var/lib/dpkg/*-old", "var/lib/dpkg/lock", "var/lib/dpkg/lock-frontend",
-	"var/lib/dpkg/triggers/Lock", "var/lib/dpkg/updates/*", "var/lib/systemd/random-seed", "var/lib/systemd/credential.secret",
-	"var/lib/urandom/random-seed", "var/log/*.log", "var/log/apt/*", "var/log/wtmp", "var/log/btmp", "var/log/lastlog", "var/log/faillog", "var/log/journal/*",
+	"var/lib/apt/lists/*", "var/lib/dpkg/*-old", "var/lib/dpkg/lock", "var/lib/dpkg/lock-frontend",
+	"var/lib/dpkg/triggers/Lock", "var/lib/dpkg/updates/*",
+	"var/log/*.log", "var/log/apt/*", "var/log/wtmp", "var/log/btmp", "var/log/lastlog", "var/log/faillog", "var/log/journal/*",
 	"tmp/*", "tmp/.*", "var/tmp/*", "run/*", "run/.*", "dev/*", "root/.bash_history",
 }
 
@@ -199,4 +200,6 @@ const (
 
 // Scrub removes the leftovers from a tree (or from an upper one: what it removes
 // is never in the tree below).
-func Scrub(tree string) error { return root.RemoveGlob(tree, append(slices.Clone(leftovers), idle...)) }
+func Scrub(tree string) error {
+	return root.RemoveGlob(tree, slices.Concat(leftovers, idle, perhost.Patterns()))
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root/roottest"
+	"github.com/caisson-os/caisson/internal/perhost"
 )
 
 // Keys are read from the layer alone, whatever a base says; units are enabled; no
@@ -50,6 +51,9 @@ func TestScrub(t *testing.T) {
 	gone := []string{"etc/hostname", "etc/ssh/ssh_host_ed25519_key", "etc/passwd-", "var/log/dpkg.log", "var/log/apt/history.log", "var/lib/apt/lists/x_Packages",
 		"var/lib/systemd/random-seed", "tmp/.x/y", "run/z", "usr/sbin/policy-rc.d", "var/cache/apt/archives/a.deb"}
 	stay := []string{"etc/passwd", "etc/ssh/sshd_config", "var/log/journal.keep", "var/lib/apt/extended_states", "usr/sbin/x"}
+	for _, pattern := range perhost.Patterns() {
+		gone = append(gone, strings.ReplaceAll(pattern, "*", "x"))
+	}
 	for _, name := range append(append([]string{}, gone...), stay...) {
 		roottest.Put(t, tree, map[string]string{name: "x"})
 	}

@@ -237,6 +237,8 @@ var rules = []Rule{
 	{Packages: "internal/flock", Only: []string{}, Why: leaf},
 	{Packages: "internal/durable", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/ownfiles", Only: []string{"internal/check", "internal/durable"}, Stdlib: true, Why: leaf},
+	{Packages: "internal/perhost", Only: []string{}, Stdlib: true, Why: "a table that both halves read belongs to neither",
+		By: []string{"builder", "builder/base", "bootagent/boot/handover"}, ByWhy: "layers leave out what a node makes before its first process"},
 	{Packages: "internal/powercut", Only: []string{}, Why: leaf, By: []string{}, ByWhy: "it is for tests"},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
 	{Packages: "internal/machine", Only: []string{}, Why: "a machine boots whatever it is given", Banned: map[string]string{"testing": "the demo starts machines, too"},

@@ -65,8 +65,9 @@ func (n *Node) Do() ([]string, error) {
 		{"network", n.network},
 		{"resolver", n.resolver},
 		{"certificates", n.certificates},
+		{"persisted paths", n.persist}, // before what is one machine's, which no disk is seeded with
 		{"ssh host key", n.hostKey},
-		{"persisted paths", n.persist},
+		{"files of one machine", n.perHost},
 		{"container directories", n.containers},
 		{"files", n.files},
 		{"order of mounts", n.order},

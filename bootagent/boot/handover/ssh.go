@@ -28,11 +28,15 @@ func (n *Node) hostKey() error {
 	public := sshPublic(key)
 	sum := sha256.Sum256(public)
 	n.Say("ssh host key SHA256:%s", base64.RawStdEncoding.EncodeToString(sum[:]))
-	if err := n.write("/etc/ssh/ssh_host_ed25519_key", sshPrivate(key, n.Overlay.Node), 0o600); err != nil {
-		return err
-	}
 	line := "ssh-ed25519 " + base64.StdEncoding.EncodeToString(public) + " " + n.Overlay.Node + "\n"
-	return n.write("/etc/ssh/ssh_host_ed25519_key.pub", []byte(line), 0o644)
+	err = n.write("/etc/ssh/ssh_host_ed25519_key", sshPrivate(key, n.Overlay.Node), 0o600)
+	if err == nil {
+		err = n.write("/etc/ssh/ssh_host_ed25519_key.pub", []byte(line), 0o644)
+	}
+	if err != nil {
+		n.Say("%v", err) // a persisted /etc/ssh that cannot be written to
+	}
+	return nil
 }
 
 const ed25519Name = "ssh-ed25519"

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -82,22 +83,22 @@ func (i *Item) wanted(f Want) (state, error) {
 		s.Mode = uint32(mode)
 	}
 	var err error
-	if s.UID, err = i.id("passwd", f.Owner); err == nil {
-		s.GID, err = i.id("group", f.Group)
+	if s.UID, err = ID(i.etc, "passwd", f.Owner, i.makes); err == nil {
+		s.GID, err = ID(i.etc, "group", f.Group, i.makes)
 	}
 	return s, err
 }
 
-// id looks a name up in passwd(5) or group(5); a number stands for itself, and
+// ID looks a name up in passwd(5) or group(5) of a directory; a number stands for itself, and
 // an empty name for root.
-func (i *Item) id(database, name string) (int, error) {
+func ID(etc, database, name string, makes item.Makes) (int, error) {
 	if name == "" {
 		return 0, nil
 	}
 	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
 		return int(n), nil
 	}
-	data, err := os.ReadFile(filepath.Join(i.etc, database))
+	data, err := os.ReadFile(filepath.Join(etc, database))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
@@ -106,7 +107,7 @@ func (i *Item) id(database, name string) (int, error) {
 			return strconv.Atoi(fields[2])
 		}
 	}
-	return 0, i.makes.NoAccount("/etc/"+database, name)
+	return 0, makes.NoAccount("/etc/"+database, name)
 }
 
 // below returns a path relative to /etc.

@@ -79,8 +79,8 @@ func unless(ok bool, text string) error {
 	return errors.New(text)
 }
 
-// RoundTrip sends req, and sends it once more with new credentials when the
-// registry wants some and the body can be had again.
+// RoundTrip sends req, and where the registry wants credentials and the body can be had
+// again, once more for each challenge that it offers, until one is accepted.
 func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a.rules.receiver.Run(meeting{a.scheme, a.host, req.URL}) != nil {
 		return a.base.RoundTrip(bare(req))
@@ -90,21 +90,60 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
 	}
-	again := req
-	if req.Body != nil && req.Body != http.NoBody {
-		if req.GetBody == nil {
-			return resp, nil
-		}
-		again = req.Clone(req.Context())
-		if again.Body, err = req.GetBody(); err != nil {
-			return resp, nil // the first answer says what is wrong
-		}
+	refused := func(text string) error {
+		return &StatusError{Status: resp.StatusCode, What: req.URL.Path, Text: text}
 	}
-	drain(resp)
-	if err := a.answer(req.Context(), resp, scope); err != nil {
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		return resp, nil // the answer says what is wrong
+	}
+	offered := parseChallenges(resp.Header.Values("WWW-Authenticate"))
+	if len(offered) == 0 {
+		drain(resp)
+		return nil, refused("unknown challenge")
+	}
+	login, err := a.logins(req.Context(), a.host)
+	if err != nil {
+		drain(resp)
 		return nil, err
 	}
-	return a.base.RoundTrip(a.with(again, scope))
+	var failed []error
+	tried := false
+	for _, c := range offered {
+		token := ""
+		switch {
+		case c.scheme == "bearer":
+			if token, err = a.fetchToken(req.Context(), login, c.params, scope); err != nil {
+				failed = append(failed, fmt.Errorf("token for %q: %w", scope, err))
+				continue
+			}
+		case login.User == "":
+			continue
+		}
+		again := req.Clone(req.Context())
+		if req.GetBody != nil {
+			if again.Body, err = req.GetBody(); err != nil {
+				return resp, nil // as above
+			}
+		}
+		drain(resp)
+		tried = true
+		authorize(again, login, token)
+		if resp, err = a.base.RoundTrip(again); err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusUnauthorized {
+			a.keep(login, scope, token)
+			return resp, nil
+		}
+	}
+	if tried && failed == nil {
+		return resp, nil
+	}
+	drain(resp)
+	if failed == nil {
+		return nil, refused("no credentials for " + a.host)
+	}
+	return nil, errors.Join(failed...)
 }
 
 // bare returns req without credentials.
@@ -122,13 +161,34 @@ func (a *authorized) with(req *http.Request, scope string) *http.Request {
 	req = req.Clone(req.Context())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch token := a.tokens[scope]; {
-	case token != "":
-		req.Header.Set("Authorization", "Bearer "+token)
-	case a.basic:
-		req.SetBasicAuth(a.login.User, a.login.Password)
+	if token := a.tokens[scope]; token != "" || a.basic {
+		authorize(req, a.login, token)
 	}
 	return req
+}
+
+// authorize adds a token, or without one a name and password.
+func authorize(req *http.Request, login Login, token string) {
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	} else {
+		req.SetBasicAuth(login.User, login.Password)
+	}
+}
+
+// keep notes what the registry has accepted: a token, "" for name and password.
+func (a *authorized) keep(login Login, scope, token string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if token == "" {
+		a.login, a.basic = login, true
+		delete(a.tokens, scope)
+		return
+	}
+	if a.tokens == nil {
+		a.tokens = map[string]string{}
+	}
+	a.tokens[scope] = token
 }
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs|tags|referrers)/`)
@@ -145,43 +205,6 @@ func scopeOf(req *http.Request) string {
 		return "repository:" + part[1] + ":pull"
 	}
 	return "repository:" + part[1] + ":pull,push"
-}
-
-// answer does what the challenges of a registry's answer ask for.
-func (a *authorized) answer(ctx context.Context, resp *http.Response, scope string) error {
-	refused := func(text string) error {
-		return &StatusError{Status: resp.StatusCode, What: resp.Request.URL.Path, Text: text}
-	}
-	login, err := a.logins(ctx, a.host)
-	if err != nil {
-		return err
-	}
-	for _, line := range resp.Header.Values("WWW-Authenticate") {
-		scheme, params := parseChallenge(line)
-		switch scheme {
-		case "basic":
-			if login.User == "" {
-				return refused("no credentials for " + a.host)
-			}
-			a.mu.Lock()
-			a.login, a.basic = login, true
-			a.mu.Unlock()
-			return nil
-		case "bearer":
-			token, err := a.fetchToken(ctx, login, params, scope)
-			if err != nil {
-				return fmt.Errorf("token for %q: %w", scope, err)
-			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if a.tokens == nil {
-				a.tokens = map[string]string{}
-			}
-			a.tokens[scope] = token
-			return nil
-		}
-	}
-	return refused("unknown challenge")
 }
 
 func (a *authorized) fetchToken(ctx context.Context, login Login, params map[string]string, scope string) (string, error) {
@@ -250,24 +273,4 @@ func tokenRequest(ctx context.Context, login Login, realm *url.URL, query url.Va
 		req.SetBasicAuth(login.User, login.Password)
 	}
 	return req, err
-}
-
-// parseChallenge reads `Bearer realm="https://…",service="…",scope="…"`.
-func parseChallenge(line string) (scheme string, params map[string]string) {
-	scheme, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-	params = map[string]string{}
-	for rest != "" {
-		key, after, ok := strings.Cut(strings.TrimLeft(rest, " ,"), "=")
-		if !ok {
-			break
-		}
-		var value string
-		if strings.HasPrefix(after, `"`) {
-			value, rest, _ = strings.Cut(after[1:], `"`)
-		} else {
-			value, rest, _ = strings.Cut(after, ",")
-		}
-		params[strings.ToLower(strings.TrimSpace(key))] = value
-	}
-	return strings.ToLower(scheme), params
 }

@@ -34,8 +34,22 @@ func FuzzParseRef(f *testing.F) {
 	})
 }
 
-func FuzzParseChallenge(f *testing.F) {
+// FuzzParseChallenges wants few challenges, of known schemes only, bearer first.
+func FuzzParseChallenges(f *testing.F) {
 	f.Add(`Bearer realm="https://auth.example.org/token",service="registry",scope="repository:a/b:pull,push"`)
-	f.Add(`Basic realm="x"`)
-	f.Fuzz(func(t *testing.T, line string) { parseChallenge(line) })
+	f.Add(`Basic realm="x", Bearer realm="a\"b"`)
+	f.Add(`Negotiate abc==, Digest x=1,,Basic`)
+	f.Fuzz(func(t *testing.T, line string) {
+		list := parseChallenges([]string{line, line})
+		basic := false
+		for _, c := range list {
+			basic = basic || c.scheme == "basic"
+			if c.params == nil || c.scheme != "basic" && (c.scheme != "bearer" || basic) {
+				t.Errorf("%q: %+v", line, list)
+			}
+		}
+		if len(list) > maxChallenges {
+			t.Errorf("%q: %d challenges", line, len(list))
+		}
+	})
 }

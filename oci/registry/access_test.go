@@ -35,8 +35,16 @@ func TestPushOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		plain.Store(plain.Load() || req.TLS == nil)
 		if _, password, _ := req.BasicAuth(); password != "secret" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+			// The token server answers 401, too: the password is what is left.
+			w.Header().Set("WWW-Authenticate", `Negotiate, Bearer realm="https://`+req.Host+`/token", Basic realm="r"`)
+			if req.URL.Path == "/token" {
+				w.Header().Del("WWW-Authenticate")
+			}
 			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if req.URL.Path == "/token" {
+			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		inner.ServeHTTP(w, req)

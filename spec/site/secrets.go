@@ -4,6 +4,8 @@ package site
 
 import (
 	"bytes"
+	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -136,8 +138,24 @@ func readSealed(r *document.Reader, name string, at report.Pos) []byte {
 		return nil
 	}
 	if text := bytes.TrimLeft(data, " \t\r\n"); !bytes.HasPrefix(data, []byte(ageFile)) && !bytes.HasPrefix(text, []byte(ageArmour)) {
+		if isSOPS(data) {
+			r.Errorf(at, "sops", "write command: [sops, -d, "+name+"] in place of file; -d, --extract, '[\"KEY\"]' gives one value of it", "%s is a SOPS file, which sops opens", name)
+			return nil
+		}
 		r.Errorf(at, "not-encrypted", "age -r RECIPIENT -o "+name+" encrypts it; what was committed as it is must be changed", "%s is not an age file: a secret is kept encrypted", name)
 		return nil
 	}
 	return data
+}
+
+// sopsKey is the key of a YAML document that holds what sops says of it.
+var sopsKey = regexp.MustCompile(`(?m)^(sops|"sops"|'sops')[ \t]*:`)
+
+// isSOPS reports whether a file is one of sops, in YAML or JSON. Its metadata may hold age files.
+func isSOPS(data []byte) bool {
+	var top map[string]json.RawMessage
+	if json.Unmarshal(data, &top) == nil {
+		return top["sops"] != nil
+	}
+	return sopsKey.Match(data)
 }

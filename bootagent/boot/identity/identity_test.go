@@ -15,12 +15,15 @@ import (
 func TestLook(t *testing.T) {
 	sys := t.TempDir()
 	for name, text := range map[string]string{
-		"class/net/eth0/address":       "52:54:00:AA:00:01\n",
-		"class/net/eth0/device/vendor": "",
-		"class/net/eth1/address":       "52:54:00:aa:00:02\n",
-		"class/net/eth1/device/vendor": "",
-		"class/net/lo/address":         "00:00:00:00:00:00\n",
-		"class/dmi/id/product_uuid":    "4C4C4544-0000-2010-8020-80C04F202020\n",
+		"class/net/eth0/address":                   "52:54:00:AA:00:01\n",
+		"class/net/eth0/device/vendor":             "",
+		"class/net/eth1/address":                   "52:54:00:aa:00:02\n",
+		"class/net/eth1/device/vendor":             "",
+		"class/net/eth2/address":                   "52:54:00:aa:00:01\n", // the bond's
+		"class/net/eth2/device/vendor":             "",
+		"class/net/eth2/bonding_slave/perm_hwaddr": "52:54:00:aa:00:03\n",
+		"class/net/lo/address":                     "00:00:00:00:00:00\n",
+		"class/dmi/id/product_uuid":                "4C4C4544-0000-2010-8020-80C04F202020\n",
 	} {
 		path := filepath.Join(sys, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -33,7 +36,7 @@ func TestLook(t *testing.T) {
 	got := Look(CommandLine(`quiet BOOTIF=01-52-54-00-aa-00-02 caisson.node=first caisson.node=superhost dyndbg="file a +p" `), sys)
 	want := trust.Identity{
 		Node:  "superhost",
-		MACs:  []string{"52:54:00:aa:00:02", "52:54:00:aa:00:01"},
+		MACs:  []string{"52:54:00:aa:00:02", "52:54:00:aa:00:01", "52:54:00:aa:00:03"},
 		UUIDs: []string{"4c4c4544-0000-2010-8020-80c04f202020"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

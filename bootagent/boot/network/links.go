@@ -27,7 +27,7 @@ func Cards(sys string) ([]table.Card, error) {
 	var cards []table.Card
 	for _, i := range all {
 		if driver, pci, isDevice := nicmatch.Device(sys, i.Name); isDevice && i.Flags&net.FlagLoopback == 0 {
-			cards = append(cards, table.Card{Name: i.Name, MAC: i.HardwareAddr.String(), Driver: driver, PCI: pci})
+			cards = append(cards, table.Card{Name: i.Name, MAC: nicmatch.Address(sys, i.Name), Driver: driver, PCI: pci})
 		}
 	}
 	slices.SortFunc(cards, func(a, b table.Card) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })
@@ -99,6 +99,9 @@ func (n *Network) makeBond(conn *rtnetlink.Conn, i spec.Interface, cards []table
 			rate = driver.BondLacpRateFast
 		}
 		data.AdLacpRate, data.MinLinks = &rate, &links
+	}
+	if at := slices.Index(spec.HashPolicies, i.Bond.HashPolicy); at >= 0 { // one of a later release is left out
+		data.XmitHashPolicy = new(driver.BondXmitHashPolicy(at))
 	}
 	if err := add(conn, rtnetlink.LinkAttributes{Name: i.Name, Address: mac, Info: &rtnetlink.LinkInfo{Kind: "bond", Data: &data}}); err != nil {
 		return fmt.Errorf("make the bond: %w", err)

@@ -27,6 +27,9 @@ func deviceFile(i spec.Interface) string {
 		if i.Bond.MinLinks > 0 {
 			fmt.Fprintf(&b, "MinLinks=%d\n", i.Bond.MinLinks)
 		}
+		if i.Bond.HashPolicy != "" {
+			fmt.Fprintf(&b, "TransmitHashPolicy=%s\n", i.Bond.HashPolicy)
+		}
 	case i.VLAN != nil:
 		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=vlan\n\n[VLAN]\nId=%d\n", i.Name, i.VLAN.ID)
 	}

@@ -2,12 +2,13 @@
 
 // Package ifreq asks the kernel about network interfaces by ioctl, as
 // netdevice(7) says: their number, and all that SIOCETHTOOL knows. The kinds that
-// set something of an interface import it.
+// set something of an interface, and what finds one, import it.
 package ifreq
 
 import (
 	"errors"
 	"fmt"
+	"net"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +90,19 @@ func Names(name string, set uint32) ([]string, error) {
 		names[n] = unix.ByteSliceToString(list.text[n][:])
 	}
 	return names, nil
+}
+
+// Permanent returns the address that the hardware of an interface has, colon separated, and ""
+// where the kernel knows of none.
+func Permanent(name string) string {
+	address := struct {
+		cmd, size uint32
+		data      [32]byte // MAX_ADDR_LEN
+	}{cmd: unix.ETHTOOL_GPERMADDR, size: 32}
+	if err := Ethtool(name, unsafe.Pointer(&address)); err != nil || address.size > 32 || address.data == [32]byte{} {
+		return ""
+	}
+	return net.HardwareAddr(address.data[:address.size]).String()
 }
 
 func missingOr(err error) error {

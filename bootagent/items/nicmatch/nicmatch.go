@@ -3,8 +3,8 @@
 // Package nicmatch finds the interfaces that a site means: by name, address, driver
 // or place on the PCI bus. Two kinds set something of interfaces, and both mean the
 // same ones; it is asked at each look, so one that comes later is found then. The loader
-// asks by the same rules. Only bootagent/items/ethtool, bootagent/items/nics and
-// bootagent/boot/network import it.
+// asks by the same rules. Only bootagent/items/ethtool, bootagent/items/nics,
+// bootagent/boot/identity and bootagent/boot/network import it.
 package nicmatch
 
 import (
@@ -12,12 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/ifreq"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Find returns the names of the interfaces that m means, in the order of their
-// names; sys is /sys. By address those of devices are meant, where there is one: a bond or
-// a VLAN has the address of the card below it.
+// names; sys is /sys. By address those of devices and of bonds' members are meant, where there
+// is one: a bond or a VLAN has the address of the card below it.
 func Find(sys string, m spec.NICMatch) []string {
 	if m.Name != "" {
 		return []string{m.Name}
@@ -31,11 +32,12 @@ func Find(sys string, m spec.NICMatch) []string {
 	for _, e := range entries {
 		name := e.Name()
 		driver, place, isDevice := Device(sys, name)
-		address, _ := os.ReadFile(filepath.Join(dir, name, "address")) // one that went has none
+		_, err := os.Stat(filepath.Join(dir, name, "bonding_slave"))
+		isCard, isMeant := isDevice || err == nil, m.MAC != "" && strings.EqualFold(Address(sys, name), m.MAC)
 		switch {
-		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC) && !isDevice:
+		case isMeant && !isCard:
 			others = append(others, name)
-		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC),
+		case isMeant,
 			m.Driver != "" && driver == m.Driver,
 			m.PCI != "" && place == m.PCI:
 			cards = append(cards, name)
@@ -45,6 +47,30 @@ func Find(sys string, m spec.NICMatch) []string {
 		return others
 	}
 	return cards
+}
+
+// Address returns the address that is an interface's own, "" where it has none; sys is /sys. A
+// card in a bond has the bond's for as long, so the permanent one counts where there is one.
+func Address(sys, name string) string {
+	dir := filepath.Join(sys, "class/net", name)
+	if own := read(filepath.Join(dir, "bonding_slave/perm_hwaddr")); own != "" {
+		return own
+	}
+	if sys == "/sys" { // the kernel knows nothing of those elsewhere
+		if own := ifreq.Permanent(name); own != "" {
+			return own
+		}
+	}
+	return read(filepath.Join(dir, "address"))
+}
+
+// read returns the text of a file, "" where there is none: interfaces come and go.
+func read(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
 
 // Device returns the driver and the place on the PCI bus of the device behind an interface,

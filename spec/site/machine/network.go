@@ -37,11 +37,12 @@ type interfaceDoc struct {
 }
 
 type bondDoc struct {
-	Members  []shape.Text `site:"members,required" doc:"MAC addresses of cards, which need no entry of their own"`
-	Mode     shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
-	LACPRate shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
-	MinLinks shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
-	At       report.Pos
+	Members    []shape.Text `site:"members,required" doc:"MAC addresses of cards, which need no entry of their own"`
+	Mode       shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
+	LACPRate   shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks   shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
+	HashPolicy shape.Text   `site:"hashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	At         report.Pos
 }
 
 type vlanDoc struct {
@@ -128,7 +129,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 }
 
 func compileBond(c *shape.Checker, d *bondDoc) *spec.Bond {
-	out := &spec.Bond{Mode: d.Mode.S, MinLinks: minLinks(c, d.Mode, d.LACPRate, d.MinLinks, len(d.Members))}
+	out := &spec.Bond{Mode: d.Mode.S, MinLinks: minLinks(c, d.Mode, d.LACPRate, d.MinLinks, len(d.Members)), HashPolicy: hashPolicy(c, d.Mode, d.HashPolicy)}
 	if d.LACPRate.S == spec.LACPFast {
 		out.LACPRate = d.LACPRate.S
 	}
@@ -160,6 +161,14 @@ func minLinks(c *shape.Checker, mode, rate shape.Text, links shape.Number, membe
 		c.Errorf(links.At, "range", "", "minLinks is between 1 and the number of members, not %d", links.N)
 	}
 	return links.N
+}
+
+// hashPolicy checks what only a bond that chooses a member by a hash has.
+func hashPolicy(c *shape.Checker, mode, policy shape.Text) string {
+	if policy.Set() && slices.Contains(spec.BondModes, mode.S) && !slices.Contains(spec.HashModes, mode.S) {
+		c.Errorf(policy.At, "conflict", "hashPolicy is of modes "+strings.Join(spec.HashModes, ", "), "a bond of mode %s has no hash policy", mode.S)
+	}
+	return policy.S
 }
 
 // checkTogether checks what entries say of each other.
@@ -201,6 +210,8 @@ func checkTogether(c *shape.Checker, docs []interfaceDoc, all []spec.Interface) 
 				c.Errorf(d.VLAN.On.At, "unknown-name", "add an entry for the card, as in {name: "+shape.Quoted(v.On)+"}", "no interface is called %q", v.On)
 			case all[on].VLAN != nil:
 				c.Errorf(d.VLAN.On.At, "conflict", "name the card or the bond below", "%s is a VLAN itself", v.On)
+			case mtuBelow(all[on]) > 0 && one.MTU > mtuBelow(all[on]):
+				c.Errorf(d.MTU.At, "conflict", "give "+v.On+" this mtu or a higher one", "the MTU of a VLAN is at most that of what it is on: %s has %d", v.On, mtuBelow(all[on]))
 			}
 		}
 		bond, isMember := member[one.MAC]
@@ -211,6 +222,15 @@ func checkTogether(c *shape.Checker, docs []interfaceDoc, all []spec.Interface) 
 			c.Errorf(d.At, "required", "write dhcp: ipv4; a card that is left out is asked for an address by DHCP only if the node booted by it", "an interface needs addresses, dhcp or a VLAN on it")
 		}
 	}
+}
+
+// mtuBelow is the MTU of a card or a bond for what is on it, 0 where the driver's or the one
+// that DHCP brings counts. The kernel makes bonds with 1500.
+func mtuBelow(i spec.Interface) int64 {
+	if i.Bond != nil && i.DHCP == "" {
+		return cmp.Or(i.MTU, 1500)
+	}
+	return i.MTU
 }
 
 func mac(c *shape.Checker, t shape.Text) string {

@@ -25,6 +25,7 @@ func interfaceText(i spec.Interface) string {
 		words = append(words, "bond "+b.Mode+" of "+strings.Join(b.Members, " "))
 		add("lacp %s", b.LACPRate, b.LACPRate != "")
 		add("min-links %d", b.MinLinks, b.MinLinks != 0)
+		add("hash %s", b.HashPolicy, b.HashPolicy != "")
 	}
 	if v := i.VLAN; v != nil {
 		words = append(words, fmt.Sprintf("vlan %d on %s", v.ID, v.On))

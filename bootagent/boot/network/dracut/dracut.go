@@ -166,9 +166,16 @@ func bondOption(b *spec.Bond, option string) (err error) {
 		}
 	case "min_links":
 		b.MinLinks, err = number(value, 0, 32)
+	case "xmit_hash_policy":
+		if i, err := strconv.Atoi(value); err == nil && i >= 0 && i < len(spec.HashPolicies) {
+			value = spec.HashPolicies[i]
+		}
+		if b.HashPolicy = value; !slices.Contains(spec.HashPolicies, value) {
+			return fmt.Errorf("a bond has no hash policy %q", value)
+		}
 	case "miimon": // links are looked at each 100 ms
 	default:
-		return fmt.Errorf("option %q of a bond is not known here: mode, lacp_rate and min_links are", name)
+		return fmt.Errorf("option %q of a bond is not known here: mode, lacp_rate, min_links and xmit_hash_policy are", name)
 	}
 	return err
 }

@@ -50,6 +50,11 @@ func TestParse(t *testing.T) {
 				bond(spec.Bond8023AD, func(i *spec.Interface) { i.MTU, i.Bond.LACPRate, i.Bond.MinLinks = 9000, spec.LACPFast, 1 }),
 				{Name: "bond0.100", VLAN: &spec.VLAN{ID: 100, On: "bond0"}, Addresses: []string{"192.0.2.11/24"}, Gateway: "192.0.2.1",
 					Routes: []spec.Route{{To: "198.51.100.0/24", Via: "192.0.2.254"}}}}},
+		"bond=bond0:eth0,eth1:mode=2,xmit_hash_policy=1": {all: []spec.Interface{
+			bond("balance-xor", func(i *spec.Interface) { i.DHCP, i.Bond.HashPolicy = spec.DHCPv4, "layer3+4" })}},
+		"bond=bond0:eth0,eth1:mode=802.3ad,xmit_hash_policy=encap2+3": {all: []spec.Interface{
+			bond(spec.Bond8023AD, func(i *spec.Interface) { i.DHCP, i.Bond.HashPolicy = spec.DHCPv4, "encap2+3" })}},
+		"bond=bond0:eth0,eth1:xmit_hash_policy=5": {notes: `a bond has no hash policy "5"`},
 		"bond":                {all: []spec.Interface{bond("balance-rr", func(i *spec.Interface) { i.DHCP = spec.DHCPv4 })}},
 		"bond=bond0 ip=dhcp6": {any: spec.DHCPv6, all: []spec.Interface{bond("balance-rr", func(i *spec.Interface) { i.DHCP = spec.DHCPv6 })}},
 		"vlan=vlan0005:eth0": {all: []spec.Interface{eth0,
@@ -65,7 +70,7 @@ func TestParse(t *testing.T) {
 		"ip=192.0.2.7::2001:24::eth0:none":      {notes: `"2001" is not an IP address`},
 		"bond=b:eth7":                           {notes: "there is no card eth7 none of its cards is there"},
 		"bond=b:eth0:mode=fast":                 {notes: `a bond has no mode "fast"`},
-		"bond=b:eth0:xmit_hash_policy=layer2":   {notes: `option "xmit_hash_policy" of a bond is not known here`},
+		"bond=b:eth0:arp_interval=100":          {notes: `option "arp_interval" of a bond is not known here`},
 		"vlan=storage:eth0":                     {notes: "the name of a VLAN ends with its number"},
 		"vlan=a1:eth0 vlan=b2:a1": {notes: "a1 is a VLAN itself",
 			all: []spec.Interface{eth0, {Name: "a1", VLAN: &spec.VLAN{ID: 1, On: "eth0"}, DHCP: spec.DHCPv4}}},

@@ -99,7 +99,7 @@ func (m Machine) byRows(rows []spec.BootNetwork) (n spec.Network, notes []string
 		}
 		var below []spec.Interface
 		if row.Bond != nil {
-			bond := spec.Bond{Mode: row.Bond.Mode, LACPRate: row.Bond.LACPRate, MinLinks: row.Bond.MinLinks}
+			bond := spec.Bond{Mode: row.Bond.Mode, LACPRate: row.Bond.LACPRate, MinLinks: row.Bond.MinLinks, HashPolicy: row.Bond.HashPolicy}
 			for _, c := range cards {
 				bond.Members = append(bond.Members, c.MAC)
 			}

@@ -29,9 +29,9 @@ func TestMake(t *testing.T) {
 	card := func(n int, dhcp string) spec.Interface {
 		return spec.Interface{Name: three.Cards[n].Name, MAC: three.Cards[n].MAC, DHCP: dhcp}
 	}
-	lacp := spec.BootNetwork{Match: spec.BootMatch{Driver: "mlx5_core"}, Bond: &spec.BootBond{Mode: spec.Bond8023AD, MinLinks: 1}, VLAN: 100, MTU: 9000, DHCP: spec.DHCPv4}
+	lacp := spec.BootNetwork{Match: spec.BootMatch{Driver: "mlx5_core"}, Bond: &spec.BootBond{Mode: spec.Bond8023AD, MinLinks: 1, HashPolicy: "layer3+4"}, VLAN: 100, MTU: 9000, DHCP: spec.DHCPv4}
 	bond := []spec.Interface{
-		{Name: "bond0", Bond: &spec.Bond{Members: []string{mac1, mac2}, Mode: spec.Bond8023AD, MinLinks: 1}, MTU: 9000},
+		{Name: "bond0", Bond: &spec.Bond{Members: []string{mac1, mac2}, Mode: spec.Bond8023AD, MinLinks: 1, HashPolicy: "layer3+4"}, MTU: 9000},
 		{Name: "bond0.100", VLAN: &spec.VLAN{ID: 100, On: "bond0"}, MTU: 9000, DHCP: spec.DHCPv4}}
 	static := spec.BootNetwork{Match: spec.BootMatch{UUIDs: []string{uuid}}, Addresses: []string{"192.0.2.7/24"}, Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}}
 	node := spec.BootNode{Match: spec.BootMatch{MACs: []string{mac3, "52:54:00:00:00:99"}}, Network: spec.Network{DNS: []string{"192.0.2.53"}, Interfaces: []spec.Interface{

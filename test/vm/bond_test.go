@@ -21,7 +21,7 @@ var behindABond = []string{"machine:\n", `machine:
           network:
             dns: [10.0.2.3]
             interfaces:
-              - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast}, mtu: 1450}
+              - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast, hashPolicy: layer3+4}, mtu: 1450}
               - {name: storage, vlan: {id: 100, on: bond0}, addresses: [10.0.2.15/24], gateway: 10.0.2.2}
 `}
 
@@ -62,6 +62,7 @@ func (s *netSwitch) bonds(t *testing.T, f *Fleet, m *machine.Machine) *machine.S
 	look(t, in,
 		Check{"bond by LACP, with a partner", "sudo grep -c 'Partner Mac Address: 02:00:00:00:00:aa' /proc/net/bonding/bond0", "1"},
 		Check{"both cards in it", "grep -c 'MII Status: up' /proc/net/bonding/bond0", "3"},
+		Check{"hash policy", "sudo grep -o 'Transmit Hash Policy: .*' /proc/net/bonding/bond0", "Transmit Hash Policy: layer3+4 (1)"},
 		Check{"address of the first card", "cat /sys/class/net/storage/address", mac},
 		Check{"VLAN", "ip -d link show storage | grep -o 'vlan protocol 802.1Q id 100'", "vlan protocol 802.1Q id 100"},
 		Check{"MTU", "cat /sys/class/net/bond0/mtu", "1450"},

@@ -42,6 +42,12 @@ var everyKind = []string{
       channels: {combined: 2}
       link: {speed: 1000, duplex: full}
       features: {tso: off}
+    first:
+      match: {mac: "52:54:00:00:00:0b"}
+      features: {rx-gro-list: on}
+    second:
+      match: {mac: "52:54:00:00:01:0b"}
+      features: {rx-udp-gro-forwarding: on}
   modules:
     load: [br_netfilter]
     parameters: {dummy: {numdummies: 2}}
@@ -107,6 +113,8 @@ func named(mac string) string {
 var looks = []Check{
 	{"sysfs, of a list", "grep -o '\\[.*\\]' /sys/kernel/mm/transparent_hugepage/defrag", "[never]"},
 	{"sysfs, by a link", "cat /sys/class/net/lo/tx_queue_len", "777"},
+	{"features of each member of the bond, by its own address", "for mac in 00:0b 01:0b; do i=$(grep -l 52:54:00:00:$mac /sys/class/net/*/bonding_slave/perm_hwaddr | cut -d/ -f5); " +
+		"/usr/sbin/ethtool -k $i | grep -E '^rx-(gro-list|udp-gro-forwarding)' | sort | cut -d' ' -f2 | tr '\\n' ' '; done", "on off off on"},
 	{"ring of an e1000e, by its driver", "/usr/sbin/ethtool -g " + named("52:54:00:00:01:01") + " | awk '/^RX:/{n=$2} END{print n}'", "512"},
 	{"coalescing of an e1000e", "/usr/sbin/ethtool -c " + named("52:54:00:00:01:01") + " | awk '/^rx-usecs:/{print $2}'", "20"},
 	{"rings of a vmxnet3, by its place", "/usr/sbin/ethtool -g " + named("52:54:00:00:01:02") + " | awk '/^[RT]X:/{a=b; b=$2} END{print a, b}'", "512 1024"},

@@ -123,7 +123,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if key := i.present(e.Key, p); key != "" {
 			now, _ = i.kind.Files.Read(key) // shown only: what cannot be read is shown as nothing
 		} else {
-			now, _ = i.kind.Files.Read(e.Key)
+			now, _ = i.kind.Files.Read(e.Key) // as above
 			to = now // nothing is put back
 		}
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: to, Action: spec.ActionRemove})

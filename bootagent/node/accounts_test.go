@@ -401,8 +401,7 @@ func TestAccountsThatWait(t *testing.T) {
 	}
 }
 
-// A file of a user who comes with it is for the next boot: before the change nobody can
-// have it.
+// A file of a user who comes with the same generation is made in the same pass, after the user.
 func TestAccountsThatOthersNeed(t *testing.T) {
 	ann := people(nil).user("ann", 1001, "key-a")
 	h := newHoused(t, ann)
@@ -410,10 +409,14 @@ func TestAccountsThatOthersNeed(t *testing.T) {
 		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}}, Files: []spec.File{{Path: "/etc/bob.conf", Owner: "bob"}}})
 	for range 2 {
 		st := h.sync()
-		if st.Generation != 1 || st.Staged == "" || !strings.Contains(st.SyncDetail, `has no "bob"`) || !strings.Contains(h.rebootReason(), `has no "bob"`) || h.swappiness("") != "10" {
+		if st.Generation != 2 || st.Staged != "" || st.Health != spec.HealthOK || h.rebootReason() != "" || h.swappiness("") != "20" {
 			t.Errorf("generation %d, staged %q, %s: %s, a reboot for %q", st.Generation, st.Staged, st.Sync, st.SyncDetail, h.rebootReason())
 		}
-		h.opens("it waits", "key-a")
+		h.opens("it is in effect", "key-a", "key-b")
+	}
+	var file unix.Stat_t
+	if err := unix.Stat(h.root+"/etc/bob.conf", &file); err != nil || file.Uid != 1002 {
+		t.Errorf("bob's file is of %d: %v", file.Uid, err)
 	}
 }
 

@@ -124,7 +124,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			now, _ = i.kind.Files.Read(key) // shown only: what cannot be read is shown as nothing
 		} else {
 			now, _ = i.kind.Files.Read(e.Key) // as above
-			to = now // nothing is put back
+			to = now                          // nothing is put back
 		}
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: to, Action: spec.ActionRemove})
 	}

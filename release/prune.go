@@ -14,13 +14,15 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Pruned is what prune -o json prints.
 type Pruned struct {
-	Removed bool          `json:"removed"` // false with --dry-run
+	Removed bool          `json:"removed"` // false with --dry-run, and where something stays
 	Freed   int64         `json:"freed"`   // bytes, of a layout
 	Layers  []PrunedLayer `json:"layers"`
+	Stays   []string      `json:"stays,omitempty"` // what the registry did not remove
 }
 
 // PrunedLayer is the verdict on one layer.
@@ -37,6 +39,7 @@ type stock struct {
 	released map[string]string     // version tag → when its index was released, RFC 3339; "" for one that nobody signed
 	layers   map[string]spec.Layer // manifest → description
 	ledgers  map[string]string     // version tag → manifest of the account ledger
+	left     []string              // tags of versions that an earlier prune removed, and the registry kept
 }
 
 // Prune removes layers that are not needed: all but the keep versions that were
@@ -59,9 +62,11 @@ func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, nee
 	if dry {
 		return out, nil
 	}
-	if err := s.remove(ctx, r, why); err != nil {
+	removal := &registry.Removal{From: r}
+	if err := s.remove(ctx, removal, why); err != nil {
 		return nil, err
 	}
+	out.Stays = removal.Stays
 	if err := batch.Flush(); err != nil {
 		return nil, err
 	}
@@ -104,6 +109,10 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 			if errors.Is(err, oci.ErrNotFound) && p.index != "" {
 				continue // a prune before took it, and left the version that it belonged to
 			}
+			if refusal.Of(err) == refusal.MediaType && isGone(ctx, reg, tag) {
+				s.left = append(s.left, tag)
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("layer:%s: %w", tag, err)
 			}
@@ -111,6 +120,16 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 		}
 	}
 	return s, nil
+}
+
+// isGone reports whether a tag leads to what [registry.Registry.Untag] puts in its place.
+func isGone(ctx context.Context, reg *registry.Registry, tag string) bool {
+	raw, _, err := reg.Manifest(ctx, oci.RepoLayer, tag)
+	if err != nil {
+		return false
+	}
+	m, err := oci.ParseManifest(raw)
+	return err == nil && m.ArtifactType == oci.TypeGone
 }
 
 // releasedAt returns when the newest signature was attached to an index. It only
@@ -172,7 +191,7 @@ func (s *stock) created(tag string) (newest string) {
 
 // remove deletes what stays for no reason: tags first, so that nothing ever
 // points at a layer that is half gone.
-func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[string]string) error {
+func (s *stock) remove(ctx context.Context, reg *registry.Removal, why map[string]string) error {
 	gone := func(digest string) bool { return why[digest] == "" }
 	ledgers := map[string]bool{} // whether they go
 	for tag, digests := range s.versions {
@@ -186,11 +205,16 @@ func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[stri
 			return fmt.Errorf("remove layer:%s: %w", tag, err)
 		}
 	}
+	for _, tag := range s.left {
+		if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
+			return fmt.Errorf("remove layer:%s: %w", tag, err)
+		}
+	}
 	for ledger, goes := range ledgers {
 		if !goes {
 			continue
 		}
-		if err := reg.Delete(ctx, oci.RepoLayer, ledger); err != nil && !errors.Is(err, oci.ErrNotFound) {
+		if err := reg.Delete(ctx, oci.RepoLayer, ledger); err != nil {
 			return fmt.Errorf("remove account ledger %s: %w", ledger, err)
 		}
 	}
@@ -198,16 +222,16 @@ func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[stri
 		if !gone(digest) {
 			continue
 		}
-		attached, err := reg.Referrers(ctx, oci.RepoLayer, digest)
+		attached, err := reg.From.Referrers(ctx, oci.RepoLayer, digest)
 		if err != nil {
 			return fmt.Errorf("what is attached to layer %s: %w", digest, err)
 		}
 		for _, d := range attached {
-			if err := reg.Delete(ctx, oci.RepoLayer, d.Digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
+			if err := reg.Delete(ctx, oci.RepoLayer, d.Digest); err != nil {
 				return fmt.Errorf("remove what is attached to layer %s: %w", digest, err)
 			}
 		}
-		if err := reg.Delete(ctx, oci.RepoLayer, digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
+		if err := reg.Delete(ctx, oci.RepoLayer, digest); err != nil {
 			return fmt.Errorf("remove layer %s: %w", digest, err)
 		}
 	}

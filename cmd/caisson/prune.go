@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -45,7 +47,11 @@ func (a *app) pruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printPruned(out)
+			if err := a.printPruned(out); err != nil || len(out.Stays) == 0 {
+				return err
+			}
+			return cli.WithHint(fmt.Errorf("the registry did not remove %d of what was to go", len(out.Stays)),
+				"let it delete manifests and change tags, or remove them with its own means; what stays takes space, and no node needs it")
 		},
 	}
 	c.Flags().IntVar(&keep.Versions, "keep", 3, "number of versions of layers to keep, by when they were released")
@@ -91,6 +97,12 @@ func (a *app) printPruned(out *publish.Pruned) error {
 	what := plain.Count(old, "generation") + " and " + plain.Count(gone, "layer")
 	if len(out.Services) > 0 {
 		what += ", " + plain.Count(images, "image") + " of services"
+	}
+	for _, name := range out.Stays {
+		cli.Printf(a.out, "%s  stays\n", name)
+	}
+	if len(out.Stays) > 0 {
+		return nil // which the error says
 	}
 	if out.Removed {
 		a.say("removed %s, freed %s", what, plain.Bytes(out.Freed))

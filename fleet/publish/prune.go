@@ -13,10 +13,12 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Keep says what [Publisher.Prune] leaves beside what nodes need.
@@ -83,7 +85,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if !locked && len(list) > keep.Generations {
 		p.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
 	}
-	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
+	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
 		return nil, err
 	}
@@ -93,9 +95,9 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	count := 0 // of those that changed what nodes have, and stay
 	for i, g := range list {
 		stays := count < keep.Generations || !locked || n.goneBackTo[g]
-		if count < keep.Generations {
+		if stays {
 			changed, err := p.isChanged(ctx, list[i:])
-			if err != nil {
+			if stays = !errors.Is(err, errNotKept); stays && err != nil {
 				return nil, err
 			}
 			if changed {
@@ -107,14 +109,14 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
 				return nil, err
 			}
-		} else if !dry {
-			if err := p.Registry.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
+		} else if !dry && locked {
+			if err := n.removal.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
 				return nil, fmt.Errorf("remove fleet:%s: %w", g.tag(), err)
 			}
 		}
 	}
 	if !dry && locked {
-		if err := n.removeShards(ctx); err != nil {
+		if err := errors.Join(n.removeShards(ctx), n.removeIntents(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -131,15 +133,24 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 		return nil, err
 	}
 	out.Pruned = *layers
+	out.Stays = append(n.removal.Stays, layers.Stays...)
+	out.Removed = !dry && len(out.Stays) == 0
 	return out, nil
 }
 
 // isChanged reports whether the first of some generations, the newest first, has other rows
-// than the one before it: steps of a rollout may only tell how far that is.
+// than the one before it: steps of a rollout may only tell how far that is. It is errNotKept
+// of one that was removed and whose tag the registry kept.
 func (p *Publisher) isChanged(ctx context.Context, list []Generation) (bool, error) {
 	var shards [2][]spec.Shard
 	for i, g := range list[:min(2, len(list))] {
 		c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+		if refusal.Of(err) == refusal.MediaType { // an earlier prune left its tag, which leads to nothing
+			if i > 0 {
+				return true, nil
+			}
+			return false, errNotKept
+		}
 		if err != nil {
 			return false, err
 		}
@@ -155,7 +166,9 @@ func (p *Publisher) isChanged(ctx context.Context, list []Generation) (bool, err
 // needs collects what must stay. It verifies no signature: what is read here only
 // ever adds to what stays, and whoever can alter it can remove it.
 type needs struct {
-	p      *Publisher
+	p       *Publisher
+	removal *registry.Removal
+
 	layers map[string]string // digest → why it stays
 	shards map[string]bool   // by digest of their manifests
 
@@ -286,8 +299,26 @@ func (n *needs) removeShards(ctx context.Context) error {
 		if !isShard || n.shards[digest.FromHex(hex)] {
 			continue
 		}
-		if err := n.p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
+		if err := n.removal.Untag(ctx, oci.RepoNode, tag); err != nil {
 			return fmt.Errorf("remove node:%s: %w", tag, err)
+		}
+	}
+	return nil
+}
+
+// removeIntents removes the reservations that count for nobody any more: a registry may not
+// have let their publishers do it.
+func (n *needs) removeIntents(ctx context.Context) error {
+	tags, err := n.p.Registry.Tags(ctx, oci.RepoFleet)
+	if err != nil {
+		return fmt.Errorf("list the reservations: %w", err)
+	}
+	for _, tag := range tags {
+		if i, ok := reserve.Parse(tag); !ok || !i.IsOver(n.p.now()) {
+			continue
+		}
+		if err := n.removal.Untag(ctx, oci.RepoFleet, tag); err != nil {
+			return fmt.Errorf("remove fleet:%s: %w", tag, err)
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 func (n *needs) removeKept(ctx context.Context, repo, tag string) error {
 	resp, err := n.p.Registry.Source().Manifest(ctx, repo, tag, "")
 	if err == nil {
-		err = n.p.Registry.Delete(ctx, repo, resp.Digest)
+		err = n.removal.Delete(ctx, repo, resp.Digest)
 	}
 	if errors.Is(err, oci.ErrNotFound) {
 		return nil

@@ -66,6 +66,9 @@ func IsIntent(tag string) bool {
 	return ok
 }
 
+// IsOver reports whether an intent counts for nobody any more.
+func (i Intent) IsOver(now time.Time) bool { return now.Sub(i.At) > Honored }
+
 // Announcement is what a publisher says beside its tag.
 type Announcement struct {
 	By       string

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 )
@@ -114,9 +115,12 @@ type around struct {
 
 // find finds the intents of others for a generation or a later one.
 func (r *Reserver) find(ctx context.Context, mine Intent) (found around, err error) {
-	standing, err := r.tagged(ctx)
+	standing, over, err := r.tagged(ctx)
 	if err != nil {
 		return found, err
+	}
+	if over > 0 {
+		r.Say("%s of earlier publishes stayed in the registry: 'caisson prune' removes them, where the registry removes tags", plain.Count(over, "reservation"))
 	}
 	for _, other := range standing {
 		// The generation before mine may be one that is only reserved yet.
@@ -143,23 +147,26 @@ func (r *Reserver) find(ctx context.Context, mine Intent) (found around, err err
 	return found, nil
 }
 
-// tagged returns the intents that have a tag and are not too old to count.
-func (r *Reserver) tagged(ctx context.Context) (list []Intent, err error) {
+// tagged returns the intents that have a tag and are not too old to count, and how many are.
+func (r *Reserver) tagged(ctx context.Context) (list []Intent, over int, err error) {
 	tags, err := r.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil {
-		return nil, fmt.Errorf("list the intents: %w", err)
+		return nil, 0, fmt.Errorf("list the intents: %w", err)
 	}
 	for _, tag := range tags {
-		if i, ok := Parse(tag); ok && r.Now.Sub(i.At) <= Honored {
+		switch i, ok := Parse(tag); {
+		case ok && i.IsOver(r.Now):
+			over++
+		case ok:
 			list = append(list, i)
 		}
 	}
-	return list, nil
+	return list, over, nil
 }
 
 // Standing returns the intents that nobody has withdrawn.
 func (r *Reserver) Standing(ctx context.Context) (list []Found, err error) {
-	tagged, err := r.tagged(ctx)
+	tagged, _, err := r.tagged(ctx)
 	if err != nil {
 		return nil, err
 	}

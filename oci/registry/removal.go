@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Removal removes from a registry and notes what stays all the same: some registries have
+// no DELETE, or tags that cannot be changed.
+type Removal struct {
+	From  *Registry
+	Stays []string // as "repository:tag" or "repository@digest"
+}
+
+// Untag is [Registry.Untag]. A tag that stays is no error, whatever it leads to.
+func (m *Removal) Untag(ctx context.Context, repo, tag string) error {
+	return m.look(ctx, repo, ":", tag, m.From.Untag(ctx, repo, tag))
+}
+
+// Delete deletes a manifest. One that stays, or is not there, is no error.
+func (m *Removal) Delete(ctx context.Context, repo, digest string) error {
+	return m.look(ctx, repo, "@", digest, m.From.Delete(ctx, repo, digest))
+}
+
+// look looks whether something is still there: a registry may answer 404 to each DELETE.
+func (m *Removal) look(ctx context.Context, repo, mark, reference string, err error) error {
+	if err != nil && !isRefused(err) {
+		return err
+	}
+	if m.From.Ref().IsLayout() { // what nothing names is there until it is swept
+		return nil
+	}
+	switch _, _, err := m.From.Manifest(ctx, repo, reference); {
+	case err == nil:
+		m.Stays = append(m.Stays, repo+mark+reference)
+	case !errors.Is(err, oci.ErrNotFound):
+		return err
+	}
+	return nil
+}
+
+// isRefused reports whether a registry does not do what it was asked, whoever asks.
+func isRefused(err error) bool {
+	var status *transport.Error
+	if !errors.As(err, &status) {
+		return errors.Is(err, oci.ErrNotFound)
+	}
+	switch status.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return status.StatusCode < 500 || status.StatusCode == http.StatusNotImplemented
+}

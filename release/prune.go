@@ -22,7 +22,7 @@ type Pruned struct {
 	Removed bool          `json:"removed"` // false with --dry-run, and where something stays
 	Freed   int64         `json:"freed"`   // bytes, of a layout
 	Layers  []PrunedLayer `json:"layers"`
-	Stays   []string      `json:"stays,omitempty"` // what the registry did not remove
+	Stays   []string      `json:"stays"` // what the registry did not remove
 }
 
 // PrunedLayer is the verdict on one layer.
@@ -66,7 +66,7 @@ func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, nee
 	if err := s.remove(ctx, removal, why); err != nil {
 		return nil, err
 	}
-	out.Stays = removal.Stays
+	out.Stays = append([]string{}, removal.Stays...)
 	if err := batch.Flush(); err != nil {
 		return nil, err
 	}

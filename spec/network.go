@@ -73,11 +73,11 @@ const (
 
 // Bond is an interface made of several cards, see bonding in the kernel's documentation.
 type Bond struct {
-	Members    []string `json:"members"`              // MAC addresses of cards, sorted; they have no settings of their own
-	Mode       string   `json:"mode"`                 // one of BondModes
-	LACPRate   string   `json:"lacpRate,omitempty"`   // fast: each second; slow, each 30 s, when empty; of mode 802.3ad
-	MinLinks   int64    `json:"minLinks,omitempty"`   // members that must be up for the bond to be; of mode 802.3ad
-	HashPolicy string   `json:"hashPolicy,omitempty"` // one of HashPolicies, how packets are spread over members; layer2 when empty; of HashModes
+	Members    []string `json:"members"`                      // MAC addresses of cards, sorted; they have no settings of their own
+	Mode       string   `json:"mode"`                         // one of BondModes
+	LACPRate   string   `json:"lacpRate,omitempty"`           // fast: each second; slow, each 30 s, when empty; of mode 802.3ad
+	MinLinks   int64    `json:"minLinks,omitempty"`           // members that must be up for the bond to be; of mode 802.3ad
+	HashPolicy string   `json:"transmitHashPolicy,omitempty"` // one of HashPolicies, how packets are spread over members; layer2 when empty; of HashModes
 }
 
 // Modes of a bond that are asked for by name, and the word of a fast LACP.
@@ -141,8 +141,8 @@ type BootNode struct {
 
 // BootBond is a [Bond] whose members a row's Match finds.
 type BootBond struct {
-	Mode       string `json:"mode"`                 // one of BondModes
-	LACPRate   string `json:"lacpRate,omitempty"`   // as Bond.LACPRate
-	MinLinks   int64  `json:"minLinks,omitempty"`   // as Bond.MinLinks
-	HashPolicy string `json:"hashPolicy,omitempty"` // as Bond.HashPolicy
+	Mode       string `json:"mode"`                         // one of BondModes
+	LACPRate   string `json:"lacpRate,omitempty"`           // as Bond.LACPRate
+	MinLinks   int64  `json:"minLinks,omitempty"`           // as Bond.MinLinks
+	HashPolicy string `json:"transmitHashPolicy,omitempty"` // as Bond.HashPolicy
 }

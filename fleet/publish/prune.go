@@ -133,7 +133,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 		return nil, err
 	}
 	out.Pruned = *layers
-	out.Stays = slices.Concat([]string{}, n.removal.Stays, layers.Stays)
+	out.Stays = append(append([]string{}, n.removal.Stays...), layers.Stays...) // never null
 	out.Removed = !dry && len(out.Stays) == 0
 	return out, nil
 }

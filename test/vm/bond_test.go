@@ -21,7 +21,7 @@ var behindABond = []string{"machine:\n", `machine:
           network:
             dns: [10.0.2.3]
             interfaces:
-              - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast, hashPolicy: layer3+4}, mtu: 1450}
+              - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast, transmitHashPolicy: layer3+4}, mtu: 1450}
               - {name: storage, vlan: {id: 100, on: bond0}, addresses: [10.0.2.15/24], gateway: 10.0.2.2}
 `}
 

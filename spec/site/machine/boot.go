@@ -37,7 +37,7 @@ type bootBondDoc struct {
 	Mode       shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
 	LACPRate   shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks   shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
-	HashPolicy shape.Text   `site:"hashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	HashPolicy shape.Text   `site:"transmitHashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
 }
 
 // maxBond is how many members the bound of minLinks is taken from, where a match finds
@@ -59,7 +59,7 @@ func bootRow(c *shape.Checker, d BootNetworkDoc) spec.BootNetwork {
 		c.Errorf(d.VLAN.At, "range", "", "the id of a VLAN is between 1 and 4094, not %d", d.VLAN.N)
 	}
 	if b := d.Bond; b != nil {
-		out.Bond = &spec.BootBond{Mode: b.Mode.S, MinLinks: minLinks(c, b.Mode, b.LACPRate, b.MinLinks, maxBond), HashPolicy: hashPolicy(c, b.Mode, b.HashPolicy)}
+		out.Bond = &spec.BootBond{Mode: b.Mode.S, MinLinks: minLinks(c, b.Mode, b.LACPRate, b.MinLinks, maxBond), HashPolicy: transmitHashPolicy(c, b.Mode, b.HashPolicy)}
 		if b.LACPRate.S == spec.LACPFast {
 			out.Bond.LACPRate = spec.LACPFast
 		}

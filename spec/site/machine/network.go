@@ -41,7 +41,7 @@ type bondDoc struct {
 	Mode       shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
 	LACPRate   shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks   shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
-	HashPolicy shape.Text   `site:"hashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	HashPolicy shape.Text   `site:"transmitHashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
 	At         report.Pos
 }
 
@@ -129,7 +129,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 }
 
 func compileBond(c *shape.Checker, d *bondDoc) *spec.Bond {
-	out := &spec.Bond{Mode: d.Mode.S, MinLinks: minLinks(c, d.Mode, d.LACPRate, d.MinLinks, len(d.Members)), HashPolicy: hashPolicy(c, d.Mode, d.HashPolicy)}
+	out := &spec.Bond{Mode: d.Mode.S, MinLinks: minLinks(c, d.Mode, d.LACPRate, d.MinLinks, len(d.Members)), HashPolicy: transmitHashPolicy(c, d.Mode, d.HashPolicy)}
 	if d.LACPRate.S == spec.LACPFast {
 		out.LACPRate = d.LACPRate.S
 	}
@@ -163,10 +163,10 @@ func minLinks(c *shape.Checker, mode, rate shape.Text, links shape.Number, membe
 	return links.N
 }
 
-// hashPolicy checks what only a bond that chooses a member by a hash has.
-func hashPolicy(c *shape.Checker, mode, policy shape.Text) string {
+// transmitHashPolicy checks what only a bond that chooses a member by a hash has.
+func transmitHashPolicy(c *shape.Checker, mode, policy shape.Text) string {
 	if policy.Set() && slices.Contains(spec.BondModes, mode.S) && !slices.Contains(spec.HashModes, mode.S) {
-		c.Errorf(policy.At, "conflict", "hashPolicy is of modes "+strings.Join(spec.HashModes, ", "), "a bond of mode %s has no hash policy", mode.S)
+		c.Errorf(policy.At, "conflict", "transmitHashPolicy is of modes "+strings.Join(spec.HashModes, ", "), "a bond of mode %s has no hash policy", mode.S)
 	}
 	return policy.S
 }

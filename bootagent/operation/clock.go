@@ -40,5 +40,5 @@ func (e *Engine) unsynchronised() string {
 	if len(e.Servers) > 0 {
 		servers = strings.Join(e.Servers, ", ")
 	}
-	return fmt.Sprintf("%sno time that %s believes came from %s since it started, at %s", what, s.Unit, servers, window.Moment(since))
+	return fmt.Sprintf("%sno time that %s accepts came from %s since it started, at %s", what, s.Unit, servers, window.Moment(since))
 }

@@ -45,7 +45,7 @@ func TestWhyNoClock(t *testing.T) {
 	b.Units = unitState{state: "inactive"}
 	want("chrony.service is not active")
 	b.Units = unitState{state: "active"}
-	want("no time that chrony.service believes came from a.example.org, 192.0.2.1 since it started, at 2026-11-21 09:00 UTC")
+	want("no time that chrony.service accepts came from a.example.org, 192.0.2.1 since it started, at 2026-11-21 09:00 UTC")
 	b.Servers = nil
-	want("no time that chrony.service believes came from its servers since it started, at 2026-11-21 09:00 UTC")
+	want("no time that chrony.service accepts came from its servers since it started, at 2026-11-21 09:00 UTC")
 }

@@ -230,12 +230,14 @@ func TestLiars(t *testing.T) {
 		"never ends":         {"exec 1>&-; sleep 60", "deadline", "deadline"},
 		"says nothing yet":   {"sleep 60", "deadline", "deadline"},
 	} {
+		// Written before any case runs: a process that another case starts meanwhile
+		// inherits the open file, and the kernel runs no program that is open for writing.
+		program := filepath.Join(t.TempDir(), "liar")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.program+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program := filepath.Join(t.TempDir(), "liar")
-			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.program+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
 			s := &source{program: program}
 			limit := time.Minute // a busy machine starts programs slowly
 			if c.manifest == "deadline" {

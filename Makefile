@@ -27,7 +27,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube-unit test-kube test-kube-long test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube-unit test-kube test-kube-long test-long lint vulncheck fuzz bench container demo measure size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ container: build kube ## Make the images localhost/caisson and localhost/caisson
 
 demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(KEEP),-keep)
+
+measure: ## Count lines, packages, and types and functions that are too large; LIST=1 names them
+	@$(GO) run ./hack/measure $(if $(LIST),-list)
 
 size: build ## The agent's size, held to its budget
 	@hack/size $(BIN)/caisson-agent

@@ -16,8 +16,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"

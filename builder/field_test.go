@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongDebianOnNodes builds what an administrator of Debian takes for granted: answers for a

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // archive is a directory that a web server offers, signed by a key of its own.

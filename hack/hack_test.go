@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 	"golang.org/x/sys/unix"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // checkout is a commit of hack/release and of a Makefile which prints what it is given instead of

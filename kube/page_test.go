@@ -16,8 +16,8 @@ import (
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/kube/admit"
 	"github.com/caisson-os/caisson/kube/drain"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kube holds the import rules of this module. The other direction, that nothing of
-// caisson knows Kubernetes, is held in caisson's own internal/deptest.
+// caisson knows Kubernetes, is held in caisson's own test/deptest.
 package kube
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/deptest"
+	"github.com/caisson-os/caisson/test/deptest"
 )
 
 // doors are the packages of caisson that this module may import, each with what for. None is
@@ -44,7 +44,7 @@ func TestDoors(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range deptest.List(t, "./...") {
 		name, ours := strings.CutPrefix(p.ImportPath, own)
-		if !ours || name == "/kubetest" {
+		if !ours || name == "/test/kubetest" {
 			continue
 		}
 		for _, path := range p.Imports {
@@ -57,7 +57,7 @@ func TestDoors(t *testing.T) {
 				used[door] = true
 			}
 		}
-		if slices.Contains(p.Deps, own+"/kubetest") {
+		if slices.Contains(p.Deps, own+"/test/kubetest") {
 			t.Errorf("%s links what is for tests", p.ImportPath)
 		}
 	}

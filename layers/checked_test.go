@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/internal/verity"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // checkedImage is an image with a large file in a store, and its tree. It takes a kernel

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const squashfs = "application/vnd.caisson.image.v1.squashfs"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // medium is one with a loader that is not one: what it holds is copied as it is.

@@ -22,7 +22,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-os/caisson/internal/doctext"
+	"github.com/caisson-os/caisson/test/doctext"
 	"github.com/caisson-os/caisson/test/golden"
 )
 

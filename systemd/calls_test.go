@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // loaders are packages of the agent that its service never runs: they act in the

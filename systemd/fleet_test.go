@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const fleetUnit = "../packaging/caisson-fleet.service"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/debroot"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/debroot"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestConfinement holds the agent's unit to what systemd-analyze security finds:

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 func TestKmsgLine(t *testing.T) {

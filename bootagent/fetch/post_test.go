@@ -17,8 +17,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/trust"
 )
 

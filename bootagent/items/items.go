@@ -2,7 +2,7 @@
 
 // Package items holds the one ordered table of runtime items and the reconciler
 // that runs over it. Each kind is a directory beside it; item is the interface
-// that they share, itemtest the suite that each of them passes.
+// that they share, test/itemtest the suite that each of them passes.
 //
 // It is a loop over a slice on purpose: no registration, no controllers.
 package items

@@ -21,13 +21,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // raced is a kind that acts in a directory of a user, who changes it meanwhile.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // life is the last run of a script.

@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // TestMain lets the test binary be the program that services start.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}

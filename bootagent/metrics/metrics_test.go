@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // facts are those of a node of which every series can be made.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Each axis says since when it is so, and a look that changes nothing keeps that.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // What a kind writes on a running node is not somebody's: only the rest is named.

@@ -13,9 +13,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/powercut"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/powercut"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // judgedAct is something that an agent is at, while it judges, when it is killed.

@@ -23,11 +23,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fat32test"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // booting is a machine whose disk has loaders.

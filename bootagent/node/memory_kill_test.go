@@ -13,11 +13,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/powercut"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/powercut"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // goesAlone is all that an agent does until systemd ends it: it asks, stages, and goes.

@@ -16,11 +16,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/powercut"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/powercut"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // host is an attached one: its root outlives a power cut, and what is below /proc, /run and

@@ -14,11 +14,11 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // serving is a machine with one service, at a commit of one digit.

@@ -18,9 +18,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // What somebody has put on the state disk must not hang the node, nor be read as its

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/takeover"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // file writes one below the root.

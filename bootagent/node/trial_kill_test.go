@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // victim marks a process that is killed: what it does, at which step, its bootstrap and

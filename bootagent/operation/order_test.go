@@ -14,8 +14,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/stalled"
 )
 

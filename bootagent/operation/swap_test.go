@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/slot"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // dock is a yard whose one operation is a swap from root A to root B.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // witness runs commands, and sees when each begins and ends.

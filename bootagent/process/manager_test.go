@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 func TestManager(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // TestMain lets the test binary be the program that services start.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // secret is a command that compares a variable with what is in a file of root's.

@@ -12,8 +12,8 @@ import (
 	"filippo.io/age"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/powercut"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/powercut"
 )
 
 func sealed(t *testing.T, to string) spec.Secret {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/doctext"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 const page = "../../docs/axes.md"

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // What asks whether the agent looks is asked again where it cannot run, and not where it has

@@ -12,11 +12,11 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/trust"
 )
 

@@ -17,13 +17,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/rescue"
 )

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const (

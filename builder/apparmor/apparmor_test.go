@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/builder/root/roottest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/roottest"
 )
 
 // compiled is a policy as the parser writes it, as far as [Profiles] reads it.

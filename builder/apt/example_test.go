@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestExampleArchive: apt takes what examples/kubernetes makes of a kubelet, by the key that is

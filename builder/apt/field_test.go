@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestMirrorOfThirdParty: a source of the same suite whose file sorts first is not Debian's.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // A package without its compression has the same content and is made once, unless

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/builder/root/roottest"
 	"github.com/caisson-os/caisson/internal/perhost"
+	"github.com/caisson-os/caisson/test/roottest"
 )
 
 // Keys are read from the layer alone, whatever a base says; units are enabled; no

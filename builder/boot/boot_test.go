@@ -16,8 +16,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const release = "6.12.9-test"

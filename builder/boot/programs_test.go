@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // The programs run in a root that has nothing but what was packed: those of this machine,

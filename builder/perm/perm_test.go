@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/builder/root/roottest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/roottest"
 )
 
 func TestPerm(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // scripted is a row of builder.yaml.

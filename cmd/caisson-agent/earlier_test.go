@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/pinned"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // earlierHost has the agent of release 0.9.0, and what today's publisher makes for it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // What a service that has nothing to do may take of a processor, and of memory with the

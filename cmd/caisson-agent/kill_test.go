@@ -5,7 +5,7 @@ package main
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // killedHost kills apply and restore at any moment, also in the middle of a change to another

@@ -19,8 +19,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/ifreq"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // settings is how many settings of each kind are changed, and turns how often each:

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // peak is the budget of docs/design.md for the agent's memory, in KiB. The agent

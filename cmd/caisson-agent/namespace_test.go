@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // ownHost makes the namespaces that a script runs in a host with real paths of its

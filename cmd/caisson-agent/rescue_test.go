@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/rescue/door"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // letIn lets root into a real sshd by what is in the book, and takes it away.

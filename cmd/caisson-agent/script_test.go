@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestMain makes the agent a command of the scripts, with $ROOT before each of

@@ -11,8 +11,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/leak"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // secretHost publishes secrets to a registry and applies them, and keeps all that both

@@ -5,7 +5,7 @@ package main
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // servicesFromGit takes one service through all that happens to it: commits, holds of the

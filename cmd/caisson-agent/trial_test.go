@@ -5,7 +5,7 @@ package main
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // remoteRegistry is a host whose registry is in another network namespace. Its answers

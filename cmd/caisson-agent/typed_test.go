@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/internal/doctext"
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 // TestWhatPagesSayCanBeTyped: every call of caisson-agent on a page is one of a verb

@@ -20,10 +20,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // withoutDryRun are verbs that write to a registry, or take a key, and need no preview of

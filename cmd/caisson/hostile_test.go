@@ -16,13 +16,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // hostile is a published fleet, and what somebody who can push does to it.

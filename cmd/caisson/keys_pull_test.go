@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/chain"
 )

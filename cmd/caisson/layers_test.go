@@ -19,7 +19,6 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
@@ -28,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // shelf is a layout with layers that no builder had to run for.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/doctext"
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 const jsonHead = `# What is printed with -o json

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestServe serves a layout until a signal ends it.

@@ -13,12 +13,12 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/layers/image"
-	"github.com/caisson-os/caisson/media/uki/ukitest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/test/ukitest"
 )
 
 // ship is a program for scripts, "ship SITE REF VERSION [KEY]": it pushes and signs layers

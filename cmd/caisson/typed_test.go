@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/internal/doctext"
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 // TestWhatPagesSayCanBeTyped: every call of caisson on a page is one of a verb that is

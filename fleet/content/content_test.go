@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/fleet/git"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/test/gittest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const authored = `apiVersion: caisson.dev/v1alpha1

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/test/gittest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // signedDesk is a desk whose service takes what Ann has signed. Its clock goes on by a

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/gittest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // endless is what git could print.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/store"
-	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 // tries has a hub look at its database a few times, as it does by itself.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/store"
-	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 // rig is a hub over a database, and the nodes that report to it.

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/reserve"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // at returns another publisher of the same fleet, on another machine.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -19,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/chain"
 )

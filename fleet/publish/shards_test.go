@@ -13,10 +13,10 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // manyNodes is a fleet of 100,000 in a registry server, of which n0 alone has an

@@ -25,10 +25,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/reserve"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // asPublisher has the order of a test process that is a publisher of its own.

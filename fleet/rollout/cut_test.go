@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // line leads to a registry, and notes what the tag of each node leads to: that is what the

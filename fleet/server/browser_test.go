@@ -16,9 +16,9 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/caisson-os/caisson/fleet/rollout"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // browser is a tab of a real one. Whatever a page complains of is an error.

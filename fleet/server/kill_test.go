@@ -25,8 +25,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // What this program is started as: a service with a database and so many nodes, or a

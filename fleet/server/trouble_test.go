@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/rollout"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 type troubled struct{ error }

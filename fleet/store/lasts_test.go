@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/store/storetest"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 // TestLasts tells what somebody has to put right from what ends by itself.

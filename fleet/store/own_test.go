@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestOthersDatabase: a file that another user can read, change or put in its place is no

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-os/caisson/fleet/store/storetest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 func open(t *testing.T, name string, write bool) *Store {

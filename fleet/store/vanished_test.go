@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/fleet/store/storetest"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 // TestTheWriterIsGone: the connection of a writer ends without a word, as that of a machine

@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/sbom"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // released is a folder with this program and another file, attested, and what is in it.

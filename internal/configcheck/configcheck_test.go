@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Debian's own programs take what is right and not what is wrong, and leave nothing behind.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/powercut"
+	"github.com/caisson-os/caisson/test/powercut"
 )
 
 func TestWriteReplacesOrLeaves(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // opens reports whether what a row put in the place of a file is opened.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // tree makes directories ("a/"), links ("a -> b") and files.

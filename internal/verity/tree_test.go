@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // define is the definition, without care for memory: level by level, from the image up.

@@ -12,7 +12,7 @@ import (
 	registration "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 )
 
 // TestCertificate: one certificate for all instances, whose authority API servers know, and

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestImage: the image has the program and nothing else, and runs it as nobody.

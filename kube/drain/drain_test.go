@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 )
 
 // slots are a service's.

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/service"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec"
 )
 

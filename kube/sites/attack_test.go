@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )

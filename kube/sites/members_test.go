@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 

@@ -23,8 +23,8 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/seal"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site/cluster"

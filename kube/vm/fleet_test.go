@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 	machines "github.com/caisson-os/caisson/test/vm"
 )
 

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/kube/drain"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongNode has a machine without a disk join a cluster, run a pod, and go to a layer that

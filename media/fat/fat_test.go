@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 func held(name, text string) File {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/media/uki/ukitest"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/ukitest"
 )
 
 func sections() []Section {

@@ -17,7 +17,7 @@ import (
 
 	client "github.com/pin/tftp/v3"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // serve serves files on an address and returns where, and what was logged.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/debroot"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/debroot"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // makeCommandPackage makes the package of the command line, of a program that says its

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/debroot"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/debroot"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // makePackages runs make deb for a version and returns the directory with its packages.

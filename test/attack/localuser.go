@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Nobody is the user and group that local users' scripts run as.

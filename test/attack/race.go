@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Race has Nobody do a step again and again, in a thread of its own that is in his hands

@@ -16,7 +16,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
@@ -26,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestDelta: a node that has one version of a layer fetches of another one what is

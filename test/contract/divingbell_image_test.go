@@ -15,8 +15,8 @@ import (
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/builder/root/roottest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/roottest"
 )
 
 // What a layer gets: the steps of a build on small trees.

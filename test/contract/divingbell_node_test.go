@@ -17,13 +17,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	scripts "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // What the items do on a node: in directories that stand for its files, or in

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/loader"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLoaderOfDisks: the file system that 'caisson loader' publishes is one that the agent finds

@@ -13,8 +13,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestACopiedDiskBecomesItsOwn: the loader knows the partition table of a disk that 'caisson

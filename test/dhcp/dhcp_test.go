@@ -20,7 +20,7 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const samples = "../../examples/dhcp/"

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Repository is a repository with a branch main, and where it is served.

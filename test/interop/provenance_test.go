@@ -13,9 +13,9 @@ import (
 
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/sbom"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // kernel is of the tiny base.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Commit is that of release 0.9.0, which froze the formats: what it writes is read by

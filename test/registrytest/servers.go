@@ -29,7 +29,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Distribution runs Debian's docker-registry, the CNCF distribution. It has

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // undone is one protection that is taken away.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongBadLayer publishes a layer without a program that a health check looks for. The

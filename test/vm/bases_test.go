@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // ubuntuKeyring is what Ubuntu's archive is signed with, of its package ubuntu-keyring.

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // bootsFromDisk has nodes make a state disk of an empty one, and start from it.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Where the power is cut: mostly where the state disk is written to. What stands

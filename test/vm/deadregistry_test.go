@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongDeadRegistry boots a node that has nothing to fall back on, while its registry is

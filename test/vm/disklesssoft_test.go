@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongDisklessSoftReboot has a node without a state disk go to a layer that has one

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongStolenKey: an operator's key is stolen and revoked while a node runs. The node

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // everyKind is what a site asks for beyond the quickstart: an edit of the example.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // byItself are edits of the quickstart: its nodes reboot by themselves into another

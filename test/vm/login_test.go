@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/leak"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // reportsBelow is where nodes put reports, on the registry that they read.

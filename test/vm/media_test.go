@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // withUEFI has a layer carry systemd's programs for firmware.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // fillsMemory is a unit that takes all memory, and that the kernel may not kill.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongNewStateDisk is the life of a disk that came empty: the loader makes it a state

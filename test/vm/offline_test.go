@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // deadCable gives a machine one card, at the end of whose cable nobody listens.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // reserved is memory that no kernel of this node uses, so that it outlives a restart: in

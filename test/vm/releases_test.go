@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/pinned"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Loader, layer and publisher of different releases meet in one fleet.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // withRescueKey gives a fleet a key of the role rescue.

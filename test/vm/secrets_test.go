@@ -16,9 +16,9 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/leak"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // givenSecrets are values, and where the programs that print them read them.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongSmallMemory boots a layer of more than 300 MB, most of it noise that nothing

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestLongTryBehindABond tries a node that is reached by a tagged VLAN on a bond by LACP, and

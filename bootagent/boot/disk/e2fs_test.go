@@ -15,8 +15,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // open opens the state partition of a loop device.

@@ -15,13 +15,13 @@ import (
 	"filippo.io/age"
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/recipient"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestFilesAreThereBeforePID1 writes the overlay's files, keeps their originals

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // The service of a node without a disk may bring images into memory that are larger than

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // Where systemd unmounts all, it leaves the state disk alone, whose images are in use.

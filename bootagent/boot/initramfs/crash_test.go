@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/powercut"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/powercut"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // crash is something that a node is at when its power goes.

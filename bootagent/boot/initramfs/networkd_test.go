@@ -17,9 +17,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/networkd"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestNetworkdCarriesOn starts this machine's systemd-networkd on what the loader has made:

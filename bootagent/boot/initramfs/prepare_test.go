@@ -18,12 +18,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/traces"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // However many file systems are made and repaired, none of them keeps the loader from

@@ -16,9 +16,9 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // TestADHCPServerThatDies: a server dies between its offer and the lease. Where it comes

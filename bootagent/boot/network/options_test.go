@@ -15,8 +15,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/networkd"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // optionRows are the options of docs/network.md, what a server says by each, and what the loader and

@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 func reverts(t *testing.T) []attack.StateDisk {

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 func newItem(want []spec.Exec, dir string, j item.Journal) *Item {

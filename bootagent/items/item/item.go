@@ -5,7 +5,7 @@
 //
 // It holds the interface, the journal entry and nothing that acts. The kinds
 // are directories beside it, their order is the table in package items, and
-// itemtest is the suite that each of them passes. Kinds never import each
+// test/itemtest is the suite that each of them passes. Kinds never import each
 // other.
 package item
 

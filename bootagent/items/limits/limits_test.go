@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 func quiet(string, ...any) {}

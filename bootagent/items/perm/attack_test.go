@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // interrupted is a journal that lets a user act before the agent does.

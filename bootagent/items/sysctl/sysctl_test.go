@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // fake is a directory that holds files as /proc/sys does.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/test/fat32test"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const (

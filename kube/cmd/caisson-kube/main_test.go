@@ -33,10 +33,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // recorded notes what is asked of an API server, as a rule of RBAC names it.

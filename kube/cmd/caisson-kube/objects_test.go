@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/kube/kubetest"
 	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // requests are those that a process has sent to its API server.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 

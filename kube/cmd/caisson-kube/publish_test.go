@@ -23,11 +23,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/kube/kubetest"
+	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestMain lets the test's program be caisson-kube, and a program that holds a key for it.

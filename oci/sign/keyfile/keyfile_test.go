@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 func TestRoundTrip(t *testing.T) {

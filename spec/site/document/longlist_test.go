@@ -9,10 +9,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // long writes a list of nodes that is read in several parts.

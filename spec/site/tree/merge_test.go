@@ -9,8 +9,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // reference merges plain data as the table in docs/overrides.md "How an

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Each runs a test with a new database of each kind, by its name for store.Open.

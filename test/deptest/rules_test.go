@@ -109,7 +109,6 @@ var rules = []Rule{
 		By: []string{"fleet/hub", "fleet/query", "fleet/server", "fleet/rollout", "cmd/caisson"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "internal/..."}, Why: "a database keeps and judges nothing",
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},
-	{Packages: "fleet/store/storetest", Only: []string{"internal/..."}, Why: "a test's database has no tables yet", By: []string{}, ByWhy: "its databases are for tests"},
 	{Packages: "fleet/rollout", By: []string{"fleet/hub", "fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "nodes know of no waves"},
 	{Packages: "fleet/hub", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/query", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},
@@ -127,12 +126,10 @@ var rules = []Rule{
 	{Packages: "fleet/policy", By: []string{"fleet/ready", "cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 	{Packages: "fleet/ready", By: []string{"cmd/caisson"}, ByWhy: "what verbs refuse is looked at before any of them, by validate"},
 
-	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
-
 	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
 	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/ifreq", "bootagent/items/nicmatch", "bootagent/items/device"},
-		By: []string{"bootagent/items", "bootagent/session", "bootagent/stacked", "bootagent/services", "bootagent/effect", "bootagent/look", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
+		By: []string{"bootagent/items", "bootagent/session", "bootagent/stacked", "bootagent/services", "bootagent/effect", "bootagent/look", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract", "test/itemtest"}, ByWhy: "what a kind does is reached through the table"},
 	{Packages: "bootagent/recipient", Only: []string{"spec", "spec/rules", "internal/..."}, By: []string{"bootagent/session", "bootagent/effect", "bootagent/boot/handover", "bootagent/boot/initramfs"}, Why: "it opens what it is given, whatever that is for", ByWhy: "a key is used where secrets are opened, and shown by the node"},
 	{Packages: "bootagent/items/secrets", Only: []string{"bootagent/items/item", "spec", "spec/rules", "internal/..."}, Why: "it opens secrets by a function that it is given",
 		By: []string{"bootagent/items", "bootagent/boot/handover", "bootagent/boot/initramfs"}, ByWhy: "the other kinds are told what there is, and a loader reaches its registry by what is its own"},
@@ -239,12 +236,14 @@ var rules = []Rule{
 	{Packages: "internal/ownfiles", Only: []string{"internal/check", "internal/durable"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/perhost", Only: []string{}, Stdlib: true, Why: "a table that both halves read belongs to neither",
 		By: []string{"builder", "builder/base", "bootagent/boot/handover"}, ByWhy: "layers leave out what a node makes before its first process"},
-	{Packages: "internal/powercut", Only: []string{}, Why: leaf, By: []string{}, ByWhy: "it is for tests"},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
 	{Packages: "internal/machine", Only: []string{}, Why: "a machine boots whatever it is given", Banned: map[string]string{"testing": "the demo starts machines, too"},
 		By: []string{"sandbox", "test/..."}, ByWhy: "a machine is started to test caisson, or to try a node"},
-	{Packages: "internal/doctext", Only: []string{}, Stdlib: true, Why: leaf, By: []string{}, ByWhy: "pages are held to programs by tests"},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
+	{Packages: "test/storetest", Only: []string{"internal/...", "test/require"}, Why: "a test's database has no tables yet", By: []string{}, ByWhy: "its databases are for tests"},
+	{Packages: "test/powercut", Only: []string{}, Why: "it knows disks, whatever writes to them", By: []string{}, ByWhy: "it is for tests"},
+	{Packages: "test/doctext", Only: []string{}, Stdlib: true, Why: "a page is text, whatever it is about", By: []string{}, ByWhy: "pages are held to programs by tests"},
+	{Packages: "test/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 }
 
 // TestRules holds the package table of docs/design.md.

@@ -27,7 +27,7 @@ func TestMap(t *testing.T) {
 	}
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != got {
-		t.Errorf("docs/map.svg is not the map of the imports (%v); run: CAISSON_UPDATE=1 go test ./internal/deptest", err)
+		t.Errorf("docs/map.svg is not the map of the imports (%v); run: CAISSON_UPDATE=1 go test ./test/deptest", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestTables(t *testing.T) {
 		}
 		want, err := os.ReadFile(name)
 		if err != nil || string(want) != got {
-			t.Errorf("docs/%s is not what the packages say (%v); run: CAISSON_UPDATE=1 go test ./internal/deptest", page, err)
+			t.Errorf("docs/%s is not what the packages say (%v); run: CAISSON_UPDATE=1 go test ./test/deptest", page, err)
 		}
 	}
 }

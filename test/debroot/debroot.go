@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // Releases are those that the agent's package is for.

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // New returns a root with an empty upper tree over one that has a shell, the

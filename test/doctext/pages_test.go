@@ -56,7 +56,7 @@ func TestWidth(t *testing.T) {
 			}
 			continue
 		}
-		t.Errorf("%s is not wrapped at %d characters; run: CAISSON_UPDATE=1 go test ./internal/doctext\n%s", name, Width, cmp.Diff(text, want))
+		t.Errorf("%s is not wrapped at %d characters; run: CAISSON_UPDATE=1 go test ./test/doctext\n%s", name, Width, cmp.Diff(text, want))
 	}
 }
 

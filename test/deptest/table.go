@@ -12,7 +12,7 @@ import (
 // of its own comment: those of a node, those of a fleet, the others, the floors of
 // folders and the rules that hold for packages.
 func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
-	const made = "Made by a test from the packages' own comments and from the import rules in `internal/deptest`.\n\n" +
+	const made = "Made by a test from the packages' own comments and from the import rules in `test/deptest`.\n\n" +
 		"[The map](map.svg) shows who imports whom.\n\n"
 	const head = "| package | is |\n|---|---|\n"
 	var others, node, fleet, rows, agent strings.Builder

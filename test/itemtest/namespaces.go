@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // inside marks the process that runs in the namespaces.

@@ -289,7 +289,12 @@ func fillAgent(ctx context.Context, b *build, r *root.Root) (facts, error) {
 			return facts{}, err
 		}
 	}
-	return facts{}, r.Symlink("/usr/lib/systemd/system/"+paths.AgentService, "/etc/systemd/system/multi-user.target.wants/"+paths.AgentService)
+	for by, name := range map[string]string{"multi-user.target": paths.AgentService, "sysinit.target": paths.EarlyService} {
+		if err := r.Symlink("/usr/lib/systemd/system/"+name, "/etc/systemd/system/"+by+".wants/"+name); err != nil {
+			return facts{}, err
+		}
+	}
+	return facts{}, nil
 }
 
 // bootReads is what the kernel and the loader are made of; libraries of programs may lie

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,11 +18,36 @@ import (
 // each switch is closed, or a comment in the unit names it and says why not.
 func TestConfinement(t *testing.T) {
 	require.Tool(t, "systemd-analyze")
-	out, err := exec.Command("systemd-analyze", "security", "--offline=yes", "--json=short", "--no-pager", "./caisson-agent.service").CombinedOutput()
-	if err != nil {
-		require.Missing(t, "tools", "systemd-analyze security --offline: "+string(out))
+	for _, unit := range []string{"./caisson-agent.service", "./caisson-early.service"} {
+		out, err := exec.Command("systemd-analyze", "security", "--offline=yes", "--json=short", "--no-pager", unit).CombinedOutput()
+		if err != nil {
+			require.Missing(t, "tools", "systemd-analyze security --offline: "+string(out))
+		}
+		explained(t, out)
 	}
-	explained(t, out)
+}
+
+// TestEarlyIsConfinedAsTheAgent: it is the same program, which writes the same files, and the
+// calls that TestNoCallOfTheServiceIsDenied reads are those of both.
+func TestEarlyIsConfinedAsTheAgent(t *testing.T) {
+	own := regexp.MustCompile(`^(Type|NotifyAccess|ExecStart|Restart|RestartSec|TimeoutStartSec|MemoryHigh|MemoryMax|RemainAfterExit)=`)
+	confined := func(name string) (lines []string) {
+		unit, err := Units.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, service, _ := strings.Cut(string(unit), "\n[Service]\n")
+		service, _, _ = strings.Cut(service, "\n[Install]\n")
+		for line := range strings.Lines(service) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' && !own.MatchString(line) {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	if agent, early := confined("caisson-agent.service"), confined("caisson-early.service"); len(agent) < 10 || !slices.Equal(agent, early) {
+		t.Errorf("the agent has %q, and early %q", agent, early)
+	}
 }
 
 // TestLongConfinementOnDebian asks the systemd of each release that the agent's

@@ -23,7 +23,7 @@ import (
 // change.
 func (c *Cycle) leaveToBoot(ctx context.Context, next *track.Found, why error) (*spec.Status, error) {
 	c.Boot.Live.ForBoot = &state.ForBoot{Overlay: next.Generation.Overlay, Reason: why.Error()}
-	if err := errors.Join(c.EndTrial(), c.wait(next, "a reboot: "+why.Error())); err != nil {
+	if err := errors.Join(c.EndTrial(), c.look.Wait(next, "a reboot: "+why.Error())); err != nil {
 		return nil, err
 	}
 	return c.look.Status(ctx)
@@ -149,13 +149,6 @@ func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec
 	}
 	status, err := c.look.Report(before, result)
 	return status, errors.Join(failed, err)
-}
-
-// wait leaves a generation to a later time.
-func (c *Cycle) wait(next *track.Found, why string) error {
-	c.Say("generation %d waits for %s", next.Generation.Generation, why)
-	c.SetSync(spec.SyncBehind, "waits for "+why)
-	return errors.Join(c.Remember(), c.look.MarkReboot())
 }
 
 // applyPause puts a generation in effect that says that nothing is to be changed.

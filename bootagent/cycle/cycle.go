@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/destination"
+	"github.com/caisson-os/caisson/bootagent/early"
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/hold"
@@ -49,11 +50,12 @@ type Cycle struct {
 	holds       *hold.Holds
 	look        *look.Look
 	protect     *protect.Protection
+	early       *early.Early
 }
 
 // New returns the cycle of an open node.
 func New(e *effect.Effect, root *stacked.Root, services *services.Services, d *destination.Destination, s *soak.Soak, o *operate.Operations, h *hold.Holds, l *look.Look, p *protect.Protection) *Cycle {
-	return &Cycle{e.Session, root, services, e, d, s, o, h, l, p}
+	return &Cycle{e.Session, root, services, e, d, s, o, h, l, p, early.New(e, s)}
 }
 
 // turn is what one decision is about, and what came of the last act. Which of it is set
@@ -123,9 +125,13 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		if err != nil {
 			return false, err
 		}
-		return false, c.arrive(*s.Current)
+		return false, c.root.Arrive(*s.Current)
 	case decide.Go, decide.None:
 		return true, nil
+	case decide.LeaveOut, decide.Set, decide.SetHarmless, decide.SetOnTrial:
+		return true, c.early.Set(ctx, t.next, step)
+	case decide.Afresh:
+		return false, errors.Join(c.undo(ctx, ""), c.turnTo(t, decide.Look))
 
 	case decide.Stop:
 		return true, cmp.Or(t.fault, error(track.ErrNothing))
@@ -178,7 +184,7 @@ func (c *Cycle) act(ctx context.Context, t *turn, step decide.Step) (last bool, 
 		if err := c.effect.TakeOver(); err != nil {
 			return true, err
 		}
-		if err := c.wait(t.next, step.Why); err != nil {
+		if err := c.look.Wait(t.next, step.Why); err != nil {
 			return true, err
 		}
 		if t.before == nil { // there is no status of nothing
@@ -290,7 +296,7 @@ func (c *Cycle) undoFor(ctx context.Context, t *turn, step decide.Step) (err err
 
 // turnTo goes on with what runs.
 func (c *Cycle) turnTo(t *turn, e decide.Event) (err error) {
-	t.event, t.next, t.fault = e, nil, nil
+	t.event, t.next, t.fault, t.comesUp = e, nil, nil, false
 	t.before, err = c.effect.Found()
 	return err
 }
@@ -316,7 +322,20 @@ func (c *Cycle) Apply(ctx context.Context) (*spec.Status, error) {
 	if err := c.turnTo(t, decide.Look); err != nil {
 		return nil, err
 	}
-	return c.outcome(t, c.cycle(ctx, t))
+	st, err := c.outcome(t, c.cycle(ctx, t))
+	if err == nil {
+		err = c.early.Follow()
+	}
+	return st, err
+}
+
+// Early sets what of the overlay that this root runs is to be there before services start.
+func (c *Cycle) Early(ctx context.Context) error {
+	found, err := c.effect.Found()
+	if err != nil || found == nil {
+		return err
+	}
+	return c.cycle(ctx, &turn{event: decide.Early, next: found})
 }
 
 // outcome is what a turn ended in. What failed as a root came up is not an error: the node goes

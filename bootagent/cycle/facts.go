@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/gate"
-	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/run"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -34,7 +34,7 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 		f.Undone = &trial.Generation
 	}
 	switch {
-	case t.event == decide.Begin || t.event == decide.Undo:
+	case t.event == decide.Begin || t.event == decide.Undo || t.event == decide.Early:
 		f.Runs = c.effect.Runs(s)
 	case t.event == decide.Effect || t.event == decide.Judged:
 		f.Runs = &t.next.Generation
@@ -59,6 +59,8 @@ func (c *Cycle) facts(ctx context.Context, t *turn) (*decide.Facts, error) {
 		}
 	case decide.Try:
 		f.Try, err = c.attempt(ctx, s, t)
+	case decide.Early:
+		f.Prior = c.early.Prior(s, t.next, f.Run.Phase != run.Entering)
 	case decide.Made:
 		f.Result = decide.Result{Failed: t.before != nil && t.result.Err != nil, RolledBack: t.result.RolledBack,
 			OtherLayer: !t.returns && t.before != nil && t.before.Generation.Layer != t.next.Generation.Layer}
@@ -112,11 +114,8 @@ func (c *Cycle) attempt(ctx context.Context, s *state.State, t *turn) (a decide.
 			return a, nil
 		}
 	}
-	from := &track.Found{Generation: next.Generation}
-	if c.effect.WayBack(s) == nil {
-		t.kept = spec.Items{}.Keeping(items.Kept(c.effect.Items(from)))
-		from.Overlay.Items = t.kept
-	}
+	t.kept = c.effect.Kept(s, next.Generation)
+	from := &track.Found{Generation: next.Generation, Overlay: spec.Overlay{Items: t.kept}}
 	if t.before != nil && !t.comesUp {
 		from = t.before
 	}

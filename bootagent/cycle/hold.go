@@ -56,7 +56,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	}
 	c.holds.RecordHold(h.Kind, h, to.Generation)
 	if !live {
-		if err := c.wait(next, "a reboot: "+why); err != nil {
+		if err := c.look.Wait(next, "a reboot: "+why); err != nil {
 			return nil, err
 		}
 		return c.look.Status(ctx)
@@ -73,17 +73,8 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	c.RecordChanges(result, to.Generation, h.Kind)
 	c.Boot.Live.TakenBack, c.Boot.Live.Without = nil, nil
 	c.SetSync(spec.SyncBehind, state.SayHold(&h))
-	if err := c.arrive(next.Generation); err != nil {
+	if err := c.root.Arrive(next.Generation); err != nil {
 		return nil, err
 	}
 	return c.look.Report(next, result)
-}
-
-// arrive notes that this root runs a generation that is older than the one that it came
-// up with.
-func (c *Cycle) arrive(at state.Generation) error {
-	if c.Boot.Mode != spec.ModeAttached {
-		c.root.SetGeneration(at)
-	}
-	return c.Remember()
 }

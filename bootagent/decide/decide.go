@@ -26,7 +26,7 @@ import "slices"
 type Act string
 
 // quiet are the acts that change nothing on the node but what it says of itself.
-var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Compare, Later, Wait, Renumber, Unarm, Delay, Remain, AskMedium, AskAgain}
+var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Compare, Later, Wait, Renumber, Unarm, Delay, Remain, AskMedium, AskAgain, LeaveOut, Set, SetHarmless}
 
 // Changes reports whether an act changes what the node runs, tries, or goes back to.
 func (a Act) Changes() bool { return !slices.Contains(quiet, a) }

@@ -27,6 +27,7 @@ const (
 	Judged  Event = "judged"  // the checks of what is in effect were looked at
 	Swap    Event = "swap"    // another root waits, and its policy is asked when to start over into it
 	Boot    Event = "boot"    // the loader has asked the registry, or a medium
+	Early   Event = "early"   // this root comes up, and no service has started
 	Fetched Event = "fetched" // the loader has fetched the layer of what it was to enter, or could not
 	Sought  Event = "sought"  // the loader has looked for what ran well before
 )
@@ -74,6 +75,14 @@ type Facts struct {
 	Awaits Awaited
 	Fetch  Fetch
 	Back   Back
+	Prior  Prior
+}
+
+// Prior is what speaks for setting what is to be there before services start.
+type Prior struct {
+	Runs  int    // such runs of the same content that no agent has followed
+	Cuts  string // what of it can cut the node off, "" for nothing
+	Heard bool   // the registry answered before this boot
 }
 
 // Offer is what the registry, or the disk of a loader, has.

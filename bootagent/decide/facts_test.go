@@ -57,6 +57,7 @@ func anyFacts(r *rand.Rand) *Facts {
 		Gates:  Gates{Passed: yes(), Failed: yes(), CutOff: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
 		Awaits: Awaited{Uncounted: yes(), Forgotten: yes(), Missing: text("its images")},
 		Fetch:  Fetch{Why: text("not here"), Late: yes(), TooLarge: yes(), Unreached: yes(), Medium: yes()},
+		Prior:  Prior{Runs: r.IntN(4), Cuts: text("network"), Heard: yes()},
 		Back:   Back{Found: yes(), Kexec: text("nothing was reached"), Overdue: text("on trial")},
 	}
 	if yes() {
@@ -94,16 +95,22 @@ func TestAnyFacts(t *testing.T) {
 		f := anyFacts(r)
 		s := Next(f)
 		met[s.Name]++
-		pending := f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming
+		pending := f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming || f.Run.Phase == run.Prepared
 		wrong := ""
 		switch {
 		case RowOf(s.Name).On != f.Event:
 			wrong = "a row of another event"
 		case f.Event == Begin && f.Run.Phase == run.Changing && s.Act != PutBack:
 			wrong = "a change that nobody sees to goes on"
+		case f.Event == Early && (f.Begun || pending) && (s.Act == Set || s.Act == SetOnTrial):
+			wrong = "two write at once, or beside a trial"
+		case f.Event == Early && f.Run.Phase == run.Entering && f.Prior.Cuts != "" && s.Act == Set, s.Act == SetOnTrial && !f.Prior.Heard:
+			wrong = "what can cut the node off is set before services start, and no trial shows it"
+		case s.Act == ApplyUntested && f.Run.Phase == run.Prepared:
+			wrong = "what was set before services started is not taken back where it may have cut the node off"
 		case f.Event == Begin && pending && f.Run.Boot != f.Boot && s.Act != PutBack:
 			wrong = "a change outlives its boot"
-		case f.Event == Begin && pending && f.Run.Left(f.Up) <= 0 && s.Act != PutBack:
+		case f.Event == Begin && pending && f.Run.Phase != run.Prepared && f.Run.Left(f.Up) <= 0 && s.Act != PutBack:
 			wrong = "a change outlives its time"
 		case f.Paused != "" && slices.Contains([]Event{Look, Answer, Judged}, f.Event) && slices.Contains(changes, s.Act):
 			wrong = "a paused node is changed"

@@ -350,6 +350,41 @@ func (m *model) look() error {
 	if err := m.begin(); err != nil {
 		return err
 	}
+	if err := m.looks(); err != nil || m.disk.Early == nil {
+		return err
+	}
+	return m.save(func(s *state.State) { s.Early = nil })
+}
+
+// early plays what is set before services start. A cut ends it, and the boot goes on.
+func (m *model) early() error {
+	g, f := m.runs(), m.facts(Early)
+	if m.contents[g.Overlay].cuts {
+		f.Prior.Cuts = "network"
+	}
+	f.Prior.Heard, f.Prior.Runs = m.heard, m.disk.Early.Of(g.Overlay)
+	act := m.decide(f).Act
+	switch act {
+	case LeaveOut:
+		return m.save(func(s *state.State) { s.Early = nil })
+	case SetOnTrial, Set, SetHarmless:
+	default:
+		m.fail("nothing is set on a root that has just come up")
+	}
+	if err := m.save(func(s *state.State) {
+		if s.Early = (&state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}); act == SetOnTrial {
+			s.Trial = &state.Trial{Generation: *g, Confirm: state.ByReach, Boot: fmt.Sprint(m.boot), Within: 60}
+		}
+	}); err != nil || act == SetHarmless {
+		return err
+	}
+	if err := m.make(g.Overlay); err != nil || act == Set {
+		return err
+	}
+	return m.save(func(s *state.State) { s.Trial.Whole = true })
+}
+
+func (m *model) looks() error {
 	f := m.facts(Look)
 	switch m.decide(f).Act {
 	case ComeUp:
@@ -509,6 +544,11 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	t.Try.Asked = c.asks && m.disk.Current != nil
 	var by state.Confirm
 	switch m.decide(t).Act {
+	case Afresh:
+		if err := m.undo("", false); err != nil {
+			return err
+		}
+		return m.looks()
 	case TryForReach:
 		by = state.ByReach
 	case TryForOperator:
@@ -648,6 +688,7 @@ func (m *model) start() {
 		}
 		m.root, m.effect, m.read = *enter, "", enter.Overlay
 		if !m.contents[enter.Overlay].dead || m.wasProved(enter.Overlay) {
+			m.log = append(m.log, entry{step: "early: ", err: m.early(), effect: m.effect})
 			return
 		}
 	}
@@ -768,6 +809,7 @@ func (m *model) wellAgain() {
 // unplayed are the transitions that the model has no place for, and why. TestAnyFacts meets
 // them, and real nodes do.
 var unplayed = map[string]string{
+	"early-begun":            "its services start once",
 	"hold-over":              "its holds have no end",
 	"resume-return":          "its operator goes back to nothing",
 	"first-on-another-layer": "it has booted what it runs",
@@ -776,7 +818,6 @@ var unplayed = map[string]string{
 	"doubt-cut-short":        "its agent is cut, and never asked to end",
 	"cut-short":              "its agent is cut, and never asked to end",
 	"probe-cut-short":        "the same",
-	"undo-unblamed":          "the same",
 	"not-begun":              "its changes fail in the middle",
 	"proved-ahead":           "its overlays are for one layer",
 	"soaking":                "its checks say at once whether they hold",

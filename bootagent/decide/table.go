@@ -47,6 +47,11 @@ const (
 	Forget         Act = "forget"                // put back what ran, and forget the trial
 	Withhold       Act = "withhold"              // go on without what can cut the node off, and note why
 	Restore        Act = "restore"               // put back what ran, and note why
+	Afresh         Act = "afresh"                // take back what was set before services started, and come up without
+	LeaveOut       Act = "leave out"             // set nothing before services start, and say so
+	Set            Act = "set"                   // set what is to be there before services start
+	SetHarmless    Act = "set harmless"          // set of it what cannot cut the node off
+	SetOnTrial     Act = "set, on trial"         // save that it is on trial, and set it
 	None           Act = "none"                  // nothing
 	Renumber       Act = "renumber"              // the checks go on, for the newer number
 	Unarm          Act = "unarm"                 // end the deadline of this boot
@@ -72,6 +77,8 @@ var Table = []Row{
 	{Name: "undo-after-restart", On: Begin, Act: PutBack, When: "a change is on trial that began before the machine was started over", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.onTrial() && f.Run.Boot != f.Boot },
 		why: func(*Facts) string { return "the machine was started over before it was confirmed" }},
+	{Name: "early-whole", On: Begin, Act: Go, When: "what is there before services start is set, on trial, and nothing cut that", Does: "goes on: the agent makes the rest, and the trial ends with that",
+		is: func(f *Facts) bool { return f.Run.Phase == run.Prepared }},
 	{Name: "undo-after-cut", On: Begin, Act: PutBack, When: "a change on trial was begun, and its agent has ended", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.Run.Phase == run.Changing },
 		why: func(*Facts) string { return "the agent ended before it was confirmed" }},
@@ -89,7 +96,7 @@ var Table = []Row{
 	{Name: "paused", On: Look, Act: Watch, When: "the node is paused, and this root has come up", Does: "looks and reports, changes nothing",
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "come-up", On: Look, Act: ComeUp, When: "this root came up with a generation that was never in effect", Does: "applies it, on trial where it can cut the node off",
-		is: func(f *Facts) bool { return f.Run.Phase == run.Entering }},
+		is: func(f *Facts) bool { return f.comesUp() }},
 	{Name: "back-by-boot", On: Look, Act: Return, When: "what runs cut the node off, and what proved itself needs another root", Does: "starts the machine over into that",
 		is:  func(f *Facts) bool { return f.Run.Phase == run.Partial && f.Elsewhere && f.Remembers },
 		why: func(f *Facts) string { return f.Run.Why }},
@@ -98,6 +105,7 @@ var Table = []Row{
 	{Name: "no-answer-at-first", On: Answer, Act: Stop, When: "no overlay was received that may take effect, and nothing runs", Does: "asks again, later",
 		is: func(f *Facts) bool { return f.Offer.Failed && f.Runs == nil }},
 	{Name: "no-answer", On: Answer, Act: Report, When: "no overlay was received that may take effect", Does: "goes on with what it has", is: func(f *Facts) bool { return f.Offer.Failed }},
+	{Name: "early-first", On: Answer, Act: LookNow, When: "what is there before services start is set, on trial", Does: "makes the rest of that before anything newer", is: func(f *Facts) bool { return f.Run.Phase == run.Prepared }},
 	{Name: "overtaken", On: Answer, Act: PutBack, When: "a change waits to be confirmed, and another generation came", Does: "undoes the one that waits, and decides again",
 		is: func(f *Facts) bool {
 			return f.waits() && !f.Offer.Held && !same(f.Run.To, f.Offer.Generation)
@@ -133,6 +141,8 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "change", On: Answer, Act: Change, When: "else", Does: "applies it to the running root, all of it or nothing"},
 
+	{Name: "early-unreached", On: Try, Act: Afresh, When: "what was set before services started can have cut the node off, and the registry is not reached", Does: "takes it back and comes up without: what follows shows whose fault it is",
+		is: func(f *Facts) bool { return f.Run.Phase == run.Prepared && f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
 	{Name: "untested", On: Try, Act: ApplyUntested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: afterwards nothing would show what cut the node off",
 		is: func(f *Facts) bool { return f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
 	{Name: "trial-by-operator", On: Try, Act: TryForOperator, When: "its publisher asked for a confirmation, and it changes something that can be taken back", Does: "saves that it is on trial, and makes it",
@@ -251,6 +261,22 @@ var Table = []Row{
 		why: func(f *Facts) string { return fmt.Sprintf("it was begun %d times: it never came up", f.Offer.Attempts) }},
 	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "fetches its layer"},
 
+	{Name: "early-begun", On: Early, Act: None, When: "the agent has begun on this root, or nothing runs", Does: "leaves everything to it",
+		is: func(f *Facts) bool { return f.Begun || f.Runs == nil }},
+	{Name: "early-too-often", On: Early, Act: LeaveOut, When: "two boots in a row set it, and no agent came after", Does: "leaves everything to the agent, once",
+		is: func(f *Facts) bool { return f.Prior.Runs >= state.MaxEarly },
+		why: func(f *Facts) string {
+			return fmt.Sprintf("%d boots in a row set it, and no agent came after", f.Prior.Runs)
+		}},
+	{Name: "early-beside-trial", On: Early, Act: SetHarmless, When: "a change is on trial", Does: "sets what cannot cut the node off",
+		is: func(f *Facts) bool { return f.onTrial() }},
+	{Name: "early-on-trial", On: Early, Act: SetOnTrial, When: "it can cut the node off, nothing proved it, and the registry answered before this boot", Does: "saves that it is on trial, and sets it",
+		is:  func(f *Facts) bool { return f.Run.Phase == run.Entering && f.Prior.Cuts != "" && f.Prior.Heard },
+		why: func(f *Facts) string { return "it changes " + f.Prior.Cuts }},
+	{Name: "early-unheard", On: Early, Act: SetHarmless, When: "it can cut the node off, and nothing proved it", Does: "sets what cannot: the agent asks the registry before the rest",
+		is: func(f *Facts) bool { return f.Run.Phase == run.Entering && f.Prior.Cuts != "" }},
+	{Name: "early", On: Early, Act: Set, When: "else", Does: "sets it"},
+
 	{Name: "fetched", On: Fetched, Act: Enter, When: "the kernel and all images are here", Does: "counts the attempt, and enters it", is: func(f *Facts) bool { return f.Fetch.Why == "" }},
 	{Name: "fetch-ask-medium", On: Fetched, Act: AskMedium, When: "the registry is not reached any more, or is too slow", Does: "asks a medium that carries a layer, where there is one",
 		is:  func(f *Facts) bool { return (f.Fetch.Unreached || f.Fetch.Late) && !f.Fetch.Medium },
@@ -274,7 +300,12 @@ var Table = []Row{
 }
 
 // onTrial reports whether a change has no outcome yet.
-func (f *Facts) onTrial() bool { return f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming }
+func (f *Facts) onTrial() bool {
+	return f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming || f.Run.Phase == run.Prepared
+}
+
+// comesUp reports whether this root came up with what was never in effect.
+func (f *Facts) comesUp() bool { return f.Run.Phase == run.Entering || f.Run.Phase == run.Prepared }
 
 // same reports whether two are one publication.
 func same(a, b state.Generation) bool { return a.Same(b) }

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 )
 
-var events = []Event{Begin, Look, Answer, Try, Made, Probed, Doubted, Undo, Effect, Judged, Swap, Boot, Fetched, Sought}
+var events = []Event{Begin, Look, Answer, Try, Made, Probed, Doubted, Undo, Effect, Judged, Swap, Early, Boot, Fetched, Sought}
 
 // The last row of each event always holds, and names are names.
 func TestEveryEventHasAnAnswer(t *testing.T) {
@@ -87,7 +87,7 @@ func TestItIsPure(t *testing.T) {
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
 	Probed: "The way to the registry was tried", Doubted: "The way to the registry was tried without what is doubted", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
-	Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for a generation that proved itself before",
+	Early: "No service has started yet", Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for a generation that proved itself before",
 }
 
 // page is the table as the page shows it.
@@ -155,6 +155,9 @@ func TestATrialThatIsFound(t *testing.T) {
 		"unfinished":                    {func(s *state.Trial) { s.Ends = 0 }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
 		"unfinished, by reach":          {func(s *state.Trial) { s.Ends, s.Confirm = 0, state.ByReach }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
 		"unfinished, of another boot":   {func(s *state.Trial) { s.Ends = 0 }, "that", 100 * time.Second, "undo-after-restart", "started over"},
+		"begun early, and cut":          {func(s *state.Trial) { s.Ends = 0 }, "this", time.Second, "undo-after-cut", "the agent ended"},
+		"begun early, whole":            {func(s *state.Trial) { s.Ends, s.Whole = 0, true }, "this", time.Second, "early-whole", ""},
+		"whole, of another boot":        {func(s *state.Trial) { s.Ends, s.Whole = 0, true }, "that", time.Second, "undo-after-restart", "started over"},
 		"of a kernel that has just run": {func(s *state.Trial) { s.Ends = 1 }, "this", 0, "settled", ""},
 	} {
 		s := new(state.State)
@@ -163,9 +166,9 @@ func TestATrialThatIsFound(t *testing.T) {
 			row.change(&copied)
 			s.Trial = &copied
 		}
-		root := run.Root{Boot: row.boot}
+		root := run.Root{Boot: row.boot, Runs: new(state.Generation)}
 		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: run.Read(s, new(state.Live), root)})
-		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled") {
+		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || row.want == "early-whole") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // WayBack returns what this root can go back to from the change on trial: what proved
@@ -23,6 +24,18 @@ func (ef *Effect) WayBack(s *state.State) *state.Generation {
 		return a
 	}
 	return nil
+}
+
+// Kept is how that is set which can cut the node off, where there is nothing good to go back to:
+// was set, where some of it was set on trial before services started.
+func (ef *Effect) Kept(s *state.State, g state.Generation) (kept spec.Items) {
+	if t := s.Trial; t.Pending() && t.Whole {
+		return t.Kept
+	}
+	if ef.WayBack(s) == nil {
+		kept = kept.Keeping(items.Kept(ef.Items(&track.Found{Generation: g})))
+	}
+	return kept
 }
 
 // GoTo notes what this root runs now, in place of what it was changed to or came up with.

@@ -11,10 +11,18 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/destination"
 	"github.com/caisson-os/caisson/bootagent/say"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// Wait leaves a generation to a later time.
+func (l *Look) Wait(next *track.Found, why string) error {
+	l.Say("generation %d waits for %s", next.Generation.Generation, why)
+	l.SetSync(spec.SyncBehind, "waits for "+why)
+	return errors.Join(l.Remember(), l.MarkReboot())
+}
 
 // MarkReboot keeps the files by which people and programs such as kured learn that a
 // machine wants to be started over: there while something waits for that, and gone

@@ -26,6 +26,7 @@ const (
 	Idle       Phase = "idle"       // what runs has proved itself, and nothing else is offered
 	Changing   Phase = "changing"   // a change on trial is made, tested or undone
 	Confirming Phase = "confirming" // a change is in effect until somebody confirms it, or its time is over
+	Prepared   Phase = "prepared"   // this root came up with one, and what of it is set before services start is set, on trial
 	Entering   Phase = "entering"   // this root came up with a generation that was never in effect
 	Soaking    Phase = "soaking"    // what is in effect has to pass its checks
 	Stuck      Phase = "stuck"      // it did not pass them, and there is nothing to go back to
@@ -34,7 +35,7 @@ const (
 )
 
 // Phases are all of them, in the order in which they count.
-var Phases = []Phase{Changing, Confirming, Nothing, Entering, Soaking, Stuck, Partial, Waiting, Idle}
+var Phases = []Phase{Changing, Confirming, Prepared, Nothing, Entering, Soaking, Stuck, Partial, Waiting, Idle}
 
 // Record is the phase and what it is about.
 type Record struct {
@@ -42,7 +43,7 @@ type Record struct {
 	To    state.Generation // what is tried, judged or waits; of Idle what runs
 	Why   string           // of Stuck and Partial: what went wrong
 
-	// Of Changing and Confirming.
+	// Of Changing, Confirming and Prepared.
 	By     state.Confirm
 	Boot   string // the kernel's boot in which it began
 	Within int64  // seconds that there are to confirm it
@@ -69,8 +70,12 @@ type Root struct {
 func Read(s *state.State, live *state.Live, root Root) Record {
 	if t := s.Trial; t.Pending() {
 		r := Record{Phase: Changing, To: t.Generation, By: t.Confirm, Boot: t.Boot, Within: t.Within, Ends: t.Ends}
-		if t.Ends != 0 && t.Boot == root.Boot {
+		switch {
+		case t.Boot != root.Boot:
+		case t.Ends != 0:
 			r.Phase = Confirming
+		case t.Whole && !root.Begun && root.Runs != nil && root.Runs.Pair(t.Generation):
+			r.Phase = Prepared
 		}
 		return r
 	}

@@ -57,7 +57,7 @@ func (j *Judged) Checks() (checks []spec.HealthCheck) {
 // boot is all that shows whether what it brought cuts the node off, whatever that is. Without
 // a way back nothing would follow.
 func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
-	if so.Boot.Mode == spec.ModeAttached || !so.heard() || !found.Generation.Pair(so.Boot.Generation) {
+	if so.Boot.Mode == spec.ModeAttached || !so.Heard() || !found.Generation.Pair(so.Boot.Generation) {
 		return false
 	}
 	back := s.Back(found.Generation)
@@ -68,8 +68,8 @@ func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
 	return err == nil // what cannot be read is not a way back
 }
 
-// heard reports whether the registry was reached before this boot; a medium tells nothing of it.
-func (so *Soak) heard() bool {
+// Heard reports whether the registry was reached before this boot; a medium tells nothing of it.
+func (so *Soak) Heard() bool {
 	return so.Boot.Source == spec.SourceFetched && (so.Boot.Live.Began != "" || so.Boot.Upper == paths.RootUpper)
 }
 
@@ -78,7 +78,7 @@ func (so *Soak) heard() bool {
 func (so *Soak) Unread(s *state.State, g state.Generation) string {
 	best, booted := s.Best(), g.Pair(so.Boot.Generation)
 	switch {
-	case so.Boot.Mode == spec.ModeAttached || best == nil || booted && (so.heard() || s.Back(g) == nil):
+	case so.Boot.Mode == spec.ModeAttached || best == nil || booted && (so.Heard() || s.Back(g) == nil):
 		return ""
 	case booted:
 		return "all of it" // nobody answered before this boot

@@ -61,6 +61,15 @@ func (r *Root) SetGeneration(g state.Generation) {
 	r.Boot.Generation = g
 }
 
+// Arrive notes that this root runs a generation that is older than the one that it came up
+// with.
+func (r *Root) Arrive(at state.Generation) error {
+	if r.Boot.Mode != spec.ModeAttached {
+		r.SetGeneration(at)
+	}
+	return r.Remember()
+}
+
 // RunsHere reports whether this root can have a layer as it is.
 func (r *Root) RunsHere(layer string) bool {
 	var other otherLayer

@@ -18,7 +18,7 @@ func TestGolden(t *testing.T) {
 	golden.Check(t, golden.Document{File: "testdata/golden/state.json", Page: "../../docs/formats/state.md", New: new(State),
 		Write: func(v any) ([]byte, error) { return encode(v.(*State)) },
 		Read:  func(data []byte) (any, error) { return parse(data) },
-		Types: []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof]()},
+		Types: []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[Generation](), reflect.TypeFor[Fleet](), reflect.TypeFor[Trial](), reflect.TypeFor[Proof](), reflect.TypeFor[EarlyRuns]()},
 		Later: func(file, key []byte) []byte {
 			_, body, _ := bytes.Cut(file, []byte(`",`))
 			body = golden.AddKey(body, key)

@@ -12,6 +12,10 @@ import (
 // what it knows to be good; the last may end behind its kexec.
 const MaxAttempts = 3
 
+// MaxEarly is how many boots in a row may set what is there before services start, and not get
+// as far as the agent.
+const MaxEarly = 2
+
 // Accept notes that g was accepted and raises the floor to it. The caller saves
 // before it acts on g: the floor must be on disk first.
 //

@@ -44,6 +44,8 @@ type State struct {
 	// Doubted is what was rejected or undone since the registry was not reached with it, as it
 	// was before, until what ran before has tried the same; see Absolve.
 	Doubted *Generation `json:"doubted,omitempty"`
+
+	Early *EarlyRuns `json:"early,omitempty"` // that no agent has followed
 }
 
 // Proof is what a machine had when an overlay was accepted for it. A network card may
@@ -61,6 +63,20 @@ func (p Proof) Of(uuids []string) []string {
 		return nil
 	}
 	return p.MACs
+}
+
+// EarlyRuns are runs before a root's services started.
+type EarlyRuns struct {
+	Overlay string `json:"overlay"` // that they were of
+	Runs    int    `json:"runs"`
+}
+
+// Of is how many of them were of an overlay.
+func (e *EarlyRuns) Of(overlay string) int {
+	if e == nil || e.Overlay != overlay {
+		return 0
+	}
+	return e.Runs
 }
 
 // Fleet is the newest fleet:current that this node has accepted.
@@ -169,7 +185,7 @@ func (s *State) Clone() *State {
 		}
 	}
 	c.Earlier = slices.Clone(s.Earlier)
-	c.Hold, c.Paused, c.Trial = copied(s.Hold), copied(s.Paused), copied(s.Trial)
+	c.Hold, c.Paused, c.Trial, c.Early = copied(s.Hold), copied(s.Paused), copied(s.Trial), copied(s.Early)
 	return &c
 }
 

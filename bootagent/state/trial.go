@@ -20,6 +20,10 @@ type Trial struct {
 	Since      int64      `json:"since"`            // seconds since 1970
 	Reason     string     `json:"reason,omitempty"` // why it was undone; "" until then
 
+	// Whole says that it was begun before this root's services started, and that all of it
+	// which is set there is set: what is left is the agent's.
+	Whole bool `json:"whole,omitempty"`
+
 	// Kept is how it was set, where the originals are older than the trial and nothing
 	// good is there to go back to.
 	Kept spec.Items `json:"kept,omitzero"`

@@ -110,6 +110,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	if len(args) == 1 && args[0] == fetch.Verb { // what asks the registry, see package fetch
 		return fetch.Serve(ctx, os.Stdin, a.out, a.err)
 	}
+	if len(args) == 1 && args[0] == paths.SetEarly { // of caisson-early.service
+		return node.SetEarly(ctx, a.options("run"))
+	}
 	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
 		return node.NoteDeadline(ctx, a.root)
 	}

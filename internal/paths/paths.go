@@ -36,6 +36,7 @@ const (
 	NextRoot     = "/run/nextroot"            // where systemd looks for that root, see systemd-soft-reboot.service(8)
 	RootBoot     = "/etc/caisson/boot.json"   // in such a root: its record, see state.LoadRecord
 	RootUpper    = "/etc/caisson/upper"       // in such a root: what RunUpper is in others
+	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
@@ -84,6 +85,8 @@ const (
 	Agent        = "/usr/lib/caisson/caisson-agent"
 	AppArmorDir  = "/usr/lib/caisson/apparmor" // compiled profiles
 	AgentService = "caisson-agent.service"
+	EarlyService = "caisson-early.service"
+	SetEarly     = "set-early"                  // the agent's argument in it
 	SoftReboot   = "caisson-soft-reboot.target" // leads to the root at NextRoot
 	StackNext    = "stack-next-root"            // the agent's argument in the service that makes that root
 	NoteDeadline = "note-deadline"              // the agent's argument where a new generation did not prove itself in time

@@ -22,6 +22,7 @@ var everyKind = []string{
 	"      - name: tree\n", "      - name: tree\n      - name: nfs-kernel-server\n      - name: e2fsprogs\n",
 	"    kernel.panic: 30\n", `    kernel.panic: 30
     net.bridge.bridge-nf-call-iptables: 0
+    net.ipv4.ip_nonlocal_bind: 1
   sysfs:
     /sys/kernel/mm/transparent_hugepage/defrag: never
     /sys/class/net/lo/tx_queue_len: 777
@@ -63,8 +64,35 @@ var everyKind = []string{
       run: started
       limits: {nofile: 4321}
     apt-daily.timer: {state: masked}
+    probe.service:
+      content: |
+        [Unit]
+        DefaultDependencies=no
+        After=sysinit.target
+        [Service]
+        Type=oneshot
+        ExecStart=/bin/sh -c "{ cat /proc/sys/net/ipv4/ip_nonlocal_bind /sys/class/net/lo/tx_queue_len; grep -c partition /proc/swaps; findmnt -no FSTYPE /srv/early; } >/run/probe.sysinit"
+        [Install]
+        WantedBy=basic.target
+      state: enabled
+    probe-network.service:
+      content: |
+        [Unit]
+        DefaultDependencies=no
+        After=network-pre.target
+        [Service]
+        Type=oneshot
+        ExecStart=/bin/sh -c "for m in 01 03; do /usr/sbin/ethtool -k $(ip -o link | grep -m1 52:54:00:00:01:$m | cut -d: -f2) | grep -c '^generic-receive-offload: off\\|^tcp-segmentation-offload: off'; done >/run/probe.network"
+        [Install]
+        WantedBy=basic.target
+      state: enabled
 `,
 	"  mounts:\n", `  mounts:
+    early:
+      mnt_tgt: /srv/early
+      device: tmpfs
+      type: tmpfs
+      options: size=1M
     share:
       mnt_tgt: /srv/share
       device: 127.0.0.1:/
@@ -161,8 +189,12 @@ func TestEveryKind(t *testing.T) {
 	t.Run("as the site says", func(t *testing.T) {
 		look(t, s, append(slices.Clone(looks), Check{"it was started at boot, not by the agent", "sudo journalctl -b -q --no-pager -o cat -u hello.service | grep -c Started", "1"},
 			Check{"and had its limit then", "systemctl show -P NeedDaemonReload hello.service", "no"},
+			Check{"what is there before sysinit.target", "cat /run/probe.sysinit", "1\n777\n1\ntmpfs"},
+			Check{"and before network-pre.target", "cat /run/probe.network", "1\n1"},
+			Check{"the agent had nothing of that left to set", "sudo journalctl -b --no-pager -o cat -u caisson-agent.service | grep -v 'it changes' | grep -c 'ip_nonlocal_bind\\|tx_queue_len' || true", "0"},
 			Check{"what is mounted before it", "test $(systemctl show -P ActiveEnterTimestampMonotonic caisson-agent.service) -lt $(systemctl show -P ActiveEnterTimestampMonotonic hello.service) && echo before", "before"},
 			Check{"a disk that is not there yet", "sudo caisson-agent status || true", "~LABEL=late is not there yet"})...)
+		t.Logf("what is set before services start took:\n%s", run(t, s, "systemctl show -p ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic,UserspaceTimestampMonotonic caisson-early.service; systemd-analyze blame --no-pager | head -8; sudo journalctl -b -q --no-pager -o short-monotonic -u caisson-early.service"))
 	})
 	t.Run("what somebody changed comes back", func(t *testing.T) {
 		run(t, s, "sudo systemctl stop hello.service; echo 5 | sudo tee /sys/class/net/lo/tx_queue_len; sudo umount /srv/share; sudo swapoff -a; sudo /usr/sbin/ethtool -G "+

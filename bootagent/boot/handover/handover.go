@@ -71,6 +71,7 @@ func (n *Node) Do() ([]string, error) {
 		{"container directories", n.containers},
 		{"files", n.files},
 		{"order of mounts", n.order},
+		{"what is set before services start", n.early},
 		{"random seed", n.seed},
 		{"supervision", n.supervise},
 		{"memory", n.memory},

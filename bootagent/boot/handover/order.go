@@ -64,6 +64,15 @@ func (n *Node) order() error {
 	return n.dropIn(paths.AgentService, lines...)
 }
 
+// early marks a root in which something is set before services start: in all others its unit
+// does not start a program. One of a layer that has no such unit does not read it.
+func (n *Node) early() error {
+	if early := n.Overlay.Items.Early(); early.IsEmpty() {
+		return nil
+	}
+	return n.write(paths.Early, nil, 0o644)
+}
+
 // stay keeps systemd from unmounting what it cannot: images of this root, or of the one
 // before, are open where the loader and the agent have the state disk. A soft-reboot leaves
 // these mounts behind with the old root, a shutdown makes them read-only in the end; each

@@ -60,9 +60,6 @@ func (i *Item) helper(fstype string) string {
 	return ""
 }
 
-// remote types cannot be mounted without their helper and the network.
-var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "afs"}
-
 // is reports whether m is the mount of source that w describes.
 func is(m mounted, w spec.Mount, o options, source string, t table) bool {
 	if o.bind != 0 {
@@ -72,7 +69,7 @@ func is(m mounted, w spec.Mount, o options, source string, t table) bool {
 			a.Ino == b.Ino && a.Dev == b.Dev && from.dev == m.dev
 	}
 	switch {
-	case m.fstype != w.Type && !(slices.Contains(remote, w.Type) && strings.HasPrefix(m.fstype, w.Type)) && !strings.HasPrefix(m.fstype, "fuse"):
+	case m.fstype != w.Type && !(slices.Contains(spec.NetworkTypes, w.Type) && strings.HasPrefix(m.fstype, w.Type)) && !strings.HasPrefix(m.fstype, "fuse"):
 		return false
 	case slices.Contains(virtual, w.Type):
 		return true

@@ -177,7 +177,7 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 	}
 	if p.options.bind == 0 {
 		p.helper = i.helper(w.Type)
-		if p.helper == "" && slices.Contains(remote, w.Type) {
+		if p.helper == "" && slices.Contains(spec.NetworkTypes, w.Type) {
 			return p, fmt.Errorf("the program mount.%s is %w: the layer needs its package", w.Type, errDeferred)
 		}
 	}

@@ -192,6 +192,26 @@ func (i *Item) Remember(ctx context.Context) error {
 	return i.journal.Record(entries...)
 }
 
+// Renew forgets the originals of keys that are not as they were last set: on a root that has
+// just come up on the same kernel, its own system has set them since.
+func (i *Item) Renew() error {
+	defer i.kind.Done()
+	var others []item.Entry
+	for _, e := range i.journal.Entries(i.kind.Name) {
+		var applied string
+		if json.Unmarshal(e.Applied, &applied) != nil {
+			continue // changed in passing
+		}
+		if now, err := i.kind.Files.Read(e.Key); err == nil && !i.kind.Same(e.Key, now, applied) {
+			others = append(others, e)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return i.journal.Forget(others...)
+}
+
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	defer i.kind.Done()

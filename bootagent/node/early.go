@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// turnWithin is how long what is set before services start waits for whom the node is open to.
+const turnWithin = 10 * time.Second
+
+// SetEarly sets what is to be there before services start. It is the act of a service of its
+// own, which no other waits for longer than that may take.
+func SetEarly(ctx context.Context, o session.Options) error {
+	o.Fetch = func(spec.Bootstrap, track.Way) (oci.Source, error) {
+		return nil, errors.New("there is no network before services start")
+	}
+	turn, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	n, err := Open(turn, o, nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("everything is left to the agent: another caisson-agent has the node for %s: %w", turnWithin, err)
+	}
+	if err != nil {
+		return err
+	}
+	if n.session.Tracker == nil {
+		return n.Close() // nobody is trusted: nothing runs
+	}
+	return errors.Join(n.cycle.Early(ctx), n.Close())
+}

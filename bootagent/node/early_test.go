@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// forwards is the parameter that can cut the node off.
+const forwards = "/proc/sys/net/ipv4/ip_forward"
+
+func newEarly(t *testing.T) *machine {
+	m := newMachine(t)
+	m.put(forwards, "0\n")
+	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/ip_forward", Value: "1"}, {Key: "vm/swappiness", Value: "10"}}})
+	return m
+}
+
+func (m *machine) put(name, text string) {
+	m.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(m.root+name), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(m.root+name, []byte(text), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) values() string {
+	m.t.Helper()
+	var all []string
+	for _, name := range []string{forwards, "/proc/sys/vm/swappiness"} {
+		text, err := os.ReadFile(m.root + name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all = append(all, strings.TrimSpace(string(text)))
+	}
+	return strings.Join(all, " ")
+}
+
+// reboot is another root, with a kernel that has its own values.
+func (m *machine) reboot() {
+	m.t.Helper()
+	for _, name := range []string{paths.RunStatus, paths.RunGates} {
+		if err := os.Remove(m.root + name); err != nil && !os.IsNotExist(err) {
+			m.t.Fatal(err)
+		}
+	}
+	m.put(forwards, "0\n")
+	m.put("/proc/sys/vm/swappiness", "60\n")
+	m.boot()
+}
+
+// early runs what caisson-early.service does; it ends at the first question to its context
+// after left others.
+func (m *machine) early(left int64) {
+	m.t.Helper()
+	n := m.open()
+	defer n.Close() // as a killed process does
+	ctx := &ends{Context: m.t.Context()}
+	ctx.left.Store(left)
+	if err := n.cycle.Early(ctx); err != nil {
+		m.t.Log(err)
+	}
+}
+
+// ends is a context that is over after some questions to it.
+type ends struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (e *ends) Err() error {
+	if e.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// What a new generation sets before services start is on trial from its first write on; the
+// agent goes on with it, counts no correction, and ends the trial.
+func TestEarlyIsOnTrial(t *testing.T) {
+	m := newEarly(t)
+	m.boot()
+	m.early(1000)
+	if s := m.state(); m.values() != "1 10" || !s.Trial.Pending() || !s.Trial.Whole || s.Early.Of(s.Trial.Generation.Overlay) != 1 {
+		t.Fatalf("%s, %+v, %+v", m.values(), s.Trial, s.Early)
+	}
+	m.early(1000) // it can be called again
+	if st := m.apply(); st.Health != spec.HealthOK || st.Generation != 1 || len(st.Drift) > 0 {
+		t.Errorf("%+v", st)
+	}
+	if s := m.state(); m.values() != "1 10" || s.Trial != nil || s.Early != nil || s.Current == nil {
+		t.Errorf("%s, %+v, %+v", m.values(), s.Trial, s.Early)
+	}
+	m.put("/proc/sys/vm/swappiness", "33\n")
+	if m.early(1000); m.values() != "1 33" {
+		t.Errorf("the agent has begun, and early sets %s", m.values())
+	}
+	m.reboot() // it is proved: there is no trial
+	m.early(1000)
+	if s := m.state(); m.values() != "1 10" || s.Trial != nil {
+		t.Errorf("%s, %+v", m.values(), s.Trial)
+	}
+}
+
+// What a verb is told of before the agent has begun waits until what is on trial is in effect.
+func TestEarlyComesBeforeAnythingNewer(t *testing.T) {
+	m := newEarly(t)
+	m.boot()
+	m.early(1000)
+	m.publishItems(2, layerNamed("a"), items2("20", "1"))
+	if st := m.sync(); st.Generation != 1 || m.values() != "1 10" || m.state().Trial != nil {
+		t.Errorf("generation %d, %s, %+v", st.Generation, m.values(), m.state().Trial)
+	}
+	if st := m.sync(); st.Generation != 2 || m.values() != "1 20" {
+		t.Errorf("generation %d, %s", st.Generation, m.values())
+	}
+}
+
+// Wherever early ends, what the agent finds is undone or gone on with, and the node ends as its
+// site says, with the originals of its kernel.
+func TestEarlyIsCutAnywhere(t *testing.T) {
+	met := map[bool]bool{}
+	for at := range int64(12) {
+		m := newEarly(t)
+		m.boot()
+		m.early(at)
+		s := m.state()
+		if strings.HasPrefix(m.values(), "1") && !s.Trial.Pending() {
+			t.Fatalf("ended at %d: what can cut the node off is set, and not on trial", at)
+		}
+		met[s.Trial.Pending() && s.Trial.Whole] = true
+		m.apply()
+		if s := m.state(); s.Trial.Pending() || s.Early != nil {
+			t.Errorf("ended at %d: the agent leaves %+v, %+v", at, s.Trial, s.Early)
+		}
+		n := m.open()
+		if err := n.RestoreAll(t.Context()); err != nil {
+			t.Errorf("ended at %d: %v", at, err)
+		}
+		if got := m.values(); got != "0 60" {
+			t.Errorf("ended at %d: the originals are %s", at, got)
+		}
+	}
+	if !met[true] || !met[false] {
+		t.Errorf("whole and cut: %v", met)
+	}
+}
+
+// A boot that the registry did not answer sets nothing early that can cut the node off, and one
+// after two that got no further than early nothing at all.
+func TestEarlyIsCareful(t *testing.T) {
+	m := newEarly(t)
+	m.boot()
+	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Live.Began = ""
+	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+		t.Fatal(err)
+	}
+	if m.early(1000); m.values() != "0 10" || m.state().Trial != nil {
+		t.Errorf("unheard: %s, %+v", m.values(), m.state().Trial)
+	}
+	s, folder := m.state(), state.View(m.root+paths.State)
+	s.Early, s.Trial = nil, &state.Trial{Generation: *s.Staged, Boot: "another", Confirm: state.ByReach}
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	m.put("/proc/sys/vm/swappiness", "60\n")
+	if m.early(1000); m.values() != "0 10" {
+		t.Errorf("beside a trial of another boot: %s", m.values())
+	}
+	s = m.state()
+	s.Trial = nil
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	for boot, want := range []string{"1 10", "0 60", "1 10"} { // the second of two, none, and again
+		m.reboot()
+		m.early(1000)
+		if got := m.values(); got != want {
+			t.Errorf("boot %d after: %s, want %s", boot, got, want)
+		}
+		s := m.state()
+		s.Trial = nil // of a kernel that is gone
+		if err := folder.Save(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What was set early and cuts the node off is taken back before anything is held against it.
+func TestEarlyCutsOff(t *testing.T) {
+	r := newRemote(t)
+	r.publishLink(1, layerNamed("a"), "10", "0")
+	r.boot()
+	r.early(1000)
+	if r.got() != "0" || !r.state().Trial.Pending() {
+		t.Fatal(r.got(), r.state().Trial)
+	}
+	st := r.must(r.applyOnce())
+	if s := r.state(); s.Trial.Pending() || s.Early != nil || r.got() != "1" || st.Generation != 1 || r.swappiness("") != "10" {
+		t.Errorf("link %s, %+v, %+v", r.got(), s.Trial, st)
+	}
+}
+
+// It asks nobody, and a node without a record of its boot is none of its own.
+func TestEarlyNeedsNobody(t *testing.T) {
+	m := newEarly(t)
+	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}); err == nil || !strings.Contains(err.Error(), "machine-id") {
+		t.Errorf("without a boot record: %v", err)
+	}
+	m.boot()
+	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}); err != nil {
+		t.Errorf("nobody is trusted: %v", err)
+	}
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestThePageShowsTheOrder: each kind says when it is there, and the page shows it. With
+// CAISSON_UPDATE it is written there.
+func TestThePageShowsTheOrder(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n| kind | moment | but the agent's |\n|---|---|---|\n")
+	for _, k := range Kinds() {
+		if !slices.Contains([]When{WhenLoader, WhenEarly, WhenAgent}, k.When) || (kindOf(k.Name).early != nil) != (k.When == WhenEarly) {
+			t.Errorf("%s: nothing says when it is there: %q", k.Name, k.When)
+		}
+		var but []string
+		for _, l := range Laters {
+			if l.Kind == k.Name {
+				but = append(but, l.What+": "+l.Why)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", k.Name, k.When, strings.Join(but, "; "))
+	}
+	for _, l := range Laters {
+		if k := kindOf(l.Kind); k.early == nil || l.What == "" || l.Why == "" {
+			t.Errorf("%+v is about no kind that is set early, or has no reason", l)
+		}
+	}
+	const name, from, to = "../docs/order.md", "<!-- order: printed by spec -->\n", "<!-- end of order -->\n"
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), from)
+	shown, after, ok2 := strings.Cut(rest, to)
+	if want := b.String() + "\n"; !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", name)
+	} else if shown == want {
+		return
+	} else if os.Getenv("CAISSON_UPDATE") == "" {
+		t.Fatalf("%s shows another table; CAISSON_UPDATE=1 go test ./spec writes it again", name)
+	} else if err := os.WriteFile(name, []byte(before+from+want+to+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatIsEarly: what needs the network, or comes after something, is left to the agent, and
+// so is what lies on it.
+func TestWhatIsEarly(t *testing.T) {
+	all := Items{
+		Mounts: []Mount{
+			{Target: "/srv/a", Device: "LABEL=a", Type: "ext4"},
+			{Target: "/srv/nfs", Device: "host:/", Type: "nfs4"},
+			{Target: "/srv/nfs/in", Device: "tmpfs", Type: "tmpfs"},
+			{Target: "/srv/iscsi", Device: "/dev/sdx", Type: "ext4", Options: []string{"_netdev"}},
+			{Target: "/srv/late", Device: "/dev/sdy", Type: "ext4", After: []string{"raid.service"}},
+			{Target: "/srv/bound", Device: "/srv/late/x", Type: "none", Options: []string{"bind"}},
+			{Target: "/srv/fuse", Device: "x", Type: "fuse.x"},
+		},
+		Swaps:  []Swap{{Device: "/srv/late/swap"}, {Device: "LABEL=space"}},
+		Sysctl: []Sysctl{{Key: "kernel/modules_disabled", Value: "1"}, {Key: "net/ipv4/ip_nonlocal_bind", Value: "1"}},
+		Files:  []File{{Path: "/etc/motd"}},
+	}
+	early := all.Early()
+	if len(early.Mounts) != 1 || early.Mounts[0].Target != "/srv/a" || len(early.Swaps) != 1 || early.Swaps[0].Device != "LABEL=space" || len(early.Sysctl) != 1 || early.Files != nil || early.IsEmpty() {
+		t.Errorf("%+v", early)
+	}
+	if len(all.Mounts) != 7 || len(all.Sysctl) != 2 {
+		t.Error("it changed what it was asked about")
+	}
+	for _, none := range []Items{{}, {Files: all.Files}, {Mounts: all.Mounts[1:2]}, {Sysctl: all.Sysctl[:1]}} {
+		if early := none.Early(); !early.IsEmpty() {
+			t.Errorf("%+v has %+v", none, early)
+		}
+	}
+}

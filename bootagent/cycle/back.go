@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/destination"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -109,30 +110,22 @@ func (c *Cycle) remainBroken(ctx context.Context, t *turn) error {
 	return err
 }
 
-// promote notes that what is in effect is good.
+// promote makes a generation that is in effect the current one.
 func (c *Cycle) promote(g state.Generation, why string) error {
-	if err := c.keepGood(g, why); err != nil {
-		return err
-	}
-	return c.soak.EndGates()
-}
-
-// keepGood makes a generation the current one.
-func (c *Cycle) keepGood(g state.Generation, why string) error {
-	s, err := c.Folder.Load()
-	if err != nil {
-		return err
-	}
 	fields := []events.Field{events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay), events.With("why", why)}
 	if g.IsAhead() {
 		fields = append(fields, events.With("on", g.Layer), events.With("waits", g.Waits))
 	}
 	c.RecordStep("promoted", fields...)
-	g.Unread = c.soak.Unread(s, g)
-	s.Prove(g, c.root.LayersHere(s)...)
-	if err := c.Folder.Save(s); err != nil {
+	var now *state.State
+	err := c.Kept.Commit(record.Change{State: func(s *state.State) {
+		g.Unread = c.soak.Unread(s, g)
+		s.Prove(g, c.root.LayersHere(s)...)
+		now = s
+	}})
+	if err != nil {
 		return err
 	}
-	c.destination.Tidy(s)
-	return nil
+	c.destination.Tidy(now)
+	return c.soak.EndGates()
 }

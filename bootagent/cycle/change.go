@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -90,7 +91,9 @@ func (c *Cycle) unkept(ctx context.Context, why error) error {
 func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
 	c.services.Note(&next.Overlay)
-	c.Boot.Live.TakenBack, c.Boot.Live.Without = nil, nil
+	if err := c.Kept.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack, b.Live.Without = nil, nil }}); err != nil {
+		c.Say("%v", err) // it is written again with what follows
+	}
 	if err := c.effect.Retire(ctx, result); err != nil {
 		return nil, err
 	}

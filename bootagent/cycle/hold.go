@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -47,11 +48,11 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	if !live {
 		live, why = c.destination.Extent(before, next)
 	}
-	save := c.Folder.SaveVerdict
+	save := record.Change{State: func(to *state.State) { *to = *s }, Urgent: record.Verdict}
 	if !live { // a boot would forget what is in memory only
-		save = c.SaveWord
+		save.Urgent = record.Word
 	}
-	if err := save(s); err != nil {
+	if err := c.Kept.Commit(save); err != nil {
 		return nil, err
 	}
 	c.holds.RecordHold(h.Kind, h, to.Generation)

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
@@ -51,17 +52,15 @@ func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Resul
 	if err := c.effect.Retire(ctx, result); err != nil {
 		return nil, err
 	}
-	s, err := c.Folder.Load()
+	within := next.Overlay.Confirm.Within
+	err := c.Kept.Commit(record.Change{Urgent: record.Word, State: func(s *state.State) {
+		s.Trial.Ends = int64((c.Up()+time.Second-1)/time.Second) + within
+	}})
 	if err != nil {
-		return nil, err
-	}
-	s.Trial.Ends = int64((c.Up()+time.Second-1)/time.Second) + s.Trial.Within
-	if err := c.SaveWord(s); err != nil {
 		return nil, errors.Join(err, c.unkept(ctx, err))
 	}
-	c.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, s.Trial.Within)
-	c.Boot.Live.TakenBack = nil
-	if err := c.Remember(); err != nil {
+	c.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, within)
+	if err := c.Kept.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack = nil }}); err != nil {
 		return nil, err
 	}
 	return c.look.Report(next, result)

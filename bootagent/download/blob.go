@@ -24,6 +24,10 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
+// FetchTime bounds how long one run of a node waits for images: what has come by then is kept,
+// and the next run goes on with it.
+const FetchTime = 2 * time.Minute
+
 // Store keeps blobs by digest; layers.Store is one.
 type Store interface {
 	Has(digest string, size int64) bool

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/events"
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Holds are those of an open node.
-type Holds struct{ *session.Session }
-
-// New returns the holds of an open node.
-func New(s *session.Session) *Holds { return &Holds{s} }
+type Holds struct {
+	Kept *record.Owner
+	By   string                                     // who says it
+	Log  func(event string, fields ...events.Field) // where it is written down that it was said
+}
 
 // Make returns a hold that begins now and lasts for a time, without end when 0.
 func (h *Holds) Make(kind, reason string, lasts time.Duration) spec.Hold {
-	hold := spec.Hold{Kind: kind, Reason: reason, Author: h.Options.By, Since: time.Now().Unix()}
+	hold := spec.Hold{Kind: kind, Reason: reason, Author: h.By, Since: time.Now().Unix()}
 	if lasts > 0 {
 		hold.Until = hold.Since + int64(lasts/time.Second)
 	}
@@ -31,85 +32,68 @@ func (h *Holds) Make(kind, reason string, lasts time.Duration) spec.Hold {
 
 // RecordHold writes down what an operator says.
 func (h *Holds) RecordHold(event string, hold spec.Hold, generation uint64) {
-	fields := []events.Field{events.With("generation", generation), events.With("why", hold.Reason)}
+	h.Log(event, append([]events.Field{events.With("generation", generation)}, fieldsOf(hold)...)...)
+}
+
+func fieldsOf(hold spec.Hold) []events.Field {
+	fields := []events.Field{events.With("why", hold.Reason)}
 	if hold.Until != 0 {
 		fields = append(fields, events.With("until", state.Time(hold.Until).Format(time.RFC3339)))
 	}
-	h.Record(event, fields...)
+	return fields
 }
 
 // Freeze has the node keep what it has, until Forward or its time is over.
 func (h *Holds) Freeze(reason string, lasts time.Duration) error {
 	hold := h.Make(spec.HoldFreeze, reason, lasts)
-	s, err := h.Folder.Load()
-	if err != nil {
-		return err
-	}
-	s.Keep(hold)
-	if err := h.Folder.Save(s); err != nil {
-		return err
-	}
-	h.RecordHold("frozen", hold, numberOf(s.Best()))
-	return nil
+	return h.change(func(s *state.State) { s.Keep(hold) }, "frozen", fieldsOf(hold)...)
 }
 
 // Forward ends what Freeze, Rollback and Pin began.
 func (h *Holds) Forward(why string) error {
-	s, err := h.Folder.Load()
-	if err != nil || s.Tracking == spec.Following {
+	now, err := h.Kept.Read()
+	if err != nil || now.State.Tracking == spec.Following {
 		return err
 	}
-	s.Follow(time.Now().Unix())
-	if err := h.Folder.Save(s); err != nil {
-		return err
-	}
-	h.Record("forward", events.With("generation", numberOf(s.Best())), events.With("why", why))
-	return nil
+	return h.change(func(s *state.State) { s.Follow(time.Now().Unix()) }, "forward", events.With("why", why))
 }
 
 // Expire ends a hold whose time is over.
 func (h *Holds) Expire() error {
-	s, err := h.Folder.Load()
+	now, err := h.Kept.Read()
 	if err != nil {
 		return err
 	}
-	return h.Forward("the time of the " + s.Hold.Kind + " is over")
+	return h.Forward("the time of the " + now.State.Hold.Kind + " is over")
 }
 
 // Pause has the node change nothing, until Resume or its time is over. It looks and
 // reports all the same.
 func (h *Holds) Pause(reason string, lasts time.Duration) error {
 	hold := h.Make(spec.HoldPause, reason, lasts)
-	s, err := h.Folder.Load()
-	if err != nil {
-		return err
-	}
-	s.Paused = &hold
-	if err := h.Folder.Save(s); err != nil {
-		return err
-	}
-	h.RecordHold("paused", hold, numberOf(s.Best()))
-	return nil
+	return h.change(func(s *state.State) { s.Paused = &hold }, "paused", fieldsOf(hold)...)
 }
 
 // Resume ends that. A pause of the fleet is the fleet's to end.
 func (h *Holds) Resume() error {
-	s, err := h.Folder.Load()
-	if err != nil || s.Paused == nil {
+	now, err := h.Kept.Read()
+	if err != nil || now.State.Paused == nil {
 		return err
 	}
-	s.Paused = nil
-	if err := h.Folder.Save(s); err != nil {
-		return err
-	}
-	h.Record("resumed", events.With("generation", numberOf(s.Best())))
-	return nil
+	return h.change(func(s *state.State) { s.Paused = nil }, "resumed")
 }
 
-// numberOf is the number of a generation, 0 of none.
-func numberOf(g *state.Generation) uint64 {
-	if g == nil {
-		return 0
+// change saves what an operator says, and writes down that it was said.
+func (h *Holds) change(change func(*state.State), event string, fields ...events.Field) error {
+	var generation uint64
+	err := h.Kept.Commit(record.Change{State: func(s *state.State) {
+		change(s)
+		if best := s.Best(); best != nil {
+			generation = best.Generation
+		}
+	}})
+	if err == nil {
+		h.Log(event, append([]events.Field{events.With("generation", generation)}, fields...)...)
 	}
-	return g.Generation
+	return err
 }

@@ -86,7 +86,12 @@ func Read(_ context.Context, o session.Options, bootstrap *spec.Bootstrap) (*Nod
 
 // assemble makes the parts of a node, each of those below it.
 func assemble(s *session.Session) *Node {
-	n := &Node{session: s, root: stacked.New(s), services: services.New(s), protect: protect.New(s), post: post.New(s), holds: hold.New(s)}
+	n := &Node{session: s, root: stacked.New(s),
+		services: &services.Services{Root: s.Options.Root, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker, Store: s.Store, Log: s.Record, Say: s.Say},
+		protect:  &protect.Protection{Root: s.Options.Root, Cgroup: s.Options.Cgroup, Kept: s.Kept, Log: s.Record},
+		post:     &post.Post{Folder: s.Folder, Boot: s.Scopes.Kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send, Log: s.Record, Say: s.Say},
+		holds:    &hold.Holds{Kept: s.Kept, By: s.Options.By, Log: s.Record},
+	}
 	n.effect = effect.New(s, n.root, n.services)
 	n.destination = destination.New(n.effect, n.root, n.services, n.protect)
 	n.soak = soak.New(n.effect)

@@ -3,12 +3,57 @@
 package node
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/test/traces"
 )
 
-// traced has a node's decisions gathered where somebody asks for traces.
+// traced has a node's decisions gathered where somebody asks for traces. Each of them is made on
+// what is written down: an agent that is killed then, and the next one, decide alike.
 func traced(o session.Options) session.Options {
-	o.Decided = traces.Into()
+	gather := traces.Into()
+	o.Decided = func(f *decide.Facts, s decide.Step) {
+		if err := written(o.Root, f); err != nil && f.Event != decide.Swap { // which is decided on what waits alone
+			panic(fmt.Sprintf("%s: %v", s.Name, err)) // of a test
+		}
+		if gather != nil {
+			gather(f, s)
+		}
+	}
 	return o
+}
+
+// written compares the facts of a decision with what a node finds that is opened now.
+func written(root string, f *decide.Facts) error {
+	boot, err := state.LoadRecord(root)
+	if errors.Is(err, fs.ErrNotExist) { // of a host that is attached
+		boot, err = &state.Boot{Generation: f.Root, Live: state.Live{Without: f.Without}}, nil
+	}
+	if err != nil {
+		return err
+	}
+	folder := state.View(root + paths.State)
+	folder.Beside(root + paths.RunState)
+	now, err := record.New(folder, boot, root+paths.RunBoot).Read()
+	if err != nil {
+		return err
+	}
+	s := now.State
+	for name, pair := range map[string][2]any{
+		"best": {s.Best(), f.Best}, "current": {s.Current, f.Current}, "staged": {s.Staged, f.Staged}, "ahead": {s.Ahead, f.Ahead},
+		"root": {now.Boot.Generation, f.Root}, "without": {now.Boot.Live.Without, f.Without},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			err = errors.Join(err, fmt.Errorf("%s: %+v is written down, and known is %+v", name, pair[0], pair[1]))
+		}
+	}
+	return err
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -19,10 +21,11 @@ func (n *Node) Confirm(ctx context.Context) error {
 	if err := n.cycle.Settle(ctx); err != nil {
 		return err
 	}
-	s, err := n.session.Folder.Load()
+	now, err := n.session.Kept.Read()
 	if err != nil {
 		return err
 	}
+	s := now.State
 	switch {
 	case n.session.Waiting(s):
 	case s.Trial != nil && !s.Trial.Pending():
@@ -31,28 +34,33 @@ func (n *Node) Confirm(ctx context.Context) error {
 		return errors.New("nothing waits to be confirmed")
 	}
 	g := s.Trial.Generation
-	s.Trial.Generation.Unread = n.soak.Unread(s, g)
-	if s.Confirm(n.root.LayersHere(s)...); s.Best().Generation == g.Generation {
-		n.session.Boot.Live.Without = nil
-	}
-	if err := n.session.SaveWord(s); err != nil {
+	err = n.session.Kept.Commit(record.Change{Urgent: record.Word, State: func(to *state.State) {
+		to.Trial.Generation.Unread = n.soak.Unread(to, g)
+		to.Confirm(n.root.LayersHere(to)...)
+		s = to
+	}, Boot: func(b *state.Boot) {
+		if s.Best().Generation == g.Generation {
+			b.Live.Without = nil
+		}
+	}})
+	if err != nil {
 		return err
 	}
 	n.session.Record("confirmed", events.With("generation", g.Generation), events.With("overlay", g.Overlay))
 	n.destination.Tidy(s)
-	return errors.Join(n.session.EndDeadline(), n.session.Remember())
+	return n.session.EndDeadline()
 }
 
 // Retry forgets that a generation was undone or did not pass its gates, and that a swap
 // failed, and asks for it again.
 func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
-	s, err := n.session.Folder.Load()
+	now, err := n.session.Kept.Read()
 	if err != nil {
 		return nil, err
 	}
-	if what, why := s.Retry(); what != nil {
+	if what, why := now.State.Retry(); what != nil {
 		n.session.Record("retry", events.With("generation", what.Generation), events.With("why", why))
-		if err := n.session.SaveWord(s); err != nil {
+		if err := n.session.Kept.Commit(record.Change{Urgent: record.Word, State: func(s *state.State) { s.Retry() }}); err != nil {
 			return nil, err
 		}
 	}

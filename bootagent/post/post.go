@@ -6,34 +6,32 @@ package post
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Post sends for an open node.
-type Post struct{ *session.Session }
-
-// New returns what sends for an open node.
-func New(s *session.Session) *Post { return &Post{s} }
+type Post struct {
+	Folder  *state.Folder
+	Boot    string                                           // id of the kernel's boot
+	Lasts   bool                                             // the folder is on a disk, and so is the key
+	Tracker *track.Tracker                                   // nil is Unbound
+	Unbound error                                            // why nobody is trusted
+	By      func(ctx context.Context, l report.Letter) error // sends a letter as this machine
+	Log     func(event string, fields ...events.Field)
+	Say     func(format string, args ...any)
+}
 
 // ReportDir is where the numbers and the spool of reports are.
 func (p *Post) ReportDir() string { return p.Folder.Path(paths.Reports) }
-
-// grade is how long the node's key lives: as long as its state.
-func (p *Post) grade() spec.KeyGrade {
-	if p.Scopes.Disk != "" {
-		return spec.KeyPinned
-	}
-	return spec.KeyBoot
-}
 
 // mayReport refuses a key that commands nodes: it would lie on every disk that it
 // commands.
@@ -58,7 +56,11 @@ func (p *Post) Reporter() (*report.Reporter, error) {
 	if p.Tracker == nil {
 		return nil, p.Unbound
 	}
-	r, err := report.Open(p.ReportDir(), p.grade(), p.Post, p.Say)
+	grade := spec.KeyBoot // the key lives as long as the state
+	if p.Lasts {
+		grade = spec.KeyPinned
+	}
+	r, err := report.Open(p.ReportDir(), grade, p.Post, p.Say)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +74,8 @@ func (p *Post) RecordReport(r *spec.Report) {
 	if why := r.Axes.Health.Detail; why != "" {
 		fields = append(fields, events.With("why", why))
 	}
-	p.Record("report", fields...)
+	p.Log("report", fields...)
 }
-
-var errNoPoster = errors.New("this program sends nothing to services")
 
 // Post sends a report.
 func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
@@ -83,17 +83,5 @@ func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
 	if to.Registry != "" {
 		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
 	}
-	return p.send(ctx, l)
-}
-
-// send sends a letter as this machine, by the clock of now.
-func (p *Post) send(ctx context.Context, l report.Letter) error {
-	if p.Options.Post == nil {
-		return errNoPoster
-	}
-	s, err := p.Folder.Load()
-	if err != nil {
-		return err
-	}
-	return p.Options.Post(ctx, p.Tracker.Bootstrap, p.Way(s, p.Tracker.Identity), l)
+	return p.By(ctx, l)
 }

@@ -26,7 +26,7 @@ func (p *Post) Slots(o *spec.Overlay) slot.Holder {
 			if err := p.mayReport(); err != nil {
 				return err
 			}
-			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act, BootID: p.Scopes.Kernel, Time: time.Now().UTC()})
+			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act, BootID: p.Boot, Time: time.Now().UTC()})
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func (p *Post) Slots(o *spec.Overlay) slot.Holder {
 				l.Header[ProofHeader] = base64.StdEncoding.EncodeToString(proof)
 			}
 		}
-		return p.send(ctx, l)
+		return p.By(ctx, l)
 	}}
 }
 

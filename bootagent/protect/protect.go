@@ -14,17 +14,20 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/events"
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/watch/bpf"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Protection is that of an open node.
-type Protection struct{ *session.Session }
-
-// New returns the protection of an open node.
-func New(s *session.Session) *Protection { return &Protection{s} }
+type Protection struct {
+	Root   string // of a test; "" is this machine
+	Cgroup string // whose processes it binds; "" is all of this machine, of a test's root nobody
+	Kept   *record.Owner
+	Log    func(event string, fields ...events.Field)
+}
 
 // Namespaces that a machine starts with, see the kernel's include/linux/proc_ns.h: in
 // others a process has another number, and a tree of cgroups is not the whole one.
@@ -37,12 +40,12 @@ const (
 func (p *Protection) cgroup() (*os.File, error) {
 	needs := func(err error) error { return fmt.Errorf("%w (it needs Linux 6.1 and cgroup v2)", err) }
 	for name, first := range map[string]string{"pid": firstPIDs, "cgroup": firstCgroups} {
-		if now, err := os.Readlink("/proc/self/ns/" + name); err != nil || now != first && (name == "pid" || p.Options.Cgroup == "") {
+		if now, err := os.Readlink("/proc/self/ns/" + name); err != nil || now != first && (name == "pid" || p.Cgroup == "") {
 			return nil, errors.Join(err, fmt.Errorf("the agent runs in a container: its %s namespace is not the machine's", name))
 		}
 	}
-	if p.Options.Cgroup != "" {
-		return os.Open(p.Options.Cgroup)
+	if p.Cgroup != "" {
+		return os.Open(p.Cgroup)
 	}
 	root, err := bpf.Root()
 	if err != nil {
@@ -52,12 +55,12 @@ func (p *Protection) cgroup() (*os.File, error) {
 }
 
 // Kernel reports whether this node has a kernel to ask, and not only a directory of a test.
-func (p *Protection) Kernel() bool { return p.Options.Root == "" || p.Options.Cgroup != "" }
+func (p *Protection) Kernel() bool { return p.Root == "" || p.Cgroup != "" }
 
 // Exempt lets a process write what the kernel protects, and nobody else; 0 is none.
 // The lock is held by one process at a time, which is the one.
 func (p *Protection) Exempt(pid int) error {
-	if p.Boot == nil || len(p.Boot.Live.Protection.Keys) == 0 || !p.Kernel() {
+	if len(p.Kept.Live().Protection.Keys) == 0 || !p.Kernel() {
 		return nil
 	}
 	cgroup, err := p.cgroup()
@@ -77,7 +80,7 @@ func (p *Protection) Protect(keys []string) error {
 	if !p.Kernel() {
 		return nil
 	}
-	had := p.Boot.Live.Protection
+	had := p.Kept.Live().Protection
 	cgroup, err := p.cgroup()
 	if err != nil {
 		if len(keys) == 0 && len(had.Keys) == 0 {
@@ -91,38 +94,42 @@ func (p *Protection) Protect(keys []string) error {
 	}
 	both := slices.Concat(had.Keys, keys)
 	slices.Sort(both)
-	p.Boot.Live.Protection.Keys = slices.Compact(both)
-	if err := p.Remember(); err != nil {
+	if err := p.note(func(l *state.Live) { l.Protection.Keys = slices.Compact(both) }); err != nil {
 		return err
 	}
 	if err := bpf.Protect(cgroup, keys); err != nil {
 		return fmt.Errorf("%w (it needs Linux 6.1 and cgroup v2)", err)
 	}
-	p.Boot.Live.Protection.Keys = keys
-	p.Boot.Live.Refused = slices.DeleteFunc(p.Boot.Live.Refused, func(r spec.RefusedWrite) bool { return !slices.Contains(keys, r.Key) })
+	err = p.note(func(l *state.Live) {
+		l.Protection.Keys = keys
+		l.Refused = slices.DeleteFunc(l.Refused, func(r spec.RefusedWrite) bool { return !slices.Contains(keys, r.Key) })
+	})
 	for _, key := range both {
 		was, is := had.Trouble == "" && slices.Contains(had.Keys, key), slices.Contains(keys, key)
 		switch {
 		case is && !was:
-			p.Record("protected", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
+			p.Log("protected", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
 		case was && !is:
-			p.Record("lifted", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
+			p.Log("lifted", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
 		}
 	}
-	return nil
+	return err
+}
+
+func (p *Protection) note(change func(*state.Live)) error {
+	return p.Kept.Commit(record.Change{Boot: func(b *state.Boot) { change(&b.Live) }})
 }
 
 // Lift has the kernel refuse nothing any more, until the next run. Values stay.
-func (p *Protection) Lift() error {
-	return errors.Join(p.Protect(nil), p.Remember())
-}
+func (p *Protection) Lift() error { return p.Protect(nil) }
 
 // Protected are the parameters of which the kernel refuses writes, as paths.
 func (p *Protection) Protected() []string {
-	if p.Boot.Live.Protection.Trouble != "" {
+	asked := p.Kept.Live().Protection
+	if asked.Trouble != "" {
 		return nil
 	}
-	return p.Boot.Live.Protection.Keys
+	return asked.Keys
 }
 
 // Bounds of what is told of refused writes: programs by parameter in a status, and for
@@ -134,7 +141,7 @@ const (
 
 // NoteRefused writes down which writes the kernel has refused.
 func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
-	live := &p.Boot.Live
+	live := p.Kept.Live()
 	for _, r := range list {
 		if !slices.Contains(p.Protected(), r.Key) {
 			continue // it was lifted meanwhile
@@ -148,10 +155,10 @@ func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
 		live.Refused = append(live.Refused, r)
 		live.Refused = live.Refused[max(0, len(live.Refused)-maxRefused):]
 		if !r.At.Truncate(refusedEach).Equal(last.Truncate(refusedEach)) {
-			p.Record("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)), events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
+			p.Log("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)), events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
 		}
 	}
-	return p.Remember()
+	return p.note(func(l *state.Live) { l.Refused = live.Refused })
 }
 
 // program is a rival without the number of its process: one that is started again and

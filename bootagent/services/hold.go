@@ -59,7 +59,7 @@ func (sv *Services) change(o *spec.Overlay, name string, change func(spec.Servic
 		return spec.ServiceStatus{}, err
 	}
 	st := sv.List(o)[i]
-	sv.Record("service", events.With("service", name), events.With("tracking", st.Tracking), events.With("commit", st.Commit), events.With("why", k.Reason))
+	sv.Log("service", events.With("service", name), events.With("tracking", st.Tracking), events.With("commit", st.Commit), events.With("why", k.Reason))
 	return st, nil
 }
 

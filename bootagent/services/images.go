@@ -8,7 +8,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/bootagent/items/service"
-	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -17,7 +16,7 @@ import (
 // serviceStore is where images of services are kept: also on a host that caisson did
 // not boot they outlive a reboot.
 func (sv *Services) serviceStore() (*layers.Store, error) {
-	if sv.Boot.Mode == spec.ModeAttached {
+	if sv.Attached {
 		return layers.OpenStore(sv.Folder.Path("store"))
 	}
 	return sv.Store()
@@ -68,7 +67,7 @@ func (sv *Services) Bring(ctx context.Context, o *spec.Overlay) {
 		sv.Say("%v", err)
 		return
 	}
-	ctx, end := context.WithTimeout(ctx, session.FetchTime)
+	ctx, end := context.WithTimeout(ctx, download.FetchTime)
 	defer end()
 	for _, s := range want {
 		if store.Has(s.Image.Digest, s.Image.Size) {

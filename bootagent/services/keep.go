@@ -4,6 +4,7 @@ package services
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/service"
@@ -47,7 +48,7 @@ func (sv *Services) serve(o *spec.Overlay) error {
 	if before+len(o.Services) == 0 {
 		return nil
 	}
-	return errors.Join(service.Tidy(service.Places{Root: sv.Options.Root, Run: sv.Path(paths.RunServices)}), sv.collectServices(changed))
+	return errors.Join(service.Tidy(service.Places{Root: sv.Root, Run: filepath.Join(sv.Root, paths.RunServices)}), sv.collectServices(changed))
 }
 
 // keptImages is how many images of a service a node keeps: the present one and two to
@@ -57,7 +58,7 @@ const keptImages = 3
 // collectServices frees images of an attached host; on others that is a part of
 // [Node.collect].
 func (sv *Services) collectServices(changed bool) error {
-	if !changed || sv.Boot.Mode != spec.ModeAttached {
+	if !changed || !sv.Attached {
 		return nil
 	}
 	store, err := sv.serviceStore()

@@ -9,20 +9,26 @@ package services
 import (
 	"slices"
 
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
 
 // Services are those of an open node.
 type Services struct {
-	*session.Session
+	Root     string // of a test
+	Attached bool   // caisson did not boot this host
+	Folder   *state.Folder
+	Tracker  *track.Tracker                // nil where nobody is trusted
+	Store    func() (*layers.Store, error) // of the layers of a host that caisson booted
+	Log      func(event string, fields ...events.Field)
+	Say      func(format string, args ...any)
+
 	unfetched map[string]error // images that could not be had just now, by digest
 }
-
-// New returns the services of an open node.
-func New(s *session.Session) *Services { return &Services{Session: s} }
 
 // Effective are the services that this node is to have: those of an overlay, but for
 // the ones that an operator keeps at an earlier image. What is kept counts only as far

@@ -15,10 +15,6 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// FetchTime bounds how long one run waits for images: what has come by then is kept,
-// and the next run goes on with it.
-const FetchTime = 2 * time.Minute
-
 // probe is a question that a node which is not cut off can answer.
 type probe struct {
 	what string

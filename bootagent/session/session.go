@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -102,8 +103,9 @@ func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 type Session struct {
 	Options    Options
 	Boot       *state.Boot
-	Lost       error // why originals of earlier boots are not known
-	Unbound    error // why there is no Tracker: nobody is trusted yet
+	Kept       *record.Owner // of Boot and of the state in Folder
+	Lost       error         // why originals of earlier boots are not known
+	Unbound    error         // why there is no Tracker: nobody is trusted yet
 	Folder     *state.Folder
 	Journal    *journal.Journal
 	Scopes     item.Scopes
@@ -195,6 +197,7 @@ func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.
 		}
 	}
 	n.Folder.Beside(n.Path(paths.RunState))
+	n.Kept = record.New(n.Folder, n.Boot, n.Path(paths.RunBoot))
 	if err := n.trusts(bootstrap); err != nil {
 		return err
 	}
@@ -407,6 +410,20 @@ func (n *Session) Seam(name string) string {
 
 // Poster sends a letter as a machine that a bootstrap and a way describe.
 type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error
+
+var errNoPoster = errors.New("this program sends nothing to services")
+
+// Send sends a letter as this machine, by the clock of now.
+func (n *Session) Send(ctx context.Context, l report.Letter) error {
+	if n.Options.Post == nil {
+		return errNoPoster
+	}
+	s, err := n.Folder.Load()
+	if err != nil {
+		return err
+	}
+	return n.Options.Post(ctx, n.Tracker.Bootstrap, n.Way(s, n.Tracker.Identity), l)
+}
 
 // Host is the machine below this node's root.
 func (n *Session) Host() say.Host { return say.Host{Root: n.Options.Root} }

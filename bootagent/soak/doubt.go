@@ -6,22 +6,24 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Compared notes what the comparison with what ran before has told of what is doubted.
 func (so *Soak) Compared(absolved bool, why string) error {
-	s, err := so.Folder.Load()
+	var g state.Generation
+	did := "keeps it rejected"
+	err := so.Kept.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
+		g = *s.Doubted
+		if absolved {
+			did = "does not hold it against the generation, and takes it again when the registry answers"
+			s.Absolve()
+		}
+		s.Doubted = nil
+	}})
 	if err != nil {
-		return err
-	}
-	g, did := *s.Doubted, "keeps it rejected"
-	if absolved {
-		did = "does not hold it against the generation, and takes it again when the registry answers"
-		s.Absolve()
-	}
-	s.Doubted = nil
-	if err := so.Folder.SaveVerdict(s); err != nil {
 		return err
 	}
 	so.RecordStep("compared", events.With("generation", g.Generation), events.With("overlay", g.Overlay), events.With("why", why))

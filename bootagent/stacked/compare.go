@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -20,9 +20,9 @@ import (
 
 // compareAccounts compares the accounts of a layer with those that are stacked.
 func (r *Root) compareAccounts(store *layers.Store, layer string) (*Beside, error) {
-	ctx, end := context.WithTimeout(context.Background(), session.FetchTime)
+	ctx, end := context.WithTimeout(context.Background(), download.FetchTime)
 	defer end()
-	to, err := stage.Stager{Store: store, Talk: session.FetchTime, Say: r.Say}.Describe(ctx, layer)
+	to, err := stage.Stager{Store: store, Talk: download.FetchTime, Say: r.Say}.Describe(ctx, layer)
 	if err != nil {
 		return nil, otherLayer(spec.EffectOf(spec.PartLayer).Why) // what it is has not come yet
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
@@ -32,7 +32,7 @@ func (r *Root) Bring(ctx context.Context, layer string) {
 
 // FetchLayer fetches what this root, and a boot of it, needs of a layer.
 func (r *Root) FetchLayer(ctx context.Context, layer string) error {
-	ctx, end := context.WithTimeout(ctx, session.FetchTime)
+	ctx, end := context.WithTimeout(ctx, download.FetchTime)
 	defer end()
 	store, err := r.Store()
 	if err != nil {

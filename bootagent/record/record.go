@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package record owns what an open node has written down of itself: its state, which outlives
+// the boot, and the record of this boot. A part reads a [Snapshot] and hands over a [Change]; what
+// is written down is saved here and nowhere else, in one order.
+package record
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// Snapshot is what is written down at one time. Nobody changes it.
+type Snapshot struct {
+	State *state.State
+	Boot  *state.Boot
+}
+
+// Change is what is to be written down. A part of it that is nil changes nothing.
+type Change struct {
+	State  func(*state.State)
+	Boot   func(*state.Boot)
+	Urgent Urgency // of State
+}
+
+// Urgency says what is done for a state to be saved where the disk is full or takes no writes.
+type Urgency int
+
+// Urgencies.
+const (
+	Plain   Urgency = iota // it is not saved
+	Word                   // what an operator says: the room that is kept on the disk is used
+	Verdict                // what must hold before something is taken back: it is kept in memory, too
+)
+
+// Owner owns the record of an open node.
+type Owner struct {
+	folder *state.Folder
+	boot   *state.Boot
+	file   string // of boot
+}
+
+// New returns the owner of a state and of the record of a boot, which is kept in a file.
+func New(folder *state.Folder, boot *state.Boot, file string) *Owner {
+	return &Owner{folder, boot, file}
+}
+
+// Read returns what is written down.
+func (o *Owner) Read() (Snapshot, error) {
+	s, err := o.folder.Load()
+	b := *o.boot
+	b.Live = o.Live()
+	return Snapshot{s, &b}, err
+}
+
+// Live returns what is noted of this boot.
+func (o *Owner) Live() state.Live {
+	l := o.boot.Live
+	l.Refused, l.Corrupt, l.Sound = slices.Clone(l.Refused), slices.Clone(l.Corrupt), slices.Clone(l.Sound)
+	for _, m := range []*map[string]uint64{&l.Counts.Drift, &l.Counts.Corrections, &l.Counts.Fetches, &l.Counts.Transitions} {
+		*m = maps.Clone(*m)
+	}
+	l.Counts.Artifacts = maps.Clone(l.Counts.Artifacts)
+	return l
+}
+
+// Commit writes a change down, the state before the record of the boot, which ends with it.
+func (o *Owner) Commit(c Change) error {
+	if c.State != nil {
+		s, err := o.folder.Load()
+		if err != nil {
+			return err
+		}
+		c.State(s)
+		if err := o.save(s, c.Urgent); err != nil {
+			return err
+		}
+	}
+	if c.Boot == nil {
+		return nil
+	}
+	c.Boot(o.boot)
+	return state.SaveBoot(o.file, o.boot)
+}
+
+func (o *Owner) save(s *state.State, u Urgency) error {
+	if u == Verdict {
+		return o.folder.SaveVerdict(s)
+	}
+	if u == Word {
+		room := o.folder.MakeRoom()
+		if err := o.folder.Save(s); err != nil { // there may be room all the same
+			return errors.Join(err, room)
+		}
+		return nil
+	}
+	return o.folder.Save(s)
+}

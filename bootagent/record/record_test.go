@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+func opened(t *testing.T, dir, boot string) (*Owner, *state.Folder) {
+	t.Helper()
+	folder, err := state.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder.Alone()
+	return New(folder, &state.Boot{RootID: "r"}, boot), folder
+}
+
+func waits(overlay string) func(*state.State) {
+	return func(s *state.State) { s.Staged = &state.Generation{Overlay: overlay, Generation: 1} }
+}
+
+// What was read stays as it was, and what is committed is what the next process finds.
+func TestASnapshotStays(t *testing.T) {
+	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
+	o, _ := opened(t, dir, boot)
+	refused := func(key string) func(*state.Boot) {
+		return func(b *state.Boot) {
+			b.Live.Refused = append(b.Live.Refused[:0], spec.RefusedWrite{Key: key})
+			if b.Live.Counts.Drift == nil {
+				b.Live.Counts.Drift = map[string]uint64{}
+			}
+			b.Live.Counts.Drift["sysctl"]++
+		}
+	}
+	if err := o.Commit(Change{State: waits("a"), Boot: refused("a")}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Commit(Change{State: waits("b"), Boot: refused("b")}); err != nil {
+		t.Fatal(err)
+	}
+	if s, l := before.State, before.Boot.Live; s.Staged.Overlay != "a" || l.Refused[0].Key != "a" || l.Counts.Drift["sysctl"] != 1 {
+		t.Errorf("it changed to %+v, %+v", s.Staged, l)
+	}
+	b, err := state.LoadBoot(boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := state.View(dir).Load()
+	if err != nil || s.Staged.Overlay != "b" || b.Live.Refused[0].Key != "b" || b.Live.Counts.Drift["sysctl"] != 2 {
+		t.Errorf("written down: %+v, %+v, %v", s.Staged, b.Live, err)
+	}
+}
+
+// Where the state cannot be saved, the record of the boot says nothing that follows from it.
+func TestTheStateIsFirst(t *testing.T) {
+	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
+	o, _ := opened(t, dir, boot)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	err := o.Commit(Change{State: waits("a"), Boot: func(*state.Boot) { t.Error("it was changed") }})
+	if _, missing := os.Stat(boot); err == nil || !errors.Is(missing, fs.ErrNotExist) {
+		t.Errorf("%v, %v", err, missing)
+	}
+}
+
+// A word finds room on a full disk once, a verdict holds in memory as well, and all else is not
+// saved.
+func TestUrgencyOnAFullDisk(t *testing.T) {
+	require.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=32m"); err != nil {
+		require.Missing(t, "mount", "no tmpfs here: "+err.Error())
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
+	o, folder := opened(t, dir, filepath.Join(t.TempDir(), "boot.json"))
+	folder.Beside(filepath.Join(t.TempDir(), "state.json"))
+	if err := errors.Join(folder.Reserve(), o.Commit(Change{State: waits("a")})); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		urgent Urgency
+		saved  bool
+	}{{Plain, false}, {Word, true}, {Word, false}, {Verdict, true}} {
+		file, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		for err == nil {
+			_, err = file.Write(make([]byte, 1<<12))
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		overlay := string(rune('b' + i))
+		err = o.Commit(Change{State: waits(overlay), Urgent: c.urgent})
+		if now, _ := o.Read(); (err == nil) != c.saved || (now.State != nil && now.State.Staged.Overlay == overlay) != c.saved {
+			t.Errorf("%d: %v, %+v", i, err, now.State)
+		}
+	}
+	if folder.Unsaved() == nil {
+		t.Error("the verdict is on the disk")
+	}
+}

@@ -123,7 +123,7 @@ type Check struct {
 }
 
 // checkOutput is how much of a command's output is kept.
-const checkOutput = 4 << 10
+const checkOutput = 64 << 10
 
 // Check runs a command line on the node as root.
 func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {

@@ -93,7 +93,7 @@ type Status struct {
 	Drift          []Drift           `json:"drift"`
 	Operations     []OperationStatus `json:"operations,omitempty"`
 	Services       []ServiceStatus   `json:"services,omitempty"`
-	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
+	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write; with a slash at its end a directory with many of them
 	LeftOut        []string          `json:"leftOut,omitempty"` // paths of keys of a later release, which do not act: the overlay's, and after its name those of fleet:current
 
 	TrackingDetail string    `json:"trackingDetail,omitempty"` // who has the node keep what it has, and why

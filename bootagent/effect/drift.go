@@ -3,7 +3,6 @@
 package effect
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -33,13 +32,9 @@ func (ef *Effect) Guard(found *track.Found) items.Guard {
 			}
 			return e
 		},
-		Late: func(item, key string) string { return ef.Late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) },
-		Book: ef.Corrections(),
-		Fresh: func(item, key string) bool {
-			return slices.ContainsFunc(last.Drift, func(d spec.Drift) bool {
-				return d.Action == spec.ActionDefer && d.Item == item && d.Key == key
-			})
-		},
+		Late:  func(item, key string) string { return ef.Late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) },
+		Book:  ef.Corrections(),
+		Fresh: func(item, key string) bool { return session.Deferred(last.Drift, item, key) },
 		Rival: ef.Options.Rival, Now: time.Now(), Up: ef.Up(),
 		Began: func(quarantined []spec.Drift) {
 			if ef.Lock == nil {

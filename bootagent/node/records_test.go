@@ -3,7 +3,10 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,6 +51,35 @@ func TestVerbsAreRecorded(t *testing.T) {
 		}
 		if !regexp.MustCompile(verb.want).MatchString(said.String()) {
 			t.Errorf("%s: no %s in\n%s", verb.name, verb.want, said.String())
+		}
+	}
+}
+
+// What a setting was deferred for may come later: that is another reason than drift.
+func TestWhatComesLaterIsNotDrift(t *testing.T) {
+	m := newMachine(t)
+	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "net/netfilter/nf_conntrack_max", Value: "1048576"}}})
+	m.boot()
+	m.apply()
+	value := filepath.Join(m.root, "proc/sys/net/netfilter/nf_conntrack_max")
+	if err := os.MkdirAll(filepath.Dir(value), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, why := range []string{"waited", "drift"} {
+		if err := os.WriteFile(value, []byte("262144\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, By: "service", Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}), m.bootstrap())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.cycle.Apply(t.Context())
+		if err := errors.Join(err, n.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if want := "key=net.netfilter.nf_conntrack_max from=262144 to=1048576 action=change generation=1 why=" + why; !strings.Contains(said.String(), want) {
+			t.Errorf("no %q in\n%s", want, said.String())
 		}
 	}
 }

@@ -92,8 +92,15 @@ func TestForeign(t *testing.T) {
 	if got, err := Foreign(upper+"/none", nil); len(got) > 0 || err != nil {
 		t.Errorf("of no upper: %q, %v", got, err)
 	}
+	for i := range 25 { // libvirt's own, and a file of an operator's in a directory below
+		put(t, upper, map[string]string{fmt.Sprintf("/etc/libvirt/nwfilter/%02d.xml", i): ""})
+	}
+	put(t, upper, map[string]string{"/etc/libvirt/nwfilter/10/x": "", "/etc/zone": ""})
+	if got, err := Foreign(upper, nil); err != nil || !slices.Equal(got, []string{"/etc/by-hand", "/etc/libvirt/nwfilter/", "/etc/libvirt/nwfilter/10/x", "/etc/ours", "/etc/zone", "/srv/x/y"}) {
+		t.Errorf("%q, %v", got, err)
+	}
 	for i := range foreignLimit + 1 {
-		put(t, upper, map[string]string{fmt.Sprintf("/srv/%d", i): ""})
+		put(t, upper, map[string]string{fmt.Sprintf("/srv/%d/x", i): ""})
 	}
 	if got, err := Foreign(upper, nil); len(got) != foreignLimit || err != nil {
 		t.Errorf("%d of a tree, %v", len(got), err)

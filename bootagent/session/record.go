@@ -21,9 +21,10 @@ import (
 
 // Why a change was made that no operator and no new generation asked for.
 const (
-	WhyBoot  = "boot"  // the root has just come up: what it lacks is set
-	WhyAgain = "again" // all was put back before
-	WhyDrift = "drift" // it was right before
+	WhyBoot   = "boot"   // the root has just come up: what it lacks is set
+	WhyAgain  = "again"  // all was put back before
+	WhyDrift  = "drift"  // it was right before
+	WhyWaited = "waited" // what it was deferred for has come: a module, a device, a path, a window
 )
 
 // Kmsg is the kernel's log.
@@ -68,10 +69,27 @@ func (n *Session) inEffect() uint64 {
 
 // RecordChanges writes a record of each change that a run made.
 func (n *Session) RecordChanges(result items.Result, generation uint64, why string) {
+	changes := result.Changes
 	if why == WhyDrift {
-		metrics.CountCorrections(&n.Boot.Live.Counts, result.Changes, n.Last().Drift)
+		last := n.Last().Drift
+		var waited, drifted []spec.Drift
+		for _, d := range changes {
+			if Deferred(last, d.Item, d.Key) {
+				waited = append(waited, d)
+			} else {
+				drifted = append(drifted, d)
+			}
+		}
+		n.log().Changes(waited, generation, WhyWaited)
+		metrics.CountCorrections(&n.Boot.Live.Counts, drifted, last)
+		changes = drifted
 	}
-	n.log().Changes(result.Changes, generation, why)
+	n.log().Changes(changes, generation, why)
+}
+
+// Deferred reports whether a setting is one that could not be set yet.
+func Deferred(drift []spec.Drift, item, key string) bool {
+	return slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && d.Item == item && d.Key == key })
 }
 
 // SetSync sets the sync axis and notes since when it is so.

@@ -337,8 +337,8 @@ func (a *app) tried(r tried, f tryFlags) error {
 			cli.Printf(a.out, "%s\tcheck\t%s\n", how(c.Passed), c.Command)
 			if !c.Passed {
 				a.say("%s ended with %d", c.Command, c.Exit)
-				a.quote(c.Output)
 			}
+			a.quote(c.Output)
 		}
 		for _, unit := range r.FailedUnits {
 			a.say("unit %s has failed on the node", unit)

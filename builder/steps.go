@@ -144,6 +144,9 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := base.Scrub(r.Upper); err != nil {
 		return facts{}, err
 	}
+	if err := base.Bake(r); err != nil {
+		return facts{}, err
+	}
 	f, err := b.installed(stepPackages, r)
 	f.Shared = shared
 	return f, err

@@ -13,8 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -201,5 +204,49 @@ const (
 // Scrub removes the leftovers from a tree (or from an upper one: what it removes
 // is never in the tree below).
 func Scrub(tree string) error {
-	return root.RemoveGlob(tree, slices.Concat(leftovers, idle, perhost.Patterns()))
+	top, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer top.Close() // a descriptor of a directory
+	if err := root.RemoveGlob(tree, slices.Concat(leftovers, idle, perhost.Patterns(top.FS()))); err != nil {
+		return err
+	}
+	for _, row := range perhost.Table {
+		if row.Text == nil {
+			continue
+		}
+		for _, name := range row.Patterns {
+			if err := cut(top, name, row.Text); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("leave out %s: %w", row.What, err)
+			}
+		}
+	}
+	return nil
+}
+
+// cut takes text out of a file, and the file away where that was all.
+func cut(top *os.Root, name string, text *regexp.Regexp) error {
+	was, err := top.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	switch left := text.ReplaceAll(was, nil); {
+	case len(left) == len(was):
+		return nil
+	case len(left) == 0:
+		return top.Remove(name)
+	default:
+		return top.WriteFile(name, left, 0) // it has its mode
+	}
+}
+
+// Bake writes into a layer what makes on a node what [Scrub] left out.
+func Bake(r *root.Root) error {
+	for _, f := range perhost.Bake(func(name string) bool { _, err := r.Lstat(name); return err == nil }) {
+		if err := r.WriteFile(f.Path, []byte(f.Text), f.Mode); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/test/roottest"
 )
@@ -51,9 +52,18 @@ func TestScrub(t *testing.T) {
 	gone := []string{"etc/hostname", "etc/ssh/ssh_host_ed25519_key", "etc/passwd-", "var/log/dpkg.log", "var/log/apt/history.log", "var/lib/apt/lists/x_Packages",
 		"var/lib/systemd/random-seed", "tmp/.x/y", "run/z", "usr/sbin/policy-rc.d", "var/cache/apt/archives/a.deb"}
 	stay := []string{"etc/passwd", "etc/ssh/sshd_config", "var/log/journal.keep", "var/lib/apt/extended_states", "usr/sbin/x"}
-	for _, pattern := range perhost.Patterns() {
-		gone = append(gone, strings.ReplaceAll(pattern, "*", "x"))
+	programs := map[string]string{} // without MariaDB, MySQL's databases would stay
+	for _, row := range perhost.Table {
+		if row.Program != "" {
+			programs[row.Program[1:]] = "x"
+		}
+		if row.Text == nil {
+			for _, pattern := range row.Patterns {
+				gone = append(gone, strings.ReplaceAll(pattern, "*", "x"))
+			}
+		}
 	}
+	roottest.Put(t, tree, programs)
 	for _, name := range append(append([]string{}, gone...), stay...) {
 		roottest.Put(t, tree, map[string]string{name: "x"})
 	}
@@ -68,6 +78,73 @@ func TestScrub(t *testing.T) {
 	for _, name := range stay {
 		if _, err := os.Lstat(filepath.Join(tree, name)); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Of what names the build's host that part goes, and nothing that the site said; databases of
+// a server that nothing here makes stay.
+func TestScrubNames(t *testing.T) {
+	for _, test := range []struct{ name, was, want string }{
+		{"etc/mailname", "localhost\n", "-"},
+		{"etc/mailname", "mail.example.org\n", "mail.example.org\n"},
+		{"etc/postfix/main.cf", "a = b\nmyhostname = localhost.UNKNOWN\nc = d\n", "a = b\nc = d\n"},
+		{"etc/postfix/main.cf", "myhostname = mail.example.org\n", "myhostname = mail.example.org\n"},
+		{"var/lib/mysql/ibdata1", "x", "x"},
+	} {
+		tree := t.TempDir()
+		roottest.Put(t, tree, map[string]string{test.name: test.was})
+		if err := Scrub(tree); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(tree, test.name))
+		if err != nil {
+			got = []byte("-")
+		}
+		if string(got) != test.want {
+			t.Errorf("%s with %q is %q", test.name, test.was, got)
+		}
+	}
+}
+
+// TestMakeCluster runs what makes a cluster, with programs that fail once: what was cut is made
+// again from nothing, what is whole stays, and so does what somebody else put there.
+func TestMakeCluster(t *testing.T) {
+	const begin = "set -e\ntest -e /data/.caisson-unfinished\n"
+	r := roottest.New(t, map[string]string{
+		"etc/passwd":                             "root:x:0:0::/:/bin/sh\nmysql:x:1:1::/:\npostgres:x:1:1::/:\n",
+		"etc/group":                              "root:x:0:\nmysql:x:1:\npostgres:x:1:\n",
+		"usr/lib/systemd/system/mariadb.service": "",
+		"usr/lib/systemd/system/postgresql@.service": "",
+		"usr/bin/my_print_defaults":                  "#!/bin/sh\necho --datadir=/data\n",
+		"usr/bin/mariadb-install-db":                 "#!/bin/sh\n" + begin + "test ! -e /data/whole\necho x >/data/whole\ntest -e /second\n",
+		"usr/bin/pg_conftool":                        "#!/bin/sh\ntest \"$*\" = '-s 17 main show data_directory'\necho /data\n",
+		"usr/bin/pg_createcluster": "#!/bin/sh\n" + begin + "test ! -e /data/new\ntest \"$PG_CLUSTER_CONF_ROOT\" = /run/x\n" +
+			"test \"$*\" = '--quiet --datadir /data/new 17 main'\nmkdir /data/new\necho x >/data/new/whole\ntest -e /second\n",
+		"data/lost+found/x": "x",
+	})
+	if err := Bake(r); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"mariadb.service": "Requires=caisson-cluster@mysql.service\n", "postgresql@.service": "Requires=caisson-cluster@postgresql-%i.service\n"} {
+		if got, err := r.ReadFile("/usr/lib/systemd/system/" + name + ".d/10-caisson-cluster.conf"); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	sh := func(script string) error {
+		return r.Run(t.Context(), root.Command{Args: []string{"/bin/sh", "-c", script}})
+	}
+	for _, cluster := range []string{"mysql", "postgresql/17/main"} {
+		make := "RUNTIME_DIRECTORY=/run/x /usr/lib/caisson/make-cluster " + cluster
+		if err := sh("rm -f /second /data/whole; " + make); err == nil {
+			t.Errorf("%s: its program failed, and nothing is said", cluster)
+		}
+		const whole = " && test ! -e /data/.caisson-unfinished && test -e /data/whole && test -e /data/lost+found/x"
+		if err := sh("echo >/second; " + make + whole + " && rm /second && echo mine >/data/whole && " + make + whole + " && grep mine /data/whole"); err != nil {
+			t.Errorf("%s: %v", cluster, err)
+		}
+		if err := sh("mv /data/whole /data/mine; " + make + " && test ! -e /data/whole; code=$?; rm /data/mine; exit $code"); err != nil {
+			t.Errorf("%s is made in a directory that is not empty: %v", cluster, err)
 		}
 	}
 }

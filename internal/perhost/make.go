@@ -4,23 +4,23 @@ package perhost
 
 import (
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 )
 
 // Node is whose files are made.
 type Node struct {
 	Fleet, Name string
+	Domain      string // of its lease, or ""
 	Seed        []byte // SeedSize random bytes: what is secret follows from them
 }
 
@@ -59,6 +59,11 @@ func (n Node) uuid(purpose string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
+// mailname is the full name, see mailname(5).
+func mailname(n Node) ([]byte, error) {
+	return []byte(strings.TrimSuffix(n.Name+"."+n.Domain, ".") + "\n"), nil
+}
+
 // raw makes a key that is any bytes.
 func raw(purpose string, size int) func(Node) ([]byte, error) {
 	return func(n Node) ([]byte, error) {
@@ -83,16 +88,6 @@ func cookie(n Node) ([]byte, error) {
 		text[i] = 'A' + b%26
 	}
 	return text, nil
-}
-
-// dropbear is a private key in the form of dropbearkey(1): name, and seed and public
-// key, each after its length.
-func dropbear(n Node) ([]byte, error) {
-	var out []byte
-	for _, field := range []string{"ssh-ed25519", string(ed25519.NewKeyFromSeed(derive(n.Seed, "dropbear", 0)))} {
-		out = append(binary.BigEndian.AppendUint32(out, uint32(len(field))), field...)
-	}
-	return out, nil
 }
 
 // snakeoilMaker is Debian's own; where it is, something may name its files.

@@ -10,7 +10,9 @@ package perhost
 
 import (
 	"io/fs"
+	"regexp"
 	"slices"
+	"strings"
 )
 
 // Row is a file, or files of one kind.
@@ -18,8 +20,17 @@ type Row struct {
 	Patterns []string // of path.Match, relative to the root of a tree
 	What     string
 	Shared   bool   // the nodes of a cluster need the same one
-	Instead  string // what happens on a node where the table makes nothing
-	Files    []File // what is made
+	Program  string // absolute; without it in a tree nothing is left out there
+
+	// Text is what is left out of the files, in place of them: what scripts make of
+	// the host's name, which is localhost in a build. A file without more text goes.
+	Text *regexp.Regexp
+
+	Instead string // what happens on a node where the table makes nothing
+	Files   []File // what is made
+	Keep    string // directory that a node with a disk keeps, without a word of the site
+
+	Unit, Cluster string // server before which a cluster is made, and the instance that makes it, see [Bake]
 }
 
 // File is one that is made on a node.
@@ -58,14 +69,23 @@ var Table = []Row{
 		Files: []File{{Path: "/etc/pacemaker/authkey", For: "/usr/sbin/pacemakerd", Owner: "hacluster", Group: "haclient", Mode: 0o440, Make: raw("pacemaker", 4096)}}},
 	{Patterns: []string{"var/lib/rabbitmq/.erlang.cookie"}, What: "cookie of RabbitMQ", Shared: true,
 		Files: []File{{Path: "/var/lib/rabbitmq/.erlang.cookie", For: "/usr/sbin/rabbitmq-server", Owner: "rabbitmq", Group: "rabbitmq", Mode: 0o400, Make: cookie}}},
-	{Patterns: []string{"var/lib/snmp/snmpd.conf"}, What: "engine ID and users of SNMPv3", Instead: "made by snmpd when it starts; persist /var/lib/snmp to keep it"},
+	{Patterns: []string{"var/lib/snmp/snmpd.conf"}, What: "engine ID and users of SNMPv3", Keep: "/var/lib/snmp", Instead: "made by snmpd when it starts"},
+	{Patterns: []string{"var/lib/postgresql/*/*"}, What: "clusters of PostgreSQL", Keep: "/var/lib/postgresql", Instead: "made before the server starts, by the configuration of the layer",
+		Unit: "postgresql@.service", Cluster: "postgresql-%i"},
+	{Patterns: []string{"var/lib/mysql/*"}, What: "databases of MariaDB", Program: "/usr/bin/mariadb-install-db", Keep: "/var/lib/mysql", Instead: "made before the server starts",
+		Unit: "mariadb.service", Cluster: "mysql"},
+	{Patterns: []string{"etc/mailname"}, Text: regexp.MustCompile(`\Alocalhost(\.\S*)?\n\z`), What: "name of Exim, where debconf has no answer",
+		Files: []File{{Path: "/etc/mailname", For: "/usr/sbin/exim4", Mode: 0o644, Make: mailname}}},
+	{Patterns: []string{"etc/postfix/main.cf"}, Text: regexp.MustCompile(`(?m)^myhostname = localhost(\.\S*)?\n`), What: "name of Postfix", Instead: "it takes the node's"},
 	{Patterns: []string{"var/lib/dkms/mok.key", "var/lib/dkms/mok.pub"}, What: "key that signs modules of DKMS", Instead: "nothing needs it"},
 }
 
-// Patterns lists what is in no layer.
-func Patterns() (all []string) {
+// Patterns lists the files that are left out of a tree whole.
+func Patterns(tree fs.FS) (all []string) {
 	for _, row := range Table {
-		all = append(all, row.Patterns...)
+		if _, err := fs.Stat(tree, strings.TrimPrefix(row.Program, "/")); row.Text == nil && (row.Program == "" || err == nil) {
+			all = append(all, row.Patterns...)
+		}
 	}
 	return slices.Clip(all)
 }

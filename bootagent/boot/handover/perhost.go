@@ -20,6 +20,9 @@ import (
 // overlay's files say comes later and wins.
 func (n *Node) perHost() error {
 	node := perhost.Node{Fleet: n.Overlay.Fleet, Name: n.Overlay.Node}
+	if n.Lease != nil {
+		node.Domain = n.Lease.Domain
+	}
 	for _, row := range perhost.Table {
 		for _, f := range row.Files {
 			if !n.exists(f.For) || !f.Always && n.exists(f.Path) {

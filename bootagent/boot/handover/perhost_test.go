@@ -57,7 +57,7 @@ func TestPerHost(t *testing.T) {
 			if one == elsewhere(f.Path) {
 				t.Errorf("%s is that of another node: %q", f.Path, one)
 			}
-			name := f.Path == "/"+iscsiName || filepath.Dir(f.Path) == "/etc/nvme"
+			name := row.Text != nil || f.Path == "/"+iscsiName || filepath.Dir(f.Path) == "/etc/nvme"
 			if name != (one == diskless(f.Path)) {
 				t.Errorf("%s: a name is %v; without a disk it is %q", f.Path, name, diskless(f.Path))
 			}
@@ -121,5 +121,43 @@ func TestSiteNamesAnInitiator(t *testing.T) {
 	}
 	if len(n.Originals) != 1 || n.Originals[0].Key != "/"+iscsiName {
 		t.Errorf("originals: %+v", n.Originals)
+	}
+}
+
+// TestKept: a disk keeps what the table says, seeded with no more than the layer has, unless the
+// site keeps or mounts it itself; without a disk nothing is said of it.
+func TestKept(t *testing.T) {
+	disk := t.TempDir()
+	made := func(n *Node) *Node {
+		t.Helper()
+		for _, dir := range []string{"/var/lib/mysql", "/var/lib/postgresql/17"} {
+			if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.Overlay.Persist = []string{"/var/lib/postgresql"}
+		return n
+	}
+	n := made(newNode(t, disk, true))
+	do(t, n)
+	if err := os.WriteFile(n.path("/var/lib/mysql/ibdata1"), []byte("rows"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := do(t, made(newNode(t, disk, true)))("var/lib/mysql/ibdata1"); got != "rows" {
+		t.Errorf("after a reboot there is %q", got)
+	}
+	bare := made(newNode(t, t.TempDir(), false))
+	do(t, bare)
+	if bare.exists("/var/lib/mysql/ibdata1") {
+		t.Error("the rows are there without a disk")
+	}
+	if _, err := os.Stat(filepath.Join(disk, "persist/var/lib/snmp")); err == nil {
+		t.Error("a directory that the layer lacks is kept")
+	}
+	own := made(newNode(t, t.TempDir(), true))
+	own.Overlay.Items.Mounts = []spec.Mount{{Target: "/var/lib/mysql"}}
+	do(t, own)
+	if _, err := os.Stat(own.State.Path("persist/var/lib/mysql")); err == nil {
+		t.Error("a directory that the site mounts is kept")
 	}
 }

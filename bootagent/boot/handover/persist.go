@@ -15,18 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// persist shows the state disk's copy of each persisted path. Folders that the
+// persist shows the state disk's copy of each persisted path, and of those that perhost's
+// table keeps. Folders that the
 // layer has and the disk lacks come over with the layer's mode and owner, and
 // with their files, because what is new to the disk is new as a whole; what the
 // disk has is left as it is. A disk that is full, read-only or tampered with is
 // said, and does not stop the boot.
 func (n *Node) persist() error {
-	for _, path := range n.Overlay.Persist {
+	all := slices.Clone(n.Overlay.Persist)
+	for _, row := range perhost.Table {
+		within := func(dir string) bool { return rules.Within(row.Keep, dir) }
+		if row.Keep != "" && n.Disk && n.exists(row.Keep) && !n.sites(row.Keep) && !slices.ContainsFunc(all, within) {
+			all = append(all, row.Keep)
+		}
+	}
+	for _, path := range all {
 		if !n.Disk {
 			n.Say("no state disk: %s is not kept over a reboot", path)
 			continue

@@ -40,13 +40,9 @@ func (n *Node) supervise() error {
 	if err := n.write("/etc/systemd/system.conf.d/"+paths.Prefix+"supervise.conf", []byte(manager), 0o644); err != nil {
 		return err
 	}
-	if err := n.write("/etc/systemd/system/soft-reboot.target.d/"+paths.Prefix+"refuse.conf", []byte(noSoftReboot), 0o644); err != nil {
-		return err
-	}
-	if err := n.write("/etc/systemd/system/"+paths.SoftReboot, []byte(softReboot), 0o644); err != nil {
-		return err
-	}
-	for name, text := range n.deadlineUnits() {
+	units := n.deadlineUnits()
+	units["soft-reboot.target.d/"+paths.Prefix+"refuse.conf"], units[paths.SoftReboot] = noSoftReboot, softReboot
+	for name, text := range units {
 		if err := n.write("/etc/systemd/system/"+name, []byte(text), 0o644); err != nil {
 			return err
 		}

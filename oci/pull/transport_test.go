@@ -79,6 +79,15 @@ func TestTLSBelievesOnlyWhomItIsTold(t *testing.T) {
 	}
 }
 
+func TestARegistryWithoutTLS(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(good))
+	defer server.Close()
+	_, err := ask(t, "https"+strings.TrimPrefix(server.URL, "http"), Options{})
+	if !errors.Is(err, http.ErrSchemeMismatch) || !strings.Contains(err.Error(), "--registry-plain-http") {
+		t.Errorf("a registry that speaks HTTP: %v", err)
+	}
+}
+
 func TestTLSUsesTheGivenClock(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(good))
 	defer server.Close()

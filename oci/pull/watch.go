@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync/atomic"
 	"time"
 )
@@ -65,6 +66,9 @@ func (w *watch) explain(err error) error {
 func (w *watch) reason(err error) error {
 	if cause := context.Cause(w.ctx); errors.Is(cause, errSilence) || errors.Is(cause, ErrSlow) {
 		return cause
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return fmt.Errorf("%w: the registry speaks HTTP; a bootstrap allows that with --registry-plain-http", err)
 	}
 	return err
 }

@@ -39,11 +39,11 @@ func (n *Node) Operations() ([]spec.OperationStatus, error) {
 }
 
 // Ask notes that an operator wants an operation to run: now, or else again, in its
-// windows. The service starts it within a minute.
-func (n *Node) Ask(name string, atOnce bool) error {
+// windows. The service starts it within a minute; runs is true where it runs already.
+func (n *Node) Ask(name string, atOnce bool) (runs bool, err error) {
 	found, err := n.effect.Running()
 	if err != nil {
-		return err
+		return false, err
 	}
 	return n.operate.Ask(found, name, atOnce)
 }

@@ -34,8 +34,8 @@ func TestVerbsAreRecorded(t *testing.T) {
 		{"apply", func(n *Node) error { _, err := n.cycle.Sync(t.Context()); return err }, `(?s)change by=ann/apply item=sysctl key=vm.swappiness from=60 to=10 action=change generation=1 why=boot\n.*asked by=ann/apply sync=current why="" generation=1\n$`},
 		{"freeze", func(n *Node) error { return n.Freeze("a disk", 0) }, `^frozen by=ann/freeze .*generation=1.*\n$`},
 		{"forward", func(n *Node) error { return n.Forward("") }, `^.* by=ann/forward .*generation=1.*\n$`},
-		{"operation run", func(n *Node) error { return n.Ask("disks/trim", true) }, `^operation by="ann/operation run" operation=disks/trim what="asked for now" generation=1\n$`},
-		{"operation rerun", func(n *Node) error { return n.Ask("disks/trim", false) }, `^operation by="ann/operation rerun" operation=disks/trim what="asked for again" generation=1\n$`},
+		{"operation run", func(n *Node) error { _, err := n.Ask("disks/trim", true); return err }, `^operation by="ann/operation run" operation=disks/trim what="asked for now" generation=1\n$`},
+		{"operation rerun", func(n *Node) error { _, err := n.Ask("disks/trim", false); return err }, `^operation by="ann/operation rerun" operation=disks/trim what="asked for again" generation=1\n$`},
 		{"restore", func(n *Node) error { return n.RestoreAll(t.Context()) }, `^change by=ann/restore item=sysctl key=vm.swappiness from=10 to=60 action=remove generation=0 why="restore --all"\nrestored by=ann/restore changes=1 why="restore --all" generation=1\n$`},
 	} {
 		var said strings.Builder

@@ -8,15 +8,15 @@ import (
 )
 
 // Ask notes that an operator wants an operation of what runs to run: now, or else again, in
-// its windows.
-func (op *Operations) Ask(found *track.Found, name string, atOnce bool) error {
-	if err := op.Engine(found).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
-		return err
+// its windows; runs is true where it runs already.
+func (op *Operations) Ask(found *track.Found, name string, atOnce bool) (runs bool, err error) {
+	if runs, err = op.Engine(found).Ask(found.Overlay.Maintenance, name, atOnce); err != nil || runs {
+		return runs, err
 	}
 	what := "asked for again"
 	if atOnce {
 		what = "asked for now"
 	}
 	op.Record("operation", events.With("operation", name), events.With("what", what))
-	return nil
+	return false, nil
 }

@@ -111,26 +111,30 @@ func (e *Engine) View(m *spec.Maintenance) []spec.OperationStatus {
 }
 
 // Ask notes that an operator wants an operation to run: now, or else again, in its
-// windows. The next Look starts it.
-func (e *Engine) Ask(m *spec.Maintenance, name string, atOnce bool) error {
+// windows. The next Look starts it. One that runs is not asked for: it would run a second
+// time behind that.
+func (e *Engine) Ask(m *spec.Maintenance, name string, atOnce bool) (runs bool, err error) {
 	for _, o := range e.all(m) {
 		if o.Name != name {
 			continue
 		}
 		r, err := e.load(o)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if e.idle(o, r) {
-			return errors.New("nothing waits for a reboot")
+			return false, errors.New("nothing waits for a reboot")
+		}
+		if r.State == spec.OperationRunning && r.Boot == e.Boot && r.Phase != after {
+			return true, nil
 		}
 		r.Asked = again
 		if atOnce {
 			r.Asked = now
 		}
-		return e.save(o, r)
+		return false, e.save(o, r)
 	}
-	return fmt.Errorf("this node has no operation %q", name)
+	return false, fmt.Errorf("this node has no operation %q", name)
 }
 
 func operations(m *spec.Maintenance) []spec.Operation {

@@ -142,11 +142,11 @@ func TestOnceIsOnce(t *testing.T) {
 	b.want("2026-11-22T12:00Z", m, spec.OperationDone, "", 1)
 	b.reboot("boot-2")
 	b.want("2026-11-23T12:00Z", m, spec.OperationDone, "", 1)
-	if err := b.Ask(m, "m/o", false); err != nil {
+	if _, err := b.Ask(m, "m/o", false); err != nil {
 		t.Fatal(err)
 	}
 	b.want("", m, spec.OperationDone, "", 2)
-	if err := b.Ask(m, "m/x", false); err == nil {
+	if _, err := b.Ask(m, "m/x", false); err == nil {
 		t.Error("an operation that there is not is asked for")
 	}
 }
@@ -172,11 +172,36 @@ func TestAskedForNowNeedsNoWindow(t *testing.T) {
 	o.Windows = []string{"sat"}
 	m := with(o)
 	b.want("2026-11-21T12:00Z", m, spec.OperationWaiting, "", 0)
-	if err := b.Ask(m, "m/o", true); err != nil {
+	if _, err := b.Ask(m, "m/o", true); err != nil {
 		t.Fatal(err)
 	}
 	b.want("", m, spec.OperationDone, "", 1)
 	b.want("2026-11-21T22:00Z", m, spec.OperationDone, "", 1)
+}
+
+// TestAskedForWhileItRuns: the service has begun it in the moment in which a person asks for
+// it. It does not run a second time for that, neither behind the first nor after a power cut.
+func TestAskedForWhileItRuns(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		b := newBench(t)
+		end := filepath.Join(t.TempDir(), "end")
+		o := b.runs(spec.OneShot, "until test -e "+end+"; do sleep 0.01; done")
+		m := with(o)
+		if all, err := b.Look(t.Context(), m); err != nil || all[0].State != spec.OperationRunning {
+			t.Fatal(all, err)
+		}
+		if runs, err := b.Ask(m, "m/o", true); err != nil || !runs {
+			t.Errorf("asked for while it runs: %v, %v", runs, err)
+		}
+		touch(t, end)
+		b.rests()
+		if cut {
+			b.reboot("boot-2")
+			b.want("", m, spec.OperationFailed, "interrupted", 1)
+			continue
+		}
+		b.want("", m, spec.OperationDone, "", 1)
+	}
 }
 
 func TestFailuresAreRetriedWithPauses(t *testing.T) {

@@ -349,7 +349,7 @@ func TestAnActThatFails(t *testing.T) {
 			t.Errorf("gates %v: %s", gates, y.trail())
 		}
 		m.Operations[0].Exec = y.says("act", "touch acted")
-		if err := y.Ask(m, "m/o", false); err != nil {
+		if _, err := y.Ask(m, "m/o", false); err != nil {
 			t.Fatal(err)
 		}
 		y.until(m, spec.OperationDone, "", "")

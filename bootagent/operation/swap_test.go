@@ -101,7 +101,7 @@ func TestASwap(t *testing.T) {
 	if want := strings.Replace(swapTrail, "undo release", "undo gates release", 1); d.trail() != want || !d.empty() {
 		t.Errorf("%s", d.trail())
 	}
-	if err := d.Ask(nil, spec.LayerSwapName, true); err == nil || !strings.Contains(err.Error(), "nothing waits") {
+	if _, err := d.Ask(nil, spec.LayerSwapName, true); err == nil || !strings.Contains(err.Error(), "nothing waits") {
 		t.Errorf("asked for nothing: %v", err)
 	}
 	for _, into := range []string{"A", "B"} { // back, and there again: what was reached is not remembered
@@ -201,11 +201,11 @@ func TestASwapThatGoesNowhere(t *testing.T) {
 	d.up()
 	d.stands(spec.OperationFailed, "", "came up with what it ran before")
 	d.clock = at("2026-12-10T12:00Z")
-	if err := d.Ask(nil, spec.LayerSwapName, false); err != nil {
+	if _, err := d.Ask(nil, spec.LayerSwapName, false); err != nil {
 		t.Fatal(err)
 	}
 	d.stands(spec.OperationWaiting, spec.ForWindow, "") // again, in its windows
-	if err := d.Ask(nil, spec.LayerSwapName, true); err != nil {
+	if _, err := d.Ask(nil, spec.LayerSwapName, true); err != nil {
 		t.Fatal(err)
 	}
 	d.stands(spec.OperationRunning, "", "the machine reboots") // now

@@ -42,8 +42,13 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	defer n.Close() // what was noted is on disk already
-	if err := n.Ask(name, what == "run"); err != nil {
+	runs, err := n.Ask(name, what == "run")
+	switch {
+	case err != nil:
 		return cli.WithHint(err, "see 'caisson-agent operation list'")
+	case runs:
+		a.say("%s runs already", name)
+		return nil
 	}
 	a.say("the service starts %s within a minute%s", name, map[bool]string{true: "", false: " of its window's opening"}[what == "run"])
 	return nil

@@ -178,7 +178,7 @@ func TestBothWays(t *testing.T) {
 				t.Errorf("%s: %v", e.name, err)
 				continue
 			}
-			if as, _ := cluster.Parse(at, nothing{}, ".", nil, objectsOf(contents)); as != nil {
+			if as, _ := (cluster.Reader{Files: nothing{}}).Parse(at, ".", nil, objectsOf(contents)); as != nil {
 				t.Errorf("%s: refused as a file (%v), and not as objects:\n%s", e.name, r.Err(), e.text)
 			}
 			wrong++
@@ -190,7 +190,7 @@ func TestBothWays(t *testing.T) {
 			t.Errorf("%s: %v", e.name, err)
 			continue
 		}
-		if as, _ := cluster.Parse(at, nothing{}, ".", nil, objectsOf(contents)); as != nil && meaning(t, as) != want {
+		if as, _ := (cluster.Reader{Files: nothing{}}).Parse(at, ".", nil, objectsOf(contents)); as != nil && meaning(t, as) != want {
 			t.Errorf("%s: as it is, it means something else as objects:\n%s", e.name, e.text)
 		}
 		text, ok := forCluster(e.text)
@@ -202,7 +202,7 @@ func TestBothWays(t *testing.T) {
 			t.Errorf("%s: %v", e.name, err)
 			continue
 		}
-		as, problems := cluster.Parse(at, nothing{}, ".", nil, objectsOf(contents))
+		as, problems := cluster.Reader{Files: nothing{}}.Parse(at, ".", nil, objectsOf(contents))
 		switch {
 		case as == nil:
 			t.Errorf("%s: valid as a file, and with the quotes refused as objects: %+v\n%s", e.name, problems, text)
@@ -277,7 +277,7 @@ func TestThroughServer(t *testing.T) {
 		if !taken {
 			continue
 		}
-		as, problems := cluster.Parse(at, nothing{}, ".", nil, stored)
+		as, problems := cluster.Reader{Files: nothing{}}.Parse(at, ".", nil, stored)
 		if as == nil {
 			t.Errorf("%s: %+v\n%s", e.name, problems, text)
 		} else if got, want := meaning(t, as), meaning(t, s); got != want {

@@ -33,7 +33,6 @@ const (
 	TypeUKI         = mediatype.UKI
 	TypeESP         = mediatype.ESP
 	TypeSquashfs    = mediatype.Squashfs
-	TypeEROFS       = mediatype.EROFS
 	TypeChunks      = mediatype.Chunks
 	TypeRecipe      = "application/vnd.caisson.recipe.v1+json"        // what a layer was made of, spec.Recipe
 	TypeBundle      = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle

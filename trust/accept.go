@@ -9,11 +9,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/refusal"
 )
-
-// Refusal is the error for what may not act. It has RefusalCode and Hint.
-type Refusal = refusal.Refusal
 
 // Known is what the node remembers or has learned besides its floor. The zero
 // value is that of a new node.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,7 +191,7 @@ func TestAttacks(t *testing.T) {
 			if got := refusal.Of(err); got != refusal.Code(row.Code) {
 				t.Errorf("code %q, want %q: %v", got, row.Code, err)
 			}
-			if refusal.Means(refusal.Code(row.Code)) == "" {
+			if !slices.Contains(refusal.Codes(), refusal.Code(row.Code)) {
 				t.Errorf("code %q is not documented", row.Code)
 			}
 			if !n.untouched() {

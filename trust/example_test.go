@@ -14,7 +14,7 @@ import (
 )
 
 // A node accepts what its fleet's key signed for it, and nothing older again.
-func ExampleAccept() {
+func ExampleRules_Accept() {
 	key, err := sign.Generate()
 	if err != nil {
 		panic(err)
@@ -33,13 +33,13 @@ func ExampleAccept() {
 		}
 		return trust.Candidate{Document: doc, Bundles: [][]byte{bundle}}
 	}
-	bootstrap := spec.Bootstrap{Fleet: "metal-a", Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1}
+	bootstrap := spec.Bootstrap{Fleet: "metal-a", Keys: []string{string(sign.VerifierOf(key).PEM())}, Threshold: 1}
 	me := trust.Identity{Node: "superhost"}
 	clock := trust.Clock{RTC: now}
 
 	var floor spec.Floor
 	for _, generation := range []uint64{7, 6} {
-		a, err := trust.Accept(publish(generation), bootstrap, me, floor, clock, trust.Known{})
+		a, err := trust.All().Accept(publish(generation), bootstrap, me, floor, clock, trust.Known{})
 		if err != nil {
 			fmt.Println(generation, refusal.Of(err))
 			continue

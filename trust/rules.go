@@ -62,11 +62,6 @@ func (r Rules) AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, perm
 	return r.decideFleet(&fleetDecision{candidate: c, bootstrap: b, floor: floor, permitted: permitted, clock: r.On(clock)})
 }
 
-// Accept is [Rules.Accept] with all checks.
-func Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
-	return All().Accept(c, b, id, floor, clock, known)
-}
-
 // AcceptFleet is [Rules.AcceptFleet] with all checks.
 func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, permitted uint64, clock Clock) (*FleetState, error) {
 	return All().AcceptFleet(c, b, floor, permitted, clock)

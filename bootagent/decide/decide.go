@@ -76,13 +76,3 @@ func (o Observer) Next(f *Facts) Step {
 	}
 	return s
 }
-
-// RowOf returns the row of a name, nil where there is none.
-func RowOf(name string) *Row {
-	for i := range Table {
-		if Table[i].Name == name {
-			return &Table[i]
-		}
-	}
-	return nil
-}

@@ -98,7 +98,7 @@ func TestAnyFacts(t *testing.T) {
 		pending := f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming || f.Run.Phase == run.Prepared
 		wrong := ""
 		switch {
-		case RowOf(s.Name).On != f.Event:
+		case Table[slices.IndexFunc(Table, func(r Row) bool { return r.Name == s.Name })].On != f.Event:
 			wrong = "a row of another event"
 		case f.Event == Begin && f.Run.Phase == run.Changing && s.Act != PutBack:
 			wrong = "a change that nobody sees to goes on"

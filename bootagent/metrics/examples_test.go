@@ -72,13 +72,13 @@ func TestMonitoringAsksForWhatThereIs(t *testing.T) {
 	label := regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)"`)
 	for _, query := range queries {
 		for _, m := range series.FindAllStringSubmatch(query, -1) {
-			i := slices.IndexFunc(Families(), func(f Family) bool { return f.Name == m[1] })
+			i := slices.IndexFunc(table, func(f Family) bool { return f.Name == m[1] })
 			if i < 0 {
 				t.Errorf("%s: there is no %s", query, m[1])
 				continue
 			}
 			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-				if l[1] != "instance" && l[1] != "job" && !slices.Contains(Families()[i].Labels, l[1]) {
+				if l[1] != "instance" && l[1] != "job" && !slices.Contains(table[i].Labels, l[1]) {
 					t.Errorf("%s: %s has no label %s", query, m[1], l[1])
 				}
 			}

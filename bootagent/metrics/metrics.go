@@ -41,9 +41,6 @@ type Family struct {
 // put adds one series; labels are in the order of the row's.
 type put func(value float64, labels ...string)
 
-// Families returns the table, in the order in which it is written.
-func Families() []Family { return table }
-
 // Text returns all series. A row without one is left out.
 func Text(f *Facts) []byte {
 	var out bytes.Buffer

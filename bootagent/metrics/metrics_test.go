@@ -55,7 +55,7 @@ func TestText(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for _, f := range Families() {
+	for _, f := range table {
 		if n := strings.Count(text, "# TYPE "+f.Name+" "); n != 1 {
 			t.Errorf("%s: %d times", f.Name, n)
 		}
@@ -97,12 +97,12 @@ func TestDocumentation(t *testing.T) {
 	var names []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(caisson_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(string(doc), -1) {
 		names = append(names, m[1])
-		i := slices.IndexFunc(Families(), func(f Family) bool { return f.Name == m[1] })
+		i := slices.IndexFunc(table, func(f Family) bool { return f.Name == m[1] })
 		if i < 0 {
 			t.Errorf("docs/metrics.md: there is no %s", m[1])
 			continue
 		}
-		f := Families()[i]
+		f := table[i]
 		labels := "`" + strings.Join(f.Labels, "`, `") + "`"
 		if len(f.Labels) == 0 {
 			labels = "–"
@@ -111,7 +111,7 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("docs/metrics.md: want | `%s` | %s | %s | %s |", f.Name, f.Type, labels, f.Help)
 		}
 	}
-	for _, f := range Families() {
+	for _, f := range table {
 		if !slices.Contains(names, f.Name) {
 			t.Errorf("docs/metrics.md has no row\n| `%s` | %s | `%s` | %s |", f.Name, f.Type, strings.Join(f.Labels, "`, `"), f.Help)
 		}

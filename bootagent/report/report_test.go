@@ -146,17 +146,17 @@ func TestSpooledWhileNothingAnswers(t *testing.T) {
 		n.look(fmt.Sprint(i)) // without news: costs the disk nothing
 		n.clock = n.clock.Add(time.Hour)
 	}
-	if n.r.Waiting() > spoolMax || n.files() > spoolMax || n.files() < spoolMax/2-1 {
-		t.Fatalf("%d wait, %d files, the bound is %d", n.r.Waiting(), n.files(), spoolMax)
+	if len(n.r.spool.list) > spoolMax || n.files() > spoolMax || n.files() < spoolMax/2-1 {
+		t.Fatalf("%d wait, %d files, the bound is %d", len(n.r.spool.list), n.files(), spoolMax)
 	}
 	n.restart() // what had no news is not kept
-	kept := n.r.Waiting()
+	kept := len(n.r.spool.list)
 	if kept != n.files() || kept == 0 {
 		t.Fatalf("%d wait after a restart, %d files", kept, n.files())
 	}
 	n.s.err = nil
 	n.look("fine")
-	if len(n.s.taken) != kept+1 || n.files() != 0 || n.r.Waiting() != 0 {
+	if len(n.s.taken) != kept+1 || n.files() != 0 || len(n.r.spool.list) != 0 {
 		t.Fatalf("%d of %d taken, %d files", len(n.s.taken), kept+1, n.files())
 	}
 	seqs := n.s.seqs()
@@ -189,8 +189,8 @@ func TestARefusedReportGoes(t *testing.T) {
 	n := newNode(t)
 	n.s.err = fmt.Errorf("number 7 was taken before: %w", ErrRefused)
 	n.look("ok")
-	if n.r.Waiting() != 0 || n.s.asked != 1 {
-		t.Errorf("%d wait, asked %d times", n.r.Waiting(), n.s.asked)
+	if len(n.r.spool.list) != 0 || n.s.asked != 1 {
+		t.Errorf("%d wait, asked %d times", len(n.r.spool.list), n.s.asked)
 	}
 	n.s.err = nil
 	if n.look("degraded"); len(n.s.taken) != 1 {

@@ -77,9 +77,6 @@ func openAt(dir string, grade spec.KeyGrade, post Post, say func(string, ...any)
 	return r, err
 }
 
-// Waiting returns how many reports were not taken yet.
-func (r *Reporter) Waiting() int { return len(r.spool.list) }
-
 // Look takes a report of what is true now. Where it says something new, or its time
 // has come, it is signed; what waits is sent, unless nobody answered lately. News are
 // on the disk before Look returns, unless they were taken. It reports whether there

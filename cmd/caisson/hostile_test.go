@@ -52,7 +52,7 @@ func newHostile(t *testing.T) *hostile {
 	for name, data := range map[string][]byte{
 		"site.yaml": []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nregistry: " + h.ref + "\nnodes: [{name: alpha}]\n" +
 			"layer: {base: {debian: {suite: trixie}}}\nconf: {sysctl: {vm.swappiness: 10}}\n"),
-		"keys/operator.pub": sign.MarshalPublic(&h.operator.PublicKey), "keys/release.pub": sign.MarshalPublic(&h.release.PublicKey),
+		"keys/operator.pub": sign.VerifierOf(h.operator).PEM(), "keys/release.pub": sign.VerifierOf(h.release).PEM(),
 		"keys/operator.key": private,
 	} {
 		name = filepath.Join(h.dir, name)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func TestKeysPullFarBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public := func(k crypto.Signer) []string { return []string{string(sign.MarshalPublic(k.Public()))} }
+	public := func(k *ecdsa.PrivateKey) []string { return []string{string(sign.VerifierOf(k).PEM())} }
 	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal", Version: 1, At: time.Unix(0, 0).UTC(),
 		Roles: spec.Roles{Root: spec.Role{Keys: public(root), Threshold: 1}, Operator: spec.Role{Keys: public(operator), Threshold: 1}}}
 	var all []trust.Candidate
@@ -60,7 +61,7 @@ func TestKeysPullFarBehind(t *testing.T) {
 			dir := t.TempDir()
 			at := "oci:" + filepath.Join(dir, "out")
 			for file, data := range map[string][]byte{
-				"root.pub": sign.MarshalPublic(root.Public()), "operator.pub": sign.MarshalPublic(operator.Public()),
+				"root.pub": sign.VerifierOf(root).PEM(), "operator.pub": sign.VerifierOf(operator).PEM(),
 				"site.yaml": []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nregistry: " + at +
 					"\nattached: true\ntrust: {keys: {root: root.pub, operator: operator.pub}}\nnodes: [{name: a}]\n"),
 				"caisson.keys": append(all[0].SaveKeys(), '\n'),

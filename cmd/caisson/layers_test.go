@@ -313,7 +313,7 @@ func TestUnreleasedLayersAreRefused(t *testing.T) {
 	}
 	public := func(name string, key *ecdsa.PrivateKey) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "keys", name+".pub"), sign.MarshalPublic(&key.PublicKey), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "keys", name+".pub"), sign.VerifierOf(key).PEM(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

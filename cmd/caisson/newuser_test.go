@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -97,7 +98,7 @@ func bake() {
 }
 
 func pushBaked(file, to, key, ca, named string) error {
-	s, found := parseSite(file)
+	s, found := parseSiteAt(time.Now(), file)
 	if found.Err() != nil {
 		return found.Err()
 	}

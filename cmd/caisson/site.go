@@ -30,11 +30,7 @@ func (hostFiles) Open(name string) (fs.File, error) {
 	return os.Open(name)
 }
 
-// parseSite reads site files as they are named on the command line.
-func parseSite(names ...string) (*site.Site, *report.Report) {
-	return parseSiteAt(time.Now(), names...)
-}
-
+// parseSiteAt reads site files as they are named on the command line.
 func parseSiteAt(at time.Time, names ...string) (*site.Site, *report.Report) {
 	return parseSiteFrom(hostFiles{}, at, names...)
 }

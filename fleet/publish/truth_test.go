@@ -216,7 +216,7 @@ func (w *world) refuses(m machine, k spec.Keys, floor spec.Floor) error {
 	clock := trust.Clock{RTC: w.Now}
 	overlay, err := trust.Overlay(ctx, src, []string{m.name}, "")
 	must(w.t, err)
-	a, err := trust.Accept(overlay, b, trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}}, floor, clock, trust.Known{})
+	a, err := trust.All().Accept(overlay, b, trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}}, floor, clock, trust.Known{})
 	if err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func tellsTheTruth(t *testing.T, seed uint64) string {
 func (w *world) refusesOverlay(m machine, k spec.Keys) error {
 	c, err := trust.Overlay(w.t.Context(), w.Registry.Source(), []string{m.name}, "")
 	must(w.t, err)
-	_, err = trust.Accept(c, chain.With(spec.Bootstrap{Fleet: w.policy.Fleet}, k), trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}},
+	_, err = trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: w.policy.Fleet}, k), trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}},
 		spec.Floor{Epoch: w.epoch()}, trust.Clock{RTC: w.Now}, trust.Known{})
 	return err
 }

@@ -71,7 +71,7 @@ func newFleet(t testing.TB, to string, n int, rule string) *fleet {
 		f.names = append(f.names, name)
 		f.nodes[name] = &node{name: name}
 	}
-	pub := string(sign.MarshalPublic(key.Public()))
+	pub := string(sign.VerifierOf(key).PEM())
 	f.obeys = spec.Bootstrap{Fleet: "metal", Keys: []string{pub}, Threshold: 1}
 	f.publish()
 	f.tick(time.Minute)
@@ -188,7 +188,7 @@ func (n *node) look(f *fleet, manifest string) {
 	if manifest != n.manifest && n.waits == "" {
 		c, err := trust.Overlay(f.t.Context(), f.p.Registry.Source(), []string{n.name}, "")
 		must(f.t, err)
-		a, err := trust.Accept(c, f.obeys, trust.Identity{Node: n.name}, n.floor, trust.Clock{RTC: f.now}, trust.Known{})
+		a, err := trust.All().Accept(c, f.obeys, trust.Identity{Node: n.name}, n.floor, trust.Clock{RTC: f.now}, trust.Known{})
 		if err != nil {
 			f.t.Fatalf("node %s refuses what is published for it: %v", n.name, err)
 		}

@@ -51,7 +51,7 @@ func TestUndoAcrossARotation(t *testing.T) {
 				f.p.Signers, f.p.Now = []crypto.Signer{f.key}, f.now
 				f.keys, _, err = f.p.Rotate(t.Context(), policy, next)
 				must(t, err)
-				f.obeys.Keys = []string{string(sign.MarshalPublic(f.key.Public()))}
+				f.obeys.Keys = []string{string(sign.VerifierOf(f.key).PEM())}
 				f.tick(time.Minute)
 			}
 			f.do(Undo)

@@ -18,7 +18,6 @@ import (
 const (
 	modeDir  = 0o040000
 	modeFile = 0o100000
-	modeLink = 0o120000
 	modeChar = 0o020000
 )
 
@@ -51,11 +50,6 @@ func (a *Archive) Dir(name string, perm uint32) {
 // File adds a regular file.
 func (a *Archive) File(name string, data []byte, perm uint32) {
 	a.add(name, entry{mode: modeFile | perm, data: data})
-}
-
-// Link adds a symbolic link.
-func (a *Archive) Link(target, name string) {
-	a.add(name, entry{mode: modeLink | 0o777, data: []byte(target)})
 }
 
 // Char adds a character device.

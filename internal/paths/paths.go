@@ -95,7 +95,6 @@ const (
 	JudgedOver   = "judged-over"                // the agent's argument where that is asked
 	RescueKeys   = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
 	RescueShell  = "rescue-shell"               // and where such a key begins a session
-	SysusersDir  = "/usr/lib/sysusers.d"
 	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )
 

@@ -29,7 +29,7 @@ func FuzzVerifyOverlay(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	keys, err := ParsePublics([]string{string(MarshalPublic(&key.PublicKey))})
+	keys, err := ParsePublics([]string{string(VerifierOf(key).PEM())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func FuzzParsePublic(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(MarshalPublic(&key.PublicKey))
+	f.Add(VerifierOf(key).PEM())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if pub, err := ParsePublic(data); err == nil && pub.ID() == "" {
 			t.Fatal("a key without an id")

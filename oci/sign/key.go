@@ -56,16 +56,6 @@ func VerifierOf(key *ecdsa.PrivateKey) Verifier {
 	return v
 }
 
-// MarshalPublic encodes the public half of a key that [Generate] made, or that this
-// package parsed, as SPKI PEM.
-func MarshalPublic(pub crypto.PublicKey) []byte {
-	v, err := NewVerifier(pub)
-	if err != nil {
-		panic(err) // see above
-	}
-	return v.PEM()
-}
-
 // ParsePublic reads one SPKI PEM public key that [NewVerifier] takes.
 func ParsePublic(text []byte) (Verifier, error) {
 	block, rest := pem.Decode(text)

@@ -29,8 +29,6 @@ const (
 	PredicateApproval = "https://caisson.dev/approval/v1"
 	PredicateCosign   = "https://sigstore.dev/cosign/sign/v1"
 
-	PredicateSPDX       = "https://spdx.dev/Document"
-	PredicateCycloneDX  = "https://cyclonedx.org/bom"
 	PredicateProvenance = "https://slsa.dev/provenance/v1"
 )
 

@@ -129,6 +129,3 @@ var meanings = map[Code]meaning{
 
 // Codes lists every code, sorted.
 func Codes() []Code { return slices.Sorted(maps.Keys(meanings)) }
-
-// Means is the one-line meaning of a code.
-func Means(c Code) string { return meanings[c].means }

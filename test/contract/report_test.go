@@ -29,7 +29,8 @@ func TestReportInARegistry(t *testing.T) {
 	post := func(ctx context.Context, to spec.Reporting, raw []byte) error {
 		return fetch.Post(ctx, b, track.Way{Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, report.Letter{Put: &report.Place{Registry: to.Registry, Node: "n1"}, Body: raw})
 	}
-	r, err := report.Open(filepath.Join(t.TempDir(), "report"), spec.KeyPinned, post, t.Logf)
+	spool := filepath.Join(t.TempDir(), "report")
+	r, err := report.Open(spool, spec.KeyPinned, post, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +54,11 @@ func TestReportInARegistry(t *testing.T) {
 		st.Drift = append(st.Drift, spec.Drift{Item: "sysctl", Key: "net/ipv4/ip_forward", From: "0", To: "1", Action: spec.ActionRefuse})
 	}
 	for range 2 { // the second time there are no news
-		if _, err := r.Look(t.Context(), spec.NewReport(st), spec.Reporting{Registry: b.Registry, Interval: 3600}); err != nil || r.Waiting() != 0 {
-			t.Fatal(r.Waiting(), err)
+		if _, err := r.Look(t.Context(), spec.NewReport(st), spec.Reporting{Registry: b.Registry, Interval: 3600}); err != nil {
+			t.Fatal(err)
+		}
+		if _, waiting, err := report.Peek(spool); err != nil || waiting != 0 {
+			t.Fatal(waiting, err)
 		}
 		if refused, err := box.Read(t.Context(), []string{"n1", "n2"}, 2); err != nil || len(refused) != 0 {
 			t.Fatal(refused, err)

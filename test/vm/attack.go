@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/oci"
@@ -87,14 +86,4 @@ func (f *Fleet) tagsOf(ctx context.Context, r *registry.Registry, node string) (
 		}
 	}
 	return same, nil
-}
-
-// CutLayer shortens the stored blob of a layout as a bad disk would.
-func (f *Fleet) CutLayer(digest string) error {
-	name := filepath.Join(f.Dir, "out", "blobs", "sha256", digest[len("sha256:"):])
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	return os.Truncate(name, info.Size()/2)
 }

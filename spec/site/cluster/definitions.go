@@ -23,9 +23,6 @@ func Definitions() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// FileName is what a kind's definition is called in a directory of them.
-func (k Kind) FileName() string { return Group + "_" + k.Plural + ".yaml" }
-
 // Definition returns the CustomResourceDefinition of a kind.
 func (k Kind) Definition() ([]byte, error) {
 	version := node{"name": Version, "served": true, "storage": true,

@@ -4,7 +4,7 @@
 // in objects of the same kinds, field by field, in one namespace.
 //
 // [Definitions] makes the CustomResourceDefinitions from the documents' own shapes.
-// [Parse] reads objects as it would files: each is a file beside the keys, so package site
+// [Reader.Parse] reads objects as it would files: each is a file beside the keys, so package site
 // decides alone what they mean. Two things differ. Whatever reads or runs something where
 // it is published is refused in an object, see [Refused]: who may write objects must not
 // read the publisher's files. And JSON has numbers and booleans where YAML as caisson

@@ -92,11 +92,6 @@ func KeysBeside(fsys fs.FS, dir string) func(role string) []string {
 	}
 }
 
-// Parse is [Reader.Parse] where the cluster's Nodes cannot be asked for.
-func Parse(at time.Time, fsys fs.FS, dir string, beside []string, objects []Object) (*site.Site, []Problem) {
-	return Reader{Files: fsys}.Parse(at, dir, beside, objects)
-}
-
 // Parse reads objects as a site. Files may be named that are site documents, too; the
 // objects have the last word over them. Without an error among the problems there is a site.
 func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Object) (*site.Site, []Problem) {

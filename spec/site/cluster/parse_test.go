@@ -62,7 +62,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 // its place in the object that it is wrong in.
 func TestParse(t *testing.T) {
 	host := &none{}
-	s, problems := Parse(Day(noon), host, ".", nil, objectsOf(t, siteWith("registry: registry.example.org/metal-a\nnodes: [{name: n1, labels: {role: db}}]\nconf: {sysctl: {vm.swappiness: \"10\"}}\n")+
+	s, problems := Reader{Files: host}.Parse(Day(noon), ".", nil, objectsOf(t, siteWith("registry: registry.example.org/metal-a\nnodes: [{name: n1, labels: {role: db}}]\nconf: {sysctl: {vm.swappiness: \"10\"}}\n")+
 		"---\n"+head+"kind: NodeSet\nmetadata: {name: storage}\nspec: {match: {labels: {role: storage}}}\n"))
 	if s == nil || s.Name() != "metal-a" || len(s.Nodes()) != 1 {
 		t.Fatalf("%v", problems)
@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("objects had %q opened", host.asked)
 	}
 
-	_, problems = Parse(noon, host, ".", nil, objectsOf(t, siteWith("conf: {sysctl: {\"kernel.no such\": \"1\"}, files: {motd: {path: /tmp/x, content: \"a\\u007fb\"}}}\n")))
+	_, problems = Reader{Files: host}.Parse(noon, ".", nil, objectsOf(t, siteWith("conf: {sysctl: {\"kernel.no such\": \"1\"}, files: {motd: {path: /tmp/x, content: \"a\\u007fb\"}}}\n")))
 	var got []string
 	for _, p := range problems {
 		if p.Severity == report.Error {
@@ -91,7 +91,7 @@ func TestOneSite(t *testing.T) {
 	one := siteWith("nodes: [{name: n1}]\n")
 	other := strings.Replace(one, "name: metal-a,", "name: metal-b,", 1)
 	for name, text := range map[string]string{"second-site": one + "---\n" + other, "no-site": head + "kind: NodeSet\nmetadata: {name: storage}\nspec: {}\n"} {
-		s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, text))
+		s, problems := Reader{Files: &none{}}.Parse(noon, ".", nil, objectsOf(t, text))
 		if s != nil || len(problems) != 1 || problems[0].Rule != name {
 			t.Errorf("%s: %v, %+v", name, s, problems)
 		}
@@ -147,7 +147,7 @@ func TestRefused(t *testing.T) {
 			continue
 		}
 		host := &none{}
-		s, problems := Parse(noon, host, ".", nil, objectsOf(t, text))
+		s, problems := Reader{Files: host}.Parse(noon, ".", nil, objectsOf(t, text))
 		found := false
 		for _, p := range problems {
 			found = found || p.Rule == "refused" && p.Message == r.String() && p.Hint == r.Hint && strings.HasPrefix(p.Path, ".")
@@ -174,7 +174,7 @@ func TestNothingElseIsOpened(t *testing.T) {
 			}
 			doc["apiVersion"], doc["kind"], doc["metadata"] = Group+"/"+Version, k.Kind, map[string]any{"name": "x"}
 			host := &none{}
-			Parse(noon, host, ".", nil, []Object{ObjectOf(doc)})
+			Reader{Files: host}.Parse(noon, ".", nil, []Object{ObjectOf(doc)})
 			for _, name := range host.asked {
 				if name != "services.lock" {
 					t.Errorf("%s: %s was opened for %v", k.Kind, name, content)
@@ -267,7 +267,7 @@ func TestCheckSaysOneName(t *testing.T) {
 
 // A number that stands for a text in an object is refused: which text it was nobody knows.
 func TestNumbersInObjects(t *testing.T) {
-	s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("conf: {files: {motd: {content: x, mode: 0640}}}\n")))
+	s, problems := Reader{Files: &none{}}.Parse(noon, ".", nil, objectsOf(t, siteWith("conf: {files: {motd: {content: x, mode: 0640}}}\n")))
 	if s != nil || len(problems) != 1 || problems[0].Path != ".conf.files.motd.mode" || problems[0].Rule != "quoted" {
 		t.Errorf("%v %+v", s, problems)
 	}
@@ -307,7 +307,7 @@ func TestInventoryOfTheCluster(t *testing.T) {
 	if len(problems) != 1 || problems[0].Kind != Site || problems[0].Path != ".inventory[0].cluster" || problems[0].Severity != report.Warning || problems[0].Rule != "left-out" {
 		t.Errorf("%+v", problems)
 	}
-	if _, problems = Parse(noon, &none{}, ".", nil, objectsOf(t, text)); len(problems) != 1 || problems[0].Rule != "no-cluster" {
+	if _, problems = (Reader{Files: &none{}}).Parse(noon, ".", nil, objectsOf(t, text)); len(problems) != 1 || problems[0].Rule != "no-cluster" {
 		t.Errorf("%+v", problems)
 	}
 	if s, problems = reader.Parse(noon, ".", nil, objectsOf(t, siteWith("nodes: [{name: n3}]\n"))); s == nil || asked != 1 {
@@ -325,7 +325,7 @@ func TestInventoryOfTheCluster(t *testing.T) {
 
 // A secret is an entry of a Secret of the namespace.
 func TestSecretRef(t *testing.T) {
-	s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("nodes: [{name: n1}]\nsecrets: {db: {secretRef: {name: db.prod, key: pass_word}}}\nconf: {files: {/etc/db: {secret: db}}, exec: {x.sh: {data: \"true\", env: {TOKEN: {secret: db}, MODE: a}}}}\n")))
+	s, problems := Reader{Files: &none{}}.Parse(noon, ".", nil, objectsOf(t, siteWith("nodes: [{name: n1}]\nsecrets: {db: {secretRef: {name: db.prod, key: pass_word}}}\nconf: {files: {/etc/db: {secret: db}}, exec: {x.sh: {data: \"true\", env: {TOKEN: {secret: db}, MODE: a}}}}\n")))
 	if s == nil || len(s.Secrets()) != 1 || *s.Secrets()[0].Ref != (site.SecretRef{Name: "db.prod", Key: "pass_word"}) {
 		t.Fatalf("%+v", problems)
 	}
@@ -333,7 +333,7 @@ func TestSecretRef(t *testing.T) {
 		t.Errorf("the node needs %v: %v", needs, err)
 	}
 	for _, wrong := range []string{"{name: --kubeconfig=x, key: k}", "{name: Db, key: k}", "{name: db, key: a/b}", "{name: db}", "{key: k}", "{name: a..b, key: k}", "{name: db, key: ..}"} {
-		if s, _ := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("secrets: {db: {secretRef: "+wrong+"}}\n"))); s != nil {
+		if s, _ := (Reader{Files: &none{}}).Parse(noon, ".", nil, objectsOf(t, siteWith("secrets: {db: {secretRef: "+wrong+"}}\n"))); s != nil {
 			t.Errorf("%s is a Secret", wrong)
 		}
 	}
@@ -341,7 +341,7 @@ func TestSecretRef(t *testing.T) {
 	if s, r := site.Parse(file, "site.yaml"); s != nil || len(r.Problems) != 1 || r.Problems[0].Rule != "no-cluster" {
 		t.Errorf("a file that is read from no cluster: %+v", r.Problems)
 	}
-	if s, problems := Parse(noon, file, ".", []string{"site.yaml"}, nil); s == nil {
+	if s, problems := (Reader{Files: file}).Parse(noon, ".", []string{"site.yaml"}, nil); s == nil {
 		t.Errorf("a file that is read with one: %+v", problems)
 	}
 }
@@ -364,7 +364,7 @@ func TestKnown(t *testing.T) {
 	reader := Reader{Files: &none{}, Known: known}
 	set := "---\n" + head + "kind: NodeSet\nmetadata: {name: db}\nspec: {match: {labels: {role: db}}}\n"
 	objects := objectsOf(t, siteWith("nodes: [{name: n1}]\n")+set)
-	_, want := Parse(noon, &none{}, ".", nil, objects)
+	_, want := Reader{Files: &none{}}.Parse(noon, ".", nil, objects)
 	for range 2 {
 		if s, got := reader.Parse(noon, ".", nil, objects); s == nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%+v, want %+v", got, want)

@@ -4,7 +4,6 @@ package track
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -202,21 +201,15 @@ func (f *Tracker) proved(s *state.State, g *state.Generation, judge func(spec.Bo
 func byAny[T any](versions []spec.Bootstrap, judge func(spec.Bootstrap) (T, error)) (T, error) {
 	v, err := judge(versions[0])
 	for _, b := range versions[1:] {
-		if !ofKeys(err) {
+		if !refusal.OfKeys(err) {
 			break
 		}
 		earlier, last := judge(b)
-		if !ofKeys(last) {
+		if !refusal.OfKeys(last) {
 			return earlier, last
 		}
 	}
 	return v, err
-}
-
-// ofKeys reports whether a refusal is about who signed.
-func ofKeys(err error) bool {
-	var r *refusal.Refusal
-	return errors.As(err, &r) && (r.Code == refusal.UnknownKey || r.Code == refusal.Threshold)
 }
 
 // RescueKeys are the keys that may let somebody into this node: none without a chain. Where

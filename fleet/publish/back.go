@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Back is what nodes of a rollout go back to, ready to be signed.
@@ -48,7 +49,7 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 	switch { // without it, their rows say what they had before the present
 	case errors.Is(err, errNotKept):
 		b.before, b.gone = to, "which was removed"
-	case ofKeys(err):
+	case refusal.OfKeys(err):
 		b.before, b.gone = to, "which only keys signed that count no more"
 	case err != nil:
 		return nil, err

@@ -215,7 +215,7 @@ func indexIsWhole(l *looked) error {
 func currentIsAccepted(l *looked) (err error) {
 	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
 	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
-	for f := l.policy.former; f != nil && ofKeys(err); f = f.former {
+	for f := l.policy.former; f != nil && refusal.OfKeys(err); f = f.former {
 		if _, enough := f.withoutKeys(l.policy.revoked()); !enough && l.seen.Current.Digest != "" && l.seen.Current.Digest != oci.Digest(l.candidate.Document) {
 			continue // a thief's list of what is rejected would be signed again
 		}

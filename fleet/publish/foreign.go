@@ -150,7 +150,7 @@ func (f *Fleet) PastOf(ctx context.Context, g Generation) (past *Past, by []stri
 	var operators []sign.Verifier
 	for _, of := range versions {
 		of.Fleet = f.v.policy.Fleet
-		if old, wrong := l, err; ofKeys(wrong) {
+		if old, wrong := l, err; refusal.OfKeys(wrong) {
 			if old, wrong = f.p.readPast(ctx, of, g); wrong == nil {
 				l, err = old, nil
 			}

@@ -110,7 +110,7 @@ var errNotKept = errors.New("is not kept")
 // Past reads the root of a generation. Its shards are read as they are asked for.
 func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
 	l, err := f.p.readPast(ctx, f.v.policy, g)
-	if ofKeys(err) && f.v.policy.Chain != nil {
+	if refusal.OfKeys(err) && f.v.policy.Chain != nil {
 		err = cli.WithHint(err, "no key that counts has signed this generation: take the site as it was then out of version control, and publish it")
 	}
 	if err != nil {

@@ -46,7 +46,7 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 		}
 		l, err := r.readPast(ctx, r.next, g)
 		signed := err == nil
-		if ofKeys(err) && enough {
+		if refusal.OfKeys(err) && enough {
 			l, err = r.readPast(ctx, before, g)
 		}
 		if own != nil && own.past == g {

@@ -223,7 +223,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor)
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
-	if err := r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {}); !ofKeys(err) {
+	if err := r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {}); !refusal.OfKeys(err) {
 		t.Errorf("taken up: %v", err)
 	}
 }

@@ -93,9 +93,9 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		return (&rotating{run, v, r, now, next}).run(ctx, batch)
 	}
 	err = run(now, rotate)
-	if ofKeys(err) { // it was cut after the index was signed again
+	if refusal.OfKeys(err) { // it was cut after the index was signed again
 		next.former = &now
-		if again := run(next, rotate); !ofKeys(again) {
+		if again := run(next, rotate); !refusal.OfKeys(again) {
 			err = again
 		}
 	}
@@ -111,12 +111,6 @@ func (p *Publisher) namesKeys(ctx context.Context, now Policy) (bool, error) {
 		return false, err
 	}
 	return v.index == nil || v.current.Keys >= now.Chain.Version(), nil
-}
-
-// ofKeys reports whether a refusal is about who signed.
-func ofKeys(err error) bool {
-	code := refusal.Of(err)
-	return code == refusal.UnknownKey || code == refusal.Threshold
 }
 
 // sign makes the next version and returns the chain with it, and the policy that it gives.

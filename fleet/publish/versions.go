@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Versions returns the policy with the keys of each version that it follows, the newest
@@ -85,7 +86,7 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 			if err == nil {
 				return (&Fleet{&q, v}).Floor(), nil
 			}
-			if !ofKeys(err) {
+			if !refusal.OfKeys(err) {
 				return spec.Floor{}, err
 			}
 			if first == nil {
@@ -101,7 +102,7 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 		}
 	}
 	f, err := floor(count)
-	if ofKeys(err) && len(revoked) > 0 {
+	if refusal.OfKeys(err) && len(revoked) > 0 {
 		if old, err := floor(versions); err == nil {
 			p.Say("%s: generation %d is signed by keys that were revoked, and by no others: it is replaced", p.Registry.Ref(), old.Generation)
 			return spec.Floor{}, now, nil

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/capped"
 )
 
 // layout reads a directory in the OCI image layout. A tag is the descriptor in
@@ -50,9 +51,9 @@ func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (oci.
 	if etag == digest {
 		return oci.Response{Digest: digest, ETag: etag, NotModified: true}, nil
 	}
-	raw, err := readCapped(l.root, oci.BlobPath(digest), oci.MaxManifest)
+	raw, err := capped.ReadFile(l.root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
-		return oci.Response{}, err
+		return oci.Response{}, missing(err)
 	}
 	if got := oci.Digest(raw); got != digest {
 		return oci.Response{}, &oci.DamagedError{Err: fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)}
@@ -103,9 +104,9 @@ func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
 	}
 	// index.json is replaced, never changed, so another file is another content.
 	if l.seen == nil || !os.SameFile(info, l.seen) || !info.ModTime().Equal(l.seen.ModTime()) {
-		raw, err := readCapped(l.root, "index.json", oci.MaxLayout)
+		raw, err := capped.ReadFile(l.root, "index.json", oci.MaxLayout)
 		if err != nil {
-			return oci.Descriptor{}, err
+			return oci.Descriptor{}, missing(err)
 		}
 		index, err := oci.ParseLayoutIndex(raw)
 		if err != nil {
@@ -120,19 +121,6 @@ func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
 		return d, nil
 	}
 	return oci.Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, oci.ErrNotFound)
-}
-
-func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, missing(err)
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", name, limit)
-	}
-	return data, err
 }
 
 func missing(err error) error {

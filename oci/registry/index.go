@@ -3,14 +3,13 @@
 package registry
 
 import (
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/capped"
 )
 
 // index is index.json, with its tags at hand.
@@ -22,7 +21,7 @@ type index struct {
 func newIndex() *index { return &index{map[string]oci.Descriptor{}, map[string]oci.Descriptor{}} }
 
 func readIndex(root *os.Root) (*index, error) {
-	raw, err := readCapped(root, "index.json", oci.MaxLayout)
+	raw, err := capped.ReadFile(root, "index.json", oci.MaxLayout)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +96,7 @@ func (x *index) referrers(digest string, subject func(string) string) []oci.Desc
 
 // subject returns what a manifest refers to, or "".
 func subject(root *os.Root, digest string) string {
-	raw, err := readCapped(root, oci.BlobPath(digest), oci.MaxManifest)
+	raw, err := capped.ReadFile(root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
 		return ""
 	}
@@ -106,17 +105,4 @@ func subject(root *os.Root, digest string) string {
 		return ""
 	}
 	return m.Subject.Digest
-}
-
-func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", name, limit)
-	}
-	return data, err
 }

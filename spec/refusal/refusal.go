@@ -60,3 +60,9 @@ func Of(err error) Code {
 	}
 	return ""
 }
+
+// OfKeys reports whether err refuses who signed.
+func OfKeys(err error) bool {
+	code := Of(err)
+	return code == UnknownKey || code == Threshold
+}

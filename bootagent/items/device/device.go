@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/rules"
@@ -48,6 +49,26 @@ func encode(s string) string {
 		default:
 			fmt.Fprintf(&out, `\x%02x`, r)
 		}
+	}
+	return out.String()
+}
+
+// Unescape returns a field of /proc/swaps or mountinfo without the kernel's \ooo for blanks
+// and the like, see proc(5).
+func Unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
 	}
 	return out.String()
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/device"
 )
 
 // maxInfo caps /proc/self/mountinfo: some 100,000 mounts.
@@ -77,33 +79,14 @@ func parseLine(text string) (mounted, bool) {
 	return mounted{
 		id:          id,
 		dev:         head[2],
-		root:        unescape(head[3]),
-		point:       unescape(head[4]),
+		root:        device.Unescape(head[3]),
+		point:       device.Unescape(head[4]),
 		options:     strings.Split(head[5], ","),
 		propagation: head[6:],
-		fstype:      unescape(tail[0]),
-		source:      unescape(tail[1]),
-		super:       strings.Split(unescape(tail[2]), ","),
+		fstype:      device.Unescape(tail[0]),
+		source:      device.Unescape(tail[1]),
+		super:       strings.Split(device.Unescape(tail[2]), ","),
 	}, true
-}
-
-// unescape undoes the kernel's \ooo for blanks and the like.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
 }
 
 // at is what is on top at a mount point.

@@ -97,27 +97,12 @@ func parse(text string) ([]used, error) {
 		if err != nil {
 			return nil, fmt.Errorf("/proc/swaps: line %d: %w", n+1, err)
 		}
-		all = append(all, used{unescape(fields[0]), priority})
+		all = append(all, used{device.Unescape(fields[0]), priority})
 	}
 	return all, nil
 }
 
 // unescape takes \ooo escapes away.
-func unescape(s string) string {
-	var out strings.Builder
-	for n := 0; n < len(s); n++ {
-		if s[n] == '\\' && n+3 < len(s) {
-			if c, err := strconv.ParseUint(s[n+1:n+4], 8, 8); err == nil {
-				out.WriteByte(byte(c))
-				n += 3
-				continue
-			}
-		}
-		out.WriteByte(s[n])
-	}
-	return out.String()
-}
-
 // find is the path of a disk or a file, without links that a user could have made.
 // What others can read or write is not a place for what the memory holds.
 func (i *Item) find(name string) (string, error) {

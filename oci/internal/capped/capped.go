@@ -8,7 +8,9 @@ package capped
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"os"
 )
 
 // Read reads body, at most one byte more than limit, by which the caller sees
@@ -21,4 +23,18 @@ func Read(body io.Reader, announced, limit int64) ([]byte, error) {
 	}
 	_, err := b.ReadFrom(io.LimitReader(body, limit+1))
 	return b.Bytes(), err
+}
+
+// ReadFile reads a file below root; one of more than limit bytes is an error.
+func ReadFile(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := Read(f, -1, limit)
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", name, limit)
+	}
+	return data, err
 }

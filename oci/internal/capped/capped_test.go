@@ -3,6 +3,7 @@
 package capped
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -16,5 +17,22 @@ func TestRead(t *testing.T) {
 				t.Errorf("Read(%q, announced %d, limit 5) = %q, %v; want %q", text, announced, got, err, want)
 			}
 		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile("four", []byte("four"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadFile(root, "four", 4); string(data) != "four" || err != nil {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := ReadFile(root, "four", 3); err == nil || err.Error() != "four has more than 3 bytes" {
+		t.Errorf("%v", err)
 	}
 }

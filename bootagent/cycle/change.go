@@ -6,10 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/record"
@@ -19,63 +23,174 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// leaveToBoot has a generation with other accounts wait for a reboot: something else of it
-// could not even be begun on this root, as a file of a user who is not there before the
-// change.
-func (c *Cycle) leaveToBoot(ctx context.Context, next *track.Found, why error) (*spec.Status, error) {
-	c.Boot.Live.ForBoot = &state.ForBoot{Overlay: next.Generation.Overlay, Reason: why.Error()}
-	if err := errors.Join(c.EndTrial(), c.look.Wait(next, "a reboot: "+why.Error())); err != nil {
-		return nil, err
-	}
-	return c.look.Status(ctx)
+// try is a change that is to be made.
+type try struct {
+	before    *track.Found // what runs, nil where nothing ran on this root
+	next      *track.Found
+	comesUp   bool       // this root comes up with next
+	unreached error      // of that: why the registry is not reached before it
+	kept      spec.Items // how that is set which can cut the node off, where there is no way back
 }
 
-// try makes a change of the running root, or of one that has come up, all of it or
-// nothing. What can cut the node off is on trial before anything of it is made.
-func (c *Cycle) try(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
-	if t.trial, err = c.begin(t, step); err != nil {
-		return true, err
+// tries returns the change that is to be made. The registry is asked before a root comes up with
+// what can cut it off.
+func (c *Cycle) tries(ctx context.Context, before, next *track.Found, comesUp bool) (event, error) {
+	e := try{before: before, next: next, comesUp: comesUp}
+	if comesUp && len(spec.CutsOff(&spec.Items{}, &next.Overlay.Items)) > 0 {
+		if e.unreached = c.Reached(ctx, c.Within()/6); e.unreached != nil {
+			return e, nil
+		}
 	}
-	switch {
-	case t.comesUp && t.trial == nil:
-		t.status, err = c.enforce(ctx, t.next)
-		return true, err
-	case t.comesUp:
-		t.result = c.effect.LookAt(ctx, t.next, func(ctx context.Context) items.Result {
-			return items.Reconcile(ctx, c.effect.Items(t.next), c.Journal)
-		})
-		t.before = nil // nothing ran on this root
-		err = c.effect.Counted(c.effect.Corrections().Begin(t.next.Generation.Overlay))
-	default:
-		err = c.change(ctx, t)
+	now, err := c.Owner.Read()
+	if err == nil {
+		e.kept = c.Effect.Kept(now.State, next.Generation)
 	}
-	t.event = decide.Made
-	return false, err
+	return e, err
 }
 
-// change applies a generation to the running root.
-func (c *Cycle) change(ctx context.Context, t *turn) error {
-	before, next := t.before, t.next
-	if err := c.TryAgain(next.Generation); err != nil {
-		return err
+func (e try) facts(_ *Cycle, now record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Try, generationOf(e.before)
+	if e.comesUp {
+		f.Runs = &e.next.Generation
 	}
-	making, made := c.effect.InTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
-	if before == nil {
-		t.result = made(items.Reconcile(making, c.effect.Items(next), c.Journal))
-	} else if t.result = made(items.Transact(making, c.effect.Items(next), c.effect.Items(before), c.Journal, c.effect.Guard(next))); t.result.Err != nil {
+	if e.unreached != nil {
+		f.Try.Unreached = e.unreached.Error()
 		return nil
 	}
-	if err := c.effect.MoveCorrections(before, next, t.result); err != nil {
-		return err
+	from := e.before
+	if from == nil {
+		from = &track.Found{Generation: e.next.Generation, Overlay: spec.Overlay{Items: e.kept}}
 	}
-	if t.result.Health == spec.HealthQuarantined { // that may have ended with the change
-		seen := c.effect.Look(ctx, next)
-		t.result.Items, t.result.Drift, t.result.Health = seen.Items, seen.Drift, seen.Health
+	f.Try.Cuts = strings.Join(spec.CutsOff(&from.Overlay.Items, &e.next.Overlay.Items), ", ")
+	f.Try.Asked = e.next.Overlay.Confirm != nil && now.State.Current != nil && len(effect.ChangedKinds(from, e.next)) > 0
+	return nil
+}
+
+// act makes a change of the running root, or of one that has come up, all of it or nothing. What
+// can cut the node off is on trial before anything of it is made.
+func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Afresh:
+		err := c.undo(ctx, "")
+		next, lookErr := c.looks()
+		return then(next, errors.Join(err, lookErr))
+	case decide.ApplyUntested:
+		c.RecordStep("untested", events.With("generation", e.next.Generation.Generation), events.With("why", step.Why))
+		c.Say("what could cut this node off is applied untested: %s", step.Why)
+		return last(c.enforce(ctx, e.next))
+	case decide.TryForOperator, decide.TryForReach, decide.Plain:
+	default:
+		return noAct(step)
 	}
-	if before != nil {
-		c.root.SayLeft(before, next, t.result)
+	m := made{try: e}
+	trial, err := c.Effect.BeginTrial(e.next, e.kept, step)
+	switch {
+	case err != nil:
+	case e.comesUp && trial == nil:
+		return last(c.enforce(ctx, e.next))
+	case e.comesUp:
+		m.result = c.Effect.LookAt(ctx, e.next, func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, c.Effect.Items(e.next), c.Journal)
+		})
+		err = c.Effect.Counted(c.Effect.Corrections().Begin(e.next.Generation.Overlay))
+	default:
+		m.result, err = c.change(ctx, e.before, e.next)
+	}
+	if trial != nil {
+		m.confirm = trial.Confirm
+	}
+	return then(m, err)
+}
+
+// made is a change that was made, or failed.
+type made struct {
+	try
+	result  items.Result
+	confirm state.Confirm // by whom, "" for nobody
+	returns bool          // an operator goes back to it, which waits for nothing
+}
+
+func (e made) facts(_ *Cycle, _ record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Made, generationOf(e.before)
+	f.Result = decide.Result{Failed: e.before != nil && e.result.Err != nil, RolledBack: e.result.RolledBack, Trial: e.confirm,
+		OtherLayer: !e.returns && e.before != nil && e.before.Generation.Layer != e.next.Generation.Layer}
+	if f.Result.Failed {
+		f.Result.Why, f.Result.Busy = e.result.Err.Error(), passes(e.result.Err) && !e.next.Generation.IsAhead()
 	}
 	return nil
+}
+
+func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Leave:
+		// Something else of it could not even be begun, as a file of a user who is not there before it.
+		c.Boot.Live.ForBoot = &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
+		if err := errors.Join(c.EndTrial(), c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
+			return nil, nil, err
+		}
+		return last(c.Look.Status(ctx))
+	case decide.RetryLater, decide.Postpone, decide.Blame:
+		return last(c.takenBack(ctx, e, step))
+	case decide.Await:
+		return last(c.await(ctx, e.next, e.result))
+	case decide.Probe:
+		return then(probed{e, c.Reached(ctx, c.Within())}, nil)
+	case decide.Settle:
+		return last(c.moved(ctx, e.next, e.result))
+	}
+	return noAct(step)
+}
+
+// probed is the way to the registry, tried after a change.
+type probed struct {
+	made
+	fault error // why it was not reached
+}
+
+func (e probed) facts(_ *Cycle, now record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Probed, generationOf(e.before)
+	reach(e.fault, now, f)
+	return nil
+}
+
+func (e probed) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Settle:
+		return last(c.moved(ctx, e.next, e.result))
+	case decide.UndoAndRetry:
+		return then(nil, errors.Join(ctx.Err(), c.undo(ctx, "")))
+	case decide.UndoForGood:
+		st, err := c.undoForGood(ctx, e, step.Why)
+		if e.comesUp && st != nil { // the node goes on, and its status says how
+			c.Say("%v", err)
+			err = nil
+		}
+		return nil, st, err
+	}
+	return noAct(step)
+}
+
+// passes reports whether a change failed for what is not its own and may go away: what it takes
+// away is in use, or the disk takes no writes, as one that is full.
+func passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(err) }
+
+// change applies a generation to the running root; before is nil where nothing runs.
+func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result items.Result, err error) {
+	if err := c.TryAgain(next.Generation); err != nil {
+		return result, err
+	}
+	result, err = c.Effect.Change(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
+	if err != nil || before != nil && result.Err != nil {
+		return result, err
+	}
+	if result.Health == spec.HealthQuarantined { // that may have ended with the change
+		seen := c.Effect.Look(ctx, next)
+		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+	}
+	if before != nil {
+		c.Root.SayLeft(before, next, result)
+	}
+	return result, nil
 }
 
 // unkept undoes a change on trial of which it could not be noted that it is in effect.
@@ -90,20 +205,20 @@ func (c *Cycle) unkept(ctx context.Context, why error) error {
 // moved notes that a generation is in effect.
 func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
-	c.services.Note(&next.Overlay)
-	if err := c.Kept.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack, b.Live.Without = nil, nil }}); err != nil {
+	c.Services.Note(&next.Overlay)
+	if err := c.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack, b.Live.Without = nil, nil }}); err != nil {
 		c.Say("%v", err) // it is written again with what follows
 	}
-	if err := c.effect.Retire(ctx, result); err != nil {
+	if err := c.Effect.Retire(ctx, result); err != nil {
 		return nil, err
 	}
-	if err := c.cycle(ctx, &turn{event: decide.Effect, next: next, result: result, applied: true}); err != nil {
+	if err := c.settle(ctx, inEffect{next: next, result: result, applied: true}); err != nil {
 		return nil, errors.Join(err, c.unkept(ctx, err))
 	}
 	if err := c.Remember(); err != nil {
 		return nil, err
 	}
-	return c.look.Report(next, result)
+	return c.Look.Report(next, result)
 }
 
 // busyFor is how long something that was in use is left alone before it is tried again.
@@ -111,8 +226,8 @@ const busyFor = time.Hour
 
 // takenBack notes that the node goes on with what ran before, since the change failed, or
 // since this process ends, which says nothing about it.
-func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.Status, error) {
-	before, next, result := t.before, t.next, t.result
+func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.Status, error) {
+	before, next, result := e.before, e.next, e.result
 	s, err := c.Folder.Load()
 	if err != nil {
 		return nil, errors.Join(result.Err, err)
@@ -129,7 +244,7 @@ func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec
 	default:
 		did = "changed nothing, and tries it again at each sync"
 	}
-	if t.returns { // the decision to go there goes with it
+	if e.returns { // the decision to go there goes with it
 		did = "took it back, and goes on as before" + stays
 	}
 	s.Trial = nil
@@ -147,26 +262,9 @@ func (c *Cycle) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs
-		seen := c.effect.Look(ctx, before)
+		seen := c.Effect.Look(ctx, before)
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
-	status, err := c.look.Report(before, result)
+	status, err := c.Look.Report(before, result)
 	return status, errors.Join(failed, err)
-}
-
-// applyPause puts a generation in effect that says that nothing is to be changed.
-func (c *Cycle) applyPause(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
-	c.Say("nothing is changed now: %s", why)
-	if err := c.cycle(ctx, &turn{event: decide.Effect, next: next, rests: true}); err != nil {
-		return nil, err
-	}
-	c.Boot.Live.TakenBack = nil
-	if err := c.Remember(); err != nil {
-		return nil, err
-	}
-	result := c.effect.Look(ctx, next)
-	if err := c.effect.Counted(c.effect.Corrections().Save()); err != nil {
-		return nil, err
-	}
-	return c.look.Report(next, result)
 }

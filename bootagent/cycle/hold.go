@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/hold"
-	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
@@ -22,7 +20,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	if c.Tracker == nil {
 		return nil, c.Unbound
 	}
-	before, err := c.effect.Running()
+	before, err := c.Effect.Running()
 	if err != nil {
 		return nil, err
 	}
@@ -42,40 +40,39 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 		s.Undo("somebody went back to generation " + fmt.Sprint(to.Generation))
 	}
 	was := s.Clone()
-	s.Return(*to, c.root.LayersHere(s)...)
+	s.Return(*to, c.Root.LayersHere(s)...)
 	s.Keep(h)
 	live, why := c.Boot.Mode == spec.ModeAttached, ""
 	if !live {
-		live, why = c.destination.Extent(before, next)
+		live, why = c.Destination.Extent(before, next)
 	}
 	save := record.Change{State: func(to *state.State) { *to = *s }, Urgent: record.Verdict}
 	if !live { // a boot would forget what is in memory only
 		save.Urgent = record.Word
 	}
-	if err := c.Kept.Commit(save); err != nil {
+	if err := c.Owner.Commit(save); err != nil {
 		return nil, err
 	}
-	c.holds.RecordHold(h.Kind, h, to.Generation)
+	c.Holds.RecordHold(h.Kind, h, to.Generation)
 	if !live {
-		if err := c.look.Wait(next, "a reboot: "+why); err != nil {
+		if err := c.Look.Wait(next, "a reboot: "+why); err != nil {
 			return nil, err
 		}
-		return c.look.Status(ctx)
+		return c.Look.Status(ctx)
 	}
-	making, made := c.effect.InTime(ctx, before, next, func(s *state.State, _ string) { *s = *was })
-	result := made(items.Transact(making, c.effect.Items(next), c.effect.Items(before), c.Journal, c.effect.Guard(next)))
-	if t := (&turn{event: decide.Made, before: before, next: next, result: result, returns: true}); result.Err != nil {
-		err := c.cycle(ctx, t)
-		return t.status, errors.Join(err, c.Folder.SaveVerdict(was))
-	}
-	if err := c.effect.MoveCorrections(before, next, result); err != nil {
+	result, err := c.Effect.Change(ctx, before, next, func(s *state.State, _ string) { *s = *was })
+	switch {
+	case err != nil:
 		return nil, err
+	case result.Err != nil:
+		st, err := c.cycle(ctx, made{try: try{before: before, next: next}, result: result, returns: true})
+		return st, errors.Join(err, c.Folder.SaveVerdict(was))
 	}
 	c.RecordChanges(result, to.Generation, h.Kind)
 	c.Boot.Live.TakenBack, c.Boot.Live.Without = nil, nil
 	c.SetSync(spec.SyncBehind, state.SayHold(&h))
-	if err := c.root.Arrive(next.Generation); err != nil {
+	if err := c.Root.Arrive(next.Generation); err != nil {
 		return nil, err
 	}
-	return c.look.Report(next, result)
+	return c.Look.Report(next, result)
 }

@@ -15,10 +15,10 @@ import (
 
 // SoftBack reports whether a soft-reboot leads to what ran before, once what failed is
 // rejected: its images are here.
-func (d *Destination) SoftBack(ctx context.Context, s *state.State, failed, good state.Generation, why string) bool {
+func (d *Destination) SoftBack(s *state.State, failed, good state.Generation, why string) bool {
 	s = s.Clone()
 	s.GoBack(failed, good, why, time.Now(), d.root.LayersHere(s)...)
-	next, class, _, err := d.Destination(ctx, s, nil)
+	next, class, _, err := d.Destination(context.Background(), s, nil) // it reads the disk alone
 	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
 }
 

@@ -17,6 +17,15 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// Prepare does what comes before a run that changes something.
+func (ef *Effect) Prepare(ctx context.Context, found *track.Found) error {
+	if err := ef.TakeOver(); err != nil {
+		return err
+	}
+	ef.services.Bring(ctx, &found.Overlay)
+	return nil
+}
+
 // TakeOver makes what Divingbell recorded on an attached host the journal's
 // originals, before the first run changes anything. As long as the records are
 // there it does so again, since a reboot in between ends what the kernel held. A

@@ -16,9 +16,9 @@ import (
 
 // Holds are those of an open node.
 type Holds struct {
-	Kept *record.Owner
-	By   string                                     // who says it
-	Log  func(event string, fields ...events.Field) // where it is written down that it was said
+	Owner *record.Owner
+	By    string                                     // who says it
+	Log   func(event string, fields ...events.Field) // where it is written down that it was said
 }
 
 // Make returns a hold that begins now and lasts for a time, without end when 0.
@@ -51,7 +51,7 @@ func (h *Holds) Freeze(reason string, lasts time.Duration) error {
 
 // Forward ends what Freeze, Rollback and Pin began.
 func (h *Holds) Forward(why string) error {
-	now, err := h.Kept.Read()
+	now, err := h.Owner.Read()
 	if err != nil || now.State.Tracking == spec.Following {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *Holds) Forward(why string) error {
 
 // Expire ends a hold whose time is over.
 func (h *Holds) Expire() error {
-	now, err := h.Kept.Read()
+	now, err := h.Owner.Read()
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (h *Holds) Pause(reason string, lasts time.Duration) error {
 
 // Resume ends that. A pause of the fleet is the fleet's to end.
 func (h *Holds) Resume() error {
-	now, err := h.Kept.Read()
+	now, err := h.Owner.Read()
 	if err != nil || now.State.Paused == nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (h *Holds) Resume() error {
 // change saves what an operator says, and writes down that it was said.
 func (h *Holds) change(change func(*state.State), event string, fields ...events.Field) error {
 	var generation uint64
-	err := h.Kept.Commit(record.Change{State: func(s *state.State) {
+	err := h.Owner.Commit(record.Change{State: func(s *state.State) {
 		change(s)
 		if best := s.Best(); best != nil {
 			generation = best.Generation

@@ -107,6 +107,16 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 	return v.Status(), nil
 }
 
+// Watch is the status of a node on which nothing is to be changed now.
+func (l *Look) Watch(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
+	l.Say("nothing is changed now: %s", why)
+	result := l.effect.Look(ctx, found)
+	if err := l.effect.Counted(l.effect.Corrections().Save()); err != nil {
+		return nil, err
+	}
+	return l.Report(found, result)
+}
+
 // Report is the status after a run; it is kept for those who only read.
 func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, error) {
 	if err := say.KeepTrace(l.Path(paths.RunTrace), result.Steps, !l.Begun(), l.Say); err != nil {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/cycle"
 	"github.com/caisson-os/caisson/bootagent/destination"
+	"github.com/caisson-os/caisson/bootagent/early"
 	"github.com/caisson-os/caisson/bootagent/effect"
 	"github.com/caisson-os/caisson/bootagent/hold"
 	"github.com/caisson-os/caisson/bootagent/look"
@@ -88,16 +89,16 @@ func Read(_ context.Context, o session.Options, bootstrap *spec.Bootstrap) (*Nod
 func assemble(s *session.Session) *Node {
 	n := &Node{session: s, root: stacked.New(s),
 		services: &services.Services{Root: s.Options.Root, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker, Store: s.Store, Log: s.Record, Say: s.Say},
-		protect:  &protect.Protection{Root: s.Options.Root, Cgroup: s.Options.Cgroup, Kept: s.Kept, Log: s.Record},
+		protect:  &protect.Protection{Root: s.Options.Root, Cgroup: s.Options.Cgroup, Owner: s.Owner, Log: s.Record},
 		post:     &post.Post{Folder: s.Folder, Boot: s.Scopes.Kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send, Log: s.Record, Say: s.Say},
-		holds:    &hold.Holds{Kept: s.Kept, By: s.Options.By, Log: s.Record},
+		holds:    &hold.Holds{Owner: s.Owner, By: s.Options.By, Log: s.Record},
 	}
 	n.effect = effect.New(s, n.root, n.services)
 	n.destination = destination.New(n.effect, n.root, n.services, n.protect)
 	n.soak = soak.New(n.effect)
 	n.operate = operate.New(n.destination, n.effect, n.soak, n.post)
 	n.look = look.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.protect)
-	n.cycle = cycle.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.holds, n.look, n.protect)
+	n.cycle = &cycle.Cycle{Session: s, Root: n.root, Services: n.services, Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Holds: n.holds, Look: n.look, Starts: early.New(n.effect, n.soak)}
 	return n
 }
 

@@ -154,6 +154,23 @@ func TestAChangeIsAppliedLive(t *testing.T) {
 	}
 }
 
+// A node that got no answer says how it is, beside why it has nothing newer.
+func TestWithoutAnAnswer(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(spec.Bootstrap, track.Way) (oci.Source, error) { return nil, errors.New("no route") }})
+	n, err := Open(t.Context(), o, m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close() // the test is over
+	if st, err := n.Sync(t.Context()); err == nil || st == nil || st.Generation != 1 || st.Sync != spec.SyncUnreachable {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 // Where nothing confirms that what a node runs is the newest, it says so: somebody
 // may keep newer ones from it.
 func TestAnOldFleetCurrentIsSaid(t *testing.T) {

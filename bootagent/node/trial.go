@@ -21,7 +21,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 	if err := n.cycle.Settle(ctx); err != nil {
 		return err
 	}
-	now, err := n.session.Kept.Read()
+	now, err := n.session.Owner.Read()
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 		return errors.New("nothing waits to be confirmed")
 	}
 	g := s.Trial.Generation
-	err = n.session.Kept.Commit(record.Change{Urgent: record.Word, State: func(to *state.State) {
+	err = n.session.Owner.Commit(record.Change{Urgent: record.Word, State: func(to *state.State) {
 		to.Trial.Generation.Unread = n.soak.Unread(to, g)
 		to.Confirm(n.root.LayersHere(to)...)
 		s = to
@@ -54,13 +54,13 @@ func (n *Node) Confirm(ctx context.Context) error {
 // Retry forgets that a generation was undone or did not pass its gates, and that a swap
 // failed, and asks for it again.
 func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
-	now, err := n.session.Kept.Read()
+	now, err := n.session.Owner.Read()
 	if err != nil {
 		return nil, err
 	}
 	if what, why := now.State.Retry(); what != nil {
 		n.session.Record("retry", events.With("generation", what.Generation), events.With("why", why))
-		if err := n.session.Kept.Commit(record.Change{Urgent: record.Word, State: func(s *state.State) { s.Retry() }}); err != nil {
+		if err := n.session.Owner.Commit(record.Change{Urgent: record.Word, State: func(s *state.State) { s.Retry() }}); err != nil {
 			return nil, err
 		}
 	}

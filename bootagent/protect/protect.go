@@ -25,7 +25,7 @@ import (
 type Protection struct {
 	Root   string // of a test; "" is this machine
 	Cgroup string // whose processes it binds; "" is all of this machine, of a test's root nobody
-	Kept   *record.Owner
+	Owner  *record.Owner
 	Log    func(event string, fields ...events.Field)
 }
 
@@ -60,7 +60,7 @@ func (p *Protection) Kernel() bool { return p.Root == "" || p.Cgroup != "" }
 // Exempt lets a process write what the kernel protects, and nobody else; 0 is none.
 // The lock is held by one process at a time, which is the one.
 func (p *Protection) Exempt(pid int) error {
-	if len(p.Kept.Live().Protection.Keys) == 0 || !p.Kernel() {
+	if len(p.Owner.Live().Protection.Keys) == 0 || !p.Kernel() {
 		return nil
 	}
 	cgroup, err := p.cgroup()
@@ -80,7 +80,7 @@ func (p *Protection) Protect(keys []string) error {
 	if !p.Kernel() {
 		return nil
 	}
-	had := p.Kept.Live().Protection
+	had := p.Owner.Live().Protection
 	cgroup, err := p.cgroup()
 	if err != nil {
 		if len(keys) == 0 && len(had.Keys) == 0 {
@@ -117,7 +117,7 @@ func (p *Protection) Protect(keys []string) error {
 }
 
 func (p *Protection) note(change func(*state.Live)) error {
-	return p.Kept.Commit(record.Change{Boot: func(b *state.Boot) { change(&b.Live) }})
+	return p.Owner.Commit(record.Change{Boot: func(b *state.Boot) { change(&b.Live) }})
 }
 
 // Lift has the kernel refuse nothing any more, until the next run. Values stay.
@@ -125,7 +125,7 @@ func (p *Protection) Lift() error { return p.Protect(nil) }
 
 // Protected are the parameters of which the kernel refuses writes, as paths.
 func (p *Protection) Protected() []string {
-	asked := p.Kept.Live().Protection
+	asked := p.Owner.Live().Protection
 	if asked.Trouble != "" {
 		return nil
 	}
@@ -141,7 +141,7 @@ const (
 
 // NoteRefused writes down which writes the kernel has refused.
 func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
-	live := p.Kept.Live()
+	live := p.Owner.Live()
 	for _, r := range list {
 		if !slices.Contains(p.Protected(), r.Key) {
 			continue // it was lifted meanwhile

@@ -20,7 +20,7 @@ func TestRefusedWrites(t *testing.T) {
 	const key = "vm/swappiness"
 	boot, file := &state.Boot{Live: state.Live{Protection: state.Protection{Keys: []string{key}}}}, filepath.Join(t.TempDir(), "boot.json")
 	records := 0
-	p := &Protection{Root: t.TempDir(), Kept: record.New(state.View(t.TempDir()), boot, file), Log: func(string, ...events.Field) { records++ }}
+	p := &Protection{Root: t.TempDir(), Owner: record.New(state.View(t.TempDir()), boot, file), Log: func(string, ...events.Field) { records++ }}
 	at := time.Unix(600, 0)
 	write := func(key, rival string, after time.Duration) spec.RefusedWrite {
 		return spec.RefusedWrite{Key: key, Value: "1", Rival: rival, Count: 1, At: at.Add(after)}
@@ -42,7 +42,7 @@ func TestRefusedWrites(t *testing.T) {
 	if err := p.NoteRefused(many); err != nil {
 		t.Fatal(err)
 	}
-	if l := p.Kept.Live(); len(l.Refused) != maxRefused || l.Refused[maxRefused-1].Rival != fmt.Sprint(2*maxRefused-1) {
+	if l := p.Owner.Live(); len(l.Refused) != maxRefused || l.Refused[maxRefused-1].Rival != fmt.Sprint(2*maxRefused-1) {
 		t.Errorf("%d are kept", len(l.Refused))
 	}
 }
@@ -50,7 +50,7 @@ func TestRefusedWrites(t *testing.T) {
 // A directory of a test has no kernel to ask, and what is in trouble protects nothing.
 func TestWithoutAKernel(t *testing.T) {
 	boot := &state.Boot{Live: state.Live{Protection: state.Protection{Keys: []string{"vm/swappiness"}, Trouble: "no cgroup"}}}
-	p := &Protection{Root: t.TempDir(), Kept: record.New(state.View(t.TempDir()), boot, "")}
+	p := &Protection{Root: t.TempDir(), Owner: record.New(state.View(t.TempDir()), boot, "")}
 	if err := p.Protect([]string{"vm/other"}); err != nil || p.Exempt(1) != nil || p.Protected() != nil || p.Kernel() {
 		t.Errorf("%v, %v", err, p.Protected())
 	}

@@ -103,7 +103,7 @@ func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 type Session struct {
 	Options    Options
 	Boot       *state.Boot
-	Kept       *record.Owner // of Boot and of the state in Folder
+	Owner      *record.Owner // of Boot and of the state in Folder
 	Lost       error         // why originals of earlier boots are not known
 	Unbound    error         // why there is no Tracker: nobody is trusted yet
 	Folder     *state.Folder
@@ -197,7 +197,7 @@ func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.
 		}
 	}
 	n.Folder.Beside(n.Path(paths.RunState))
-	n.Kept = record.New(n.Folder, n.Boot, n.Path(paths.RunBoot))
+	n.Owner = record.New(n.Folder, n.Boot, n.Path(paths.RunBoot))
 	if err := n.trusts(bootstrap); err != nil {
 		return err
 	}

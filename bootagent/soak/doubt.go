@@ -15,7 +15,7 @@ import (
 func (so *Soak) Compared(absolved bool, why string) error {
 	var g state.Generation
 	did := "keeps it rejected"
-	err := so.Kept.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
+	err := so.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
 		g = *s.Doubted
 		if absolved {
 			did = "does not hold it against the generation, and takes it again when the registry answers"

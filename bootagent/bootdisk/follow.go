@@ -112,12 +112,12 @@ func noteLoader(ctx context.Context, o session.Options, was, why loader.Why) err
 	if err != nil {
 		return err
 	}
-	live := &n.Boot.Live
-	live.Loader, live.Ahead = why.Text, ""
-	if why.Ahead {
-		live.Loader, live.Ahead = "", why.Text
-	}
-	return errors.Join(n.Remember(), n.Close())
+	noted := n.Owner.Note(func(l *state.Live) {
+		if l.Loader, l.Ahead = why.Text, ""; why.Ahead {
+			l.Loader, l.Ahead = "", why.Text
+		}
+	})
+	return errors.Join(noted, n.Close())
 }
 
 // noted is what is noted by now.

@@ -124,8 +124,8 @@ func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.
 	switch step.Act {
 	case decide.Leave:
 		// Something else of it could not even be begun, as a file of a user who is not there before it.
-		c.Boot.Live.ForBoot = &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
-		if err := errors.Join(c.EndTrial(), c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
+		why := &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
+		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.EndTrial(), c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
 			return nil, nil, err
 		}
 		return last(c.Look.Status(ctx))
@@ -195,7 +195,7 @@ func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result i
 
 // unkept undoes a change on trial of which it could not be noted that it is in effect.
 func (c *Cycle) unkept(ctx context.Context, why error) error {
-	s, err := c.Folder.Load()
+	s, err := c.Owner.State()
 	if err != nil || !s.Trial.Pending() {
 		return err
 	}
@@ -206,7 +206,7 @@ func (c *Cycle) unkept(ctx context.Context, why error) error {
 func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
 	c.Services.Note(&next.Overlay)
-	if err := c.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack, b.Live.Without = nil, nil }}); err != nil {
+	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil }); err != nil {
 		c.Say("%v", err) // it is written again with what follows
 	}
 	if err := c.Effect.Retire(ctx, result); err != nil {
@@ -214,9 +214,6 @@ func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Resul
 	}
 	if err := c.settle(ctx, inEffect{next: next, result: result, applied: true}); err != nil {
 		return nil, errors.Join(err, c.unkept(ctx, err))
-	}
-	if err := c.Remember(); err != nil {
-		return nil, err
 	}
 	return c.Look.Report(next, result)
 }
@@ -228,37 +225,37 @@ const busyFor = time.Hour
 // since this process ends, which says nothing about it.
 func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.Status, error) {
 	before, next, result := e.before, e.next, e.result
-	s, err := c.Folder.Load()
-	if err != nil {
-		return nil, errors.Join(result.Err, err)
-	}
-	var did string
+	did := "changed nothing, and tries it again at each sync"
 	stays := fmt.Sprintf("; generation %d is in effect", before.Generation.Generation)
-	switch step.Act {
-	case decide.Blame:
-		did = "took it back, and does not try it again" + stays
-		s.Reject(next.Generation, result.Err.Error(), time.Now())
-	case decide.Postpone:
-		did = "took it back, and tries it again in an hour and at a boot" + stays
-		s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
-	default:
-		did = "changed nothing, and tries it again at each sync"
-	}
-	if e.returns { // the decision to go there goes with it
+	switch {
+	case e.returns: // the decision to go there goes with it
 		did = "took it back, and goes on as before" + stays
+	case step.Act == decide.Blame:
+		did = "took it back, and does not try it again" + stays
+	case step.Act == decide.Postpone:
+		did = "took it back, and tries it again in an hour and at a boot" + stays
 	}
-	s.Trial = nil
-	if err := c.Folder.SaveVerdict(s); err != nil {
+	err := c.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
+		switch step.Act {
+		case decide.Blame:
+			s.Reject(next.Generation, result.Err.Error(), time.Now())
+		case decide.Postpone:
+			s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
+		}
+		s.Trial = nil
+	}})
+	if err != nil {
 		return nil, errors.Join(result.Err, err)
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	c.RecordStep("taken-back", events.With("generation", next.Generation.Generation), events.With("stays", before.Generation.Generation), events.With("why", step.Why))
 	if step.Name != "cut-short" { // which is not a failure
 		c.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(session.Kmsg)})
-		c.Boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
+		err = c.Owner.Note(func(l *state.Live) {
+			l.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
+		})
 	}
-	c.SetSync(spec.SyncBehind, step.Why)
-	if err := c.Remember(); err != nil {
+	if err := errors.Join(err, c.SetSync(spec.SyncBehind, step.Why)); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs

@@ -184,25 +184,27 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 		c.Say("the running overlay is missing or no longer verifies: %v", err)
 	}
 	t.next, t.fault = c.Tracker.Sync(ctx)
-	c.Boot.Live.Asked = time.Now().Unix()
-	metrics.CountFetch(&c.Boot.Live.Counts, t.fault, time.Now())
+	sync, detail := track.Describe(t.fault)
 	if t.fault != nil {
 		t.next = nil
 		if refusal.Of(t.fault) != "" {
 			c.Note(state.Generation{}, t.fault, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
 		}
-		c.SetSync(track.Describe(t.fault))
 	} else {
 		if err := errors.Join(c.Destination.NoteHad(t.next), c.Destination.ForThisRoot(ctx, t.before, t.next)); err != nil {
 			return nil, err
 		}
-		c.SetSync(c.Destination.Axis(t.next))
-		same := t.before != nil && t.before.Generation.Overlay == t.next.Generation.Overlay
-		if same || t.next.Unchanged { // the publisher took back what could not be applied
-			c.Boot.Live.TakenBack = nil
-		}
+		sync, detail = c.Destination.Axis(t.next)
 	}
-	if err := c.Remember(); err != nil {
+	noted := c.Owner.Note(func(l *state.Live) {
+		l.Asked = time.Now().Unix()
+		metrics.CountFetch(&l.Counts, t.fault, time.Now())
+		same := t.before != nil && t.next != nil && t.before.Generation.Overlay == t.next.Generation.Overlay
+		if same || t.next != nil && t.next.Unchanged { // the publisher took back what could not be applied
+			l.TakenBack = nil
+		}
+	})
+	if err := errors.Join(noted, c.SetSync(sync, detail)); err != nil {
 		return nil, errors.Join(t.fault, err)
 	}
 	return c.cycle(ctx, t)

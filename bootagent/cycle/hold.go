@@ -24,7 +24,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.Folder.Load()
+	s, err := c.Owner.State()
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +66,11 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 		return nil, err
 	case result.Err != nil:
 		st, err := c.cycle(ctx, made{try: try{before: before, next: next}, result: result, returns: true})
-		return st, errors.Join(err, c.Folder.SaveVerdict(was))
+		return st, errors.Join(err, c.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }, Urgent: record.Verdict}))
 	}
 	c.RecordChanges(result, to.Generation, h.Kind)
-	c.Boot.Live.TakenBack, c.Boot.Live.Without = nil, nil
-	c.SetSync(spec.SyncBehind, state.SayHold(&h))
-	if err := c.Root.Arrive(next.Generation); err != nil {
+	noted := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil })
+	if err := errors.Join(noted, c.SetSync(spec.SyncBehind, state.SayHold(&h)), c.Root.Arrive(next.Generation)); err != nil {
 		return nil, err
 	}
 	return c.Look.Report(next, result)

@@ -69,6 +69,7 @@ func (e *judged) judge(c *Cycle) error {
 		return err
 	}
 	s, failed := now.State, e.Found.Generation
+	e.good = nil
 	if e.verdict = c.Soak.Verdict(s, e.Judged); e.verdict.State != gate.Failed {
 		return nil
 	}
@@ -175,7 +176,7 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 	case decide.None:
 	case decide.Renumber:
 		if a := now.Boot.Live.Applied; a == nil || !a.Same(e.next.Generation) {
-			err = c.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.Applied = &e.next.Generation }})
+			err = c.Owner.Note(func(l *state.Live) { l.Applied = &e.next.Generation })
 		}
 	case decide.Unarm:
 		err = c.EndDeadline()
@@ -211,12 +212,13 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 	}
 	c.RecordStep("gate-failed", events.With("generation", failed.Generation), events.With("overlay", failed.Overlay), events.With("back", good.Generation.Generation), events.With("by-way-of", way), events.With("why", why))
 	c.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", c.Destination.NameBeside(good.Generation, failed), way), Console: blackbox.Console(session.Kmsg)})
-	c.SetSync(spec.SyncBehind, destination.RejectedText(failed, why))
+	if err := c.SetSync(spec.SyncBehind, destination.RejectedText(failed, why)); err != nil {
+		return nil, nil, err
+	}
 	if step.Act == decide.BackLive {
 		return last(c.backLive(ctx, good, failed, why))
 	}
-	c.Boot.Live.Stuck = ""
-	if err := c.Remember(); err != nil {
+	if err := c.Owner.Note(func(l *state.Live) { l.Stuck = "" }); err != nil {
 		return nil, nil, err
 	}
 	class, reason, err := c.Destination.Reboot(ctx)
@@ -227,8 +229,7 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 
 // backLive puts in effect again what ran before.
 func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Generation, why string) (*spec.Status, error) {
-	c.Boot.Live.Applied, c.Boot.Live.Stuck = &good.Generation, ""
-	if err := c.Remember(); err != nil {
+	if err := c.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &good.Generation, "" }); err != nil {
 		return nil, err
 	}
 	if err := durable.Remove(c.Path(paths.RunGates)); err != nil {
@@ -255,8 +256,7 @@ func (c *Cycle) remainBroken(ctx context.Context, e *judged) (*spec.Status, erro
 	if c.Boot.Live.Stuck != why {
 		c.RecordStep("gate-failed", events.With("generation", j.Found.Generation.Generation), events.With("by-way-of", "none"), events.With("why", why))
 		c.Note(j.Found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(session.Kmsg)})
-		c.Boot.Live.Stuck = why
-		if err := c.Remember(); err != nil {
+		if err := c.Owner.Note(func(l *state.Live) { l.Stuck = why }); err != nil {
 			return nil, err
 		}
 	}

@@ -37,8 +37,7 @@ func (e begin) act(ctx context.Context, c *Cycle, now record.Snapshot, step deci
 			return nil, nil, err
 		}
 		// Nobody has just asked the registry: what the node runs is older than what it has accepted.
-		c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", now.State.Trial.Generation.Generation, step.Why))
-		return e, nil, c.Remember()
+		return e, nil, c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", now.State.Trial.Generation.Generation, step.Why))
 	case decide.Follow:
 		return e, nil, c.Holds.Expire()
 	case decide.Arrive:
@@ -181,8 +180,7 @@ func (e answered) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 		st, err := c.Look.Status(ctx)
 		return nil, st, errors.Join(e.fault, err)
 	case decide.Decline:
-		c.SetSync(spec.SyncBehind, destination.RejectedText(e.next.Generation, step.Why))
-		if err := c.Remember(); err != nil {
+		if err := c.SetSync(spec.SyncBehind, destination.RejectedText(e.next.Generation, step.Why)); err != nil {
 			return nil, nil, err
 		}
 		return then(c.looks())
@@ -208,7 +206,9 @@ func (e answered) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 		if err := c.settle(ctx, inEffect{next: e.next, rests: true}); err != nil {
 			return nil, nil, err
 		}
-		c.Boot.Live.TakenBack = nil
+		if err := c.Owner.Note(func(l *state.Live) { l.TakenBack = nil }); err != nil {
+			return nil, nil, err
+		}
 		return last(c.Look.Watch(ctx, e.next, step.Why))
 	case decide.Change:
 		if err := c.Effect.Prepare(ctx, e.next); err != nil {

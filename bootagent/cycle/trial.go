@@ -31,7 +31,7 @@ func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Resul
 		return nil, errors.Join(err, c.unkept(ctx, err))
 	}
 	c.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, within)
-	if err := c.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Live.TakenBack = nil }}); err != nil {
+	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack = nil }); err != nil {
 		return nil, err
 	}
 	return c.Look.Report(next, result)
@@ -42,9 +42,8 @@ func (c *Cycle) undoForGood(ctx context.Context, t probed, why string) (*spec.St
 	if _, err := c.cycle(ctx, undone{why: why, doubt: true}); err != nil {
 		return nil, err
 	}
-	c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why))
 	failed := fmt.Errorf("generation %d was undone: after it %w", t.next.Generation.Generation, t.fault)
-	if err := c.Remember(); err != nil {
+	if err := c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why)); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	found, err := c.Effect.Running()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -28,7 +29,7 @@ func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Foun
 	if d.root.Bring(ctx, found.Generation.Layer); d.root.Fits(found.Generation.Layer) == nil {
 		return nil
 	}
-	s, err := d.Folder.Load()
+	s, err := d.Owner.State()
 	if err != nil || s.Current == nil || s.Current.Layer != runs {
 		return err
 	}
@@ -40,18 +41,22 @@ func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Foun
 
 // NoteHad notes what the registry had when it was first asked since this machine
 // started, where its loader has not: that may have reached no registry.
-func (d *Destination) NoteHad(found *track.Found) (err error) {
-	if d.Boot.Live.Had == "" {
-		d.Boot.Live.Had, err = spec.RootID(&found.Overlay, found.Overlay.Layer)
+func (d *Destination) NoteHad(found *track.Found) error {
+	if d.Boot.Live.Had != "" {
+		return nil
 	}
-	return err
+	had, err := spec.RootID(&found.Overlay, found.Overlay.Layer)
+	if err != nil {
+		return err
+	}
+	return d.Owner.Note(func(l *state.Live) { l.Had = had })
 }
 
 // Axis is the sync axis after the registry was asked.
 func (d *Destination) Axis(found *track.Found) (spec.Sync, string) {
 	sync, detail := found.Axis()
 	if found.Generation.IsAhead() && sync == spec.SyncCurrent {
-		s, err := d.Folder.Load()
+		s, err := d.Owner.State()
 		if err == nil && s.Staged != nil && s.Staged.Same(found.Generation) && d.Rejected(*s.Staged) != "" {
 			return spec.SyncBehind, "on its own layer " + RejectedText(*s.Staged, d.Rejected(*s.Staged)) // no reboot leads there
 		}

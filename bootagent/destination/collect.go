@@ -108,7 +108,7 @@ func (d *Destination) FreeMemory() {
 	if staging, _ := stage.Runs(d.Path(paths.RunStaging)); staging || !d.InMemory() || d.Tracker == nil {
 		return
 	}
-	s, err := d.Folder.Load()
+	s, err := d.Owner.State()
 	if err == nil {
 		err = d.collect(s)
 	}

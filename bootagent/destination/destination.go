@@ -82,7 +82,7 @@ func (d *Destination) Candidate(s *state.State) *state.Generation {
 // Awaited returns what a reboot of a node that runs something is waited for, nil where
 // nothing is.
 func (d *Destination) Awaited(running *track.Found) (*Awaited, error) {
-	s, err := d.Folder.Load()
+	s, err := d.Owner.State()
 	if err != nil || d.Boot.Mode == spec.ModeAttached {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (d *Destination) stageSoon(ctx context.Context) error {
 // Next is destination for a node that cannot fetch any more: where a soft-reboot leads to
 // it, its images are here.
 func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why string, err error) {
-	s, err := d.Folder.Load()
+	s, err := d.Owner.State()
 	if err != nil {
 		return nil, "", "", err
 	}

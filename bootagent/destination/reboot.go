@@ -15,6 +15,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -62,19 +64,17 @@ func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err 
 		return err
 	}
 	g := next.Pair.Generation
-	s, err := d.Folder.Load()
+	was, err := d.Owner.State()
 	if err != nil {
 		return errors.Join(err, next.Clear())
 	}
-	was := s.Clone()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.Folder.Save(was), d.EndDeadline(), next.Clear())
+			err = errors.Join(err, d.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }}), d.EndDeadline(), next.Clear())
 		}
 	}()
 	if next.Unproven {
-		s.Staged.Attempts++
-		if err := d.Folder.Save(s); err != nil {
+		if err := d.Owner.Commit(record.Change{State: func(s *state.State) { s.Staged.Attempts++ }}); err != nil {
 			return err
 		}
 		if err := deadline.Begin(d.Path(paths.RunDeadline), d.Up()); err != nil {

@@ -24,7 +24,7 @@ func (d *Destination) Stage(ctx context.Context) error {
 	if d.Tracker == nil || d.Boot.Mode == spec.ModeAttached || d.Boot.ReadOnly {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
-	s, err := d.Folder.Load()
+	s, err := d.Owner.State()
 	if err == nil && d.InMemory() {
 		return d.stageInMemory(ctx, s)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/soak"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -106,10 +107,6 @@ func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) er
 		e.RecordStep("early-left-out", events.With("why", step.Why))
 		return e.Follow()
 	}
-	s, err := e.Folder.Load()
-	if err != nil {
-		return err
-	}
 	g, part := next.Generation, *next
 	if part.Overlay.Items = e.want; step.Act == decide.SetHarmless {
 		part.Overlay.Items = e.want.Harmless()
@@ -117,11 +114,13 @@ func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) er
 	if part.Overlay.Items.IsEmpty() {
 		return nil
 	}
-	s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
-	if step.Act == decide.SetOnTrial {
-		s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: session.Seconds(e.Within()), Boot: e.Scopes.Kernel, Since: time.Now().Unix(), Kept: e.kept}
-	}
-	if err := e.Folder.Save(s); err != nil {
+	err := e.Owner.Commit(record.Change{State: func(s *state.State) {
+		s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
+		if step.Act == decide.SetOnTrial {
+			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: session.Seconds(e.Within()), Boot: e.Scopes.Kernel, Since: time.Now().Unix(), Kept: e.kept}
+		}
+	}})
+	if err != nil {
 		return fmt.Errorf("nothing is set before services start: %w", err)
 	}
 	e.RecordStep("early", events.With("generation", g.Generation), events.With("why", step.Why))
@@ -134,11 +133,7 @@ func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) er
 		return ctx.Err()
 	}
 	if step.Act == decide.SetOnTrial {
-		if s, err = e.Folder.Load(); err != nil {
-			return err
-		}
-		s.Trial.Whole = true
-		if err := e.Folder.Save(s); err != nil {
+		if err := e.Owner.Commit(record.Change{State: func(s *state.State) { s.Trial.Whole = true }}); err != nil {
 			return err
 		}
 	}
@@ -187,10 +182,9 @@ func namesDisk(want *spec.Items, d spec.Drift) bool {
 
 // Follow notes that the agent has come after what was set before services start.
 func (e *Early) Follow() error {
-	s, err := e.Folder.Load()
+	s, err := e.Owner.State()
 	if err != nil || s.Early == nil {
 		return err
 	}
-	s.Early = nil
-	return e.Folder.Save(s)
+	return e.Owner.Commit(record.Change{State: func(s *state.State) { s.Early = nil }})
 }

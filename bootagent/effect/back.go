@@ -48,11 +48,11 @@ func (ef *Effect) GoTo(g state.Generation) error {
 	if err := durable.Remove(ef.Path(paths.RunGates)); err != nil {
 		return err
 	}
-	ef.Boot.Live.Applied, ef.Boot.Live.Stuck = &g, ""
-	if cameWith {
-		ef.Boot.Live.Applied = nil
-	}
-	return ef.Remember()
+	return ef.Owner.Note(func(l *state.Live) {
+		if l.Applied, l.Stuck = &g, ""; cameWith {
+			l.Applied = nil
+		}
+	})
 }
 
 // PutBack makes the node as back says, where the tried generation made it otherwise: the

@@ -62,7 +62,7 @@ func (ef *Effect) Running() (*track.Found, error) {
 	if ef.Tracker == nil {
 		return nil, ef.Unbound
 	}
-	s, err := ef.Folder.Load()
+	s, err := ef.Owner.State()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (ef *Effect) Items(f *track.Found) []item.Item {
 // operator's here, or the fleet's. The newest overlay that was accepted says what the
 // fleet wants, also one that waits for a reboot.
 func (ef *Effect) Pause(found *track.Found) (*spec.Hold, error) {
-	s, err := ef.Folder.Load()
+	s, err := ef.Owner.State()
 	if err != nil {
 		return nil, err
 	}

@@ -80,9 +80,11 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 		ef.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
 	if step.Act == decide.Withhold {
-		ef.Boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
-		ef.root.SetGeneration(tried.Generation)
-		if err := ef.Remember(); err != nil {
+		err := ef.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
+			b.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
+			ef.root.SetGeneration(b, tried.Generation)
+		}})
+		if err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/takeover"
@@ -39,6 +40,7 @@ func Host(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool
 	if n.Boot, err = n.Attached(); err != nil {
 		return nil, err
 	}
+	n.Owner = record.New(n.Folder, n.Boot, n.Path(paths.RunBoot))
 	before, err := n.ReadBootstrap()
 	if before == nil && !errors.Is(err, session.ErrNotEnrolled) && !replace {
 		return nil, err

@@ -156,8 +156,7 @@ func (l *Look) Keep(status *spec.Status) error {
 	if len(status.LeftOut) > 0 && l.Last().Overlay != status.Overlay {
 		l.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
 	}
-	say.NoteAxes(&l.Boot.Live, status, time.Now())
-	if err := l.Remember(); err != nil {
+	if err := l.Owner.Note(func(live *state.Live) { say.NoteAxes(live, status, time.Now()) }); err != nil {
 		return err
 	}
 	kept := *status

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/metrics"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -38,7 +40,7 @@ func (l *Look) publishMetrics(found *track.Found, st *spec.Status) error {
 // MoveMetrics removes the file that metrics were written to before, and notes to
 // which they are written from now on.
 func (l *Look) MoveMetrics(to string) error {
-	s, err := l.Folder.Load()
+	s, err := l.Owner.State()
 	if err != nil || s.MetricsFile == to {
 		return err
 	}
@@ -47,6 +49,5 @@ func (l *Look) MoveMetrics(to string) error {
 			return err
 		}
 	}
-	s.MetricsFile = to
-	return l.Folder.Save(s)
+	return l.Owner.Commit(record.Change{State: func(s *state.State) { s.MetricsFile = to }})
 }

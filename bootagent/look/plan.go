@@ -39,7 +39,7 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 		if found.Held {
 			why = found.Why
 		}
-		if s, err := l.Folder.Load(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
+		if s, err := l.Owner.State(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
 			g := *s.Staged
 			g.Layer, g.Waits = found.Generation.Layer, found.Generation.Waits
 			if reason := l.destination.Rejected(g); reason != "" {

@@ -20,8 +20,7 @@ import (
 // Wait leaves a generation to a later time.
 func (l *Look) Wait(next *track.Found, why string) error {
 	l.Say("generation %d waits for %s", next.Generation.Generation, why)
-	l.SetSync(spec.SyncBehind, "waits for "+why)
-	return errors.Join(l.Remember(), l.MarkReboot())
+	return errors.Join(l.SetSync(spec.SyncBehind, "waits for "+why), l.MarkReboot())
 }
 
 // MarkReboot keeps the files by which people and programs such as kured learn that a
@@ -66,7 +65,7 @@ func (l *Look) MarkReboot() error {
 // waitsWhy says for which generation a reboot is waited for, what of it needs one, and
 // when the node reboots by itself; "" where none is.
 func (l *Look) waitsWhy() (string, error) {
-	s, err := l.Folder.Load()
+	s, err := l.Owner.State()
 	if err != nil || l.Boot.Mode == spec.ModeAttached || l.Tracker == nil {
 		return "", err
 	}

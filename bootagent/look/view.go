@@ -17,7 +17,7 @@ import (
 
 // viewed is the node with what runs, as a look at its items has found it.
 func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error) {
-	s, err := l.Folder.Load()
+	s, err := l.Owner.State()
 	if err != nil {
 		return nil, err
 	}

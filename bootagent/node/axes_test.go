@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -34,7 +35,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	// What another process notes is what the next one says.
 	n := m.open()
 	n.session.Boot.Live.HealthSince, n.session.Boot.Live.ActivitySince = 1, 2
-	if err := n.session.Remember(); err != nil {
+	if err := n.session.Owner.Note(func(*state.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Freeze("", 0); err != nil {

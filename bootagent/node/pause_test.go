@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -101,7 +102,7 @@ func TestAPausedNodeComesUp(t *testing.T) {
 	// A soft-reboot keeps files in /run, and makes another root.
 	st := m.open()
 	st.session.Boot.RootID = "another"
-	if err := st.session.Remember(); err != nil {
+	if err := st.session.Owner.Note(func(*state.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {

@@ -403,7 +403,7 @@ func TestNoRecipientWithoutADisk(t *testing.T) {
 	m.boot()
 	n := m.open()
 	n.session.Boot.Disk = ""
-	if err := n.session.Remember(); err != nil {
+	if err := n.session.Owner.Note(func(*state.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {

@@ -89,7 +89,7 @@ func (n *Node) retrySwap() error {
 
 // TrialEnds returns how long a change still waits for its operator.
 func (n *Node) TrialEnds() (left time.Duration, waits bool) {
-	s, err := n.session.Folder.Load()
+	s, err := n.session.Owner.State()
 	if err != nil || !n.session.Waiting(s) {
 		return 0, false // the next look meets the error
 	}

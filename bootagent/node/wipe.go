@@ -9,6 +9,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -27,7 +29,7 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return st, fmt.Errorf("nothing is wiped: %w", err)
 	}
-	s, err := n.session.Folder.Load()
+	s, err := n.session.Owner.State()
 	if err != nil {
 		return st, err
 	}
@@ -42,8 +44,12 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 	case s.Trial.Pending(), judged.Of(n.session.Scopes.Root, running.Generation.Overlay):
 		return st, errors.New("nothing is wiped: this node may have to go back from the change that is on trial")
 	}
-	gone := s.Forget(running.Generation, n.session.Boot.Generation)
-	if err := n.session.Folder.Save(s); err != nil {
+	gone := 0
+	err = n.session.Owner.Commit(record.Change{State: func(to *state.State) {
+		gone = to.Forget(running.Generation, n.session.Boot.Generation)
+		s = to
+	}})
+	if err != nil {
 		return st, err
 	}
 	n.session.Record("wiped", events.With("generations", gone), events.With("why", "sync --wipe"))

@@ -52,7 +52,7 @@ func (op *Operations) swap(running *track.Found) *operation.Swap {
 
 // ready says what keeps the machine from being rebooted at all, whatever its policy is.
 func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destination.Awaited) error {
-	st, err := op.Folder.Load()
+	st, err := op.Owner.State()
 	if err != nil {
 		return err
 	}

@@ -94,13 +94,13 @@ func (p *Protection) Protect(keys []string) error {
 	}
 	both := slices.Concat(had.Keys, keys)
 	slices.Sort(both)
-	if err := p.note(func(l *state.Live) { l.Protection.Keys = slices.Compact(both) }); err != nil {
+	if err := p.Owner.Note(func(l *state.Live) { l.Protection.Keys = slices.Compact(both) }); err != nil {
 		return err
 	}
 	if err := bpf.Protect(cgroup, keys); err != nil {
 		return fmt.Errorf("%w (it needs Linux 6.1 and cgroup v2)", err)
 	}
-	err = p.note(func(l *state.Live) {
+	err = p.Owner.Note(func(l *state.Live) {
 		l.Protection.Keys = keys
 		l.Refused = slices.DeleteFunc(l.Refused, func(r spec.RefusedWrite) bool { return !slices.Contains(keys, r.Key) })
 	})
@@ -114,10 +114,6 @@ func (p *Protection) Protect(keys []string) error {
 		}
 	}
 	return err
-}
-
-func (p *Protection) note(change func(*state.Live)) error {
-	return p.Owner.Commit(record.Change{Boot: func(b *state.Boot) { change(&b.Live) }})
 }
 
 // Lift has the kernel refuse nothing any more, until the next run. Values stay.
@@ -158,7 +154,7 @@ func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
 			p.Log("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)), events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
 		}
 	}
-	return p.note(func(l *state.Live) { l.Refused = live.Refused })
+	return p.Owner.Note(func(l *state.Live) { l.Refused = live.Refused })
 }
 
 // program is a rival without the number of its process: one that is started again and

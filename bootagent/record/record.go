@@ -48,6 +48,9 @@ func New(folder *state.Folder, boot *state.Boot, file string) *Owner {
 	return &Owner{folder, boot, file}
 }
 
+// State returns the state.
+func (o *Owner) State() (*state.State, error) { return o.folder.Load() }
+
 // Read returns what is written down.
 func (o *Owner) Read() (Snapshot, error) {
 	s, err := o.folder.Load()
@@ -84,6 +87,11 @@ func (o *Owner) Commit(c Change) error {
 	}
 	c.Boot(o.boot)
 	return state.SaveBoot(o.file, o.boot)
+}
+
+// Note writes down what the running node notes of this boot.
+func (o *Owner) Note(change func(*state.Live)) error {
+	return o.Commit(Change{Boot: func(b *state.Boot) { change(&b.Live) }})
 }
 
 func (o *Owner) save(s *state.State, u Urgency) error {

@@ -27,7 +27,7 @@ func (n *Session) probes() []probe { return []probe{{"the registry", n.Dial}} }
 // Dial asks the registry over a new connection, in all its places. What it says does not matter,
 // nor that it ends the connection; one that is refused may be so by this machine's own rules.
 func (n *Session) Dial(ctx context.Context) error {
-	s, err := n.Folder.Load()
+	s, err := n.Owner.State()
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (n *Session) endRotation(key recipient.Identity) error {
 	if n.Tracker == nil {
 		return nil
 	}
-	s, err := n.Folder.Load()
+	s, err := n.Owner.State()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/metrics"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -58,10 +59,10 @@ func (n *Session) RecordStep(event string, fields ...events.Field) {
 // inEffect is the generation that this node has accepted and runs, 0 where that is not
 // known.
 func (n *Session) inEffect() uint64 {
-	if n.Boot == nil || n.Folder == nil {
+	if n.Owner == nil {
 		return 0
 	}
-	if s, err := n.Folder.Load(); err == nil && s.Best() != nil { // a record is made without it, too
+	if s, err := n.Owner.State(); err == nil && s.Best() != nil { // a record is made without it, too
 		return s.Best().Generation
 	}
 	return n.Boot.Generation.Generation
@@ -93,11 +94,13 @@ func Deferred(drift []spec.Drift, item, key string) bool {
 }
 
 // SetSync sets the sync axis and notes since when it is so.
-func (n *Session) SetSync(sync spec.Sync, detail string) {
-	if n.Boot.Sync != sync || n.Boot.Live.SyncSince == 0 {
-		n.Boot.Live.SyncSince = time.Now().Unix()
-	}
-	n.Boot.Sync, n.Boot.SyncDetail = sync, detail
+func (n *Session) SetSync(sync spec.Sync, detail string) error {
+	return n.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
+		if b.Sync != sync || b.Live.SyncSince == 0 {
+			b.Live.SyncSince = time.Now().Unix()
+		}
+		b.Sync, b.SyncDetail = sync, detail
+	}})
 }
 
 // Note puts an event into the black box, once a boot. That it could not be noted is said,
@@ -116,9 +119,6 @@ func (n *Session) Note(g state.Generation, err error, e spec.Event) {
 		n.Say("%v", err)
 	}
 }
-
-// Remember keeps the sync axis and what goes with it in the boot record.
-func (n *Session) Remember() error { return state.SaveBoot(n.Path(paths.RunBoot), n.Boot) }
 
 // Last is the status after the last run, the zero one when there was none.
 func (n *Session) Last() spec.Status {

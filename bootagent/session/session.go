@@ -280,8 +280,7 @@ func (n *Session) adopt() error {
 	if err := n.Journal.Record(late...); err != nil {
 		return fmt.Errorf("keep the originals of this root: %w", err)
 	}
-	n.Boot.Originals = nil
-	return n.Remember()
+	return n.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Originals = nil }})
 }
 
 func (n *Session) readScopes() (item.Scopes, error) {
@@ -334,7 +333,7 @@ func (n *Session) connect() error {
 	if n.Tracker == nil {
 		return nil
 	}
-	s, err := n.Folder.Load()
+	s, err := n.Owner.State()
 	if err != nil {
 		return err
 	}
@@ -418,7 +417,7 @@ func (n *Session) Send(ctx context.Context, l report.Letter) error {
 	if n.Options.Post == nil {
 		return errNoPoster
 	}
-	s, err := n.Folder.Load()
+	s, err := n.Owner.State()
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (so *Soak) Bound(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := so.Folder.Load()
+	s, err := so.Owner.State()
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ func (so *Soak) Compared(absolved bool, why string) error {
 	so.RecordStep("compared", events.With("generation", g.Generation), events.With("overlay", g.Overlay), events.With("why", why))
 	so.Note(g, nil, spec.Event{Event: spec.EventCompared, Transition: so.Transition, Why: why, Did: did})
 	so.Say("generation %d: %s: %s", g.Generation, why, did)
-	if absolved {
-		so.SetSync(spec.SyncUnreachable, fmt.Sprintf("generation %d is taken again when the registry answers: %s", g.Generation, why))
+	if !absolved {
+		return nil
 	}
-	return so.Remember()
+	return so.SetSync(spec.SyncUnreachable, fmt.Sprintf("generation %d is taken again when the registry answers: %s", g.Generation, why))
 }

@@ -118,8 +118,7 @@ func (so *Soak) BeginGates(ctx context.Context, g state.Generation, reach bool) 
 	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}
-	so.Boot.Live.Applied, so.Boot.Live.Stuck = &g, ""
-	if err := so.Remember(); err != nil {
+	if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &g, "" }); err != nil {
 		return err
 	}
 	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up()), Reach: reach}
@@ -142,8 +141,7 @@ func (so *Soak) EndGates() error {
 		return err
 	}
 	if so.Boot.Live.Applied != nil || so.Boot.Live.Stuck != "" {
-		so.Boot.Live.Applied, so.Boot.Live.Stuck = nil, ""
-		if err := so.Remember(); err != nil {
+		if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = nil, "" }); err != nil {
 			return err
 		}
 	}

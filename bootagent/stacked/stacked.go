@@ -19,6 +19,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -54,20 +55,21 @@ func (o otherLayer) Error() string { return string(o) }
 // Layer is the layer whose images this root is made of.
 func (r *Root) Layer() string { return cmp.Or(r.Boot.Live.Stacked, r.Boot.Generation.Layer) }
 
-// SetGeneration notes by which generation this root goes. Its layer may be another one than the
-// root is made of.
-func (r *Root) SetGeneration(g state.Generation) {
-	r.Boot.Live.Stacked = r.Layer()
-	r.Boot.Generation = g
+// SetGeneration notes in the record of a boot by which generation this root goes. Its layer may be
+// another one than the root is made of.
+func (r *Root) SetGeneration(b *state.Boot, g state.Generation) {
+	b.Live.Stacked = r.Layer()
+	b.Generation = g
 }
 
 // Arrive notes that this root runs a generation that is older than the one that it came up
 // with.
 func (r *Root) Arrive(at state.Generation) error {
-	if r.Boot.Mode != spec.ModeAttached {
-		r.SetGeneration(at)
-	}
-	return r.Remember()
+	return r.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
+		if b.Mode != spec.ModeAttached {
+			r.SetGeneration(b, at)
+		}
+	}})
 }
 
 // RunsHere reports whether this root can have a layer as it is.

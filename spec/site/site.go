@@ -149,6 +149,7 @@ func build(r *document.Reader) *Site {
 	}
 	s.checkTime(r)
 	s.checkOpenFiles(r)
+	s.checkExports(r)
 	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
 	return s
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -43,8 +44,8 @@ type Fleet struct {
 	registry, http string // addresses on 127.0.0.1
 }
 
-// UseExample makes an example's site the fleet's own, with a fresh SSH key in
-// place of the example's.
+// UseExample makes an example's site the fleet's own, with the files that it names and a fresh
+// SSH key in place of the example's.
 func (f *Fleet) UseExample(example string) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -62,6 +63,11 @@ func (f *Fleet) UseExample(example string) error {
 	}
 	site, err := os.ReadFile(example)
 	if err != nil {
+		return err
+	}
+	const files = "files"
+	err = os.CopyFS(filepath.Join(f.Dir, files), os.DirFS(filepath.Join(filepath.Dir(example), files)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	sshPublic, err := ssh.NewPublicKey(public)

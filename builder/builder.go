@@ -22,14 +22,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/mediatype"
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/private"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
@@ -46,6 +49,7 @@ type Options struct {
 	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
 	Debs     string         // directory of kept packages: read, and written to
 	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
+	Private  []string       // files of the layer that may hold a private key
 	Progress func(Event)    // may be nil
 
 	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file
@@ -130,6 +134,9 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
+	if err := b.public(); err != nil {
+		return nil, err
+	}
 	if shared := b.done[stepPackages].Facts.Shared; len(shared) > 0 {
 		b.say(Event{Step: stepPackages, State: "note", Text: "each node makes its own " + strings.Join(shared, ", ") + "; where nodes of a cluster share it, give it by files with a secret"})
 	}
@@ -140,6 +147,16 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 		return nil, err
 	}
 	return b.result(variant, version)
+}
+
+// public refuses a private key in the layer that the site does not name.
+func (b *build) public() error {
+	found := slices.Concat(private.Describe(b.done[stepBase].Facts.Private, b.options.Private), private.Describe(b.done[stepPackages].Facts.Private, b.options.Private))
+	if len(found) == 0 {
+		return nil
+	}
+	return cli.WithHint(fmt.Errorf("the layer has private keys, for every node and all who read the registry: %s", strings.Join(found, "; ")),
+		"layer.privateKeys names those that may stay; a node's own comes by files with a secret, in place of the layer's")
 }
 
 // Resolve says which package files a build would take now, for a lock. It needs

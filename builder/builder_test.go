@@ -143,3 +143,19 @@ func TestBuild(t *testing.T) {
 		t.Errorf("the ledger has lost who is elsewhere: %+v", again.Ledger)
 	}
 }
+
+// TestPublic: a private key in a layer is an error that names it, unless the site does.
+func TestPublic(t *testing.T) {
+	b := &build{done: map[string]made{
+		stepBase:     {Facts: facts{Private: map[string]string{"/etc/a.key": "made by a script"}}},
+		stepPackages: {Facts: facts{Private: map[string]string{"/etc/b.key": "of package b"}}},
+	}}
+	b.options.Private = []string{"/etc/a.key"}
+	if err := b.public(); err == nil || !strings.HasSuffix(err.Error(), ": /etc/b.key (of package b)") {
+		t.Error(err)
+	}
+	b.options.Private = []string{"/etc/b.key", "/etc/a.key"}
+	if err := b.public(); err != nil {
+		t.Error(err)
+	}
+}

@@ -25,7 +25,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 12
+const format = 13
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -56,7 +56,8 @@ type facts struct {
 	System   []spec.Account          `json:"system,omitempty"`  // the same, as the ledger has them
 	Brought  []spec.Account          `json:"brought,omitempty"` // with numbers of people, by the base and packages
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
-	Shared   []string                `json:"shared,omitempty"` // files left out that the nodes of a cluster share
+	Shared   []string                `json:"shared,omitempty"`  // files left out that the nodes of a cluster share
+	Private  map[string]string       `json:"private,omitempty"` // private keys that are in the tree, see [private.Find]
 }
 
 func (f facts) into(l *spec.Layer) {

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/perm"
+	"github.com/caisson-os/caisson/builder/private"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -171,6 +172,9 @@ func (b *build) installed(step string, r *root.Root) (facts, error) {
 	f := facts{Packages: all}
 	if err := b.exactly(all); err != nil {
 		return f, err
+	}
+	if f.Private, err = private.Find(r); err != nil {
+		return f, fmt.Errorf("look for private keys: %w", err)
 	}
 	err = b.number(step, r, &f)
 	return f, err

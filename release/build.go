@@ -48,7 +48,7 @@ func Bake(ctx context.Context, s *site.Site, b Build) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Options.SiteDir = siteDir
+	b.Options.SiteDir, b.Options.Private = siteDir, s.PrivateKeys()
 	if b.Make == nil {
 		b.Make = builder.Build
 	}

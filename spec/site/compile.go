@@ -23,6 +23,9 @@ func (s *Site) Name() string { return s.doc.Metadata.Name.S }
 // Registry returns where the fleet's artifacts are published, as the site says; "" when it does not.
 func (s *Site) Registry() string { return s.doc.Registry.S }
 
+// PrivateKeys returns the files of the layer that may hold a private key.
+func (s *Site) PrivateKeys() []string { return texts(s.doc.Layer.Private) }
+
 // Dir returns the directory of the site's file: names in it are relative to this.
 func (s *Site) Dir() string { return s.dir }
 

@@ -62,6 +62,11 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	c.In("stateDisk", func() {
 		s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks)
 	})
+	c.In("privateKeys", func() {
+		for _, t := range l.Private {
+			c.Valid(t.At, rules.Path(t.S))
+		}
+	})
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 

@@ -66,6 +66,7 @@ type layerDoc struct {
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`
 	Persist []shape.Text `site:"persist" doc:"directories kept on the state disk"`
+	Private []shape.Text `site:"privateKeys" doc:"files of the layer that may hold a private key, which every node then has, and all who read the registry"`
 	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; the loader then has mke2fs and e2fsck"`
 	At      report.Pos
 }

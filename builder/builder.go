@@ -49,6 +49,7 @@ type Options struct {
 	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
 	Debs     string         // directory of kept packages: read, and written to
 	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
+	Again    bool           // every step is made anew, by programs that see another host name, see [Differ]
 	Private  []string       // files of the layer that may hold a private key
 	Progress func(Event)    // may be nil
 
@@ -81,6 +82,7 @@ type Result struct {
 	Lock    Lock           // what it was built from
 	Ledger  []spec.Account // the fleet's, for the layers that are built after it
 	Brought []spec.Account // accounts with numbers of people that the base and packages made
+	trees   []string       // of the steps
 }
 
 // Blob is one file of the layer.
@@ -239,6 +241,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 		}
 		m.Facts.into(&r.Layer)
 		if m.Image != nil {
+			r.trees = append(r.trees, filepath.Join(m.dir, "tree"))
 			r.Layer.Images = append(r.Layer.Images, *m.Image)
 			r.Layer.Roots[m.Image.Digest] = m.Root
 		}

@@ -25,7 +25,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 13
+const format = 14
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -154,8 +154,12 @@ func (b *build) key(s step) (string, error) {
 	for _, name := range s.below(b) {
 		above[name] = b.keyAbove(s, name)
 	}
-	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
-		"epoch": b.epochOf(s.name), "level": b.level(s.name)})
+	from := map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
+		"epoch": b.epochOf(s.name), "level": b.level(s.name)}
+	if b.options.Again {
+		from["again"] = true
+	}
+	data, err := json.Marshal(from)
 	if err != nil {
 		return "", err
 	}
@@ -173,6 +177,9 @@ func (b *build) epochOf(step string) int64 {
 
 func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	r := &root.Root{Work: b.tmp, Epoch: b.epochOf(s.name)}
+	if b.options.Again {
+		r.Host = "elsewhere"
+	}
 	for _, name := range s.below(b) {
 		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
 	}

@@ -33,6 +33,7 @@ const (
 type plan struct {
 	Args, Env []string
 	Dir       string
+	Host      string   // host name
 	Overlay   string   // options of the overlay that becomes the root; or
 	Tree      string   // a directory that does; or neither, for the host's own root
 	Mount     string   // an empty directory, for either
@@ -340,7 +341,7 @@ func (p *plan) mountScratch() error {
 	if err := raiseLoopback(); err != nil {
 		return err
 	}
-	return unix.Sethostname([]byte("localhost"))
+	return unix.Sethostname([]byte(p.Host))
 }
 
 // raiseLoopback makes 127.0.0.1 an address: scripts of mailers ask for one, and there is no

@@ -35,6 +35,7 @@ type Root struct {
 	Upper  string   // takes writes; may be empty
 	Work   string   // scratch directory in Upper's file system
 	Epoch  int64    // SOURCE_DATE_EPOCH of the programs that run in it, seconds
+	Host   string   // host name that they see; "" is localhost
 }
 
 // trees lists all trees, top first.

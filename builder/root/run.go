@@ -4,6 +4,7 @@ package root
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,7 +68,7 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 		return err
 	}
 	defer os.RemoveAll(scratch) // the next build empties Work
-	p := plan{Args: c.Args, Dir: "/", Mount: filepath.Join(scratch, "root"), Bind: bind, Without: c.without}
+	p := plan{Args: c.Args, Dir: "/", Host: cmp.Or(r.Host, "localhost"), Mount: filepath.Join(scratch, "root"), Bind: bind, Without: c.without}
 	work := filepath.Join(scratch, "work")
 	upper := r.Upper
 	for _, dir := range []string{p.Mount, work} {

@@ -42,6 +42,7 @@ type buildFlags struct {
 	unsigned []string
 	fast     bool
 	fresh    bool
+	twice    bool
 	previous string
 }
 
@@ -76,6 +77,7 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
 	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
+	c.Flags().BoolVar(&f.twice, "twice", false, "build a second time, under another host name, and name each file that differs: it may be one machine's")
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
 	return c
 }
@@ -204,9 +206,29 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 		return nil, err
 	}
 	progress := a.progress()
-	defer progress.close()
-	return release.Bake(ctx, s, release.Build{Locks: locks, Before: before, Options: builder.Options{
-		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}})
+	how := release.Build{Locks: locks, Before: before, Options: builder.Options{
+		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
+	built, err := release.Bake(ctx, s, how)
+	var again *release.Built
+	if err == nil && f.twice {
+		how.Options.Again = true
+		again, err = release.Bake(ctx, s, how)
+	}
+	progress.close()
+	if err != nil || again == nil {
+		return built, err
+	}
+	for i, r := range built.Results {
+		differ, err := builder.Differ(r, again.Results[i])
+		if err != nil {
+			return nil, fmt.Errorf("compare two builds: %w", err)
+		}
+		a.say("variant %s: two builds differ in %s", r.Layer.Variant, plain.Count(len(differ), "file"))
+		for _, name := range differ {
+			cli.Printf(a.err, "  %s\n", name)
+		}
+	}
+	return built, nil
 }
 
 // before returns what to go on from, the account ledger foremost, as a release key of the

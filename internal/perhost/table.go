@@ -22,8 +22,9 @@ type Row struct {
 	Shared   bool   // the nodes of a cluster need the same one
 	Program  string // absolute; without it in a tree nothing is left out there
 
-	// Text is what is left out of the files, in place of them: what scripts make of
-	// the host's name, which is localhost in a build. A file without more text goes.
+	// Text is what is left out of the files, in place of them: what scripts make of the
+	// host's name, which in a build is localhost, or elsewhere in the second of two. A
+	// file without more text goes.
 	Text *regexp.Regexp
 
 	Instead string // what happens on a node where the table makes nothing
@@ -55,7 +56,7 @@ var Table = []Row{
 		{Path: "/etc/nvme/hostnqn", For: "/usr/sbin/nvme", Always: true, Mode: 0o644, Make: hostNQN},
 		{Path: "/etc/nvme/hostid", For: "/usr/sbin/nvme", Always: true, Mode: 0o644, Make: hostID},
 	}},
-	{Patterns: []string{"etc/dropbear/*_host_key", "etc/dropbear/initramfs/*_host_key", "etc/dropbear-initramfs/*_host_key"}, What: "SSH host keys of Dropbear",
+	{Patterns: []string{"etc/dropbear/*_host_key*", "etc/dropbear/initramfs/*_host_key*", "etc/dropbear-initramfs/*_host_key*"}, What: "SSH host keys of Dropbear",
 		Files: []File{{Path: "/etc/dropbear/dropbear_ed25519_host_key", For: "/usr/sbin/dropbear", Mode: 0o600, Make: dropbear}}},
 	{Patterns: []string{"etc/ssl/private/ssl-cert-snakeoil.key", "etc/ssl/certs/ssl-cert-snakeoil.pem"}, What: "key and certificate of ssl-cert", Files: []File{
 		{Path: "/etc/ssl/private/ssl-cert-snakeoil.key", For: snakeoilMaker, Always: true, Group: "ssl-cert", Mode: 0o640, Make: snakeoilKey},
@@ -74,9 +75,9 @@ var Table = []Row{
 		Unit: "postgresql@.service", Cluster: "postgresql-%i"},
 	{Patterns: []string{"var/lib/mysql/*"}, What: "databases of MariaDB", Program: "/usr/bin/mariadb-install-db", Keep: "/var/lib/mysql", Instead: "made before the server starts",
 		Unit: "mariadb.service", Cluster: "mysql"},
-	{Patterns: []string{"etc/mailname"}, Text: regexp.MustCompile(`\Alocalhost(\.\S*)?\n\z`), What: "name of Exim, where debconf has no answer",
+	{Patterns: []string{"etc/mailname"}, Text: regexp.MustCompile(`\A(localhost|elsewhere)(\.\S*)?\n\z`), What: "name of Exim, where debconf has no answer",
 		Files: []File{{Path: "/etc/mailname", For: "/usr/sbin/exim4", Mode: 0o644, Make: mailname}}},
-	{Patterns: []string{"etc/postfix/main.cf"}, Text: regexp.MustCompile(`(?m)^myhostname = localhost(\.\S*)?\n`), What: "name of Postfix", Instead: "it takes the node's"},
+	{Patterns: []string{"etc/postfix/main.cf"}, Text: regexp.MustCompile(`(?m)^myhostname = (localhost|elsewhere)(\.\S*)?\n`), What: "name of Postfix", Instead: "it takes the node's"},
 	{Patterns: []string{"var/lib/dkms/mok.key", "var/lib/dkms/mok.pub"}, What: "key that signs modules of DKMS", Instead: "nothing needs it"},
 }
 

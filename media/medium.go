@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,6 +34,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media/fat"
+	"github.com/caisson-os/caisson/media/iso"
 )
 
 // Medium is what is written to a file.
@@ -152,4 +154,10 @@ func (m Medium) identifier(fixed string) uuid.UUID {
 // held is a file of a medium that is in memory.
 func held(name string, data []byte) fat.File {
 	return fat.File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+}
+
+// WriteRescue writes a CD that carries a statement which lets somebody into a node, see package
+// trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
+func WriteRescue(w io.WriterAt, statement []byte, date time.Time) error {
+	return iso.Data(w, paths.RescueLabel, paths.RescueFile, date, statement)
 }

@@ -9,8 +9,10 @@ import (
 	"io"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -54,4 +56,18 @@ func (l Layer) checkImage(ctx context.Context, from oci.Source, i spec.Image) er
 		return refusal.New(refusal.Layer, "its hash tree has the root %s, the layer's description names %.80q", root, signed)
 	}
 	return nil
+}
+
+// Save writes a blob of the layer repository to a file, or nothing when its
+// content is not what the digest says.
+func Save(ctx context.Context, r *registry.Registry, digest, name string) error {
+	body, _, err := r.Blob(ctx, oci.RepoLayer, digest)
+	if err != nil {
+		return err
+	}
+	defer body.Close() // only read
+	return durable.Write(name, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, io.LimitReader(body, oci.MaxBlob))
+		return err
+	})
 }

@@ -8,7 +8,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/service"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -155,4 +161,17 @@ func (r *run) refusal() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Wrote returns the paths that kinds have written, as a journal has them.
+func Wrote(j item.Journal) (paths []string) {
+	for _, kind := range []string{files.Name, modules.Name, units.Name, service.Name} {
+		for _, e := range j.Entries(kind) {
+			paths = append(paths, e.Key)
+		}
+	}
+	for _, e := range j.Entries(accounts.Name) {
+		paths = append(paths, accounts.File(e.Key))
+	}
+	return paths
 }

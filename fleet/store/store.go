@@ -18,11 +18,15 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/pressly/goose/v3"
+	"modernc.org/sqlite"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+	lite "modernc.org/sqlite/lib"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -158,4 +162,24 @@ func (s *Store) migrate(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.Release()
 	return s.db.Close()
+}
+
+var errLater = errors.New("later release")
+
+// Lasts reports whether an error is one that no waiting mends: somebody has to put the
+// database right. All others are those of one that is away, restarts, is full or locked,
+// or follows another server until it takes its place.
+func Lasts(err error) bool {
+	var file *sqlite.Error
+	var server *pgconn.PgError
+	switch {
+	case errors.Is(err, errLater):
+		return true
+	case errors.As(err, &file):
+		return slices.Contains([]int{lite.SQLITE_READONLY, lite.SQLITE_CORRUPT, lite.SQLITE_NOTADB}, file.Code()&0xff)
+	case errors.As(err, &server) && len(server.Code) == 5:
+		// Who may log in; which database; tables, and the right to them.
+		return slices.Contains([]string{"28", "3D", "42"}, server.Code[:2])
+	}
+	return false
 }

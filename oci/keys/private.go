@@ -9,6 +9,7 @@
 package keys
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
@@ -78,4 +79,40 @@ func decrypt(name string, text []byte, p *Passphrase) (*ecdsa.PrivateKey, error)
 		return nil, err
 	}
 	return keyfile.Parse(text, pass)
+}
+
+// Passphrase is where the passphrase of encrypted keys comes from: a source as for
+// [Open], or, when it is empty, the variables CAISSON_PASSPHRASE or COSIGN_PASSWORD.
+// A source is read once.
+type Passphrase struct {
+	Source string
+
+	text  []byte
+	known bool
+}
+
+// get returns the passphrase and reports whether there is one: it may be empty.
+func (p *Passphrase) get() (text []byte, given bool, err error) {
+	if p == nil || p.Source == "" {
+		for _, name := range []string{"CAISSON_PASSPHRASE", "COSIGN_PASSWORD"} {
+			if v, ok := os.LookupEnv(name); ok {
+				return []byte(v), true, nil
+			}
+		}
+		return nil, false, nil
+	}
+	if !p.known {
+		if p.text, err = read(p.Source); err != nil {
+			return nil, false, fmt.Errorf("read passphrase: %w", err)
+		}
+		p.text, p.known = bytes.TrimRight(p.text, "\r\n"), true
+	}
+	return p.text, true, nil
+}
+
+func ask(prompt string) ([]byte, error) {
+	fmt.Fprint(os.Stderr, prompt)
+	pass, err := term.ReadPassword(int(os.Stdin.Fd()))
+	fmt.Fprintln(os.Stderr)
+	return pass, err
 }

@@ -5,13 +5,16 @@ package pull
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Transport returns the HTTP transport that the options describe, for the registry
@@ -129,4 +132,72 @@ func (o Options) patience() time.Duration {
 		return o.Patience
 	}
 	return 2 * time.Minute
+}
+
+// redirect is a request that a server wants to be sent elsewhere. The checks want
+// few redirects, never away from TLS, and when resuming never to another host: what
+// begins here must end here.
+type redirect struct {
+	to       *http.Request
+	via      []*http.Request // the requests before it, oldest first
+	resuming bool
+}
+
+func fewRedirects(r redirect) error {
+	if len(r.via) >= 5 {
+		return errors.New("more than 5 redirects")
+	}
+	return nil
+}
+
+func redirectStaysTLS(r redirect) error {
+	if r.via[0].URL.Scheme == "https" && r.to.URL.Scheme != "https" {
+		return refusal.New(refusal.Redirect, "redirect from https to %s", r.to.URL.Scheme)
+	}
+	return nil
+}
+
+func resumeStaysOnHost(r redirect) error {
+	if r.resuming && r.to.URL.Host != r.via[0].URL.Host {
+		return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", r.to.URL.Host, r.via[0].URL.Host)
+	}
+	return nil
+}
+
+// redirectPolicy returns the checks as an [http.Client] takes them.
+func redirectPolicy(checks check.List[redirect], resuming bool) func(*http.Request, []*http.Request) error {
+	return func(to *http.Request, via []*http.Request) error { return checks.Run(redirect{to, via, resuming}) }
+}
+
+// withoutClock verifies certificates on a machine that knows only that it is not
+// before some time. Whoever is trusted to issue a certificate is believed that
+// it had begun when it was issued: it may be later than the machine thinks, so
+// "not yet valid" is not a verdict, while "expired" still is one.
+//
+// It replaces the verification of crypto/tls, with the same checks but the time.
+func (o Options) withoutClock(c *tls.Config, host string) {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	c.InsecureSkipVerify = true // VerifyConnection does it, for every connection
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("tls: the registry shows no certificate")
+		}
+		name := s.ServerName
+		if name == "" {
+			name = host // addresses are not sent as server names
+		}
+		v := x509.VerifyOptions{Roots: c.RootCAs, DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: o.Now()}
+		for i, cert := range s.PeerCertificates {
+			if i > 0 {
+				v.Intermediates.AddCert(cert)
+			}
+			if cert.NotBefore.After(v.CurrentTime) {
+				v.CurrentTime = cert.NotBefore
+			}
+		}
+		_, err := s.PeerCertificates[0].Verify(v)
+		return err
+	}
 }

@@ -1,5 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package registry writes caisson's artifacts: to a registry server, or to a
+// directory in the OCI image layout, which [Handler] serves like a registry.
+//
+// It is the big half of registry access, for the builder's machine. Pushing uses
+// go-containerregistry; reading goes through oci/pull, by the same rules as
+// on a node. The layout is written here, because a cut must leave the old or the
+// new index and never a truncated blob under a good name: blobs first, fsync,
+// then index.json by one rename. A tag is a descriptor whose ref.name is
+// "repository:tag"; a referrer is a descriptor without a name.
+//
+// The package knows nothing of what it stores. What builds and publishes imports
+// it, never the agent: a list of the agent's packages is held by a test.
 package registry
 
 import (
@@ -7,7 +19,9 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net/http"
 	"sync"
+	"time"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -173,4 +187,31 @@ func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
 // are what the registry says; read the manifests before you rely on them.
 func (r *Registry) Referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
 	return r.place.referrers(ctx, repo, digest)
+}
+
+// Date returns the registry's time, as the Date header of its answer says. It is
+// not signed. A layout has none, nor has a server that does not send it: ok is
+// false.
+func (r *Registry) Date(ctx context.Context) (date time.Time, ok bool) {
+	s, server := r.place.(*server)
+	if !server {
+		return date, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	scheme := "https"
+	if s.plain {
+		scheme = "http"
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+s.ref.Host+"/v2/", nil)
+	if err != nil {
+		return date, false
+	}
+	resp, err := s.transport.RoundTrip(q) // any status has the header, 401 too
+	if err != nil {
+		return date, false
+	}
+	defer resp.Body.Close() // only its header matters
+	date, err = http.ParseTime(resp.Header.Get("Date"))
+	return date, err == nil
 }

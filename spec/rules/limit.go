@@ -52,3 +52,14 @@ func limitValue(item, value string) error {
 func word(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '"' || r == '#' || r == 0x7f || r == 0x85 || r == 0xa0 })
 }
+
+// OpenFiles is fs.nr_open of a kernel that nobody has told otherwise, see proc_sys_fs(5).
+const OpenFiles = "1048576"
+
+// MoreOpenFiles reports whether a limit asks for more open files than a value of fs.nr_open lets
+// the kernel grant: setrlimit(2) fails then, and PAM ends the session.
+func MoreOpenFiles(l spec.Limit, most string) bool {
+	want, err := strconv.ParseUint(l.Value, 10, 64)
+	has, errHas := strconv.ParseUint(most, 10, 64)
+	return l.Item == "nofile" && err == nil && errHas == nil && want > has
+}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -181,3 +182,20 @@ func (o *open) Close() error               { return nil }
 // objects is the same for all who look at them on that day, so that one can approve what
 // another publishes.
 func Day(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }
+
+// SecretValue returns an entry of a Secret, as kubectl get prints it with -o json. No error
+// quotes what the Secret has.
+func SecretValue(data []byte, key string) ([]byte, error) {
+	var o struct {
+		Kind string            `json:"kind"`
+		Data map[string][]byte `json:"data"`
+	}
+	if json.Unmarshal(data, &o) != nil || o.Kind != "Secret" {
+		return nil, errors.New("what was read is not a Secret")
+	}
+	value, ok := o.Data[key]
+	if !ok {
+		return nil, fmt.Errorf("the Secret has no key %q", key)
+	}
+	return value, nil
+}

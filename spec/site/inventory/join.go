@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -109,4 +110,16 @@ func (j *joining) doubt(nodes []Node, one Claim) (why, hint string) {
 		return fmt.Sprintf("its kubelet says the UUID %s, and so does that of %s", one.uuid, other), "give the right one a match below nodes:, which nobody else can claim"
 	}
 	return "", ""
+}
+
+// virtual are the vendors of virtual network cards among those that IEEE gave the
+// first half of an address to: VMware, Hyper-V, VirtualBox, Xen, Parallels.
+var virtual = []string{"00:05:69", "00:0c:29", "00:1c:14", "00:50:56", "00:15:5d", "08:00:27", "00:16:3e", "00:1c:42"}
+
+// Hardware reports whether a MAC address, as a node's match has it, is that of a
+// card: given by a vendor of hardware, and not chosen on the spot, as QEMU's and
+// those of clouds are.
+func Hardware(mac string) bool {
+	first, err := strconv.ParseUint(mac[:min(2, len(mac))], 16, 8)
+	return err == nil && first&2 == 0 && len(mac) > 8 && !slices.Contains(virtual, mac[:8])
 }

@@ -2,7 +2,13 @@
 
 package plan
 
-import "github.com/caisson-os/caisson/spec"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
 
 // Difference is a node in two states of a fleet. An overlay is nil where the node was
 // not published; both are when its content is the same.
@@ -68,4 +74,59 @@ func (all *Differences) between(from, to string) []Change {
 	}
 	all.moves[pair] = known
 	return known
+}
+
+// interfaceKey names an interface: a card by its MAC address where that finds it.
+func interfaceKey(i spec.Interface) string { return cmp.Or(i.MAC, i.Name) }
+
+// interfaceText is an interface in one line.
+func interfaceText(i spec.Interface) string {
+	var words []string
+	add := func(format string, value any, isSet bool) {
+		if isSet {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	if b := i.Bond; b != nil {
+		words = append(words, "bond "+b.Mode+" of "+strings.Join(b.Members, " "))
+		add("lacp %s", b.LACPRate, b.LACPRate != "")
+		add("min-links %d", b.MinLinks, b.MinLinks != 0)
+		add("hash %s", b.HashPolicy, b.HashPolicy != "")
+	}
+	if v := i.VLAN; v != nil {
+		words = append(words, fmt.Sprintf("vlan %d on %s", v.ID, v.On))
+	}
+	add("dhcp %s", i.DHCP, i.DHCP != "")
+	words = append(words, i.Addresses...)
+	add("%s", i.Gateway, i.Gateway != "")
+	for _, r := range i.Routes {
+		words = append(words, strings.TrimSuffix("to "+r.To+" via "+r.Via, " via "))
+	}
+	add("mtu %d", i.MTU, i.MTU != 0)
+	if i.MAC != "" {
+		add("called %s", i.Name, i.Name != "")
+	}
+	return cmp.Or(strings.Join(words, " "), "up")
+}
+
+// serviceText says all in which two overlays may differ of a service.
+func serviceText(s spec.Service) string {
+	var dirs []string
+	for _, d := range s.Directories {
+		what := d.From + " at " + d.To
+		if d.File {
+			what = "file " + what
+		}
+		dirs = append(dirs, what)
+	}
+	text := fmt.Sprintf("commit %s of %s: %s", cmp.Or(s.Commit, "unknown"), s.Unit, strings.Join(dirs, ", "))
+	for _, more := range [][2]string{{"user", s.User}, {"package", s.Package}, {"then", s.Action}} {
+		if more[1] != "" {
+			text += ", " + more[0] + " " + more[1]
+		}
+	}
+	if s.Image.Digest != "" {
+		text += ", image " + s.Image.Digest
+	}
+	return text
 }

@@ -113,8 +113,8 @@ func changed(v *tree.Value, s node, path []string, r *report.Report) {
 
 // isQuoted reports whether what stands at a place begins with a quote.
 func isQuoted(at report.Pos) bool {
-	if at.Src == nil {
-		return false
+	if at.Src.Data == nil {
+		return true // of an object, whose keys are texts
 	}
 	lines := bytes.SplitN(at.Src.Data, []byte("\n"), int(at.Line)+1)
 	if len(lines) < int(at.Line) {

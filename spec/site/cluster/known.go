@@ -21,26 +21,27 @@ type Known struct {
 	dir map[string]map[string]*prepared // by directory and name of the file
 }
 
-// prepared is an object as the file that it would be, taken apart.
+// prepared is an object taken apart, with the problems that it has by itself.
 type prepared struct {
 	written
-	src      *report.Source
-	docs     []*tree.Value
-	problems []report.Problem // that it has by itself
+	problems []report.Problem
 }
 
 // prepare takes an object apart, of so many values at most.
 func prepare(o Object, name string, most int) *prepared {
-	p := &prepared{written: write(o, min(most, MaxValues))}
-	p.src = &report.Source{Name: name, Data: p.text}
-	r := &report.Report{}
-	if p.over {
-		p.text, p.paths, p.src.Data = nil, nil, nil
-		r.Add(report.Problem{At: report.Pos{Src: p.src, Line: 1, Col: 1}, Severity: report.Error, Rule: "too-large", Hint: "divide it, or keep fewer objects in the namespace",
-			Message: fmt.Sprintf("it is nested more than %d deep, or has more than %d values, or with the others of its namespace more than %d", maxDepth, MaxValues, MaxTogether)})
-	} else {
-		p.docs = tree.Parse(p.src, p.text, r)
-		check(p.docs, r)
+	p, r := &prepared{written: write(o, name, min(most, MaxValues))}, &report.Report{}
+	fail := func(at report.Pos, rule, hint, message string) {
+		r.Add(report.Problem{At: at, Severity: report.Error, Rule: rule, Message: message, Hint: hint})
+	}
+	switch {
+	case p.over:
+		fail(report.Pos{Src: p.src, Line: 1, Col: 1}, "too-large", "divide it, or keep fewer objects in the namespace",
+			fmt.Sprintf("it is nested more than %d deep, or has more than %d values, or with the others of its namespace more than %d", maxDepth, MaxValues, MaxTogether))
+	case len(p.nul) > 0:
+		fail(p.nul[0], "text", "", "a value must not contain a NUL character")
+		p.doc = nil
+	default:
+		check([]*tree.Value{p.doc}, r)
 	}
 	p.problems = r.Problems
 	return p

@@ -133,21 +133,16 @@ type files struct {
 	objects map[string]*prepared // by name of the file
 }
 
-// Parsed returns an object taken apart: it is not taken apart again.
+// Parsed returns an object as a tree: no file has it.
 func (f files) Parsed(name string) (*report.Source, []*tree.Value) {
-	if p := f.objects[name]; p != nil {
-		return p.src, p.docs
+	p := f.objects[name]
+	switch {
+	case p == nil:
+		return nil, nil
+	case p.doc == nil:
+		return p.src, nil
 	}
-	return nil, nil
-}
-
-// Open opens an object, or what is beside it.
-func (f files) Open(name string) (fs.File, error) {
-	w, ok := f.objects[name]
-	if !ok {
-		return f.FS.Open(name)
-	}
-	return &open{Reader: bytes.NewReader(w.text), name: name}, nil
+	return p.src, []*tree.Value{p.doc}
 }
 
 // problems gives each problem its object, and its place there.
@@ -168,15 +163,6 @@ func (f files) problems(r *report.Report) []Problem {
 	}
 	return out
 }
-
-// open is an object that is read.
-type open struct {
-	*bytes.Reader
-	name string
-}
-
-func (o *open) Stat() (fs.FileInfo, error) { return nil, fs.ErrInvalid }
-func (o *open) Close() error               { return nil }
 
 // Day is when a site from a cluster is read: the beginning of a day of UTC. What comes of
 // objects is the same for all who look at them on that day, so that one can approve what

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // objectsOf makes objects of YAML documents, as kubectl would but for the schema.
@@ -273,19 +274,22 @@ func TestNumbersInObjects(t *testing.T) {
 	}
 }
 
-// FuzzQuote: whatever a text is, its file reads as it.
-func FuzzQuote(f *testing.F) {
-	for _, text := range []string{"", "a", "\x00", "\u2028", "\u0085", "\U0001f600", "\\\"", "\ufeff", "a\r\nb", "\U000e0001"} {
+// FuzzTexts: whatever a text is, the site has it as the object has; a NUL character is refused.
+func FuzzTexts(f *testing.F) {
+	for _, text := range []string{"", "a", "\x00", "\u2028", "\u0085", "\U0001f600", "\\\"", "\ufeff", "a\r\nb", "\U000e0001", "on", "0640", "~", "null"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		text = strings.ToValidUTF8(text, "?")
-		var y, j string
-		if err := errors.Join(yaml.Unmarshal([]byte(quote(text)), &y)); err != nil || y != text {
-			t.Errorf("YAML reads %q of %s: %v", y, quote(text), err)
+		p := prepare(ObjectOf(map[string]any{"kind": "Site", "metadata": map[string]any{"name": "n"}, "spec": map[string]any{text: text}}), "Site.n", MaxValues)
+		if strings.ContainsRune(text, 0) {
+			if p.doc != nil || len(p.problems) != 1 || p.problems[0].Rule != "text" {
+				t.Errorf("%q: %v", text, p.problems)
+			}
+			return
 		}
-		if err := json.Unmarshal([]byte(quote(text)), &j); (err != nil || j != text) && !strings.Contains(quote(text), `\U`) {
-			t.Errorf("JSON reads %q of %s: %v", j, quote(text), err)
+		if v := p.doc.Get("spec").Get(text); v == nil || v.Kind != tree.Scalar || v.Plain || v.Text != text {
+			t.Errorf("%q is %+v", text, v)
 		}
 	})
 }

@@ -10,31 +10,35 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// written is an object as the file that it would be: a value a line, so that a line is a
-// place in the object.
+// written is an object as the tree that its file would be. The line of a place in it is the
+// number of a path, and the column tells a key from its value.
 type written struct {
 	Object
-	text  []byte
-	paths []string // a JSON path for each line
-	most  int      // lines; what has more is not written to its end
-	over  bool     // it has more, or is nested too deep
+	src   *report.Source // without data
+	doc   *tree.Value    // nil where it is over
+	paths []string       // JSON paths: of each value, and of the end of each that has others
+	most  int            // of the paths; what has more is not taken to its end
+	over  bool           // it has more, or is nested too deep
+	nul   []report.Pos   // texts with a NUL character
 }
 
-// Bounds of what is taken apart, whatever an API server stored. A line has one value, and takes
-// some 700 bytes while it is taken apart, of which half stay.
+// Bounds of what is taken apart, whatever an API server stored. A path takes some 700 bytes with
+// its value while it is taken apart, of which half stay.
 const (
-	MaxValues   = 128 << 10 // lines of an object,
+	MaxValues   = 128 << 10 // paths of an object,
 	MaxTogether = 256 << 10 // of all objects of a namespace, and of all that are remembered
 	maxDepth    = 64        // as in files
 )
 
-// write makes a file of an object, of so many lines at most: what the cluster adds to it is left
+// write makes a tree of an object, of so many paths at most: what the cluster adds to it is left
 // out.
-func write(o Object, most int) written {
-	w := written{Object: o, most: most}
+func write(o Object, name string, most int) written {
+	w := written{Object: o, src: &report.Source{Name: name}, most: most}
 	doc := map[string]any{}
 	for key, v := range o.Content {
 		if key != "metadata" && key != "status" {
@@ -42,63 +46,55 @@ func write(o Object, most int) written {
 		}
 	}
 	doc["metadata"] = map[string]any{"name": o.Name}
-	w.value("", doc, "", "")
+	if w.doc = w.value(doc, "", 0); w.over {
+		w.doc, w.paths = nil, nil
+	}
 	return w
 }
 
-// line ends a line of the text.
-func (w *written) line(path, text string) {
-	w.text = append(append(w.text, text...), '\n')
-	w.paths = append(w.paths, path)
-}
-
-// value writes a value after what begins its line, and before what ends it.
-func (w *written) value(before string, v any, path, after string) {
-	indent := before[:len(before)-len(strings.TrimLeft(before, " "))]
-	if w.over = w.over || len(w.paths) >= w.most || len(indent) > maxDepth; w.over {
-		return
+// value returns a value at a path, and adds its paths.
+func (w *written) value(v any, path string, depth int) *tree.Value {
+	if w.over = w.over || len(w.paths) >= w.most || depth > maxDepth; w.over {
+		return nil
 	}
+	w.paths = append(w.paths, path)
+	out := &tree.Value{Kind: tree.Scalar, Plain: true, At: report.Pos{Src: w.src, Line: int32(len(w.paths)), Col: 2}}
 	switch v := v.(type) {
 	case map[string]any:
-		if len(v) == 0 {
-			w.line(path, before+"{}"+after)
-			return
+		out.Kind, out.Plain, out.Fields = tree.Mapping, false, make([]tree.Field, 0, len(v))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			at := report.Pos{Src: w.src, Line: int32(len(w.paths) + 1), Col: 1}
+			out.Fields = append(out.Fields, tree.Field{Key: key, At: at, Val: w.value(v[key], path+member(key), depth+1)})
 		}
-		w.line(path, before+"{")
-		for i, key := range slices.Sorted(maps.Keys(v)) {
-			w.value(indent+" "+quote(key)+": ", v[key], path+member(key), comma(i, len(v)))
-		}
-		w.line(path, indent+"}"+after)
+		w.end(path, len(v))
 	case []any:
-		if len(v) == 0 {
-			w.line(path, before+"[]"+after)
-			return
-		}
-		w.line(path, before+"[")
+		out.Kind, out.Plain, out.List = tree.Sequence, false, make([]*tree.Value, len(v))
 		for i, e := range v {
-			w.value(indent+" ", e, path+"["+strconv.Itoa(i)+"]", comma(i, len(v)))
+			out.List[i] = w.value(e, path+"["+strconv.Itoa(i)+"]", depth+1)
 		}
-		w.line(path, indent+"]"+after)
+		w.end(path, len(v))
 	case string:
-		w.line(path, before+quote(v)+after)
+		if out.Text, out.Plain = v, false; strings.ContainsRune(v, 0) {
+			w.nul = append(w.nul, out.At)
+		}
 	case nil:
-		w.line(path, before+"null"+after)
+		out.Kind = tree.Null
 	case bool, int64, int, json.Number:
-		w.line(path, before+fmt.Sprint(v)+after)
+		out.Text = fmt.Sprint(v)
 	default: // a float64: what has a fraction, or an exponent
 		text, err := json.Marshal(v)
-		if err != nil {
-			text = []byte(quote(fmt.Sprint(v))) // JSON has no such number
+		if out.Text = string(text); err != nil {
+			out.Text, out.Plain = fmt.Sprint(v), false // JSON has no such number
 		}
-		w.line(path, before+string(text)+after)
 	}
+	return out
 }
 
-func comma(i, n int) string {
-	if i+1 < n {
-		return ","
+// end adds the path of the end of what has values.
+func (w *written) end(path string, n int) {
+	if n > 0 {
+		w.paths = append(w.paths, path)
 	}
-	return ""
 }
 
 var word = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -109,25 +105,4 @@ func member(key string) string {
 		return "." + key
 	}
 	return "['" + strings.ReplaceAll(key, "'", `\'`) + "']"
-}
-
-// quote writes a text between double quotes as both JSON and YAML read it.
-func quote(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r > 0xffff && !unicode.IsPrint(r):
-			fmt.Fprintf(&b, `\U%08x`, r)
-		case !unicode.IsPrint(r) || r == '\ufeff':
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }

@@ -52,6 +52,23 @@ func (a *app) sayDetail(format string, args ...any) {
 // json says whether -o json was given.
 func (a *app) json() bool { return a.format == "json" }
 
+// show prints the result of a verb: v with -o json, else what text prints.
+func (a *app) show(v any, text func()) error {
+	if a.json() {
+		return cli.JSON(a.out, v)
+	}
+	text()
+	return nil
+}
+
+// drift is the error of a verb that has shown what somebody should look at.
+func drift(found bool) error {
+	if found {
+		return cli.ErrDrift
+	}
+	return nil
+}
+
 // root is the command line.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -46,15 +45,11 @@ func (a *app) approveCommand() *cobra.Command {
 				}
 			}
 			object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason, Statements: statements})
-			if a.json() {
-				return cli.JSON(a.out, object)
-			}
 			text, err := object.YAML()
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(text)
-			return err
+			return a.show(object, func() { _, err = a.out.Write(text) })
 		},
 	}
 	f := c.Flags()

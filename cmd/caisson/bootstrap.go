@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -53,9 +54,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if from == "" {
-				from = s.Registry()
-			}
+			from = cmp.Or(from, s.Registry())
 			if b, err = a.follows(c.Context(), b, s, reach, from, names[0]); err != nil {
 				return err
 			}
@@ -70,12 +69,10 @@ func (a *app) bootstrapCommand() *cobra.Command {
 			if err := durable.WriteFile(out, data, 0o644); err != nil {
 				return fmt.Errorf("write site.json: %w", err)
 			}
-			if a.json() {
-				return cli.JSON(a.out, bootstrapped{out})
-			}
-			cli.Printf(a.out, "%s\n", out)
-			a.say("on the host: caisson-agent enroll --site %s", out)
-			return nil
+			return a.show(bootstrapped{out}, func() {
+				cli.Printf(a.out, "%s\n", out)
+				a.say("on the host: caisson-agent enroll --site %s", out)
+			})
 		},
 	}
 	f.flags(c.Flags())

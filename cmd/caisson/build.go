@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/spf13/pflag"
 )
 
 // buildFlags are the flags of build.
@@ -70,16 +71,21 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
-	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
-	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between builds "+cacheDefault)
-	c.Flags().StringVar(&f.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	c.Flags().StringVar(&f.debs, "debs", "", "directory of kept package files: used first, and filled")
-	c.Flags().StringArrayVar(&f.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
+	f.inputs(c.Flags())
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
-	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 	c.Flags().BoolVar(&f.twice, "twice", false, "build a second time, under another host name, and name each file that differs: it may be one machine's")
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
 	return c
+}
+
+// inputs adds the flags that say what layers are made of.
+func (x *buildFlags) inputs(f *pflag.FlagSet) {
+	f.StringVar(&x.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
+	f.StringVar(&x.cache, "cache", "", "directory kept between builds "+cacheDefault)
+	f.StringVar(&x.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	f.StringVar(&x.debs, "debs", "", "directory of kept package files: used first, and filled")
+	f.StringArrayVar(&x.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
+	f.BoolVar(&x.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 }
 
 func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
@@ -90,9 +96,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if _, err := s.Variants(); err != nil {
 		return err
 	}
-	if f.to == "" {
-		f.to = s.Registry()
-	}
+	f.to = cmp.Or(f.to, s.Registry())
 	if f.agent, err = findAgent(f.agent); err != nil {
 		return err
 	}
@@ -163,19 +167,17 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return full(err, places...)
 	}
-	if a.json() {
-		return cli.JSON(a.out, out)
-	}
-	for _, l := range out.Layers {
-		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
-	}
-	a.say("pushed %s as %s:%s", plain.Count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
-	plan, publish := strings.Join(names, " "), strings.Join(names, " ")
-	if f.to != s.Registry() {
-		plan, publish = plan+" --from "+f.to, publish+" --to "+f.to
-	}
-	a.say("no node has it yet: 'caisson plan %s' shows what it changes, 'caisson publish %s' gives it to the nodes", plan, publish)
-	return nil
+	return a.show(out, func() {
+		for _, l := range out.Layers {
+			cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
+		}
+		a.say("pushed %s as %s:%s", plain.Count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
+		plan, publish := strings.Join(names, " "), strings.Join(names, " ")
+		if f.to != s.Registry() {
+			plan, publish = plan+" --from "+f.to, publish+" --to "+f.to
+		}
+		a.say("no node has it yet: 'caisson plan %s' shows what it changes, 'caisson publish %s' gives it to the nodes", plan, publish)
+	})
 }
 
 // notRevoked refuses to sign layers by a key that no node takes any more: the site of whoever

@@ -97,22 +97,20 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 }
 
 func (a *app) copied(r *mirror.Result) error {
-	if a.json() {
-		return cli.JSON(a.out, r)
-	}
-	var bytes int64
-	for _, c := range r.Copied {
-		size := "there already"
-		if c.Blobs > 0 {
-			size = plain.Bytes(c.Bytes)
+	return a.show(r, func() {
+		var bytes int64
+		for _, c := range r.Copied {
+			size := "there already"
+			if c.Blobs > 0 {
+				size = plain.Bytes(c.Bytes)
+			}
+			cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
+			bytes += c.Bytes
 		}
-		cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
-		bytes += c.Bytes
-	}
-	had := "had to be copied"
-	if r.DryRun {
-		had = "would be copied"
-	}
-	a.say("%s to %s: %s, of which %s %s", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes), had)
-	return nil
+		had := "had to be copied"
+		if r.DryRun {
+			had = "would be copied"
+		}
+		a.say("%s to %s: %s, of which %s %s", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes), had)
+	})
 }

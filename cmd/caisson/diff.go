@@ -3,12 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/release"
 )
@@ -56,17 +56,11 @@ func (a *app) diffCommand() *cobra.Command {
 			for _, variant := range alone {
 				a.say("variant %s is in one of the two only", variant)
 			}
-			if a.json() {
-				err = cli.JSON(a.out, found)
-			} else {
+			return cmp.Or(a.show(found, func() {
 				for _, d := range found {
 					a.printDifference(d)
 				}
-			}
-			if err == nil && len(found) > 0 {
-				err = cli.ErrDrift
-			}
-			return err
+			}), drift(len(found) > 0))
 		},
 	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")

@@ -3,10 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // diffGenerations prints what changed from one generation of a fleet to another.
@@ -27,13 +27,5 @@ func (a *app) diffGenerations(ctx context.Context, look *looking, ref, from, to 
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = cli.JSON(a.out, found)
-	} else {
-		found.Write(a.out)
-	}
-	if err == nil && found.Changed() {
-		err = cli.ErrDrift
-	}
-	return err
+	return cmp.Or(a.show(found, func() { found.Write(a.out) }), drift(found.Changed()))
 }

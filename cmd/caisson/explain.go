@@ -41,11 +41,7 @@ func (a *app) explainCommand() *cobra.Command {
 			if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
 				a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
 			}
-			if a.json() {
-				return cli.JSON(a.out, e)
-			}
-			e.Write(a.out)
-			return nil
+			return a.show(e, func() { e.Write(a.out) })
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "the node's name")

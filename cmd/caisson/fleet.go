@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -30,9 +31,7 @@ func (a *app) fleetCommand() *cobra.Command {
 }
 
 func (a *app) fleetDiffCommand() *cobra.Command {
-	var at asking
-	var stored storedReports
-	var limit int
+	var x storedReports
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "List nodes whose state differs from what is published",
@@ -40,26 +39,16 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 			"some. Nodes that never reported are in 'fleet status'.\n\n" + fromHelp,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.fleetShown(c.Context(), &at, &stored, func(of shown) error {
+			return a.fleetShown(c.Context(), &x, func(of shown) error {
 				list, err := of.nodes(c.Context(), url.Values{"differs": {"1"}})
 				if err != nil {
 					return err
 				}
-				if a.json() {
-					err = cli.JSON(a.out, fleetDiff{orEmpty(list.Nodes)})
-				} else {
-					a.printLines(list.Nodes, limit)
-				}
-				if err == nil && len(list.Nodes) > 0 {
-					return cli.ErrDrift
-				}
-				return err
+				return cmp.Or(a.show(fleetDiff{append([]view.Line{}, list.Nodes...)}, func() { a.printLines(list.Nodes, x.limit) }), drift(len(list.Nodes) > 0))
 			})
 		},
 	}
-	limitFlag(c.Flags(), &limit)
-	at.flags(c.Flags())
-	stored.flags(a, c.Flags())
+	x.flags(a, c.Flags())
 	return c
 }
 
@@ -84,11 +73,9 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 			if err := at.post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", args[1]); err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, map[string]string{"node": args[0]})
-			}
-			a.say("the key %s counts for %s, from its next report on where it has not reported yet", args[1], args[0])
-			return nil
+			return a.show(map[string]string{"node": args[0]}, func() {
+				a.say("the key %s counts for %s, from its next report on where it has not reported yet", args[1], args[0])
+			})
 		},
 	}
 	at.flags(c.Flags())
@@ -106,20 +93,18 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 			if err := at.get(c.Context(), "/v1/slots", &s); err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, s)
-			}
-			for _, g := range s.Groups {
-				cli.Printf(a.out, "%s: %d of %d\n", g.Name, len(g.Held), g.Max)
-				for _, l := range g.Held {
-					waits := ""
-					if l.Draining {
-						waits = ", being drained"
+			return a.show(s, func() {
+				for _, g := range s.Groups {
+					cli.Printf(a.out, "%s: %d of %d\n", g.Name, len(g.Held), g.Max)
+					for _, l := range g.Held {
+						waits := ""
+						if l.Draining {
+							waits = ", being drained"
+						}
+						cli.Printf(a.out, "  %s since %s%s\n", l.Node, l.Since.Format(time.RFC3339), waits)
 					}
-					cli.Printf(a.out, "  %s since %s%s\n", l.Node, l.Since.Format(time.RFC3339), waits)
 				}
-			}
-			return nil
+			})
 		},
 	}
 	at.flags(c.Flags())
@@ -133,11 +118,9 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 			if err := by.post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, map[string]string{"group": args[0], "node": args[1]})
-			}
-			a.say("%s holds no slot of %s any more", args[1], args[0])
-			return nil
+			return a.show(map[string]string{"group": args[0], "node": args[1]}, func() {
+				a.say("%s holds no slot of %s any more", args[1], args[0])
+			})
 		},
 	}
 	release.Flags().StringVar(&reason, "reason", "", "why, for the node's history")
@@ -174,11 +157,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, map[string]string{"name": args[0], "role": role, "token": token})
-			}
-			_, err = fmt.Fprintln(a.out, token)
-			return err
+			return a.show(map[string]string{"name": args[0], "role": role, "token": token}, func() { fmt.Fprintln(a.out, token) })
 		},
 	}
 	c.Flags().StringVar(&role, "role", "reader", "what it allows: reader, reporter, operator or drain")
@@ -202,11 +181,7 @@ func (a *app) fleetBackupCommand() *cobra.Command {
 			if err := s.Backup(c.Context(), args[0]); err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, map[string]string{"file": args[0]})
-			}
-			a.say("%s is a copy of %s", args[0], s.Place())
-			return nil
+			return a.show(map[string]string{"file": args[0]}, func() { a.say("%s is a copy of %s", args[0], s.Place()) })
 		},
 	}
 	c.Flags().StringVar(&db, "db", usualDB, "the database")

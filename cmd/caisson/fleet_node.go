@@ -22,12 +22,7 @@ func (a *app) nodeStatus(ctx context.Context, of shown, name string) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = cli.JSON(a.out, fleetStatus{Node: &n})
-	} else {
-		a.printNode(n)
-	}
-	return cmp.Or(err, ifTrouble(view.KindOf(n.Condition).Trouble))
+	return cmp.Or(a.show(fleetStatus{Node: &n}, func() { a.printNode(n) }), drift(view.KindOf(n.Condition).Trouble))
 }
 
 // maxPast is how much of a node's history is printed.

@@ -153,12 +153,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	address := cmp.Or(o.URL, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts))
-	if a.json() {
-		err = cli.JSON(a.out, map[string]string{"address": address, "listen": l.Addr().String(), "database": db.Place()})
-	} else {
-		_, err = fmt.Fprintln(a.out, address)
-	}
-	if err != nil {
+	served := map[string]string{"address": address, "listen": l.Addr().String(), "database": db.Place()}
+	shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, address) })
+	if err := cmp.Or(shown, err); err != nil {
 		return err
 	}
 	if v.site != nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -21,11 +20,9 @@ import (
 )
 
 func (a *app) fleetStatusCommand() *cobra.Command {
-	var at asking
-	var stored storedReports
+	var x storedReports
 	q := url.Values{} // as GET /v1/nodes has it
 	var labels []string
-	var limit int
 	c := &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Count healthy nodes and list problems",
@@ -55,12 +52,12 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 			if len(args) == 1 && len(q) > 0 {
 				return cli.Usage("a node is shown by itself, or some are listed", "NODE and a flag that lists nodes do not go together")
 			}
-			return a.fleetShown(c.Context(), &at, &stored, func(of shown) error {
+			return a.fleetShown(c.Context(), &x, func(of shown) error {
 				switch {
 				case len(args) == 1:
 					return a.nodeStatus(c.Context(), of, args[0])
 				case len(q) > 0:
-					return a.listStatus(c.Context(), of, q, limit)
+					return a.listStatus(c.Context(), of, q, x.limit)
 				}
 				return a.summaryStatus(c.Context(), of)
 			})
@@ -70,9 +67,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 		c.Flags().String(name, "", field.says)
 	}
 	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
-	limitFlag(c.Flags(), &limit)
-	at.flags(c.Flags())
-	stored.flags(a, c.Flags())
+	x.flags(a, c.Flags())
 	return c
 }
 
@@ -99,25 +94,13 @@ type fleetStatus struct {
 	Node    *query.Node    `json:"node,omitempty"`
 }
 
-// ifTrouble is the error of a verb that has shown what somebody should look at.
-func ifTrouble(trouble bool) error {
-	if trouble {
-		return cli.ErrDrift
-	}
-	return nil
-}
-
 func (a *app) summaryStatus(ctx context.Context, of shown) error {
 	s, err := of.summary(ctx)
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = cli.JSON(a.out, fleetStatus{Summary: &s})
-	} else {
-		a.printSummary(s)
-	}
-	return cmp.Or(err, ifTrouble(s.Trouble > 0 || s.IndexTrouble+s.DatabaseTrouble+s.SiteTrouble+s.InboxTrouble != ""))
+	trouble := s.Trouble > 0 || s.IndexTrouble+s.DatabaseTrouble+s.SiteTrouble+s.InboxTrouble != ""
+	return cmp.Or(a.show(fleetStatus{Summary: &s}, func() { a.printSummary(s) }), drift(trouble))
 }
 
 func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int) error {
@@ -125,18 +108,14 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = cli.JSON(a.out, fleetStatus{Nodes: orEmpty(l.Nodes), Note: l.Note})
-	} else {
-		a.printLines(l.Nodes, limit)
-	}
+	err = a.show(fleetStatus{Nodes: append([]view.Line{}, l.Nodes...), Note: l.Note}, func() { a.printLines(l.Nodes, limit) })
 	switch {
 	case l.Note != "":
 		a.say("%s", l.Note)
 	case len(l.Nodes) == 0:
 		a.say("no node matches")
 	}
-	return cmp.Or(err, ifTrouble(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
+	return cmp.Or(err, drift(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
 }
 
 func (a *app) printSummary(s query.Summary) {
@@ -187,19 +166,6 @@ func (a *app) printSummary(s query.Summary) {
 
 // usualLimit is how many nodes people are shown at a time.
 const usualLimit = 1000
-
-// limitFlag bounds what people are shown of a list of nodes.
-func limitFlag(f *pflag.FlagSet, limit *int) {
-	f.IntVar(limit, "limit", usualLimit, "list at most so many nodes, and count the rest; 0 lists all. JSON always has all")
-}
-
-// orEmpty is a list that JSON has also where nothing is in it.
-func orEmpty(list []view.Line) []view.Line {
-	if list == nil {
-		return []view.Line{}
-	}
-	return list
-}
 
 func (a *app) printLines(list []view.Line, limit int) {
 	var t columns

@@ -22,11 +22,13 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
-// storedReports are the flags of verbs that show a fleet without its service: what nodes
-// put into a registry is read by the verb itself.
+// storedReports are the flags of verbs that show a fleet, also without its service: what nodes
+// put into a registry is read by the verb itself then.
 type storedReports struct {
+	at                asking
 	from, reports, db string
 	look              looking
+	limit             int // of nodes that people are shown
 }
 
 const fromHelp = "With --from no service is asked: what is published is read there, and the reports that nodes put into a registry\n" +
@@ -36,6 +38,8 @@ func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
 	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, instead of a service")
 	f.StringVar(&x.reports, "reports", "", "`REF` where nodes put reports (that of --from when empty)")
 	f.StringVar(&x.db, "db", usualDB, "where reports are kept with --from: sqlite:FILE or postgres://USER@HOST/NAME")
+	f.IntVar(&x.limit, "limit", usualLimit, "list at most so many nodes, and count the rest; 0 lists all. JSON always has all")
+	x.at.flags(f)
 	x.look.flags(a, f)
 }
 
@@ -47,11 +51,11 @@ type shown interface {
 }
 
 // fleetShown calls look with the service, or with what is read in its place.
-func (a *app) fleetShown(ctx context.Context, at *asking, x *storedReports, look func(shown) error) error {
+func (a *app) fleetShown(ctx context.Context, x *storedReports, look func(shown) error) error {
 	if x.from == "" {
-		return look(at)
+		return look(&x.at)
 	}
-	if at.at != "" {
+	if x.at.at != "" {
 		return cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
 	}
 	return a.readStored(ctx, x, func(f *query.Fleet) error { return look(ownLook{f}) })

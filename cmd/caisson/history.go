@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -46,10 +47,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				return cli.JSON(a.out, list)
-			}
-			return a.printHistory(list)
+			return a.show(list, func() { a.printHistory(list) })
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "show what changed for this node")
@@ -57,7 +55,7 @@ func (a *app) historyCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) printHistory(list []history.Entry) error {
+func (a *app) printHistory(list []history.Entry) {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for i := 0; i < len(list); i++ {
 		e, says := list[i], saysOf(list[i])
@@ -77,7 +75,7 @@ func (a *app) printHistory(list []history.Entry) error {
 		}
 		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", of, signedBy(e.Keys), e.At.Format(time.RFC3339), says[0], says[1], says[2], says[3])
 	}
-	return t.Flush()
+	_ = t.Flush() // the verb ends with what its output could not take
 }
 
 // saysOf is what a line of the history says beside its generation, its keys and its time: why
@@ -141,11 +139,7 @@ func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet,
 	if err := l.trustsSomebody(ref); err != nil {
 		return nil, err
 	}
-	r, err := l.reach.existing(ref)
-	if err != nil {
-		return nil, err
-	}
-	p, err := a.publisher(r, nil, &l.whom, l.known)
+	p, err := l.publisher(a, ref, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +147,17 @@ func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet,
 	return p.Look(ctx)
 }
 
+// publisher opens what is published, as the flags say.
+func (l *looking) publisher(a *app, ref string, by []crypto.Signer) (*publish.Publisher, error) {
+	r, err := l.reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	return a.publisher(r, by, &l.whom, l.known)
+}
+
 func (l *looking) trustsSomebody(ref string) error {
-	if len(l.whom.site)+len(l.whom.keys) == 0 {
+	if l.whom.nobody() {
 		return trustsNobody(ref)
 	}
 	return nil

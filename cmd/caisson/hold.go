@@ -25,17 +25,14 @@ type holdVerb struct {
 	sealed                    bool // it brings secrets, and takes heed of the accepted recipients
 	flags                     func(*pflag.FlagSet)
 	check                     func() error
-	run                       func(context.Context, *publish.Publisher, publish.Hold) (*publish.Result, error)
+	run                       func(*publish.Publisher, context.Context, publish.Hold) (*publish.Result, error)
 }
 
 func (a *app) holdCommand(v holdVerb) *cobra.Command {
 	var which chosen
 	var why changer
 	var until string
-	var who signers
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var x changing
 	c := &cobra.Command{
 		Use: v.use, Short: v.short, Args: cobra.ExactArgs(1),
 		Long:    v.short + ".\n\n" + v.long + "\n\n" + trustHelp + "\n\n" + signerHelp,
@@ -57,19 +54,19 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 			if h.Until, err = hold.ParseUntil(until, now()); err != nil {
 				return err
 			}
-			if h.Nodes, h.All, err = which.nodes(a, whom.site); err != nil {
+			if h.Nodes, h.All, err = which.nodes(a, x.whom.site); err != nil {
 				return err
 			}
-			p, err := a.changing(args[0], who, reach, whom, known)
+			p, err := x.publisher(a, args[0])
 			if err != nil {
 				return err
 			}
 			if v.sealed {
-				if h.Recipients, err = whom.recipients(a); err != nil {
+				if h.Recipients, err = x.whom.recipients(a); err != nil {
 					return err
 				}
 			}
-			result, err := v.run(c.Context(), p, h)
+			result, err := v.run(p, c.Context(), h)
 			if err != nil {
 				return err
 			}
@@ -84,39 +81,45 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 	if why.flags(f); v.begins {
 		f.StringVar(&until, "until", "", "end it at `TIME`: 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z")
 	}
-	who.flags(f)
-	whom.flags(f)
-	known.flags(f)
-	reach.flags(a, f)
+	x.flags(a, f)
 	return c
 }
 
 // errNoReason is for a verb that others have to understand later.
 var errNoReason = cli.Usage("'caisson history' shows it to others", "--reason is missing")
 
-// changing opens a published fleet to change it.
-func (a *app) changing(ref string, who signers, reach access, whom trustFlags, known memoryFlags) (*publish.Publisher, error) {
+// changing are the flags of a verb that changes a published fleet.
+type changing struct {
+	looking
+	who signers
+}
+
+func (x *changing) flags(a *app, f *pflag.FlagSet) {
+	x.who.flags(f)
+	x.whom.flags(f)
+	x.known.flags(f)
+	x.reach.flags(a, f)
+}
+
+// publisher opens a published fleet to change it.
+func (x *changing) publisher(a *app, ref string) (*publish.Publisher, error) {
 	if err := notASite(ref); err != nil {
 		return nil, err
 	}
-	public, err := whom.operators(a)
+	public, err := x.whom.operators(a)
 	if err != nil {
 		return nil, err
 	}
-	by, err := who.load(a, public)
+	by, err := x.who.load(a, public)
 	if err != nil {
 		return nil, err
 	}
-	if by == nil && len(whom.site)+len(whom.keys) == 0 {
+	if by == nil && x.whom.nobody() {
 		return nil, trustsNobody(ref)
 	}
-	r, err := reach.existing(ref)
-	if err != nil {
-		return nil, err
-	}
-	p, err := a.publisher(r, by, &whom, known)
+	p, err := x.looking.publisher(a, ref, by)
 	if err == nil {
-		p.Dry = who.dry
+		p.Dry = x.who.dry
 	}
 	return p, err
 }

@@ -25,9 +25,7 @@ func (a *app) freezeCommand() *cobra.Command {
 		long:    "Nothing changes for the nodes now. " + holdsHelp,
 		example: "  caisson freeze registry.example.org:5000/metal-a --site site.yaml --node superhost --reason 'disk on order' --until 7d --key keys/operator.key",
 		begins:  true,
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
-			return p.Freeze(ctx, h)
-		},
+		run:     (*publish.Publisher).Freeze,
 	})
 }
 
@@ -49,7 +47,7 @@ func (a *app) pinCommand() *cobra.Command {
 			}
 			return nil
 		},
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
+		run: func(p *publish.Publisher, ctx context.Context, h publish.Hold) (*publish.Result, error) {
 			return p.Pin(ctx, h, layer)
 		},
 	})
@@ -71,7 +69,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 			f.BoolVar(&oldSecrets, "old-secrets", false, "also where secrets become older, or were sealed to a recipient that a node had before")
 			f.StringVar(&to, "to", "", "the generation `GEN`, as 'caisson history' lists them")
 		},
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
+		run: func(p *publish.Publisher, ctx context.Context, h publish.Hold) (*publish.Result, error) {
 			h.OldSecrets = oldSecrets
 			return p.Rollback(ctx, h, to)
 		},
@@ -84,9 +82,7 @@ func (a *app) forwardCommand() *cobra.Command {
 		short:   "End a pin, freeze or rollback of nodes",
 		long:    "The next 'caisson publish' gives them what the site says. A pause goes on until 'caisson resume'.",
 		example: "  caisson forward registry.example.org:5000/metal-a --site site.yaml --all --key keys/operator.key",
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
-			return p.Forward(ctx, h)
-		},
+		run:     (*publish.Publisher).Forward,
 	})
 }
 
@@ -98,9 +94,7 @@ func (a *app) pauseCommand() *cobra.Command {
 			"What is published meanwhile waits until 'caisson resume', or --until, when the node enforces again by itself.",
 		example: "  caisson pause registry.example.org:5000/metal-a --site site.yaml --node superhost --reason 'looking at a fan' --until 2h --key keys/operator.key",
 		begins:  true,
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
-			return p.Pause(ctx, h)
-		},
+		run:     (*publish.Publisher).Pause,
 	})
 }
 
@@ -110,8 +104,6 @@ func (a *app) resumeCommand() *cobra.Command {
 		short:   "End a pause of nodes",
 		long:    "They enforce again what they have. The next 'caisson publish' gives them what the site says, unless they are held.",
 		example: "  caisson resume registry.example.org:5000/metal-a --site site.yaml --node superhost --key keys/operator.key",
-		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
-			return p.Resume(ctx, h)
-		},
+		run:     (*publish.Publisher).Resume,
 	})
 }

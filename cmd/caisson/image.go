@@ -132,11 +132,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	result.Bytes = info.Size()
-	if a.json() {
-		return cli.JSON(a.out, result)
-	}
-	cli.Printf(a.out, "%s\t%s\n", f.out, plain.Bytes(result.Bytes))
-	return nil
+	return a.show(result, func() { cli.Printf(a.out, "%s\t%s\n", f.out, plain.Bytes(result.Bytes)) })
 }
 
 // allows names what looks like a credential, and wants a word of whoever asked for the medium.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,12 +51,8 @@ func (a *app) importCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				err = cli.JSON(a.out, r)
-			} else {
-				err = r.WriteYAML(a.out)
-			}
-			if err != nil {
+			shown := a.show(r, func() { err = r.WriteYAML(a.out) })
+			if err := cmp.Or(shown, err); err != nil {
 				return err
 			}
 			unknown := 0

@@ -4,9 +4,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -84,19 +84,14 @@ func (a *app) inspectCommand() *cobra.Command {
 					unsigned = one.refused
 				}
 			}
-			if a.json() {
-				if err := cli.JSON(a.out, out); err != nil {
-					return err
+			return cmp.Or(a.show(out, func() {
+				for i, one := range out {
+					if i > 0 {
+						cli.Printf(a.out, "\n")
+					}
+					one.print(a.out, packages, profiles)
 				}
-				return unsigned
-			}
-			for i, one := range out {
-				if i > 0 {
-					fmt.Fprintln(a.out)
-				}
-				one.print(a.out, packages, profiles)
-			}
-			return unsigned
+			}), unsigned)
 		},
 	}
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")

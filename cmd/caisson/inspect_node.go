@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -44,19 +46,24 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return cli.JSON(a.out, inspectedNode{node, row, o, append([]string{}, runsOn...)})
-	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	found := inspectedNode{node, row, o, append([]string{}, runsOn...)}
+	shown := a.show(found, func() { err = found.print(a.out) })
+	return cmp.Or(shown, err)
+}
+
+// print prints a table of what a node has, and its overlay.
+func (n inspectedNode) print(w io.Writer) error {
+	row, o := n.Row, n.Overlay
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }
-	line("node", "%s of fleet %s", node, o.Fleet)
+	line("node", "%s of fleet %s", n.Node, o.Fleet)
 	line("generation", "%d, signed until %s", row.Generation, time.Unix(row.Expires, 0).UTC().Format(time.RFC3339))
-	line("found as", "%s", strings.Join(append([]string{node}, trust.AliasTags(row.Match.MACs, row.Match.UUIDs)...), " "))
+	line("found as", "%s", strings.Join(append([]string{n.Node}, trust.AliasTags(row.Match.MACs, row.Match.UUIDs)...), " "))
 	line("overlay", "%s", row.Overlay)
 	if row.Layer != "" {
 		line("layer", "%s, variant %s", row.Layer, o.Variant)
 	}
-	for _, layer := range runsOn {
+	for _, layer := range n.RunsOn {
 		line("runs on", "%s, until its own layer is booted", layer)
 	}
 	for _, s := range o.Services {
@@ -71,6 +78,6 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	cli.Printf(a.out, "\n")
-	return cli.JSON(a.out, o)
+	cli.Printf(w, "\n")
+	return cli.JSON(w, o)
 }

@@ -133,11 +133,7 @@ func (a *app) writePair(key *ecdsa.PrivateKey, name string, pass *keys.Passphras
 }
 
 func (a *app) printKey(info keyInfo) error {
-	if a.json() {
-		return cli.JSON(a.out, info)
-	}
-	_, err := fmt.Fprintf(a.out, "id %s\n%s", info.ID, info.PEM)
-	return err
+	return a.show(info, func() { fmt.Fprintf(a.out, "id %s\n%s", info.ID, info.PEM) })
 }
 
 // encrypted says whether more than the empty passphrase is needed.

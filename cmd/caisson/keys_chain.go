@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,11 +153,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 			return err
 		}
 	}
-	if a.json() {
-		if err := cli.JSON(a.out, out); err != nil {
-			return err
-		}
-	} else {
+	return cmp.Or(a.show(out, func() {
 		for _, change := range out.Changes {
 			cli.Printf(a.out, "%s\n", change)
 		}
@@ -170,11 +167,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 		if out.Silent > 0 {
 			a.say("%s did not report a key version", plain.Count(out.Silent, "node"))
 		}
-	}
-	if len(out.Changes)+len(out.Older)+len(out.Behind) > 0 {
-		return cli.ErrDrift
-	}
-	return nil
+	}), drift(len(out.Changes)+len(out.Older)+len(out.Behind) > 0))
 }
 
 func (a *app) keysRehearseCommand() *cobra.Command {
@@ -255,21 +248,19 @@ func (a *app) printChain(c *chain.Chain) error {
 		}
 		all = append(all, v)
 	}
-	if a.json() {
-		return cli.JSON(a.out, all)
-	}
-	for i, v := range all {
-		cli.Printf(a.out, "version %d\t%s\t%s\n", v.Version, v.At.Format(time.RFC3339), v.Reason)
-		for _, r := range c.Links()[i].Keys.Roles.All() {
-			for _, id := range v.Roles[r.Name] {
-				cli.Printf(a.out, "  %-12s%s\n", r.Name, id)
+	return a.show(all, func() {
+		for i, v := range all {
+			cli.Printf(a.out, "version %d\t%s\t%s\n", v.Version, v.At.Format(time.RFC3339), v.Reason)
+			for _, r := range c.Links()[i].Keys.Roles.All() {
+				for _, id := range v.Roles[r.Name] {
+					cli.Printf(a.out, "  %-12s%s\n", r.Name, id)
+				}
+			}
+			for _, id := range v.Revoked {
+				if i == 0 || !slices.Contains(all[i-1].Revoked, id) {
+					cli.Printf(a.out, "  %-12s%s\n", "revoked", id)
+				}
 			}
 		}
-		for _, id := range v.Revoked {
-			if i == 0 || !slices.Contains(all[i-1].Revoked, id) {
-				cli.Printf(a.out, "  %-12s%s\n", "revoked", id)
-			}
-		}
-	}
-	return nil
+	})
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -128,9 +129,7 @@ func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
 	if len(r.policy.Root) == 0 {
 		return nil, cli.Usage("'caisson keys generate keys/root' makes one; trust.keys.root of the site names its public half", "the site names no root key")
 	}
-	if r.to == "" {
-		r.to = r.site.Registry()
-	}
+	r.to = cmp.Or(r.to, r.site.Registry())
 	if r.to == "" {
 		return nil, cli.Usage("give --to, or registry: in the site", "the site has no registry")
 	}
@@ -144,9 +143,7 @@ func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.known.remember == "" {
-		r.known.remember = memoryName(names[0])
-	}
+	r.known.remember = cmp.Or(r.known.remember, memoryName(names[0]))
 	p, err := a.publisher(reg, by, &trustFlags{}, r.known)
 	if err == nil {
 		p.Dry = r.dry
@@ -368,28 +365,26 @@ func (r *rotating) write(c *chain.Chain) error {
 }
 
 func (a *app) printRotation(out keysChanged) error {
-	if a.json() {
-		return cli.JSON(a.out, out)
-	}
-	for _, c := range out.Changes {
-		cli.Printf(a.out, "%s\n", c)
-	}
-	for _, id := range out.Revoked {
-		cli.Printf(a.out, "revoked: %s\n", id)
-	}
-	would := ""
-	if out.DryRun {
-		would = "would be: "
-	}
-	signed := plain.Count(out.Signed, "overlay") + " signed again"
-	if out.Left > 0 {
-		signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots by boot files that are written again"
-	}
-	a.say("%sfleet %s has version %d of the keys; %s", would, out.Fleet, out.Version, signed)
-	if len(out.Revoked) > 0 && !out.DryRun {
-		a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
-	}
-	return nil
+	return a.show(out, func() {
+		for _, c := range out.Changes {
+			cli.Printf(a.out, "%s\n", c)
+		}
+		for _, id := range out.Revoked {
+			cli.Printf(a.out, "revoked: %s\n", id)
+		}
+		would := ""
+		if out.DryRun {
+			would = "would be: "
+		}
+		signed := plain.Count(out.Signed, "overlay") + " signed again"
+		if out.Left > 0 {
+			signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots by boot files that are written again"
+		}
+		a.say("%sfleet %s has version %d of the keys; %s", would, out.Fleet, out.Version, signed)
+		if len(out.Revoked) > 0 && !out.DryRun {
+			a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
+		}
+	})
 }
 
 func openOne(source string, pass *keys.Passphrase) (crypto.Signer, error) {

@@ -70,7 +70,8 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 		return err
 	}
 	f.known.remember = cmp.Or(f.known.remember, memoryName(names[0]))
-	p, err := a.changing(f.from, f.who, f.registry, trustFlags{site: names}, f.known)
+	x := changing{looking{f.registry, trustFlags{site: names}, f.known}, f.who}
+	p, err := x.publisher(a, f.from)
 	if err != nil {
 		return err
 	}
@@ -87,14 +88,12 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	} else if result.Loader, err = a.pushLoader(ctx, p, l, f.who.dry); err != nil {
 		return err
 	}
-	if a.json() {
-		return cli.JSON(a.out, result)
-	}
-	cli.Printf(a.out, "loader %d\t%s\t%s\n", result.Number, result.Arch, result.Image.Digest)
-	if result.Unchanged {
-		a.say("fleet:current names it already")
-	}
-	return nil
+	return a.show(result, func() {
+		cli.Printf(a.out, "loader %d\t%s\t%s\n", result.Number, result.Arch, result.Image.Digest)
+		if result.Unchanged {
+			a.say("fleet:current names it already")
+		}
+	})
 }
 
 // follow gives a loader the number that comes after the published one of its architecture, and

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -37,9 +38,7 @@ func (a *app) lockCommand() *cobra.Command {
 			if update && missing {
 				return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
 			}
-			if name == "" {
-				name = lockName(names[0])
-			}
+			name = cmp.Or(name, lockName(names[0]))
 			return a.lock(c.Context(), name, cache, update, missing, names)
 		},
 	}
@@ -83,23 +82,18 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 			return err
 		}
 	}
-	if a.json() {
-		if err := cli.JSON(a.out, out); err != nil {
-			return err
-		}
-	} else {
+	err = a.show(out, func() {
 		for _, v := range out.Variants {
 			a.printChanges(v)
 		}
-	}
+	})
 	if write {
-		a.say("wrote %s", name)
-		return nil
+		if err == nil {
+			a.say("wrote %s", name)
+		}
+		return err
 	}
-	if changes > 0 {
-		return cli.ErrDrift
-	}
-	return nil
+	return cmp.Or(err, drift(changes > 0))
 }
 
 // printChanges prints what would be added, removed or upgraded, and the sum.
@@ -138,9 +132,7 @@ func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
 		return nil, nil
 	}
 	name := f.lock
-	if name == "" {
-		name = lockName(file)
-	}
+	name = cmp.Or(name, lockName(file))
 	l, err := builder.ReadLock(name)
 	if err == nil && l == nil && f.lock != "" {
 		err = fmt.Errorf("lock %s: no such file", name)

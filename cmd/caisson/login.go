@@ -97,11 +97,7 @@ func (a *app) logoutCommand() *cobra.Command {
 }
 
 func (a *app) stored(l loggedIn, format string) error {
-	if a.json() {
-		return cli.JSON(a.out, l)
-	}
-	a.say(format, l.Host, l.Stored)
-	return nil
+	return a.show(l, func() { a.say(format, l.Host, l.Stored) })
 }
 
 // hostOf returns the host[:port] of a registry; its prefix may follow.

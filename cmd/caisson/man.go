@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
-
-	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // written is what man -o json prints.
@@ -41,11 +39,7 @@ func (a *app) manCommand() *cobra.Command {
 			for _, e := range entries {
 				w.Files = append(w.Files, e.Name())
 			}
-			if a.json() {
-				return cli.JSON(a.out, w)
-			}
-			a.say("%d pages in %s", len(w.Files), w.Dir)
-			return nil
+			return a.show(w, func() { a.say("%d pages in %s", len(w.Files), w.Dir) })
 		},
 	}
 }

@@ -120,22 +120,18 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 		a.say("no iPXE in %s: firmware that is not iPXE itself needs undionly.kpxe or ipxe.efi; on Debian: apt install ipxe", f.ipxe)
 	}
 	files := append(slices.Clone(netboot.Files), carried...)
-	if a.json() {
-		return cli.JSON(a.out, netbooted{Layer: l.Digest, Files: files})
-	}
-	for _, name := range files {
-		cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
-	}
-	a.say("each boot loads%s: kernel%s, initrd%s", size(l.Kernel.Size+l.Initrd.Size), size(l.Kernel.Size), size(l.Initrd.Size))
-	return nil
+	return a.show(netbooted{Layer: l.Digest, Files: files}, func() {
+		for _, name := range files {
+			cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
+		}
+		a.say("each boot loads%s: kernel%s, initrd%s", size(l.Kernel.Size+l.Initrd.Size), size(l.Kernel.Size), size(l.Initrd.Size))
+	})
 }
 
 // loader returns what a loader is made of: whom its nodes trust, and the layer whose kernel
 // it has.
 func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string) (b spec.Bootstrap, reg *registry.Registry, l release.Layer, err error) {
-	if f.from == "" {
-		f.from = s.Registry()
-	}
+	f.from = cmp.Or(f.from, s.Registry())
 	o, err := f.registry.options(f.ask)
 	if err != nil {
 		return b, nil, l, err

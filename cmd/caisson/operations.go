@@ -39,33 +39,31 @@ func (a *app) operationsCommand() *cobra.Command {
 			if o.Maintenance != nil {
 				m = *o.Maintenance
 			}
-			if a.json() {
-				return cli.JSON(a.out, m)
-			}
-			if len(m.Operations)+len(m.Realtime) == 0 {
-				a.say("%s has no operations", node)
-			}
-			for _, o := range m.Operations {
-				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
-				if o.From != "" {
-					cli.Printf(a.out, "  from %s\n", o.From)
+			return a.show(m, func() {
+				if len(m.Operations)+len(m.Realtime) == 0 {
+					a.say("%s has no operations", node)
 				}
-				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
-				for _, at := range o.Runs {
-					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
+				for _, o := range m.Operations {
+					cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+					if o.From != "" {
+						cli.Printf(a.out, "  from %s\n", o.From)
+					}
+					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
+					for _, at := range o.Runs {
+						cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
+					}
 				}
-			}
-			for _, r := range m.Realtime {
-				cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
-				for _, k := range r.Keys {
-					cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
+				for _, r := range m.Realtime {
+					cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
+					for _, k := range r.Keys {
+						cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
+					}
+					if r.From != "" {
+						cli.Printf(a.out, "  from %s\n", r.From)
+					}
+					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
 				}
-				if r.From != "" {
-					cli.Printf(a.out, "  from %s\n", r.From)
-				}
-				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
-			}
-			return nil
+			})
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "the node's name")

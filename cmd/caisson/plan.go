@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -41,12 +42,8 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if from == "" {
-				from = s.Registry()
-			}
-			if known.remember == "" {
-				known.remember = memoryName(besideName(names))
-			}
+			from = cmp.Or(from, s.Registry())
+			known.remember = cmp.Or(known.remember, memoryName(besideName(names)))
 			w, err := a.preview(s, from, layer, reach, known)
 			if err != nil {
 				return err
@@ -74,15 +71,7 @@ func (a *app) planCommand() *cobra.Command {
 					}
 				}
 			}
-			if a.json() {
-				err = cli.JSON(a.out, p)
-			} else {
-				p.Write(a.out)
-			}
-			if err == nil && p.Changed() {
-				err = cli.ErrDrift
-			}
-			return err
+			return cmp.Or(a.show(p, func() { p.Write(a.out) }), drift(p.Changed()))
 		},
 	}
 	f := c.Flags()

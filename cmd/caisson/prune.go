@@ -13,9 +13,7 @@ import (
 )
 
 func (a *app) pruneCommand() *cobra.Command {
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var look looking
 	var keep publish.Keep
 	var dry bool
 	c := &cobra.Command{
@@ -35,11 +33,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			if keep.Versions < 1 || keep.Generations < 1 {
 				return cli.Usage("at least 1 of each", "--keep %d --generations %d", keep.Versions, keep.Generations)
 			}
-			reg, err := reach.existing(args[0])
-			if err != nil {
-				return err
-			}
-			p, err := a.publisher(reg, nil, &whom, memoryFlags{remember: known.remember, wait: known.wait})
+			p, err := look.publisher(a, args[0], nil)
 			if err != nil {
 				return err
 			}
@@ -47,7 +41,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.printPruned(out); err != nil || len(out.Stays) == 0 {
+			if err := a.show(out, func() { a.printPruned(out) }); err != nil || len(out.Stays) == 0 {
 				return err
 			}
 			return cli.WithHint(fmt.Errorf("the registry did not remove %d of what was to go", len(out.Stays)),
@@ -57,17 +51,12 @@ func (a *app) pruneCommand() *cobra.Command {
 	c.Flags().IntVar(&keep.Versions, "keep", 3, "number of versions of layers to keep, by when they were released")
 	c.Flags().IntVar(&keep.Generations, "generations", 10, "number of generations of the fleet to keep")
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
-	whom.flags(c.Flags())
-	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
-	known.waiting(c.Flags())
-	reach.flags(a, c.Flags())
+	look.flags(a, c.Flags())
+	look.known.waiting(c.Flags())
 	return c
 }
 
-func (a *app) printPruned(out *publish.Pruned) error {
-	if a.json() {
-		return cli.JSON(a.out, out)
-	}
+func (a *app) printPruned(out *publish.Pruned) {
 	gone, old := 0, 0
 	for _, g := range out.Generations {
 		verdict := "keep"
@@ -101,13 +90,11 @@ func (a *app) printPruned(out *publish.Pruned) error {
 	for _, name := range out.Stays {
 		cli.Printf(a.out, "%s  stays\n", name)
 	}
-	if len(out.Stays) > 0 {
-		return nil // which the error says
-	}
-	if out.Removed {
+	switch {
+	case len(out.Stays) > 0: // which the error says
+	case out.Removed:
 		a.say("removed %s, freed %s", what, plain.Bytes(out.Freed))
-	} else {
+	default:
 		a.say("would remove %s", what)
 	}
-	return nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,15 +20,12 @@ import (
 )
 
 func (a *app) publishCommand() *cobra.Command {
-	var to, layer, expires, epochKey, cache string
+	var layer, expires, epochKey, cache string
 	var epoch uint64
 	var confirm time.Duration
 	var fresh bool
 	var which chosen
-	var why changer
-	var who signers
-	var reach access
-	var known memoryFlags
+	var x publishing
 	var objects fromCluster
 	var secrets opening
 	c := &cobra.Command{
@@ -57,24 +55,20 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if to == "" {
-				to = s.Registry()
-			}
-			if to == "" {
+			x.to = cmp.Or(x.to, s.Registry())
+			if x.to == "" {
 				return cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 			}
-			if known.remember == "" {
-				known.remember = memoryName(besideName(names))
-			}
+			x.known.remember = cmp.Or(x.known.remember, memoryName(besideName(names)))
 			policy, err := policy.Site(s, expires)
 			if err != nil {
 				return err
 			}
-			by, err := who.load(a, s.Trust().Operator)
+			by, err := x.who.load(a, s.Trust().Operator)
 			if err != nil {
 				return err
 			}
-			o := publish.Options{By: why.by(), All: which.all, Epoch: epoch}
+			o := publish.Options{By: x.why.by(), All: which.all, Epoch: epoch}
 			if confirm != 0 {
 				o.Confirm = &spec.Confirm{Within: int64(confirm / time.Second)}
 				if err := rules.Confirm(o.Confirm); err != nil {
@@ -86,23 +80,23 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			if epochKey != "" {
-				if o.EpochKey, err = keys.Signer(epochKey, &who.passphrase); err != nil {
+				if o.EpochKey, err = keys.Signer(epochKey, &x.who.passphrase); err != nil {
 					return err
 				}
 			}
-			open := reach.open
+			open := x.reach.open
 			if s.HasLayer() { // it must be there already
-				open = reach.existing
+				open = x.reach.existing
 			}
-			r, err := open(to)
+			r, err := open(x.to)
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, by, &trustFlags{}, known)
+			p, err := a.publisher(r, by, &trustFlags{}, x.known)
 			if err != nil {
 				return err
 			}
-			p.Dry, p.NewFleet, o.LayerNamed = who.dry, fresh, oci.ValidDigest(layer)
+			p.Dry, p.NewFleet, o.LayerNamed = x.who.dry, fresh, oci.ValidDigest(layer)
 			source, err := a.source(cache)
 			if err != nil {
 				return err
@@ -118,7 +112,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if err := p.MayPublish(policy); err != nil {
 				return err
 			}
-			if err := secrets.seal(c.Context(), a, &objects, s, some, who.dry); err != nil {
+			if err := secrets.seal(c.Context(), a, &objects, s, some, x.who.dry); err != nil {
 				return err
 			}
 			nodes, err := p.Compile(c.Context(), s, policy, layer)
@@ -135,24 +129,20 @@ func (a *app) publishCommand() *cobra.Command {
 			for _, name := range result.Left {
 				a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
 			}
-			return a.published(result, to)
+			return a.published(result, x.to)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
 	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	f.DurationVar(&confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
 	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
 	which.some(f, "publish")
 	f.BoolVar(&which.all, "all", false, "a new generation also for nodes that do not change")
-	why.flags(f)
 	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
 	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch; also env:NAME, fd:N or command:CMD")
 	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
-	who.flags(f)
-	known.flags(f)
-	reach.flags(a, f)
+	x.flags(a, f, "publish to `REF` instead of the site's registry")
 	secrets.flags(f)
 	objects.flags(f)
 	objects.planFlag(f)

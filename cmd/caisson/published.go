@@ -14,57 +14,55 @@ import (
 
 // published prints what publish, refresh, retire and the verbs of holds did, or would do.
 func (a *app) published(r *publish.Result, to string) error {
-	if a.json() {
-		return cli.JSON(a.out, r)
-	}
-	var alike alike
-	for _, n := range r.Published {
-		what, too := fmt.Sprintf("generation %d", n.Generation), ""
-		if len(n.RunsOn) > 0 {
-			too = fmt.Sprintf("\tlive on %s, too", plain.Count(len(n.RunsOn), "earlier layer"))
+	return a.show(r, func() {
+		var alike alike
+		for _, n := range r.Published {
+			what, too := fmt.Sprintf("generation %d", n.Generation), ""
+			if len(n.RunsOn) > 0 {
+				too = fmt.Sprintf("\tlive on %s, too", plain.Count(len(n.RunsOn), "earlier layer"))
+			}
+			alike.add(n.Node, what+"\t"+n.Overlay+too, what+strings.TrimRight("\t"+n.Layer, "\t")+too)
 		}
-		alike.add(n.Node, what+"\t"+n.Overlay+too, what+strings.TrimRight("\t"+n.Layer, "\t")+too)
-	}
-	for _, n := range r.Resigned {
-		alike.add(n.Node, "renewed\t"+n.Overlay, "renewed")
-	}
-	for _, n := range r.Held {
-		alike.add(n.Node, "held\t"+hold.String(n.Holds), "held\t"+hold.String(n.Holds))
-	}
-	for _, n := range r.Ended {
-		alike.add(n.Node, "not held any more\t"+hold.String(n.Holds), "not held any more\t"+hold.String(n.Holds))
-	}
-	for _, name := range r.Left {
-		alike.add(name, "left", "left")
-	}
-	for _, name := range r.Kept {
-		alike.add(name, "kept as it is", "kept as it is")
-	}
-	alike.print(a, "")
-	also := ""
-	if n := len(r.Held); n > 0 {
-		also = fmt.Sprintf(", %d held", n)
-	}
-	if n := len(r.Ended); n > 0 {
-		also += fmt.Sprintf(", %d not held any more", n)
-	}
-	is, added, removed := "is", "added to", "removed from"
-	if r.DryRun {
-		is, added, removed = "would be", "would be added to", "would be removed from"
-	}
-	rejected := r.Rejected
-	if n := len(rejected); n > fewNodes {
-		rejected = []string{plain.Count(n, "digest")}
-	}
-	for _, d := range rejected {
-		a.say("%s the reject list: %s", added, d)
-	}
-	for _, d := range r.Allowed {
-		a.say("%s the reject list: %s", removed, d)
-	}
-	a.say("%s: fleet %s %s at generation %d: %d published, %d renewed, %d unchanged%s",
-		to, r.Fleet, is, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)
-	return nil
+		for _, n := range r.Resigned {
+			alike.add(n.Node, "renewed\t"+n.Overlay, "renewed")
+		}
+		for _, n := range r.Held {
+			alike.add(n.Node, "held\t"+hold.String(n.Holds), "held\t"+hold.String(n.Holds))
+		}
+		for _, n := range r.Ended {
+			alike.add(n.Node, "not held any more\t"+hold.String(n.Holds), "not held any more\t"+hold.String(n.Holds))
+		}
+		for _, name := range r.Left {
+			alike.add(name, "left", "left")
+		}
+		for _, name := range r.Kept {
+			alike.add(name, "kept as it is", "kept as it is")
+		}
+		alike.print(a, "")
+		also := ""
+		if n := len(r.Held); n > 0 {
+			also = fmt.Sprintf(", %d held", n)
+		}
+		if n := len(r.Ended); n > 0 {
+			also += fmt.Sprintf(", %d not held any more", n)
+		}
+		is, added, removed := "is", "added to", "removed from"
+		if r.DryRun {
+			is, added, removed = "would be", "would be added to", "would be removed from"
+		}
+		rejected := r.Rejected
+		if n := len(rejected); n > fewNodes {
+			rejected = []string{plain.Count(n, "digest")}
+		}
+		for _, d := range rejected {
+			a.say("%s the reject list: %s", added, d)
+		}
+		for _, d := range r.Allowed {
+			a.say("%s the reject list: %s", removed, d)
+		}
+		a.say("%s: fleet %s %s at generation %d: %d published, %d renewed, %d unchanged%s",
+			to, r.Fleet, is, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)
+	})
 }
 
 // alike prints nodes, those of which the same is to be said together where they are many.

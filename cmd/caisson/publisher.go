@@ -47,6 +47,9 @@ func (t *trustFlags) flags(f *pflag.FlagSet) {
 // said reports whether the command line says whom to trust.
 func (t *trustFlags) said() bool { return len(t.site) > 0 || len(t.keys) > 0 || t.threshold != 0 }
 
+// nobody reports whether no key is named to verify with.
+func (t *trustFlags) nobody() bool { return len(t.site)+len(t.keys) == 0 }
+
 // policy returns whom to trust, nil when nothing was said.
 func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 	switch {

@@ -13,10 +13,7 @@ import (
 func (a *app) refreshCommand() *cobra.Command {
 	var lists publish.Lists
 	var reject []string
-	var who signers
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var x changing
 	c := &cobra.Command{
 		Use:   "refresh REF --key KEY",
 		Short: "Renew expiring signatures; run daily",
@@ -36,7 +33,7 @@ func (a *app) refreshCommand() *cobra.Command {
 					lists.Given = append(lists.Given, one)
 				}
 			}
-			p, err := a.changing(args[0], who, reach, whom, known)
+			p, err := x.publisher(a, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,9 +48,6 @@ func (a *app) refreshCommand() *cobra.Command {
 	f.StringArrayVar(&reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list, or every overlay that a generation gave to nodes, as in 0-16")
 	f.BoolVar(&lists.Unseen, "yes", false, "reject also a digest that no node has and the registry has not")
 	f.StringArrayVar(&lists.Allow, "allow", nil, "take the `DIGEST` off the reject list")
-	who.flags(f)
-	whom.flags(f)
-	known.flags(f)
-	reach.flags(a, f)
+	x.flags(a, f)
 	return c
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"fmt"
@@ -119,11 +120,9 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 	} else if out.Place, err = r.publish(ctx, a, names[0], doc, out.Names, by); err != nil {
 		return err
 	}
-	if a.json() {
-		return cli.JSON(a.out, out)
-	}
-	a.say("%s: node %s opens %s for %s when it finds this, if it still shows the code %s", out.Place, node, strings.Join(out.Opens, " and "), plain.Duration(r.lasts), doc.Code)
-	return nil
+	return a.show(out, func() {
+		a.say("%s: node %s opens %s for %s when it finds this, if it still shows the code %s", out.Place, node, strings.Join(out.Opens, " and "), plain.Duration(r.lasts), doc.Code)
+	})
 }
 
 // write writes the statement, or a medium that holds nothing else.
@@ -200,16 +199,12 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 // publish signs for each of the names, by the keys that count now, and returns where the statement
 // for the first is.
 func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Rescue, names []string, by []crypto.Signer) (string, error) {
-	if r.to == "" {
-		r.to = r.site.Registry()
-	}
+	r.to = cmp.Or(r.to, r.site.Registry())
 	reg, err := r.reach.open(r.to)
 	if err != nil {
 		return "", err
 	}
-	if r.known.remember == "" {
-		r.known.remember = memoryName(site)
-	}
+	r.known.remember = cmp.Or(r.known.remember, memoryName(site))
 	p, err := a.publisher(reg, nil, &trustFlags{}, r.known)
 	if err != nil {
 		return "", err

@@ -11,10 +11,7 @@ import (
 func (a *app) retireCommand() *cobra.Command {
 	var names []string
 	var why changer
-	var who signers
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var x changing
 	c := &cobra.Command{
 		Use:   "retire REF --node N… --key KEY",
 		Short: "Remove nodes: tags, aliases, index rows",
@@ -27,8 +24,8 @@ func (a *app) retireCommand() *cobra.Command {
 			if len(names) == 0 {
 				return cli.Usage("", "no node is named: give --node")
 			}
-			if len(whom.site) > 0 {
-				s, err := a.loadNamed(whom.site...)
+			if len(x.whom.site) > 0 {
+				s, err := a.loadNamed(x.whom.site...)
 				if err != nil {
 					return err
 				}
@@ -38,7 +35,7 @@ func (a *app) retireCommand() *cobra.Command {
 					}
 				}
 			}
-			p, err := a.changing(args[0], who, reach, whom, known)
+			p, err := x.publisher(a, args[0])
 			if err != nil {
 				return err
 			}
@@ -52,9 +49,6 @@ func (a *app) retireCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringArrayVar(&names, "node", nil, "retire this node; several are possible")
 	why.flags(f)
-	who.flags(f)
-	whom.flags(f)
-	known.flags(f)
-	reach.flags(a, f)
+	x.flags(a, f)
 	return c
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/spf13/pflag"
 )
 
 func (a *app) rolloutCommand() *cobra.Command {
@@ -44,8 +46,8 @@ type rolling struct {
 	to     string
 }
 
-// rollingFlags are those of the verbs that publish a site in waves.
-type rollingFlags struct {
+// publishing are the flags of a verb that publishes a site.
+type publishing struct {
 	to    string
 	why   changer
 	who   signers
@@ -53,9 +55,8 @@ type rollingFlags struct {
 	known memoryFlags
 }
 
-func (x *rollingFlags) flags(a *app, c *cobra.Command) {
-	f := c.Flags()
-	f.StringVar(&x.to, "to", "", "the fleet in `REF` instead of the site's registry")
+func (x *publishing) flags(a *app, f *pflag.FlagSet, to string) {
+	f.StringVar(&x.to, "to", "", to)
 	x.why.flags(f)
 	x.who.flags(f)
 	x.known.flags(f)
@@ -63,15 +64,13 @@ func (x *rollingFlags) flags(a *app, c *cobra.Command) {
 }
 
 // open reads a site as it is, or was, at a time, with the keys that sign.
-func (x *rollingFlags) open(a *app, at time.Time, names []string) (*rolling, error) {
+func (x *publishing) open(a *app, at time.Time, names []string) (*rolling, error) {
 	s, err := a.loadSiteAt(at, names...)
 	if err != nil {
 		return nil, err
 	}
 	r := &rolling{site: s, to: x.to}
-	if r.to == "" {
-		r.to = s.Registry()
-	}
+	r.to = cmp.Or(r.to, s.Registry())
 	if r.to == "" {
 		return nil, cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 	}
@@ -84,9 +83,7 @@ func (x *rollingFlags) open(a *app, at time.Time, names []string) (*rolling, err
 		return nil, err
 	}
 	known := x.known
-	if known.remember == "" {
-		known.remember = memoryName(names[0])
-	}
+	known.remember = cmp.Or(known.remember, memoryName(names[0]))
 	reg, err := x.reach.existing(r.to)
 	if err != nil {
 		return nil, err
@@ -118,7 +115,7 @@ func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (
 }
 
 func (a *app) rolloutStartCommand() *cobra.Command {
-	var x rollingFlags
+	var x publishing
 	var layer, cache string
 	var secrets opening
 	c := &cobra.Command{
@@ -170,44 +167,40 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if x.who.dry {
 				return a.printPlan(state, at)
 			}
-			if a.json() {
-				return cli.JSON(a.out, state)
-			}
-			a.printRollout(state)
-			if len(held) > 0 {
-				a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
-			}
-			a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
-			return nil
+			return a.show(state, func() {
+				a.printRollout(state)
+				if len(held) > 0 {
+					a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
+				}
+				a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
+			})
 		},
 	}
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	secrets.flags(c.Flags())
-	x.flags(a, c)
+	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"
 	return c
 }
 
 // printPlan shows the waves and the earliest time of each.
 func (a *app) printPlan(s rollout.State, from time.Time) error {
-	if a.json() {
-		return cli.JSON(a.out, s)
-	}
-	for _, w := range s.Waves {
-		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
-		var nodes alike
-		for _, n := range w.Nodes {
-			says := "gets what is planned"
-			if why := w.LeftOut[n]; why != "" {
-				says = why + ": it stays as it is, unless that ends before its wave"
+	return a.show(s, func() {
+		for _, w := range s.Waves {
+			cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
+			var nodes alike
+			for _, n := range w.Nodes {
+				says := "gets what is planned"
+				if why := w.LeftOut[n]; why != "" {
+					says = why + ": it stays as it is, unless that ends before its wave"
+				}
+				nodes.add(n, says, says)
 			}
-			nodes.add(n, says, says)
+			nodes.print(a, "  ")
+			from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 		}
-		nodes.print(a, "  ")
-		from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
-	}
-	return nil
+	})
 }
 
 func (a *app) printRollout(s rollout.State) {
@@ -278,13 +271,11 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				}
 				states = one
 			}
-			if a.json() {
-				return cli.JSON(a.out, rolloutList{states})
-			}
-			for _, s := range states {
-				a.printRollout(s)
-			}
-			return nil
+			return a.show(rolloutList{states}, func() {
+				for _, s := range states {
+					a.printRollout(s)
+				}
+			})
 		},
 	}
 	look.flags(a, c.Flags())
@@ -294,10 +285,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 // rolloutVerb is one that an operator uses while a rollout is under way, or after.
 func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 	var why changer
-	var who signers
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var x changing
 	c := &cobra.Command{
 		Use:     string(verb) + " REF NAME",
 		Short:   short,
@@ -308,7 +296,7 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 			if verb == rollout.Undo && why.reason == "" {
 				return errNoReason
 			}
-			p, err := a.changing(args[0], who, reach, whom, known)
+			p, err := x.publisher(a, args[0])
 			if err != nil {
 				return err
 			}
@@ -327,9 +315,6 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 	}
 	f := c.Flags()
 	why.flags(f)
-	who.flags(f)
-	whom.flags(f)
-	known.flags(f)
-	reach.flags(a, f)
+	x.flags(a, f)
 	return c
 }

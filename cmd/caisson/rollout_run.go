@@ -23,7 +23,7 @@ import (
 )
 
 func (a *app) rolloutRunCommand() *cobra.Command {
-	var x rollingFlags
+	var x publishing
 	var service asking
 	var interval, patience time.Duration
 	var once, unsigned bool
@@ -106,7 +106,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	f.StringVar(&reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
 	f.BoolVar(&unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
-	x.flags(a, c)
+	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
 	return c
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -199,7 +200,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 					return cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other), "'caisson secrets forget' ends it")
 				}
 			}
-			r.Nodes[node] = seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: orSelf(by)}
+			r.Nodes[node] = seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}
 			if err := r.Write(); err != nil {
 				return err
 			}
@@ -213,13 +214,6 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	service.flags(f)
 	from.flags(f)
 	return c
-}
-
-func orSelf(by string) string {
-	if by == "" {
-		return self()
-	}
-	return by
 }
 
 func (a *app) secretsListCommand() *cobra.Command {
@@ -328,20 +322,18 @@ func (a *app) printSecrets(s *site.Site, nodes []string) error {
 		}
 		out.Nodes = append(out.Nodes, one)
 	}
-	if a.json() {
-		return cli.JSON(a.out, out)
-	}
-	t := &columns{}
-	for _, n := range out.Nodes {
-		recipient, has := n.Recipient, strings.Join(n.Needs, " ")
-		if recipient == "" {
-			recipient = "no recipient"
+	return a.show(out, func() {
+		t := &columns{}
+		for _, n := range out.Nodes {
+			recipient, has := n.Recipient, strings.Join(n.Needs, " ")
+			if recipient == "" {
+				recipient = "no recipient"
+			}
+			if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
+				has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
+			}
+			t.add(n.Node, recipient, has)
 		}
-		if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
-			has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
-		}
-		t.add(n.Node, recipient, has)
-	}
-	t.print(a.out, "")
-	return nil
+		t.print(a.out, "")
+	})
 }

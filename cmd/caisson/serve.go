@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 
@@ -48,12 +49,9 @@ func (a *app) serveCommand() *cobra.Command {
 			if err != nil {
 				return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
 			}
-			if a.json() {
-				err = cli.JSON(a.out, map[string]string{"address": l.Addr().String(), "layout": ref.Layout})
-			} else {
-				_, err = fmt.Fprintln(a.out, l.Addr())
-			}
-			if err != nil {
+			served := map[string]string{"address": l.Addr().String(), "layout": ref.Layout}
+			shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, l.Addr()) })
+			if err := cmp.Or(shown, err); err != nil {
 				return err
 			}
 			a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())

@@ -152,13 +152,11 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 		return errors.Join(failed, err)
 	}
 	out := servicesUpdated{File: r.site.LockFile(), Services: changes}
-	if a.json() {
-		return errors.Join(cli.JSON(a.out, out), failed)
-	}
-	for _, c := range changes {
-		a.printService(c)
-	}
-	return failed
+	return errors.Join(a.show(out, func() {
+		for _, c := range changes {
+			a.printService(c)
+		}
+	}), failed)
 }
 
 // unchanged refuses to write over what another verb wrote to the lock meanwhile: an update

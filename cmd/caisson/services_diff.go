@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -62,9 +64,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if from == "" {
-				from = r.site.Registry()
-			}
+			from = cmp.Or(from, r.site.Registry())
 			if from == "" {
 				return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
 			}
@@ -186,11 +186,11 @@ func publishedCommit(ctx context.Context, fleet *publish.Fleet, sent map[string]
 }
 
 func (a *app) printDifferences(list []serviceDifference) error {
-	if a.json() {
-		if err := cli.JSON(a.out, list); err != nil {
-			return err
+	err := a.show(list, func() {
+		for _, d := range list {
+			d.print(a.out)
 		}
-	}
+	})
 	differs := false
 	var unknown error
 	for _, d := range list {
@@ -198,37 +198,24 @@ func (a *app) printDifferences(list []serviceDifference) error {
 		if d.Problem != "" {
 			unknown = errors.Join(unknown, errors.New("service "+d.Name+": "+d.Problem))
 		}
-		if a.json() {
-			continue
-		}
-		verdict := "same"
-		switch {
-		case d.Differs:
-			verdict = "differs"
-		case d.Frozen != nil:
-			verdict = "frozen: " + d.Frozen.Reason
-		}
-		cli.Printf(a.out, "%s  %s\n", d.Name, verdict)
-		cli.Printf(a.out, "  git        %s\n  locked     %s\n", orNone(d.Head), orNone(d.Locked))
-		for _, p := range d.Published {
-			cli.Printf(a.out, "  published  %s  %s\n", orNone(p.Commit), strings.Join(p.Nodes, " "))
-		}
-		for _, p := range d.Reported {
-			cli.Printf(a.out, "  reported   %s  %s\n", orNone(p.Commit), strings.Join(p.Nodes, " "))
-		}
 	}
-	switch {
-	case unknown != nil:
-		return unknown
-	case differs:
-		return cli.ErrDrift
-	}
-	return nil
+	return cmp.Or(err, unknown, drift(differs))
 }
 
-func orNone(commit string) string {
-	if commit == "" {
-		return "none"
+func (d serviceDifference) print(w io.Writer) {
+	verdict := "same"
+	switch {
+	case d.Differs:
+		verdict = "differs"
+	case d.Frozen != nil:
+		verdict = "frozen: " + d.Frozen.Reason
 	}
-	return commit
+	cli.Printf(w, "%s  %s\n", d.Name, verdict)
+	cli.Printf(w, "  git        %s\n  locked     %s\n", cmp.Or(d.Head, "none"), cmp.Or(d.Locked, "none"))
+	for _, p := range d.Published {
+		cli.Printf(w, "  published  %s  %s\n", cmp.Or(p.Commit, "none"), strings.Join(p.Nodes, " "))
+	}
+	for _, p := range d.Reported {
+		cli.Printf(w, "  reported   %s  %s\n", cmp.Or(p.Commit, "none"), strings.Join(p.Nodes, " "))
+	}
 }

@@ -40,23 +40,22 @@ func (a *app) servicesListCommand() *cobra.Command {
 			for _, s := range list {
 				out = append(out, r.listed(s))
 			}
-			if a.json() {
-				return cli.JSON(a.out, out)
-			}
-			t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			for _, s := range out {
-				state := fmt.Sprintf("%.12s", s.Commit)
-				switch {
-				case s.Commit == "":
-					state = "not locked"
-				case s.Stale != "":
-					state += ", " + s.Stale
-				case s.Frozen != nil:
-					state += ", frozen: " + s.Frozen.Reason
+			return a.show(out, func() {
+				t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+				for _, s := range out {
+					state := fmt.Sprintf("%.12s", s.Commit)
+					switch {
+					case s.Commit == "":
+						state = "not locked"
+					case s.Stale != "":
+						state += ", " + s.Stale
+					case s.Frozen != nil:
+						state += ", frozen: " + s.Frozen.Reason
+					}
+					cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
 				}
-				cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
-			}
-			return t.Flush()
+				_ = t.Flush() // the verb ends with what its output could not take
+			})
 		},
 	}
 	f.flags(c.Flags())

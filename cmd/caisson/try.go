@@ -89,13 +89,9 @@ func (a *app) tryCommand() *cobra.Command {
 		"without it the node has none, or with --disk placeholder values")
 	f.opening.flags(fs)
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
-	fs.StringVar(&f.build.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
-	fs.StringVar(&f.build.cache, "cache", "", "directory kept between builds "+cacheDefault+"; what try makes is in its directory try meanwhile")
-	fs.StringVar(&f.build.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	fs.StringVar(&f.build.debs, "debs", "", "directory of kept package files: used first, and filled")
-	fs.StringArrayVar(&f.build.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
+	f.build.inputs(fs)
+	fs.Lookup("cache").Usage += "; what try makes is in its directory try meanwhile"
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
-	fs.BoolVar(&f.build.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 	return c
 }
 
@@ -319,11 +315,10 @@ func (a *app) saySteps(r tried, took time.Duration) {
 
 // tried prints the result, and returns the error that has its exit code.
 func (a *app) tried(r tried, f tryFlags) error {
-	if a.json() {
-		if err := cli.JSON(a.out, r); err != nil {
-			return err
+	err := a.show(r, func() {
+		if f.ssh && len(f.checks) == 0 && r.Passed {
+			return
 		}
-	} else if !f.ssh || len(f.checks) > 0 || !r.Passed {
 		how := func(passed bool) string { return map[bool]string{true: "passed", false: "FAILED"}[passed] }
 		what := r.Reason
 		if r.Passed {
@@ -343,9 +338,9 @@ func (a *app) tried(r tried, f tryFlags) error {
 		for _, unit := range r.FailedUnits {
 			a.say("unit %s has failed on the node", unit)
 		}
-	}
-	if !r.Passed {
+	})
+	if err == nil && !r.Passed {
 		return cli.ErrFailed
 	}
-	return nil
+	return err
 }

@@ -48,14 +48,12 @@ func (a *app) unknownCommand() *cobra.Command {
 			for _, m := range machines {
 				list = append(list, stranger{m, m.Node()})
 			}
-			if a.json() {
-				return cli.JSON(a.out, list)
-			}
-			for _, s := range list {
-				cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
-			}
-			a.say("%s", plain.Count(len(list), "unknown machine"))
-			return nil
+			return a.show(list, func() {
+				for _, s := range list {
+					cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
+				}
+				a.say("%s", plain.Count(len(list), "unknown machine"))
+			})
 		},
 	}
 }

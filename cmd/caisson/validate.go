@@ -53,15 +53,8 @@ func (a *app) validateCommand() *cobra.Command {
 				found.Strict()
 			}
 			errors, warnings := found.Count(report.Error), found.Count(report.Warning)
-			if a.json() {
-				v := validation{Valid: errors == 0, Errors: errors, Warnings: warnings, Problems: found.Problems}
-				if v.Problems == nil {
-					v.Problems = []report.Problem{}
-				}
-				if err := cli.JSON(a.out, v); err != nil {
-					return err
-				}
-			} else {
+			v := validation{Valid: errors == 0, Errors: errors, Warnings: warnings, Problems: append([]report.Problem{}, found.Problems...)}
+			err = a.show(v, func() {
 				if a.quiet {
 					found.DropNotes()
 				}
@@ -71,11 +64,11 @@ func (a *app) validateCommand() *cobra.Command {
 					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), plain.Count(len(s.Nodes()), "node"), summary)
 				}
 				cli.Printf(a.out, "%s\n", summary)
-			}
-			if errors > 0 {
+			})
+			if err == nil && errors > 0 {
 				return cli.ErrInvalid
 			}
-			return nil
+			return err
 		},
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")

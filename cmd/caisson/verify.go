@@ -15,9 +15,7 @@ import (
 func (a *app) verifyCommand() *cobra.Command {
 	var nodes []string
 	var images bool
-	var reach access
-	var whom trustFlags
-	var known memoryFlags
+	var look looking
 	c := &cobra.Command{
 		Use:   "verify REF (--site FILE | --key PUB)",
 		Short: "Verify a published fleet as its nodes would",
@@ -29,45 +27,33 @@ func (a *app) verifyCommand() *cobra.Command {
 		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(whom.site)+len(whom.keys) == 0 {
-				return trustsNobody(args[0])
+			if err := look.trustsSomebody(args[0]); err != nil {
+				return err
 			}
-			r, err := reach.existing(args[0])
+			p, err := look.publisher(a, args[0], nil)
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, nil, &whom, known)
-			if err != nil {
-				return err
-			}
-			if len(whom.keys) > 1 && whom.threshold == 0 {
-				a.say("no --threshold: all %d keys must have signed", len(whom.keys))
+			if keys := len(look.whom.keys); keys > 1 && look.whom.threshold == 0 {
+				a.say("no --threshold: all %d keys must have signed", keys)
 			}
 			p.Images = images
 			report, err := p.Verify(c.Context(), *p.Trust, nodes)
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				if err := cli.JSON(a.out, report); err != nil {
-					return err
-				}
-			} else {
-				a.printFindings(report.Findings)
-			}
-			if !report.OK() {
+			err = a.show(report, func() { a.printFindings(report.Findings) })
+			if err == nil && !report.OK() {
 				return errUnverified
 			}
-			return nil
+			return err
 		},
 	}
 	f := c.Flags()
-	whom.flags(f)
-	f.StringArrayVar(&whom.keys, "key", nil, "the same as --trust")
-	f.StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
+	look.flags(a, f)
+	f.StringArrayVar(&look.whom.keys, "key", nil, "the same as --trust")
 	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
 	f.BoolVar(&images, "images", false, "read the images of the layers, too")
-	reach.flags(a, f)
 	return c
 }
 

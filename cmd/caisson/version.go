@@ -19,11 +19,9 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if a.json() {
-				return cli.JSON(a.out, map[string]string{"version": version, "go": runtime.Version()})
-			}
-			cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
-			return nil
+			return a.show(map[string]string{"version": version, "go": runtime.Version()}, func() {
+				cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
+			})
 		},
 	}
 }

@@ -48,13 +48,12 @@ func (a *app) windowsCommand() *cobra.Command {
 				}
 			}
 			o := m.Openings(span)
-			if a.json() {
-				return cli.JSON(a.out, o)
-			}
-			if len(o.Windows) == 0 {
-				a.say("there is no MaintenanceWindow")
-			}
-			return o.Write(a.out)
+			return a.show(o, func() {
+				if len(o.Windows) == 0 {
+					a.say("there is no MaintenanceWindow")
+				}
+				_ = o.Write(a.out) // the verb ends with what its output could not take
+			})
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "only windows that this node waits for")

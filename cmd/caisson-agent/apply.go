@@ -107,7 +107,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 	s.register(f)
 	retry := retryFlag(f)
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := s.open(ctx, a, "apply", node.Open)
 	if err != nil {
@@ -134,7 +134,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	retry := retryFlag(f)
 	wipe := f.Bool("wipe", false, "fetch everything again, and remove all kept generations but the one that runs")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	ask := syncOr(*retry)
 	if *wipe {
@@ -161,7 +161,7 @@ func (a *app) sync(ctx context.Context, n *node.Node, ask asking) (*spec.Status,
 // errors.
 func (a *app) synced(f *flags, st *spec.Status, err error) error {
 	if st != nil {
-		if printErr := a.printStatus(f, st); printErr != nil {
+		if printErr := a.showStatus(st); printErr != nil {
 			return printErr
 		}
 	}

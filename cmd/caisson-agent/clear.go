@@ -26,7 +26,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		args = args[1:]
 	}
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	if named && key == "" {
 		return cli.Usage("see 'caisson-agent status'", "there is no key after %q", kind+":")
@@ -40,14 +40,12 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, cleared{spelled(ended)})
-	}
-	for _, d := range spelled(ended) {
-		a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
-	}
-	if len(ended) == 0 {
-		a.say("nothing that matches is quarantined")
-	}
-	return nil
+	return a.show(cleared{spelled(ended)}, func() {
+		for _, d := range spelled(ended) {
+			a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
+		}
+		if len(ended) == 0 {
+			a.say("nothing that matches is quarantined")
+		}
+	})
 }

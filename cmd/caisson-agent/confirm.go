@@ -11,7 +11,7 @@ import (
 func confirm(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "confirm")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := node.Open(ctx, a.options("confirm"), nil)
 	if err != nil {

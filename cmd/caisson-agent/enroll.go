@@ -19,7 +19,7 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	site := f.String("site", "", "`file` site.json with trusted keys and the registry, instead of --from, --fleet and --key")
 	replace := f.Bool("replace", false, "leave the fleet that this host is enrolled in")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	b, err := s.bootstrap()
 	switch {
@@ -41,12 +41,10 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, map[string]any{"node": found.Overlay.Node, "fleet": found.Overlay.Fleet, "generation": found.Generation.Generation})
-	}
-	cli.Printf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or 'caisson-agent run', from now on\n",
-		found.Overlay.Node, found.Overlay.Fleet, found.Generation.Generation)
-	return nil
+	return a.show(map[string]any{"node": found.Overlay.Node, "fleet": found.Overlay.Fleet, "generation": found.Generation.Generation}, func() {
+		cli.Printf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or 'caisson-agent run', from now on\n",
+			found.Overlay.Node, found.Overlay.Fleet, found.Generation.Generation)
+	})
 }
 
 func (a *app) readSite(name string) (*spec.Bootstrap, error) {

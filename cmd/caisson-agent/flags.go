@@ -12,16 +12,13 @@ import (
 )
 
 // flags is a verb's flag set with the flags that all of them have.
-type flags struct {
-	*flag.FlagSet
-	format string
-}
+type flags struct{ *flag.FlagSet }
 
 func newFlags(a *app, verb string) *flags {
-	f := &flags{FlagSet: flag.NewFlagSet(verb, flag.ContinueOnError)}
+	f := &flags{flag.NewFlagSet(verb, flag.ContinueOnError)}
 	f.SetOutput(io.Discard)
 	f.Usage = func() {} // parse prints the help
-	f.StringVar(&f.format, "o", "text", "output `format`: text or json")
+	f.StringVar(&a.format, "o", "text", "output `format`: text or json")
 	f.BoolVar(&a.quiet, "q", false, "print results and errors only")
 	f.BoolVar(&a.detail, "v", false, "also print the duration")
 	return f
@@ -30,7 +27,6 @@ func newFlags(a *app, verb string) *flags {
 // parse reads the arguments; a verb takes flags only.
 func (f *flags) parse(a *app, args []string) error {
 	err := f.FlagSet.Parse(args)
-	a.format = f.format
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		f.help(a.out)
@@ -41,26 +37,14 @@ func (f *flags) parse(a *app, args []string) error {
 		return cli.Usage("", "give either -q or -v")
 	case f.NArg() > 0:
 		return cli.Usage("see 'caisson-agent "+f.Name()+" --help'", "unexpected argument %q", f.Arg(0))
-	case f.format != "text" && f.format != "json":
-		return cli.Usage("one of: text, json", "unknown output format %q", f.format)
+	case a.format != "text" && a.format != "json":
+		return cli.Usage("one of: text, json", "unknown output format %q", a.format)
 	}
 	return nil
 }
 
 // errHelped ends a verb that only printed its help.
-var errHelped error = helped{}
-
-type helped struct{}
-
-func (helped) Error() string { return "help was printed" }
-
-// ended turns a help request into success.
-func ended(err error) error {
-	if errors.Is(err, errHelped) {
-		return nil
-	}
-	return err
-}
+var errHelped = errors.New("help was printed")
 
 // list is a flag that may be given several times.
 type list []string

@@ -16,7 +16,7 @@ func TestFileNamesSteerNoTerminal(t *testing.T) {
 	var out strings.Builder
 	a := &app{out: &out, err: &out}
 	st := &spec.Status{Node: "n", Drift: []spec.Drift{{Item: "perm", Key: forged, From: forged, To: forged, Action: "change"}, {Item: "perm", Key: forged, Reason: forged}}, Foreign: []string{forged}, SyncDetail: forged}
-	if err := a.printStatus(&flags{}, st); err != nil {
+	if err := a.showStatus(st); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(out.String(), "\x1b\r\u202e") {

@@ -53,7 +53,7 @@ func freeze(ctx context.Context, a *app, args []string) error {
 	f, h := newFlags(a, "freeze"), holding{}
 	h.register(f)
 	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
-		return ended(err)
+		return err
 	}
 	return a.operate(ctx, "freeze", func(n *node.Node) error {
 		if err := n.Freeze(h.reason, h.lasts); err != nil {
@@ -68,7 +68,7 @@ func forward(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "forward")
 	why := f.String("reason", "", "why, for the journal: `text`")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	return a.operate(ctx, "forward", func(n *node.Node) error {
 		if err := n.Forward(*why); err != nil {
@@ -83,7 +83,7 @@ func pause(ctx context.Context, a *app, args []string) error {
 	f, h := newFlags(a, "pause"), holding{}
 	h.register(f)
 	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
-		return ended(err)
+		return err
 	}
 	return a.operate(ctx, "pause", func(n *node.Node) error {
 		if err := n.Pause(h.reason, h.lasts); err != nil {
@@ -97,7 +97,7 @@ func pause(ctx context.Context, a *app, args []string) error {
 func resume(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "resume")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	return a.operate(ctx, "resume", func(n *node.Node) error {
 		if err := n.Resume(); err != nil {
@@ -112,7 +112,7 @@ func rollback(ctx context.Context, a *app, args []string) error {
 	f, h := newFlags(a, "rollback"), holding{}
 	h.register(f)
 	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
-		return ended(err)
+		return err
 	}
 	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Rollback(ctx, h.reason, h.lasts) })
 }
@@ -126,7 +126,7 @@ func pin(ctx context.Context, a *app, args []string) error {
 		name, args = args[0], args[1:]
 	}
 	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
-		return ended(err)
+		return err
 	}
 	generation, err := strconv.ParseUint(name, 10, 64)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.
 	return a.operate(ctx, strings.Fields(f.Name())[0], func(n *node.Node) error {
 		st, err := act(n)
 		if st != nil {
-			if printed := a.printStatus(f, st); printed != nil {
+			if printed := a.showStatus(st); printed != nil {
 				return printed
 			}
 		}

@@ -28,7 +28,7 @@ func install(ctx context.Context, a *app, args []string) error {
 	yes := f.Bool("yes", false, "do not ask")
 	wipe := f.Bool("wipe", false, "erase what is on the disk")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	if *name == "" {
 		return cli.Usage("'lsblk -o NAME,SIZE,SERIAL,WWN' shows them", "install needs --disk")
@@ -52,11 +52,9 @@ func install(ctx context.Context, a *app, args []string) error {
 	if err := i.Run(); err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, installed{i.Target.Device, was, i.Loader.Number})
-	}
-	cli.Printf(a.out, "%s starts loader %d; have the firmware's boot order begin with it\n", i.Target.Device, i.Loader.Number)
-	return nil
+	return a.show(installed{i.Target.Device, was, i.Loader.Number}, func() {
+		cli.Printf(a.out, "%s starts loader %d; have the firmware's boot order begin with it\n", i.Target.Device, i.Loader.Number)
+	})
 }
 
 // confirms asks whoever sits there.

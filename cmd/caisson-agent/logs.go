@@ -15,16 +15,14 @@ func (a *app) logs(f *flags, n *node.Node, script string) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, last)
-	}
-	ended := ""
-	if !last.End.IsZero() {
-		ended = ", ended " + moment(last.End)
-	}
-	cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, moment(last.Start), ended)
-	for line := range strings.Lines(last.Output) {
-		cli.Printf(a.out, "  %s\n", strings.TrimRight(line, "\r\n"))
-	}
-	return nil
+	return a.show(last, func() {
+		ended := ""
+		if !last.End.IsZero() {
+			ended = ", ended " + moment(last.End)
+		}
+		cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, moment(last.Start), ended)
+		for line := range strings.Lines(last.Output) {
+			cli.Printf(a.out, "  %s\n", strings.TrimRight(line, "\r\n"))
+		}
+	})
 }

@@ -145,6 +145,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 		if v.name == args[0] {
 			began := time.Now()
 			err := v.run(ctx, a, args[1:])
+			if errors.Is(err, errHelped) {
+				err = nil
+			}
 			if a.detail {
 				a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
 			}
@@ -164,6 +167,15 @@ type app struct {
 	format   string // "text" or "json"
 	quiet    bool   // results and errors only
 	detail   bool   // also how long a verb took
+}
+
+// show prints the result of a verb: v with -o json, else what text prints.
+func (a *app) show(v any, text func()) error {
+	if a.format == "json" {
+		return cli.JSON(a.out, v)
+	}
+	text()
+	return nil
 }
 
 func (a *app) say(format string, args ...any) {

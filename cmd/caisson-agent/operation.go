@@ -27,7 +27,7 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 		name, args = args[0], args[1:]
 	}
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	switch {
 	case what == "list":
@@ -69,14 +69,12 @@ func listOperations(ctx context.Context, a *app, f *flags) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, operationList{append([]spec.OperationStatus{}, list...)})
-	}
-	if len(list) == 0 {
-		a.say("this node has no operations")
-	}
-	a.printOperations(list)
-	return nil
+	return a.show(operationList{append([]spec.OperationStatus{}, list...)}, func() {
+		if len(list) == 0 {
+			a.say("this node has no operations")
+		}
+		a.printOperations(list)
+	})
 }
 
 func (a *app) printOperations(list []spec.OperationStatus) {
@@ -112,7 +110,7 @@ type nodeWindow struct {
 func windows(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "windows")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := node.Read(ctx, a.options("windows"), nil)
 	if err != nil {
@@ -133,17 +131,15 @@ func windows(ctx context.Context, a *app, args []string) error {
 		}
 		out.Windows = append(out.Windows, w)
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, out)
-	}
-	if len(out.Windows) == 0 {
-		a.say("this node has no windows")
-	}
-	for _, w := range out.Windows {
-		cli.Printf(a.out, "%s\n", w.Name)
-		for _, i := range w.Intervals {
-			cli.Printf(a.out, "  %s to %s\n", i.From.Local().Format(time.RFC3339), i.To.Local().Format(time.RFC3339))
+	return a.show(out, func() {
+		if len(out.Windows) == 0 {
+			a.say("this node has no windows")
 		}
-	}
-	return nil
+		for _, w := range out.Windows {
+			cli.Printf(a.out, "%s\n", w.Name)
+			for _, i := range w.Intervals {
+				cli.Printf(a.out, "  %s to %s\n", i.From.Local().Format(time.RFC3339), i.To.Local().Format(time.RFC3339))
+			}
+		}
+	})
 }

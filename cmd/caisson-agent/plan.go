@@ -20,7 +20,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	var s source
 	s.register(f)
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := s.open(ctx, a, "plan", node.Read)
 	if err != nil {
@@ -31,11 +31,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		err = cli.JSON(a.out, map[string]any{"drift": spelled(drift)})
-	} else {
-		a.printDrift(drift)
-	}
+	err = a.show(map[string]any{"drift": spelled(drift)}, func() { a.printDrift(drift) })
 	if err == nil && slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action != spec.ActionCannot }) {
 		return cli.ErrDrift
 	}

@@ -12,7 +12,7 @@ import (
 func reboot(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "reboot")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := node.Open(ctx, a.options("reboot"), nil)
 	if err != nil {

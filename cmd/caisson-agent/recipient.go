@@ -23,7 +23,7 @@ func recipientVerb(ctx context.Context, a *app, args []string) error {
 		what, args = args[0], args[1:]
 	}
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	open := node.Read
 	switch what {
@@ -63,11 +63,7 @@ func (a *app) recipient(n *node.Node, f *flags, rotate bool) error {
 	if before != "" {
 		a.say("%s still opens what is sealed to it; it is removed once nothing is that this node runs or goes back to by itself", before)
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, recipients{now, before})
-	}
-	cli.Printf(a.out, "%s\n", now)
-	return nil
+	return a.show(recipients{now, before}, func() { cli.Printf(a.out, "%s\n", now) })
 }
 
 func noKey(err error) error {

@@ -23,7 +23,7 @@ type reported struct {
 func printReport(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "report")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := node.Read(ctx, a.options("report"), nil)
 	if err != nil {
@@ -49,11 +49,7 @@ func printReport(ctx context.Context, a *app, args []string) error {
 	if out.Key, out.Waiting, err = report.Peek(n.ReportDir()); err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, out)
-	}
-	a.printReported(out)
-	return nil
+	return a.show(out, func() { a.printReported(out) })
 }
 
 func (a *app) printReported(o reported) {

@@ -16,7 +16,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	all := f.Bool("all", false, "yes, everything")
 	protection := f.Bool("protection", false, "only let others write the kernel parameters that are protected, until the next run")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	switch {
 	case *all && *protection:
@@ -42,11 +42,9 @@ func restore(ctx context.Context, a *app, args []string) error {
 func printVersion(_ context.Context, a *app, args []string) error {
 	f := newFlags(a, "version")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, map[string]string{"version": version, "built": built})
-	}
-	cli.Printf(a.out, "caisson-agent %s (%s)\n", version, built)
-	return nil
+	return a.show(map[string]string{"version": version, "built": built}, func() {
+		cli.Printf(a.out, "caisson-agent %s (%s)\n", version, built)
+	})
 }

@@ -13,7 +13,7 @@ import (
 func runService(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "run")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	return daemon.Run(ctx, daemon.Config{Node: a.options("run"), Report: a.complain})
 }

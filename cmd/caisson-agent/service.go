@@ -23,7 +23,7 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 		name, args = word("", args)
 	}
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	switch {
 	case what == "list":
@@ -53,11 +53,7 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 	if _, err := n.Apply(ctx); err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, serviceList{[]spec.ServiceStatus{st}})
-	}
-	a.printServices([]spec.ServiceStatus{st})
-	return nil
+	return a.show(serviceList{[]spec.ServiceStatus{st}}, func() { a.printServices([]spec.ServiceStatus{st}) })
 }
 
 // word takes the first argument unless it is a flag.
@@ -83,14 +79,12 @@ func listServices(ctx context.Context, a *app, f *flags) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, serviceList{append([]spec.ServiceStatus{}, list...)})
-	}
-	if len(list) == 0 {
-		a.say("this node has no services from git")
-	}
-	a.printServices(list)
-	return nil
+	return a.show(serviceList{append([]spec.ServiceStatus{}, list...)}, func() {
+		if len(list) == 0 {
+			a.say("this node has no services from git")
+		}
+		a.printServices(list)
+	})
 }
 
 func (a *app) printServices(list []spec.ServiceStatus) {

@@ -22,7 +22,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	watch := f.Bool("watch", false, "print it again every two seconds, until a signal")
 	steps := f.Bool("trace", false, "print how long each step of the boot and of the agent's runs took")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	switch {
 	case *watch && *steps:
@@ -60,7 +60,7 @@ func (a *app) printNow(ctx context.Context, f *flags) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printStatus(f, st); err != nil {
+	if err := a.showStatus(st); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(st.Drift, matters) {
@@ -69,12 +69,13 @@ func (a *app) printNow(ctx context.Context, f *flags) error {
 	return nil
 }
 
-func (a *app) printStatus(f *flags, st *spec.Status) error {
-	if f.format == "json" {
-		shown := *st
-		shown.Drift = spelled(st.Drift)
-		return cli.JSON(a.out, shown)
-	}
+func (a *app) showStatus(st *spec.Status) error {
+	shown := *st
+	shown.Drift = spelled(st.Drift)
+	return a.show(shown, func() { a.printStatus(st) })
+}
+
+func (a *app) printStatus(st *spec.Status) {
 	row := func(name, format string, args ...any) {
 		cli.Printf(a.out, "%-11s ", name)
 		cli.Printf(a.out, format+"\n", args...)
@@ -164,7 +165,6 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	for _, name := range st.Foreign {
 		row("foreign", "%s", name)
 	}
-	return nil
 }
 
 // sayRescue says which ways in a rescue statement has opened, and the code for the next one.

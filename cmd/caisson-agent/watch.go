@@ -57,24 +57,22 @@ func (a *app) printTrace(ctx context.Context, f *flags) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, t)
-	}
-	cli.Printf(a.out, "%-5s %10s %9s  %s\n", "", "start", "took", "step")
-	for _, part := range []struct {
-		name  string
-		steps []spec.Step
-	}{{"boot", t.Boot}, {"first", t.First}, {"last", t.Last}} {
-		for _, s := range part.steps {
-			result := ""
-			if s.Bytes != nil {
-				result = ": " + s.Bytes.String()
+	return a.show(t, func() {
+		cli.Printf(a.out, "%-5s %10s %9s  %s\n", "", "start", "took", "step")
+		for _, part := range []struct {
+			name  string
+			steps []spec.Step
+		}{{"boot", t.Boot}, {"first", t.First}, {"last", t.Last}} {
+			for _, s := range part.steps {
+				result := ""
+				if s.Bytes != nil {
+					result = ": " + s.Bytes.String()
+				}
+				if s.Result != spec.StepOK {
+					result = ": " + s.Result
+				}
+				cli.Printf(a.out, "%-5s %8.3f s %7.3f s  %s%s\n", part.name, s.Start/1000, s.Took/1000, s.Name, result)
 			}
-			if s.Result != spec.StepOK {
-				result = ": " + s.Result
-			}
-			cli.Printf(a.out, "%-5s %8.3f s %7.3f s  %s%s\n", part.name, s.Start/1000, s.Took/1000, s.Name, result)
 		}
-	}
-	return nil
+	})
 }

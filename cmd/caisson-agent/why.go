@@ -22,7 +22,7 @@ const (
 func why(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "why")
 	if err := f.parse(a, args); err != nil {
-		return ended(err)
+		return err
 	}
 	n, err := node.Read(ctx, a.options("why"), nil)
 	if err != nil {
@@ -33,11 +33,7 @@ func why(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.format == "json" {
-		return cli.JSON(a.out, w)
-	}
-	a.printWhy(w)
-	return nil
+	return a.show(w, func() { a.printWhy(w) })
 }
 
 func (a *app) printWhy(w spec.Why) {

@@ -160,8 +160,6 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	if v.site != nil {
 		go v.site.follow(ctx, siteEvery, a.say)
-	}
-	if v.site != nil {
 		go keepAsking(ctx, asked, v.site)
 	}
 	if box != nil {

@@ -109,12 +109,8 @@ func (x *alike) print(a *app, indent string) {
 
 // row prints a name and what is said of it, in columns that tabs divide.
 func (a *app) row(indent, name, says string) {
-	cells := strings.Split(says, "\t")
-	for i := range cells {
-		cells[i] = plain.Line(cells[i])
-	}
 	cli.Printf(a.out, "%s%s", indent, name)
-	for _, cell := range cells {
+	for cell := range strings.SplitSeq(says, "\t") {
 		cli.Printf(a.out, "\t%s", cell)
 	}
 	cli.Printf(a.out, "\n")

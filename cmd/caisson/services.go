@@ -60,24 +60,19 @@ type servicesRun struct {
 	source *content.Source
 }
 
-func (a *app) openServices(f servicesFlags) (*servicesRun, error) {
+// openServices reads a site and its lock, and returns the services of these names too; all of
+// the site without any.
+func (a *app) openServices(f servicesFlags, names []string) (*servicesRun, []*service.Service, error) {
 	s, err := a.loadSite(f.site...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	source, err := a.source(f.cache)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r := &servicesRun{site: s, lock: s.ServicesLock(), source: source}
-	r.was, err = r.lock.Encode()
-	return r, err
-}
-
-// openNamed is openServices, with the services of these names; all of the site without any.
-func (a *app) openNamed(f servicesFlags, names []string) (*servicesRun, []*service.Service, error) {
-	r, err := a.openServices(f)
-	if err != nil {
+	if r.was, err = r.lock.Encode(); err != nil {
 		return nil, nil, err
 	}
 	list, err := r.named(names)
@@ -208,7 +203,7 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 			"and the exit code is 1.",
 		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",
 		RunE: func(c *cobra.Command, names []string) error {
-			r, list, err := a.openNamed(f, names)
+			r, list, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}

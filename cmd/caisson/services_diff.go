@@ -55,15 +55,11 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 				look.whom.site = []string{"site.yaml"}
 			}
 			f.site = look.whom.site
-			r, err := a.openServices(f)
+			r, list, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}
 			look.whom.loaded = r.site
-			list, err := r.named(names)
-			if err != nil {
-				return err
-			}
 			from = cmp.Or(from, r.site.Registry())
 			if from == "" {
 				return cli.Usage("give --from, or registry: in the site", "no registry to compare with")

@@ -33,7 +33,7 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, _, err := a.openNamed(f, names)
+			r, _, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, list, err := a.openNamed(f, names)
+			r, list, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 		Example: "  caisson services forward prometheus && caisson publish site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			r, list, err := a.openNamed(f, names)
+			r, list, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}

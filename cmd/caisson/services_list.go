@@ -32,7 +32,7 @@ func (a *app) servicesListCommand() *cobra.Command {
 		Use:   "list [NAME…]",
 		Short: "List the services of a site with their locked commits",
 		RunE: func(_ *cobra.Command, names []string) error {
-			r, list, err := a.openNamed(f, names)
+			r, list, err := a.openServices(f, names)
 			if err != nil {
 				return err
 			}

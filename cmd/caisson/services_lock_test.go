@@ -32,7 +32,7 @@ func TestTheLockIsWrittenByOne(t *testing.T) {
 		}
 	}
 	open := func() *servicesRun {
-		r, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"})
+		r, _, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/bootdisk"
+	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
@@ -71,4 +72,25 @@ func (a *app) confirms(i *bootdisk.Installation) error {
 		return nil
 	}
 	return errors.New("nothing was written")
+}
+
+func reboot(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "reboot")
+	if err := f.parse(a, args); err != nil {
+		return err
+	}
+	n, err := node.Open(ctx, a.options("reboot"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	if a.root != "" {
+		return errors.New("reboot: this is the root of a test; its machine is not started over")
+	}
+	class, why, err := n.Reboot(ctx)
+	if err != nil {
+		return err
+	}
+	a.say("%s: %s", class, why)
+	return nil
 }

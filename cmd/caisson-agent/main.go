@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command caisson-agent is the node's side: /init of the loader, then a systemd
-// service, and a few verbs for the person who is logged in. One file a verb.
+// service, and a few verbs for the person who is logged in. A file has a verb, or
+// some of one subject.
 package main
 
 import (

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func restore(ctx context.Context, a *app, args []string) error {
@@ -46,5 +49,43 @@ func printVersion(_ context.Context, a *app, args []string) error {
 	}
 	return a.show(map[string]string{"version": version, "built": built}, func() {
 		cli.Printf(a.out, "caisson-agent %s (%s)\n", version, built)
+	})
+}
+
+// cleared is what clear -o json prints.
+type cleared struct {
+	Cleared []spec.Drift `json:"cleared"`
+}
+
+// clearQuarantine is clear [KIND[:KEY]].
+func clearQuarantine(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "clear [KIND[:KEY]]")
+	kind, key, named := "", "", false
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		kind, key, named = strings.Cut(args[0], ":")
+		args = args[1:]
+	}
+	if err := f.parse(a, args); err != nil {
+		return err
+	}
+	if named && key == "" {
+		return cli.Usage("see 'caisson-agent status'", "there is no key after %q", kind+":")
+	}
+	n, err := node.Open(ctx, a.options("clear"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	ended, err := n.Clear(kind, rules.PolicyKey(kind, key))
+	if err != nil {
+		return err
+	}
+	return a.show(cleared{spelled(ended)}, func() {
+		for _, d := range spelled(ended) {
+			a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
+		}
+		if len(ended) == 0 {
+			a.say("nothing that matches is quarantined")
+		}
 	})
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/oci/keychain"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
 )
 
 // access is how a verb reaches a registry.
@@ -117,4 +119,32 @@ func foreign(dir string) bool {
 func loopback(ref string) bool {
 	r, err := oci.ParseRef(ref)
 	return err == nil && r.Loopback()
+}
+
+// layerHelp explains how a layer is named on the command line.
+const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST, or REF/layer:VERSION as other tools have it; REF is\n" +
+	"host[:port]/prefix or oci:DIR, the version is 'current' when none is given."
+
+// noKey is what verbs say that show layers and verify none.
+const noKey = "no --key: who released this is not verified, whoever can push chose it"
+
+const releaseKeyHelp = "public key `FILE` that must have released what is read; several are possible"
+
+// What nothing would be verified with is refused: its result would be taken for verified.
+var (
+	errReleaseKey = cli.Usage("--trust names an operator's public key, --site the site", "--key names a release key's public half, which signs layers: what is published for nodes is not verified with it")
+	errOperators  = cli.Usage("--key names a release key's public half", "--site and --trust name operators, who sign what nodes have: a layer is not verified with them")
+)
+
+// openLayers opens what LAYER names: one layer, or all variants of a version.
+func openLayers(ctx context.Context, reach *access, name string) ([]release.Layer, error) {
+	ref, version, err := release.ParseName(name)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	return release.Open(ctx, reg, version)
 }

@@ -3,12 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -60,4 +65,126 @@ func parseLabels(list []string) (map[string]string, error) {
 		out[k] = v
 	}
 	return out, nil
+}
+
+func (a *app) windowsCommand() *cobra.Command {
+	var from, until, node string
+	c := &cobra.Command{
+		Use:   "windows FILE…",
+		Short: "List the openings of a site's maintenance windows",
+		Long: "List the openings of a site's maintenance windows.\n\n" +
+			"Openings that overlap the time asked for are shown in full; adjoining ones are merged. Times are\n" +
+			"given as YYYY-MM-DD, the start of that day in UTC, or as in 2026-11-21T22:00:00Z.",
+		Example: "  caisson windows site.yaml\n  caisson windows site.yaml --from 2026-12-20 --until 2027-01-10 -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, names []string) error {
+			now := time.Now()
+			span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
+			if err := moment(&span.From, "--from", from); err != nil {
+				return err
+			}
+			if from != "" {
+				span.To = maintenance.Horizon(span.From).To
+			}
+			if err := moment(&span.To, "--until", until); err != nil {
+				return err
+			}
+			if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
+				return cli.Usage("at most two years later", "--until must be after --from")
+			}
+			s, err := a.loadSite(names...)
+			if err != nil {
+				return err
+			}
+			m := s.Maintenance()
+			if node != "" {
+				if m, err = s.MaintenanceOf(node); err != nil {
+					return err
+				}
+			}
+			o := m.Openings(span)
+			return a.show(o, func() {
+				if len(o.Windows) == 0 {
+					a.say("there is no MaintenanceWindow")
+				}
+				_ = o.Write(a.out) // the verb ends with what its output could not take
+			})
+		},
+	}
+	c.Flags().StringVar(&node, "node", "", "only windows that this node waits for")
+	c.Flags().StringVar(&from, "from", "", "from when on; now when absent")
+	c.Flags().StringVar(&until, "until", "", "until when; the first of the fourth month after when absent")
+	return c
+}
+
+const maxSpan = 2 * 366 * 24 * time.Hour
+
+// moment reads a time of the command line, if it was given.
+func moment(into *time.Time, flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			*into = t
+			return nil
+		}
+	}
+	return cli.Usage("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
+}
+
+func (a *app) operationsCommand() *cobra.Command {
+	var node string
+	c := &cobra.Command{
+		Use:   "operations FILE… --node NAME",
+		Short: "List scheduled operations",
+		Long: "List scheduled operations of a node, with their ids, times and windows, as they would be\n" +
+			"published now. A node remembers by the id what it has done.",
+		Example: "  caisson operations site.yaml --node alpha -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, names []string) error {
+			if node == "" {
+				return cli.Usage("name the node", "--node is missing")
+			}
+			s, err := a.loadSite(names...)
+			if err != nil {
+				return err
+			}
+			o, err := s.Overlay(node, "")
+			if err != nil {
+				return err
+			}
+			m := spec.Maintenance{Operations: []spec.Operation{}}
+			if o.Maintenance != nil {
+				m = *o.Maintenance
+			}
+			return a.show(m, func() {
+				if len(m.Operations)+len(m.Realtime) == 0 {
+					a.say("%s has no operations", node)
+				}
+				for _, o := range m.Operations {
+					cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+					if o.From != "" {
+						cli.Printf(a.out, "  from %s\n", o.From)
+					}
+					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
+					for _, at := range o.Runs {
+						cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
+					}
+				}
+				for _, r := range m.Realtime {
+					cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
+					for _, k := range r.Keys {
+						cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
+					}
+					if r.From != "" {
+						cli.Printf(a.out, "  from %s\n", r.From)
+					}
+					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&node, "node", "", "the node's name")
+	return c
 }

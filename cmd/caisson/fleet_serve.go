@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/oci"
 )
 
 const usualDB = "sqlite:fleet.db"
@@ -212,4 +214,29 @@ func ownNames(at *net.TCPAddr, told []string) []string {
 		names = append(names, "localhost", "127.0.0.1", "::1")
 	}
 	return names
+}
+
+// reachedBy takes the URL by which a proxy is reached that stands before the service.
+func reachedBy(text string, o *server.Options, h *httpserver.Options) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	const as = "as in --url https://fleet.example.org"
+	switch {
+	case err != nil:
+		return cli.Usage(as, "--url: %w", err)
+	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", strings.TrimRight(u.Path, "/") != "", u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return cli.Usage(as, "--url %q is not https:// or http:// with a name and no more", text)
+	case strings.Trim(strings.ToLower(u.Host), "abcdefghijklmnopqrstuvwxyz0123456789.-:[]") != "":
+		return cli.Usage(as, "--url %q has a name that browsers do not send", text) // and a page shows it within commands for a shell
+	case o.Tokens == nil && !(oci.Ref{Host: u.Host}).Loopback():
+		return cli.Usage("give --tokens", "without tokens the service is for a loopback only, and --url says that others reach it")
+	}
+	o.URL, o.TLS = u.Scheme+"://"+u.Host, u.Scheme == "https"
+	o.Hosts = append(o.Hosts, u.Hostname())
+	if h.PerClient == 0 {
+		h.PerClient = h.Most() // all come from the proxy's address
+	}
+	return nil
 }

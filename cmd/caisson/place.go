@@ -5,9 +5,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/cli"
 )
@@ -30,4 +36,71 @@ func writable(flag, name string) error {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// systemCache is kept between the builds of whoever may write to it.
+const systemCache = "/var/cache/caisson"
+
+// cacheDefault says in a flag's help what [cacheDir] does.
+const cacheDefault = "(" + systemCache + " when empty, or ~/.cache/caisson for users who may not write there)"
+
+// cacheDir returns the directory that is kept between builds: the named one, the
+// system's, or the user's own. Root of a user namespace is a user here.
+func cacheDir(name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	for _, dir := range []string{systemCache, filepath.Dir(systemCache)} {
+		if unix.Access(dir, unix.W_OK) == nil {
+			return systemCache, nil
+		}
+	}
+	own, err := os.UserCacheDir()
+	return filepath.Join(own, "caisson"), err
+}
+
+// fullBelow is how many bytes are too few for anything that caisson writes.
+const fullBelow = 4 << 20
+
+// full names, for an error, the directories that have no space left: programs that caisson
+// runs say so in words of their own, and not where.
+func full(err error, dirs ...string) error {
+	for _, dir := range dirs {
+		var s unix.Statfs_t
+		if err == nil || dir == "" || unix.Statfs(dir, &s) != nil || s.Blocks == 0 {
+			continue
+		}
+		if s.Bavail*uint64(s.Bsize) < fullBelow || s.Files > 0 && s.Ffree == 0 {
+			return cli.WithHint(fmt.Errorf("%w; the file system of %s is full", err, dir), "free some space there, or name another directory")
+		}
+	}
+	return err
+}
+
+// reached adds a hint to an error of the network, or of a directory that takes nothing, that
+// has none.
+func reached(err error) error {
+	var hinter interface{ Hint() string }
+	if err == nil || errors.As(err, &hinter) && hinter.Hint() != "" {
+		return err
+	}
+	var dial *net.OpError
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return cli.WithHint(err, "the registry serves plain HTTP: add --plain-http if the network between is trusted")
+	case errors.As(err, &name):
+		return cli.WithHint(err, "is the registry's name right? A directory is written oci:DIR")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return cli.WithHint(err, "is the registry running, and is that its address?")
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return cli.WithHint(err, "free some space there, or name another directory")
+	case errors.Is(err, syscall.EROFS):
+		return cli.WithHint(err, "that is mounted read-only: name another directory")
+	case errors.Is(err, fs.ErrPermission):
+		return cli.WithHint(err, "run it as a user with permission, or name another file or directory")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cli.WithHint(err, "the answer ended early: try again, and look at the registry and what is before it")
+	}
+	return err
 }

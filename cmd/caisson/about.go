@@ -72,15 +72,10 @@ func (a *app) versionCommand() *cobra.Command {
 // complete adds what a shell can offer for flags that many verbs have. A flag
 // that a verb lacks is left out; nothing that goes wrong is said, because a shell
 // has no place to show it.
-func complete(root *cobra.Command) {
-	for _, c := range append(root.Commands(), root) {
-		offer(c, "output", func(*cobra.Command, []string) []string { return []string{"text", "json"} })
-		offer(c, "node", nodeNames)
-		offer(c, "layer", func(_ *cobra.Command, args []string) []string { return tags(args, oci.RepoLayer) })
-		for _, sub := range c.Commands() {
-			complete(sub)
-		}
-	}
+func complete(c *cobra.Command) {
+	offer(c, "output", func(*cobra.Command, []string) []string { return []string{"text", "json"} })
+	offer(c, "node", nodeNames)
+	offer(c, "layer", func(_ *cobra.Command, args []string) []string { return tags(args, oci.RepoLayer) })
 }
 
 func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) []string) {

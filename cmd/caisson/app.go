@@ -107,9 +107,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(about)
 	root.SetCompletionCommandGroupID(about)
-	strict(root)
-	complete(root)
-	a.timed(root)
+	a.finish(root)
 	return root
 }
 
@@ -132,6 +130,16 @@ func (a *app) groups() []group {
 		{"Operate a fleet", []*cobra.Command{a.rolloutCommand(), a.fleetCommand(), a.serveCommand(), a.unknownCommand()}},
 		{"Keys and credentials", []*cobra.Command{a.keysCommand(), a.secretsCommand(), a.rescueCommand(), a.loginCommand(), a.logoutCommand()}},
 		{about, []*cobra.Command{a.manCommand(), a.versionCommand()}},
+	}
+}
+
+// finish adds to a verb and those below it what all of them have.
+func (a *app) finish(c *cobra.Command) {
+	strict(c)
+	complete(c)
+	a.timed(c)
+	for _, sub := range c.Commands() {
+		a.finish(sub)
 	}
 }
 
@@ -163,9 +171,6 @@ func strict(c *cobra.Command) {
 	}
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		return lacks(c, help)
-	}
-	for _, sub := range c.Commands() {
-		strict(sub)
 	}
 }
 
@@ -203,8 +208,5 @@ func (a *app) timed(c *cobra.Command) {
 			a.sayDetail("%s took %s", c.Name(), time.Since(began).Round(time.Millisecond))
 			return err
 		}
-	}
-	for _, sub := range c.Commands() {
-		a.timed(sub)
 	}
 }

@@ -39,7 +39,7 @@ type siteNow struct {
 // serveSite reads a site that can be followed.
 func (a *app) serveSite(names []string) (*servedSite, error) {
 	s := &servedSite{names: names, files: openedFiles{}}
-	first, err := a.loadSiteFrom(s.files, time.Now(), names...)
+	first, err := a.good(parseSite(s.files, time.Now(), names...))
 	s.now.Store(&siteNow{Site: first})
 	return s, err
 }
@@ -68,7 +68,7 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 		return
 	}
 	was, files := s.now.Load(), openedFiles{}
-	read, found := parseSiteFrom(files, time.Now(), s.names...)
+	read, found := parseSite(files, time.Now(), s.names...)
 	s.files = files
 	err := found.Err()
 	if err == nil && read.Name() != was.Name() {

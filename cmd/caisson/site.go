@@ -30,12 +30,8 @@ func (hostFiles) Open(name string) (fs.File, error) {
 	return os.Open(name)
 }
 
-// parseSiteAt reads site files as they are named on the command line.
-func parseSiteAt(at time.Time, names ...string) (*site.Site, *report.Report) {
-	return parseSiteFrom(hostFiles{}, at, names...)
-}
-
-func parseSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Site, *report.Report) {
+// parseSite reads site files as they are named on the command line.
+func parseSite(files fs.FS, at time.Time, names ...string) (*site.Site, *report.Report) {
 	names = slices.Clone(names)
 	for i, name := range names {
 		if name == "-" {
@@ -61,12 +57,7 @@ func (a *app) loadNamed(names ...string) (*site.Site, error) {
 
 // loadSiteAt is loadSite for a date: maintenance is expanded from there.
 func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
-	return a.loadSiteFrom(hostFiles{}, at, names...)
-}
-
-func (a *app) loadSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Site, error) {
-	s, found := parseSiteFrom(files, at, names...)
-	return a.good(s, found)
+	return a.good(parseSite(hostFiles{}, at, names...))
 }
 
 // good says what was found of a site, and returns it where that is not an error.

@@ -5,8 +5,11 @@ package release
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
@@ -201,4 +204,34 @@ func compareFiles(ctx context.Context, old, new Layer) ([]image.Change, error) {
 		_ = os.Remove(b) // goes with the directory at the latest
 	}
 	return changes, nil
+}
+
+// Write prints the difference for people.
+func (d Difference) Write(w io.Writer) {
+	cli.Printf(w, "variant %s: %s → %s\n", d.Variant, d.From, d.To)
+	if d.Kernel != nil {
+		cli.Printf(w, "  kernel %s → %s\n", d.Kernel.From, d.Kernel.To)
+	}
+	for _, list := range []struct {
+		what    string
+		changes []Change
+	}{{"package", d.Packages}, {"account", d.Accounts}, {"profile", d.Profiles}} {
+		for _, c := range list.changes {
+			switch {
+			case c.From == "":
+				cli.Printf(w, "+ %s %s %s\n", list.what, c.Name, c.To)
+			case c.To == "":
+				cli.Printf(w, "- %s %s %s\n", list.what, c.Name, c.From)
+			default:
+				cli.Printf(w, "  %s %s %s → %s\n", list.what, c.Name, c.From, c.To)
+			}
+		}
+	}
+	for _, i := range d.Images {
+		cli.Printf(w, "  image %s %s → %s, new in it %s\n", i.Name, plain.Bytes(i.From), plain.Bytes(i.To), plain.Bytes(i.Fetch))
+	}
+	for _, f := range d.Files {
+		cli.Printf(w, "%s file %s\n", f.Mark(), f.Path)
+	}
+	cli.Printf(w, "a node that has the first fetches %s\n", plain.Bytes(d.Bytes))
 }

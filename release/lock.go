@@ -5,11 +5,13 @@ package release
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -64,4 +66,34 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l)})
 	}
 	return fresh, changes, nil
+}
+
+// Write prints what would be added, removed or upgraded, and the sum.
+func (v LockedVariant) Write(w io.Writer) {
+	var added, removed, changed int
+	var bytes int64
+	for _, c := range v.Changes {
+		bytes += c.Bytes
+		switch {
+		case c.From == "":
+			added++
+			cli.Printf(w, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
+		case c.To == "":
+			removed++
+			cli.Printf(w, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
+		default:
+			changed++
+			cli.Printf(w, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
+		}
+	}
+	cli.Printf(w, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
+}
+
+func signedSize(n int64) string {
+	switch {
+	case n > -1e6 && n < 1e6:
+		return fmt.Sprintf("%+.1f kB", float64(n)/1e3)
+	default:
+		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
+	}
 }

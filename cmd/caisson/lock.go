@@ -84,7 +84,7 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 	}
 	err = a.show(out, func() {
 		for _, v := range out.Variants {
-			a.printChanges(v)
+			v.Write(a.out)
 		}
 	})
 	if write {
@@ -94,36 +94,6 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 		return err
 	}
 	return cmp.Or(err, drift(changes > 0))
-}
-
-// printChanges prints what would be added, removed or upgraded, and the sum.
-func (a *app) printChanges(v release.LockedVariant) {
-	var added, removed, changed int
-	var bytes int64
-	for _, c := range v.Changes {
-		bytes += c.Bytes
-		switch {
-		case c.From == "":
-			added++
-			cli.Printf(a.out, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
-		case c.To == "":
-			removed++
-			cli.Printf(a.out, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
-		default:
-			changed++
-			cli.Printf(a.out, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
-		}
-	}
-	cli.Printf(a.out, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
-}
-
-func signedSize(n int64) string {
-	switch {
-	case n > -1e6 && n < 1e6:
-		return fmt.Sprintf("%+.1f kB", float64(n)/1e3)
-	default:
-		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
-	}
 }
 
 // readLocks returns the lock that a build is held to, nil for the newest packages.

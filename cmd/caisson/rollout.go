@@ -5,11 +5,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -20,7 +20,6 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/spf13/pflag"
 )
 
 func (a *app) rolloutCommand() *cobra.Command {
@@ -168,7 +167,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 				return a.printPlan(state, at)
 			}
 			return a.show(state, func() {
-				a.printRollout(state)
+				state.Write(a.out)
 				if len(held) > 0 {
 					a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
 				}
@@ -201,40 +200,6 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 			from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 		}
 	})
-}
-
-func (a *app) printRollout(s rollout.State) {
-	line := fmt.Sprintf("%s since %s", s.Phase, s.Since.Format(time.RFC3339))
-	if s.Author != "" {
-		line += " by " + s.Author
-	}
-	if s.Reason != "" {
-		line += ": " + s.Reason
-	}
-	cli.Printf(a.out, "%s\t%s\n", s.Name, line)
-	for _, w := range s.Waves {
-		cli.Printf(a.out, "  wave %s\t%s\t%s", w.Name, w.State, plain.Count(len(w.Nodes), "node"))
-		if n := len(w.LeftOut); n > 0 {
-			cli.Printf(a.out, ", %d left out", n)
-		}
-		if n := len(w.Failed); n > 0 {
-			cli.Printf(a.out, ", %d failed", n)
-		}
-		if n := len(w.Stayed); n > 0 {
-			cli.Printf(a.out, ", %d did not go back", n)
-		}
-		cli.Printf(a.out, "\n")
-		for _, l := range []struct {
-			what  string
-			nodes map[string]string
-		}{{"left out", w.LeftOut}, {"failed", w.Failed}, {"did not go back", w.Stayed}} {
-			for _, name := range w.Nodes {
-				if why := l.nodes[name]; why != "" {
-					cli.Printf(a.out, "    %s\t%s: %s\n", name, l.what, why)
-				}
-			}
-		}
-	}
 }
 
 // rolloutList is what rollout status -o json prints.
@@ -273,7 +238,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 			}
 			return a.show(rolloutList{states}, func() {
 				for _, s := range states {
-					a.printRollout(s)
+					s.Write(a.out)
 				}
 			})
 		},

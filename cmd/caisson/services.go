@@ -149,7 +149,7 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 	out := servicesUpdated{File: r.site.LockFile(), Services: changes}
 	return errors.Join(a.show(out, func() {
 		for _, c := range changes {
-			a.printService(c)
+			c.Write(a.out)
 		}
 	}), failed)
 }
@@ -166,30 +166,6 @@ func (r *servicesRun) unchanged() error {
 		err = cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", r.site.LockFile()), "run this again")
 	}
 	return err
-}
-
-func (a *app) printService(c content.Change) {
-	switch {
-	case c.From == "":
-		cli.Printf(a.out, "%s  %s\n", c.Name, c.To)
-	case c.Changed():
-		cli.Printf(a.out, "%s  %.12s → %s\n", c.Name, c.From, c.To)
-	case c.Frozen != nil:
-		cli.Printf(a.out, "%s  %s  frozen: %s\n", c.Name, c.To, c.Frozen.Reason)
-		return
-	default:
-		cli.Printf(a.out, "%s  %s  unchanged\n", c.Name, c.To)
-		return
-	}
-	for _, x := range c.Commits {
-		cli.Printf(a.out, "  %.12s  %s  %s  %s\n", x.ID, x.Date.Format("2006-01-02"), x.Author, x.Subject)
-	}
-	for _, p := range c.Paths {
-		cli.Printf(a.out, "  %s\n", p)
-	}
-	if c.Frozen != nil {
-		cli.Printf(a.out, "  frozen: %s\n", c.Frozen.Reason)
-	}
 }
 
 func (a *app) servicesUpdateCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -165,4 +166,29 @@ func Thaw(lock *service.Lock, name string) bool {
 
 func neverLocked() error {
 	return cli.WithHint(errors.New("it is not in "+service.LockName), "'caisson services update' locks it")
+}
+
+// Write prints the change for people.
+func (c Change) Write(w io.Writer) {
+	switch {
+	case c.From == "":
+		cli.Printf(w, "%s  %s\n", c.Name, c.To)
+	case c.Changed():
+		cli.Printf(w, "%s  %.12s → %s\n", c.Name, c.From, c.To)
+	case c.Frozen != nil:
+		cli.Printf(w, "%s  %s  frozen: %s\n", c.Name, c.To, c.Frozen.Reason)
+		return
+	default:
+		cli.Printf(w, "%s  %s  unchanged\n", c.Name, c.To)
+		return
+	}
+	for _, x := range c.Commits {
+		cli.Printf(w, "  %.12s  %s  %s  %s\n", x.ID, x.Date.Format("2006-01-02"), x.Author, x.Subject)
+	}
+	for _, p := range c.Paths {
+		cli.Printf(w, "  %s\n", p)
+	}
+	if c.Frozen != nil {
+		cli.Printf(w, "  frozen: %s\n", c.Frozen.Reason)
+	}
 }

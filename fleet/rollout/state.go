@@ -4,11 +4,14 @@ package rollout
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -103,4 +106,39 @@ func at(seconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0).UTC()
+}
+
+// Write prints for people how far the rollout is.
+func (s State) Write(w io.Writer) {
+	line := fmt.Sprintf("%s since %s", s.Phase, s.Since.Format(time.RFC3339))
+	if s.Author != "" {
+		line += " by " + s.Author
+	}
+	if s.Reason != "" {
+		line += ": " + s.Reason
+	}
+	cli.Printf(w, "%s\t%s\n", s.Name, line)
+	for _, wave := range s.Waves {
+		cli.Printf(w, "  wave %s\t%s\t%s", wave.Name, wave.State, plain.Count(len(wave.Nodes), "node"))
+		if n := len(wave.LeftOut); n > 0 {
+			cli.Printf(w, ", %d left out", n)
+		}
+		if n := len(wave.Failed); n > 0 {
+			cli.Printf(w, ", %d failed", n)
+		}
+		if n := len(wave.Stayed); n > 0 {
+			cli.Printf(w, ", %d did not go back", n)
+		}
+		cli.Printf(w, "\n")
+		for _, l := range []struct {
+			what  string
+			nodes map[string]string
+		}{{"left out", wave.LeftOut}, {"failed", wave.Failed}, {"did not go back", wave.Stayed}} {
+			for _, name := range wave.Nodes {
+				if why := l.nodes[name]; why != "" {
+					cli.Printf(w, "    %s\t%s: %s\n", name, l.what, why)
+				}
+			}
+		}
+	}
 }

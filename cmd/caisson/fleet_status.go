@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +99,7 @@ func (a *app) summaryStatus(ctx context.Context, of shown) error {
 		return err
 	}
 	trouble := s.Trouble > 0 || s.IndexTrouble+s.DatabaseTrouble+s.SiteTrouble+s.InboxTrouble != ""
-	return cmp.Or(a.show(fleetStatus{Summary: &s}, func() { a.printSummary(s) }), drift(trouble))
+	return cmp.Or(a.show(fleetStatus{Summary: &s}, func() { s.Write(a.out) }), drift(trouble))
 }
 
 func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int) error {
@@ -118,57 +117,11 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 	return cmp.Or(err, drift(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
 }
 
-func (a *app) printSummary(s query.Summary) {
-	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
-	if s.IndexTrouble != "" {
-		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
-	}
-	if s.Unfinished != "" {
-		cli.Printf(a.out, "publish unfinished; showing the state before it: %s\n", s.Unfinished)
-	}
-	for _, r := range s.Rollouts {
-		cli.Printf(a.out, "rollout %s: %s\n", r.Name, r)
-	}
-	if s.DatabaseTrouble != "" {
-		cli.Printf(a.out, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
-	} else if !s.Writes {
-		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
-	}
-	if s.Unheard > 0 {
-		cli.Printf(a.out, "the service was away; shown as last known, until they report: %s\n", plain.Count(s.Unheard, "node"))
-	}
-	if s.SiteTrouble != "" {
-		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
-	}
-	if s.InboxTrouble != "" {
-		cli.Printf(a.out, "reports in the registry of reports could not be read: %s\n", s.InboxTrouble)
-	}
-	var t columns
-	for _, k := range view.Kinds {
-		if n := s.Conditions[k.Condition]; n > 0 {
-			t.add(fmt.Sprint(n), string(k.Condition), k.Says)
-		}
-	}
-	t.print(a.out, "  ")
-	for _, h := range s.Hints {
-		cli.Printf(a.out, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
-	}
-	if more := s.Hinted - len(s.Hints); more > 0 {
-		cli.Printf(a.out, "unproven: and those of %s more\n", plain.Count(more, "node"))
-	}
-	for _, r := range append(slices.Clone(s.Reasons), s.Others...) {
-		cli.Printf(a.out, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
-	}
-	if s.More > 0 {
-		cli.Printf(a.out, "and %s more\n", plain.Count(s.More, "reason"))
-	}
-}
-
 // usualLimit is how many nodes people are shown at a time.
 const usualLimit = 1000
 
 func (a *app) printLines(list []view.Line, limit int) {
-	var t columns
+	var t plain.Columns
 	more := 0
 	if limit > 0 && len(list) > limit {
 		list, more = list[:limit], len(list)-limit
@@ -178,21 +131,22 @@ func (a *app) printLines(list []view.Line, limit int) {
 		if len(l.Labels) > 0 {
 			why = strings.TrimSpace(why + " [" + strings.Join(l.Labels, " ") + "]")
 		}
-		t.add(l.Name, string(l.Condition), fmt.Sprintf("generation %d of %d", l.Generation, l.Published), when(l.Received), why)
+		t.Add(l.Name, string(l.Condition), fmt.Sprintf("generation %d of %d", l.Generation, l.Published), plain.Time(l.Received), why)
 		if l.Hint != nil {
-			t.add("", "unproven", "", when(l.Hint.At), "its loader boots nothing: "+l.Hint.Why)
+			t.Add("", "unproven", "", plain.Time(l.Hint.At), "its loader boots nothing: "+l.Hint.Why)
 		}
 	}
-	t.print(a.out, "")
+	t.Print(a.out, "")
 	if more > 0 {
 		cli.Printf(a.out, "and %s more: --limit 0 lists all\n", plain.Count(more, "node"))
 	}
 }
 
-// when is when something was, for people and programs.
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "never"
+// nodeStatus shows all that is known of a node.
+func (a *app) nodeStatus(ctx context.Context, of shown, name string) error {
+	n, err := of.node(ctx, name)
+	if err != nil {
+		return err
 	}
-	return t.UTC().Format(time.RFC3339)
+	return cmp.Or(a.show(fleetStatus{Node: &n}, func() { n.Write(a.out) }), drift(view.KindOf(n.Condition).Trouble))
 }

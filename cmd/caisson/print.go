@@ -4,9 +4,7 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -116,45 +114,4 @@ func (a *app) row(indent, name, says string) {
 		cli.Printf(a.out, "\t%s", cell)
 	}
 	cli.Printf(a.out, "\n")
-}
-
-// columns print rows whose cells stand below each other. A cell that is much longer than
-// those around it moves the rest of its own row, and no other.
-type columns struct{ rows [][]string }
-
-// add takes a row; each cell as it is printed, by itself.
-func (c *columns) add(cells ...string) {
-	for i := range cells {
-		cells[i] = plain.Line(cells[i])
-	}
-	c.rows = append(c.rows, cells)
-}
-
-// widest is the longest cell that makes others wider.
-const widest = 36
-
-// print prints the rows, each after an indent, and forgets them.
-func (c *columns) print(w io.Writer, indent string) {
-	var widths []int
-	for _, row := range c.rows {
-		for i, cell := range row[:max(0, len(row)-1)] { // nothing follows the last
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			if n := utf8.RuneCountInString(cell); n <= widest {
-				widths[i] = max(widths[i], n)
-			}
-		}
-	}
-	for _, row := range c.rows {
-		line := indent
-		for i, cell := range row {
-			line += cell
-			if i < len(row)-1 {
-				line += strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell))+2)
-			}
-		}
-		cli.Printf(w, "%s\n", strings.TrimRight(line, " "))
-	}
-	c.rows = nil
 }

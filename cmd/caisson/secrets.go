@@ -323,7 +323,7 @@ func (a *app) printSecrets(s *site.Site, nodes []string) error {
 		out.Nodes = append(out.Nodes, one)
 	}
 	return a.show(out, func() {
-		t := &columns{}
+		t := &plain.Columns{}
 		for _, n := range out.Nodes {
 			recipient, has := n.Recipient, strings.Join(n.Needs, " ")
 			if recipient == "" {
@@ -332,8 +332,8 @@ func (a *app) printSecrets(s *site.Site, nodes []string) error {
 			if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
 				has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
 			}
-			t.add(n.Node, recipient, has)
+			t.Add(n.Node, recipient, has)
 		}
-		t.print(a.out, "")
+		t.Print(a.out, "")
 	})
 }

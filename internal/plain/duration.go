@@ -17,3 +17,11 @@ func Duration(d time.Duration) string {
 	}
 	return text
 }
+
+// Time is when something was, for people and programs.
+func Time(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format(time.RFC3339)
+}

@@ -142,7 +142,7 @@ func (x *chosen) flags(f *pflag.FlagSet) {
 func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err error) {
 	byLabel := len(x.labels) > 0 || x.set != ""
 	switch {
-	case moreThanOne(x.all, len(x.names) > 0, byLabel):
+	case byLabel && (x.all || len(x.names) > 0), x.all && len(x.names) > 0:
 		return nil, false, cli.Usage("", "give either --node, or --label and --set, or --all")
 	case !byLabel && !x.all && len(x.names) == 0:
 		return nil, false, cli.Usage("", "no nodes are named: give --node, --label, --set or --all")
@@ -185,25 +185,6 @@ func (x *chosen) of(s *site.Site) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// only is [chosen.of] as a question, nil when none are chosen.
-func (x *chosen) only(s *site.Site) (func(string) bool, error) {
-	names, err := x.of(s)
-	if names == nil || err != nil {
-		return nil, err
-	}
-	return func(name string) bool { return slices.Contains(names, name) }, nil
-}
-
-func moreThanOne(conditions ...bool) bool {
-	n := 0
-	for _, c := range conditions {
-		if c {
-			n++
-		}
-	}
-	return n > 1
 }
 
 // changer is who changes a fleet, and why.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -73,10 +74,6 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 		return err
 	}
 	out := locked{File: name, Written: write, Variants: found}
-	changes := 0
-	for _, v := range found {
-		changes += len(v.Changes)
-	}
 	if write {
 		if err := fresh.Write(name); err != nil {
 			return err
@@ -93,7 +90,7 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 		}
 		return err
 	}
-	return cmp.Or(err, drift(changes > 0))
+	return cmp.Or(err, drift(slices.ContainsFunc(found, func(v release.LockedVariant) bool { return len(v.Changes) > 0 })))
 }
 
 // readLocks returns the lock that a build is held to, nil for the newest packages.

@@ -3,13 +3,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -17,17 +16,23 @@ import (
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
+// publishFlags are the flags of publish.
+type publishFlags struct {
+	publishing
+	layer, expires, epochKey string
+	epoch                    uint64
+	confirm                  time.Duration
+	fresh                    bool
+	which                    chosen
+	objects                  fromCluster
+	secrets                  opening
+}
+
 func (a *app) publishCommand() *cobra.Command {
-	var layer, expires, epochKey, cache string
-	var epoch uint64
-	var confirm time.Duration
-	var fresh bool
-	var which chosen
-	var x publishing
-	var objects fromCluster
-	var secrets opening
+	var x publishFlags
 	c := &cobra.Command{
 		Use:   "publish FILE…",
 		Short: "Compile, sign and push the overlays of nodes",
@@ -49,102 +54,86 @@ func (a *app) publishCommand() *cobra.Command {
 			"about, or --plan has its digest, as the Site's status or 'publish --dry-run' says it.\n\n" + signerHelp,
 		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
 			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
-		Args: objects.args,
-		RunE: func(c *cobra.Command, names []string) error {
-			s, err := objects.load(c.Context(), a, names)
-			if err != nil {
-				return err
-			}
-			x.to = cmp.Or(x.to, s.Registry())
-			if x.to == "" {
-				return cli.Usage("give --to, or registry: in the site", "no registry to publish to")
-			}
-			x.known.remember = cmp.Or(x.known.remember, memoryName(besideName(names)))
-			policy, err := policy.Site(s, expires)
-			if err != nil {
-				return err
-			}
-			by, err := x.who.load(a, s.Trust().Operator)
-			if err != nil {
-				return err
-			}
-			o := publish.Options{By: x.why.by(), All: which.all, Epoch: epoch}
-			if confirm != 0 {
-				o.Confirm = &spec.Confirm{Within: int64(confirm / time.Second)}
-				if err := rules.Confirm(o.Confirm); err != nil {
-					return cli.Usage("as in --confirm 60s", "%w", err)
-				}
-			}
-			o.Keep = func(name string) bool { return s.WhyLeftOut(name) != "" }
-			if o.Only, err = which.only(s); err != nil {
-				return err
-			}
-			if epochKey != "" {
-				if o.EpochKey, err = keys.Signer(epochKey, &x.who.passphrase); err != nil {
-					return err
-				}
-			}
-			open := x.reach.open
-			if s.HasLayer() { // it must be there already
-				open = x.reach.existing
-			}
-			r, err := open(x.to)
-			if err != nil {
-				return err
-			}
-			p, err := a.publisher(r, by, &trustFlags{}, x.known)
-			if err != nil {
-				return err
-			}
-			p.Dry, p.NewFleet, o.LayerNamed = x.who.dry, fresh, oci.ValidDigest(layer)
-			source, err := a.source(cache)
-			if err != nil {
-				return err
-			}
-			o.First = func(ctx context.Context) error { return source.Push(ctx, r, s) }
-			if err := verifyServices(c.Context(), source, p, policy, s); err != nil {
-				return err
-			}
-			some, err := which.of(s)
-			if err != nil {
-				return err
-			}
-			if err := p.MayPublish(policy); err != nil {
-				return err
-			}
-			if err := secrets.seal(c.Context(), a, &objects, s, some, x.who.dry); err != nil {
-				return err
-			}
-			nodes, err := p.Compile(c.Context(), s, policy, layer)
-			if err != nil {
-				return err
-			}
-			if o.From, err = objects.agree(c.Context(), a, preview.Preview{Site: s, Publisher: p, Policy: policy, Layer: layer}, nodes); err != nil {
-				return err
-			}
-			result, err := p.Publish(c.Context(), policy, nodes, o)
-			if err != nil {
-				return err
-			}
-			for _, name := range result.Left {
-				a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
-			}
-			return a.published(result, x.to)
-		},
+		Args: x.objects.args,
+		RunE: func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) },
 	}
 	f := c.Flags()
-	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
-	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
-	f.DurationVar(&confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
-	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
-	which.some(f, "publish")
-	f.BoolVar(&which.all, "all", false, "a new generation also for nodes that do not change")
-	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
-	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch; also env:NAME, fd:N or command:CMD")
-	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
+	f.StringVar(&x.layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	f.DurationVar(&x.confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
+	f.StringVar(&x.expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
+	x.which.some(f, "publish")
+	f.BoolVar(&x.which.all, "all", false, "a new generation also for nodes that do not change")
+	f.Uint64Var(&x.epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
+	f.StringVar(&x.epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch; also env:NAME, fd:N or command:CMD")
+	f.BoolVar(&x.fresh, "new-fleet", false, "make a first fleet in a registry that has none")
 	x.flags(a, f, "publish to `REF` instead of the site's registry")
-	secrets.flags(f)
-	objects.flags(f)
-	objects.planFlag(f)
+	x.secrets.flags(f)
+	x.objects.flags(f)
+	x.objects.planFlag(f)
 	return c
+}
+
+func (a *app) publish(ctx context.Context, x *publishFlags, names []string) error {
+	s, err := x.objects.load(ctx, a, names)
+	if err != nil {
+		return err
+	}
+	some, err := x.which.of(s)
+	if err != nil {
+		return err
+	}
+	o, err := x.options(s, some)
+	if err != nil {
+		return err
+	}
+	r, err := x.open(a, s, besideName(names), x.expires, true)
+	if err != nil {
+		return err
+	}
+	if x.epochKey != "" {
+		if o.EpochKey, err = keys.Signer(x.epochKey, &x.who.passphrase); err != nil {
+			return err
+		}
+	}
+	r.p.NewFleet = x.fresh
+	source, err := x.services(ctx, a, r)
+	if err != nil {
+		return err
+	}
+	o.First = func(ctx context.Context) error { return source.Push(ctx, r.p.Registry, s) }
+	if err := x.secrets.seal(ctx, a, &x.objects, s, some, x.who.dry); err != nil {
+		return err
+	}
+	nodes, err := r.p.Compile(ctx, s, r.policy, x.layer)
+	if err != nil {
+		return err
+	}
+	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: x.layer}
+	if o.From, err = x.objects.agree(ctx, a, looked, nodes); err != nil {
+		return err
+	}
+	result, err := r.p.Publish(ctx, r.policy, nodes, o)
+	if err != nil {
+		return err
+	}
+	for _, name := range result.Left {
+		a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
+	}
+	return a.published(result, r.to)
+}
+
+// options are what the flags say of a publish of some nodes, all when nil.
+func (x *publishFlags) options(s *site.Site, some []string) (publish.Options, error) {
+	o := publish.Options{By: x.why.by(), All: x.which.all, Epoch: x.epoch, LayerNamed: oci.ValidDigest(x.layer)}
+	o.Keep = func(name string) bool { return s.WhyLeftOut(name) != "" }
+	if some != nil {
+		o.Only = func(name string) bool { return slices.Contains(some, name) }
+	}
+	if x.confirm != 0 {
+		o.Confirm = &spec.Confirm{Within: int64(x.confirm / time.Second)}
+		if err := rules.Confirm(o.Confirm); err != nil {
+			return o, cli.Usage("as in --confirm 60s", "%w", err)
+		}
+	}
+	return o, nil
 }

@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
@@ -37,8 +39,8 @@ func (a *app) rolloutCommand() *cobra.Command {
 	return c
 }
 
-// rolling is a site with one of its rollouts, ready to be published.
-type rolling struct {
+// publication is a site that is ready to be published.
+type publication struct {
 	site   *site.Site
 	policy publish.Policy
 	p      *publish.Publisher
@@ -52,38 +54,39 @@ type publishing struct {
 	who   signers
 	reach access
 	known memoryFlags
+	cache string
 }
 
 func (x *publishing) flags(a *app, f *pflag.FlagSet, to string) {
 	f.StringVar(&x.to, "to", "", to)
+	f.StringVar(&x.cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	x.why.flags(f)
 	x.who.flags(f)
 	x.known.flags(f)
 	x.reach.flags(a, f)
 }
 
-// open reads a site as it is, or was, at a time, with the keys that sign.
-func (x *publishing) open(a *app, at time.Time, names []string) (*rolling, error) {
-	s, err := a.loadSiteAt(at, names...)
-	if err != nil {
-		return nil, err
-	}
-	r := &rolling{site: s, to: x.to}
-	r.to = cmp.Or(r.to, s.Registry())
+// open opens where a site is published that was read from file, with the keys that sign; mayMake
+// says that nothing need be there for a site without a layer.
+func (x *publishing) open(a *app, s *site.Site, file, expires string, mayMake bool) (r *publication, err error) {
+	r = &publication{site: s, to: cmp.Or(x.to, s.Registry())}
 	if r.to == "" {
 		return nil, cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 	}
-	if r.policy, err = policy.Site(s, ""); err != nil {
+	if r.policy, err = policy.Site(s, expires); err != nil {
 		return nil, err
 	}
-	r.policy.Site = true
 	by, err := x.who.load(a, s.Trust().Operator)
 	if err != nil {
 		return nil, err
 	}
 	known := x.known
-	known.remember = cmp.Or(known.remember, memoryName(names[0]))
-	reg, err := x.reach.existing(r.to)
+	known.remember = cmp.Or(known.remember, memoryName(file))
+	open := x.reach.existing
+	if mayMake && !s.HasLayer() {
+		open = x.reach.open
+	}
+	reg, err := open(r.to)
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +96,20 @@ func (x *publishing) open(a *app, at time.Time, names []string) (*rolling, error
 	return r, err
 }
 
+// services verifies what is to be published of services, before anything is signed that names them.
+func (x *publishing) services(ctx context.Context, a *app, r *publication) (*content.Source, error) {
+	if err := r.p.MayPublish(r.policy); err != nil {
+		return nil, err
+	}
+	source, err := a.source(x.cache)
+	if err != nil {
+		return nil, err
+	}
+	return source, verifyServices(ctx, source, r.p, r.policy, r.site)
+}
+
 // order compiles what the rollout of a name is to bring.
-func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (o rollout.Order, err error) {
+func (r *publication) order(ctx context.Context, name, layer string, at time.Time) (o rollout.Order, err error) {
 	rule, divide, err := r.site.Rollout(name)
 	if err != nil {
 		return o, err
@@ -115,7 +130,7 @@ func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (
 
 func (a *app) rolloutStartCommand() *cobra.Command {
 	var x publishing
-	var layer, cache string
+	var layer string
 	var secrets opening
 	c := &cobra.Command{
 		Use:   "start NAME FILE…",
@@ -130,18 +145,15 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			at := now()
-			r, err := x.open(a, at, args[1:])
+			s, err := a.loadSiteAt(at, args[1:]...)
 			if err != nil {
 				return err
 			}
-			if err := r.p.MayPublish(r.policy); err != nil {
+			r, err := x.open(a, s, args[1], "", false)
+			if err != nil {
 				return err
 			}
-			source, err := a.source(cache)
-			if err == nil {
-				err = verifyServices(c.Context(), source, r.p, r.policy, r.site)
-			}
-			if err != nil {
+			if _, err := x.services(c.Context(), a, r); err != nil {
 				return err
 			}
 			if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
@@ -176,7 +188,6 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
-	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	secrets.flags(c.Flags())
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"
@@ -225,16 +236,10 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				return err
 			}
 			if len(args) == 2 {
-				var one []rollout.State
-				for _, s := range states {
-					if s.Name == args[1] {
-						one = append(one, s)
-					}
-				}
-				if one == nil {
+				states = slices.DeleteFunc(states, func(s rollout.State) bool { return s.Name != args[1] })
+				if len(states) == 0 {
 					return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
 				}
-				states = one
 			}
 			return a.show(rolloutList{states}, func() {
 				for _, s := range states {

@@ -27,7 +27,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	var service asking
 	var interval, patience time.Duration
 	var once, unsigned bool
-	var cache, reporters string
+	var reporters string
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
 		Short: "Publish a rollout, wave by wave",
@@ -43,7 +43,11 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			ctx, cancel := context.WithTimeout(c.Context(), patience)
 			defer cancel()
 			// Its maintenance is expanded as for the plan once that is read.
-			r, err := x.open(a, now(), args[1:])
+			s, err := a.loadSiteAt(now(), args[1:]...)
+			if err != nil {
+				return err
+			}
+			r, err := x.open(a, s, args[1], "", false)
 			if err != nil {
 				return err
 			}
@@ -73,7 +77,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 					if len(planned.Services()) == 0 {
 						return nil
 					}
-					source, err := a.source(cache)
+					source, err := a.source(x.cache)
 					if err != nil {
 						return err
 					}
@@ -103,7 +107,6 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.DurationVar(&interval, "interval", 30*time.Second, "look again after so long")
 	f.DurationVar(&patience, "for", 24*time.Hour, "end after so long; the next run goes on")
 	f.BoolVar(&once, "once", false, "take the next step, if there is one now, and end: for a timer")
-	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	f.StringVar(&reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
 	f.BoolVar(&unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
@@ -112,7 +115,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 }
 
 // printRun prints how far the rollout is after a run, for programs: people were told.
-func (a *app) printRun(ctx context.Context, r *rolling, name string) error {
+func (a *app) printRun(ctx context.Context, r *publication, name string) error {
 	if !a.json() {
 		return nil
 	}

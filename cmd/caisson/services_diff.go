@@ -82,12 +82,8 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	}
 	look.flags(a, c.Flags())
 	at.flags(c.Flags())
-	if s := c.Flags().Lookup("at"); s != nil {
-		s.Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"
-	}
-	if s := c.Flags().Lookup("site"); s != nil {
-		s.Usage = "the site's `FILE`, site.yaml when absent; several are merged"
-	}
+	c.Flags().Lookup("at").Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"
+	c.Flags().Lookup("site").Usage = "the site's `FILE`, site.yaml when absent; several are merged"
 	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between runs "+cacheDefault)
 	c.Flags().StringVar(&from, "from", "", "compare with `REF` instead of the site's registry")
 	return c

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -186,14 +185,4 @@ func (a *app) fleetBackupCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&db, "db", usualDB, "the database")
 	return c
-}
-
-// parseSlots reads GROUP=MAX.
-func parseSlots(given map[string]int) (map[string]int, error) {
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if given[name] < 1 || given[name] > 1_000_000 || name == "" {
-			return nil, cli.Usage("as in --slot default=1", "group %q has %d slots", name, given[name])
-		}
-	}
-	return given, nil
 }

@@ -7,10 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,23 +92,13 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err := v.look.trustsSomebody(v.from); err != nil {
 		return err
 	}
-	groups, err := parseSlots(v.slots)
+	drains, err := v.drains()
 	if err != nil {
 		return err
-	}
-	drains := map[string]bool{}
-	for _, name := range v.drain {
-		if groups[name] == 0 {
-			return cli.Usage("as in --slot "+name+"=1 --drain "+name, "--drain %s: there is no such group of slots", name)
-		}
-		drains[name] = true
 	}
 	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = cli.WithHint(err, "'caisson fleet token NAME --tokens "+v.tokens+"' makes it with a first token")
-			}
 			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
 		}
 	}
@@ -147,7 +138,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Drains: drains, Hears: true, Say: a.say}); err != nil {
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains, Hears: true, Say: a.say}); err != nil {
 		return err
 	}
 	h, err := server.New(ctx, o)
@@ -177,6 +168,23 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	err = httpserver.Serve(ctx, l, h, v.http)
 	stop()
 	return errors.Join(err, <-working)
+}
+
+// drains returns the groups of slots whose nodes are drained first, and refuses groups that cannot be.
+func (v *serving) drains() (map[string]bool, error) {
+	for _, name := range slices.Sorted(maps.Keys(v.slots)) {
+		if v.slots[name] < 1 || v.slots[name] > 1_000_000 || name == "" {
+			return nil, cli.Usage("as in --slot default=1", "group %q has %d slots", name, v.slots[name])
+		}
+	}
+	drains := map[string]bool{}
+	for _, name := range v.drain {
+		if v.slots[name] == 0 {
+			return nil, cli.Usage("as in --slot "+name+"=1 --drain "+name, "--drain %s: there is no such group of slots", name)
+		}
+		drains[name] = true
+	}
+	return drains, nil
 }
 
 // openedAt is an address by which a browser reaches a service without a proxy: by the

@@ -67,10 +67,7 @@ func (a *app) holdCommand(v holdVerb) *cobra.Command {
 				}
 			}
 			result, err := v.run(p, c.Context(), h)
-			if err != nil {
-				return err
-			}
-			return a.published(result, args[0])
+			return a.published(args[0], result, err)
 		},
 	}
 	f := c.Flags()

@@ -41,10 +41,7 @@ func (a *app) refreshCommand() *cobra.Command {
 				return err
 			}
 			result, err := p.Refresh(c.Context(), lists)
-			if err != nil {
-				return err
-			}
-			return a.published(result, args[0])
+			return a.published(args[0], result, err)
 		},
 	}
 	f := c.Flags()
@@ -87,10 +84,7 @@ func (a *app) retireCommand() *cobra.Command {
 				return err
 			}
 			result, err := p.Retire(c.Context(), names, why.by())
-			if err != nil {
-				return err
-			}
-			return a.published(result, args[0])
+			return a.published(args[0], result, err)
 		},
 	}
 	f := c.Flags()

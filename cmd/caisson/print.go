@@ -13,7 +13,10 @@ import (
 )
 
 // published prints what publish, refresh, retire and the verbs of holds did, or would do.
-func (a *app) published(r *publish.Result, to string) error {
+func (a *app) published(to string, r *publish.Result, err error) error {
+	if err != nil {
+		return err
+	}
 	return a.show(r, func() {
 		var alike alike
 		for _, n := range r.Published {

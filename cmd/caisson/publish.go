@@ -119,7 +119,7 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 	for _, name := range result.Left {
 		a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
 	}
-	return a.published(result, r.to)
+	return a.published(r.to, result, nil)
 }
 
 // options are what the flags say of a publish of some nodes, all when nil.

@@ -280,7 +280,7 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 			for _, name := range plain.Names(maps.Keys(result.Stay)) {
 				a.say("node %s does not go back: %s", name, result.Stay[name])
 			}
-			return a.published(result, args[0])
+			return a.published(args[0], result, nil)
 		},
 	}
 	f := c.Flags()

@@ -22,12 +22,17 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
+// runFlags are the flags of rollout run.
+type runFlags struct {
+	publishing
+	service            asking
+	interval, patience time.Duration
+	once, unsigned     bool
+	reporters          string
+}
+
 func (a *app) rolloutRunCommand() *cobra.Command {
-	var x publishing
-	var service asking
-	var interval, patience time.Duration
-	var once, unsigned bool
-	var reporters string
+	var x runFlags
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
 		Short: "Publish a rollout, wave by wave",
@@ -40,78 +45,92 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 		Example: "  caisson rollout run racks site.yaml --at https://fleet.example.org --key keys/operator.key",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), patience)
-			defer cancel()
-			// Its maintenance is expanded as for the plan once that is read.
-			s, err := a.loadSiteAt(now(), args[1:]...)
-			if err != nil {
-				return err
-			}
-			r, err := x.open(a, s, args[1], "", false)
-			if err != nil {
-				return err
-			}
-			var by *rollout.Reporters
-			if unsigned {
-				a.say("what the service says of nodes is believed without their signatures")
-			} else if by, err = rollout.OpenReporters(cmp.Or(reporters, filepath.Join(filepath.Dir(args[1]), "caisson.reporters")), x.who.dry); err != nil {
-				return err
-			}
-			var planned *site.Site
-			d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: args[0], Say: a.say, Now: now,
-				Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
-					return service.reports(ctx, asked, by)
-				},
-				Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
-					s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), args[1:]...)
-					if err != nil {
-						return nil, err
-					}
-					planned = s
-					if err := sealedOnly(s); err != nil {
-						return nil, err
-					}
-					return r.p.Compile(ctx, s, r.policy, plan.Reference)
-				},
-				First: func(ctx context.Context) error {
-					if len(planned.Services()) == 0 {
-						return nil
-					}
-					source, err := a.source(x.cache)
-					if err != nil {
-						return err
-					}
-					return source.Push(ctx, r.p.Registry, planned)
-				}}
-			if x.who.dry {
-				d.Say = func(format string, args ...any) { a.say("dry run: "+format, args...) }
-			}
-			if once || x.who.dry {
-				var what rollout.Decision
-				switch _, what, err = d.Step(ctx); {
-				case rollout.Ended(err):
-					a.say("rollout %s has ended", args[0])
-				case err == nil && what.Act == rollout.Wait:
-					d.Say("%s", what.Reason)
-				case err == nil && what.Act == rollout.Halt:
-					err = fmt.Errorf("%w: %s", rollout.ErrHalted, what.Reason)
-				}
-			} else {
-				err = d.Run(ctx, interval)
-			}
-			return errors.Join(a.printRun(c.Context(), r, args[0]), ended(a, err))
+			return x.run(c.Context(), a, args[0], args[1:])
 		},
 	}
 	f := c.Flags()
-	service.flags(f)
-	f.DurationVar(&interval, "interval", 30*time.Second, "look again after so long")
-	f.DurationVar(&patience, "for", 24*time.Hour, "end after so long; the next run goes on")
-	f.BoolVar(&once, "once", false, "take the next step, if there is one now, and end: for a timer")
-	f.StringVar(&reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
-	f.BoolVar(&unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
+	x.service.flags(f)
+	f.DurationVar(&x.interval, "interval", 30*time.Second, "look again after so long")
+	f.DurationVar(&x.patience, "for", 24*time.Hour, "end after so long; the next run goes on")
+	f.BoolVar(&x.once, "once", false, "take the next step, if there is one now, and end: for a timer")
+	f.StringVar(&x.reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
+	f.BoolVar(&x.unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
 	return c
+}
+
+func (x *runFlags) run(ctx context.Context, a *app, name string, files []string) error {
+	limited, cancel := context.WithTimeout(ctx, x.patience)
+	defer cancel()
+	// Its maintenance is expanded as for the plan once that is read.
+	s, err := a.loadSiteAt(now(), files...)
+	if err != nil {
+		return err
+	}
+	r, err := x.open(a, s, files[0], "", false)
+	if err != nil {
+		return err
+	}
+	d, err := x.driver(a, r, name, files)
+	if err != nil {
+		return err
+	}
+	if x.once || x.who.dry {
+		var what rollout.Decision
+		switch _, what, err = d.Step(limited); {
+		case rollout.Ended(err):
+			a.say("rollout %s has ended", name)
+		case err == nil && what.Act == rollout.Wait:
+			d.Say("%s", what.Reason)
+		case err == nil && what.Act == rollout.Halt:
+			err = fmt.Errorf("%w: %s", rollout.ErrHalted, what.Reason)
+		}
+	} else {
+		err = d.Run(limited, x.interval)
+	}
+	return errors.Join(a.printRun(ctx, r, name), ended(a, err))
+}
+
+// driver drives the rollout of a name, by what the fleet's service says of its nodes.
+func (x *runFlags) driver(a *app, r *publication, name string, files []string) (*rollout.Driver, error) {
+	var by *rollout.Reporters
+	var err error
+	if x.unsigned {
+		a.say("what the service says of nodes is believed without their signatures")
+	} else if by, err = rollout.OpenReporters(cmp.Or(x.reporters, filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
+		return nil, err
+	}
+	var planned *site.Site
+	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: name, Say: a.say, Now: now,
+		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
+			return x.service.reports(ctx, asked, by)
+		},
+		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
+			s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), files...)
+			if err != nil {
+				return nil, err
+			}
+			planned = s
+			if err := sealedOnly(s); err != nil {
+				return nil, err
+			}
+			return r.p.Compile(ctx, s, r.policy, plan.Reference)
+		},
+		First: func(ctx context.Context) error {
+			if len(planned.Services()) == 0 {
+				return nil
+			}
+			source, err := a.source(x.cache)
+			if err != nil {
+				return err
+			}
+			return source.Push(ctx, r.p.Registry, planned)
+		}}
+	if x.who.dry {
+		d.Say = func(format string, args ...any) { a.say("dry run: "+format, args...) }
+	}
+	return d, nil
 }
 
 // printRun prints how far the rollout is after a run, for programs: people were told.

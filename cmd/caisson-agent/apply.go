@@ -196,8 +196,7 @@ func firstTrouble(st *spec.Status) string {
 
 // runService is the systemd service, until a signal ends it.
 func runService(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "run")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "run").parse(a, args); err != nil {
 		return err
 	}
 	return daemon.Run(ctx, daemon.Config{Node: a.options("run"), Report: a.complain})

@@ -95,8 +95,7 @@ func pause(ctx context.Context, a *app, args []string) error {
 }
 
 func resume(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "resume")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "resume").parse(a, args); err != nil {
 		return err
 	}
 	return a.operate(ctx, "resume", func(n *node.Node) error {
@@ -149,8 +148,7 @@ func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.
 }
 
 func confirm(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "confirm")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "confirm").parse(a, args); err != nil {
 		return err
 	}
 	n, err := node.Open(ctx, a.options("confirm"), nil)

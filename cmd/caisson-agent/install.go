@@ -75,8 +75,7 @@ func (a *app) confirms(i *bootdisk.Installation) error {
 }
 
 func reboot(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "reboot")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "reboot").parse(a, args); err != nil {
 		return err
 	}
 	n, err := node.Open(ctx, a.options("reboot"), nil)

@@ -108,8 +108,7 @@ type nodeWindow struct {
 
 // windows prints the openings that are not over.
 func windows(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "windows")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "windows").parse(a, args); err != nil {
 		return err
 	}
 	n, err := node.Read(ctx, a.options("windows"), nil)

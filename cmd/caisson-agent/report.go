@@ -21,8 +21,7 @@ type reported struct {
 
 // printReport prints what the service tells of its last run.
 func printReport(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "report")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "report").parse(a, args); err != nil {
 		return err
 	}
 	n, err := node.Read(ctx, a.options("report"), nil)

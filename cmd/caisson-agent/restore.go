@@ -43,8 +43,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 }
 
 func printVersion(_ context.Context, a *app, args []string) error {
-	f := newFlags(a, "version")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "version").parse(a, args); err != nil {
 		return err
 	}
 	return a.show(map[string]string{"version": version, "built": built}, func() {

@@ -20,8 +20,7 @@ const (
 
 // why prints what is wrong with the node, what it did about it and what to do now.
 func why(ctx context.Context, a *app, args []string) error {
-	f := newFlags(a, "why")
-	if err := f.parse(a, args); err != nil {
+	if err := newFlags(a, "why").parse(a, args); err != nil {
 		return err
 	}
 	n, err := node.Read(ctx, a.options("why"), nil)

@@ -30,28 +30,23 @@ import (
 // Look is at an open node.
 type Look struct {
 	*session.Session
-	root        *stacked.Root
-	services    *services.Services
-	effect      *effect.Effect
-	destination *destination.Destination
-	soak        *soak.Soak
-	operate     *operate.Operations
-	protect     *protect.Protection
-}
-
-// New returns a look at an open node.
-func New(e *effect.Effect, root *stacked.Root, services *services.Services, d *destination.Destination, s *soak.Soak, o *operate.Operations, p *protect.Protection) *Look {
-	return &Look{e.Session, root, services, e, d, s, o, p}
+	Root        *stacked.Root
+	Services    *services.Services
+	Effect      *effect.Effect
+	Destination *destination.Destination
+	Soak        *soak.Soak
+	Operations  *operate.Operations
+	Protection  *protect.Protection
 }
 
 // follow has the kernel protect what an overlay wants protected, once it is set. Somebody
 // who has paused a node is to be able to change what is on it.
 func (l *Look) follow(found *track.Found) error {
-	if !l.protect.Kernel() {
+	if !l.Protection.Kernel() {
 		return nil
 	}
 	keys := found.Overlay.Protected()
-	if p, err := l.effect.Pause(found); err != nil {
+	if p, err := l.Effect.Pause(found); err != nil {
 		return err
 	} else if p != nil {
 		keys = nil
@@ -62,7 +57,7 @@ func (l *Look) follow(found *track.Found) error {
 		return nil
 	}
 	trouble := ""
-	if err := l.protect.Protect(keys); err != nil {
+	if err := l.Protection.Protect(keys); err != nil {
 		trouble = "kernel parameters are not protected: " + err.Error()
 	}
 	if trouble != "" && trouble != live.Protection.Trouble {
@@ -87,11 +82,11 @@ func (l *Look) noteUp(st *spec.Status, g state.Generation) {
 
 // Status looks again at everything and writes nothing.
 func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
-	found, err := l.effect.Running()
+	found, err := l.Effect.Running()
 	if err != nil {
 		return nil, err
 	}
-	result := l.effect.Look(ctx, found)
+	result := l.Effect.Look(ctx, found)
 	last := l.Last()
 	result.Age(last.Drift, time.Now(), l.Up())
 	if last.Overlay == found.Generation.Overlay {
@@ -110,8 +105,8 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 // Watch is the status of a node on which nothing is to be changed now.
 func (l *Look) Watch(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
 	l.Say("nothing is changed now: %s", why)
-	result := l.effect.Look(ctx, found)
-	if err := l.effect.Counted(l.effect.Corrections().Save()); err != nil {
+	result := l.Effect.Look(ctx, found)
+	if err := l.Effect.Counted(l.Effect.Corrections().Save()); err != nil {
 		return nil, err
 	}
 	return l.Report(found, result)

@@ -24,16 +24,16 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := l.effect.Running()
+	before, err := l.Effect.Running()
 	if err != nil && !errors.Is(err, track.ErrNothing) && refusal.Of(err) == "" {
 		return nil, err
 	}
 	if before != nil {
-		if err := l.destination.ForThisRoot(ctx, before, found); err != nil {
+		if err := l.Destination.ForThisRoot(ctx, before, found); err != nil {
 			return nil, err
 		}
 		why := ""
-		if live, reason := l.destination.Extent(before, found); !live && l.Boot.Mode != spec.ModeAttached {
+		if live, reason := l.Destination.Extent(before, found); !live && l.Boot.Mode != spec.ModeAttached {
 			why = "waits for a reboot: " + reason
 		}
 		if found.Held {
@@ -42,7 +42,7 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 		if s, err := l.Owner.State(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
 			g := *s.Staged
 			g.Layer, g.Waits = found.Generation.Layer, found.Generation.Waits
-			if reason := l.destination.Rejected(g); reason != "" {
+			if reason := l.Destination.Rejected(g); reason != "" {
 				why = "rejected on this node: " + reason
 			}
 		}
@@ -51,15 +51,15 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
 	}
-	if err := l.effect.TakeOver(); err != nil {
+	if err := l.Effect.TakeOver(); err != nil {
 		return nil, err
 	}
 	var previous []item.Item
 	var guard items.Guard
 	if before != nil {
-		previous, guard = l.effect.Items(before), l.effect.Guard(found)
+		previous, guard = l.Effect.Items(before), l.Effect.Guard(found)
 	}
-	changes, err := items.Preview(ctx, l.effect.Items(found), previous, guard)
+	changes, err := items.Preview(ctx, l.Effect.Items(found), previous, guard)
 	if err != nil {
 		return changes, err
 	}

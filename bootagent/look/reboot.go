@@ -69,24 +69,24 @@ func (l *Look) waitsWhy() (string, error) {
 	if err != nil || l.Boot.Mode == spec.ModeAttached || l.Tracker == nil {
 		return "", err
 	}
-	g := l.destination.Candidate(s)
+	g := l.Destination.Candidate(s)
 	if g == nil {
 		return "", nil
 	}
 	why := fmt.Sprintf("%sgeneration %d", destination.RebootMark, g.Generation)
-	running, err := l.effect.Running()
+	running, err := l.Effect.Running()
 	if err != nil {
 		return why, nil // the reason is for people; that it waits is certain
 	}
-	a, err := l.destination.Awaited(running)
+	a, err := l.Destination.Awaited(running)
 	switch {
 	case err != nil:
 		return why, nil // as above
 	case a == nil:
 		return "", nil
 	}
-	why += ": " + l.destination.SayWay(a.Why)
-	if swap := say.Swap(l.operate.View(running)); swap != nil {
+	why += ": " + l.Destination.SayWay(a.Why)
+	if swap := say.Swap(l.Operations.View(running)); swap != nil {
 		why += "; by itself: " + string(swap.State) + ", " + swap.Detail
 	}
 	return why, nil

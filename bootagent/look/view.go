@@ -23,9 +23,9 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	}
 	v := &say.View{
 		Now: time.Now(), Up: l.Up(), Agent: l.Options.Version, Recipient: l.Recipient(), Image: l.Host().ImageVersion(), BootID: l.Scopes.Kernel, RootID: l.Scopes.Root, Boot: l.Boot, State: s,
-		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires, LayerVersion: l.root.Version(found.Generation.Layer),
+		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires, LayerVersion: l.Root.Version(found.Generation.Layer),
 		Items: result.Items, Drift: result.Drift, Hints: l.hints(result.Items),
-		Damage: l.Damage(), Unsaved: l.Folder.Unsaved(), Operations: l.operate.View(found), Services: l.services.List(&found.Overlay), Profiles: l.profiles(),
+		Damage: l.Damage(), Unsaved: l.Folder.Unsaved(), Operations: l.Operations.View(found), Services: l.Services.List(&found.Overlay), Profiles: l.profiles(),
 	}
 	if l.Tracker != nil {
 		if v.Keys = l.Tracker.Known(); v.Keys != nil {
@@ -33,12 +33,12 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 		}
 	}
 	if s.Staged != nil {
-		v.Rejected, v.Fetched = l.destination.Rejected(*s.Staged), l.destination.BytesOf(s.Staged.Layer)
+		v.Rejected, v.Fetched = l.Destination.Rejected(*s.Staged), l.Destination.BytesOf(s.Staged.Layer)
 	}
-	if v.Unwell, err = l.soak.Unwell(found); err != nil {
+	if v.Unwell, err = l.Soak.Unwell(found); err != nil {
 		return nil, err
 	}
-	if v.Pause, err = l.effect.Pause(found); err != nil {
+	if v.Pause, err = l.Effect.Pause(found); err != nil {
 		return nil, err
 	}
 	if v.Cannot, err = l.Cannot(&found.Overlay); err != nil {
@@ -51,7 +51,7 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	if v.Foreign, err = say.Foreign(l.Path(cmp.Or(l.Boot.Upper, paths.RunUpper)+"/upper"), wrote); err != nil {
 		return nil, err
 	}
-	j, err := l.soak.Judging()
+	j, err := l.Soak.Judging()
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	}
 	v.Staging, v.StagingSince = stage.Runs(l.Path(paths.RunStaging))
 	if v.Waits() != "" {
-		v.Move = l.destination.SayMove()
+		v.Move = l.Destination.SayMove()
 	}
 	return v, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -47,11 +48,7 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 
 // Overlay is what the node runs.
 func (n *Node) Overlay() (*spec.Overlay, error) {
-	found, err := n.effect.Running()
-	if err != nil {
-		return nil, err
-	}
-	return &found.Overlay, nil
+	return running(n, func(f *track.Found) (*spec.Overlay, error) { return &f.Overlay, nil })
 }
 
 // Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and

@@ -42,6 +42,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/soak"
 	"github.com/caisson-os/caisson/bootagent/stacked"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -97,9 +98,18 @@ func assemble(s *session.Session) *Node {
 	n.destination = destination.New(n.effect, n.root, n.services, n.protect)
 	n.soak = soak.New(n.effect)
 	n.operate = operate.New(n.destination, n.effect, n.soak, n.post)
-	n.look = look.New(n.effect, n.root, n.services, n.destination, n.soak, n.operate, n.protect)
+	n.look = &look.Look{Session: s, Root: n.root, Services: n.services, Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Protection: n.protect}
 	n.cycle = &cycle.Cycle{Session: s, Root: n.root, Services: n.services, Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Holds: n.holds, Look: n.look, Starts: early.New(n.effect, n.soak)}
 	return n
+}
+
+// running does something with what a node runs.
+func running[T any](n *Node, do func(*track.Found) (T, error)) (out T, err error) {
+	found, err := n.effect.Running()
+	if err != nil {
+		return out, err
+	}
+	return do(found)
 }
 
 // Close releases the lock. Scripts in the background go on; see Settle.

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -31,11 +32,7 @@ func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
 
 // Operations says where the operations stand.
 func (n *Node) Operations() ([]spec.OperationStatus, error) {
-	found, err := n.effect.Running()
-	if err != nil {
-		return nil, err
-	}
-	return n.operate.View(found), nil
+	return running(n, func(f *track.Found) ([]spec.OperationStatus, error) { return n.operate.View(f), nil })
 }
 
 // Ask notes that an operator wants an operation to run: now, or else again, in its

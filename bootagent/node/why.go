@@ -6,25 +6,18 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // LastRun returns the last run of a script of this node and what it printed.
 func (n *Node) LastRun(name string) (*exec.Last, error) {
-	found, err := n.effect.Running()
-	if err != nil {
-		return nil, err
-	}
-	return n.effect.LastRun(found, name)
+	return running(n, func(f *track.Found) (*exec.Last, error) { return n.effect.LastRun(f, name) })
 }
 
 // Trace says how long the steps took that made this node as it is.
 func (n *Node) Trace() (*spec.Trace, error) {
-	found, err := n.effect.Running()
-	if err != nil {
-		return nil, err
-	}
-	return n.look.Trace(found)
+	return running(n, func(f *track.Found) (*spec.Trace, error) { return n.look.Trace(f) })
 }
 
 // Why says what is wrong with this node.

@@ -219,11 +219,11 @@ func (c *Cycle) enforce(ctx context.Context, found *track.Found) (*spec.Status, 
 	result := c.Effect.LookAt(ctx, found, keep)
 	c.Services.Note(&found.Overlay)
 	c.RecordChanges(result, found.Generation.Generation, c.Effect.Cause(guard != nil))
-	remember := func() error { return c.Effect.Counted(c.Effect.Corrections().Keep(found.Generation.Overlay)) }
+	remember := c.Effect.Corrections().Keep
 	if guard == nil {
-		remember = func() error { return c.Effect.Counted(c.Effect.Corrections().Begin(found.Generation.Overlay)) }
+		remember = c.Effect.Corrections().Begin
 	}
-	if err := remember(); err != nil {
+	if err := c.Effect.Counted(remember(found.Generation.Overlay)); err != nil {
 		return nil, err
 	}
 	if err := c.Effect.Retire(ctx, result); err != nil {

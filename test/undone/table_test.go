@@ -37,7 +37,7 @@ var table = []undone{
 	{"", "that the verdict is kept before it acts", "bootagent/cycle/judge.go",
 		"s.GoBack(failed, good.Generation, why, time.Now(), c.Root.LayersHere(s)...)", "_ = time.Now", "TestKilledAtACallWhileItIsJudged", "bootagent/node"},
 	{"", "the question to the registry", "bootagent/session/reach.go",
-		"trial.Reach(ctx, clock, within, p.ask); err != nil {", "trial.Reach(ctx, clock, within, p.ask); err != nil && false {", "TestAChangeThatCutsTheNodeOffIsUndone", "bootagent/node"},
+		"trial.Reach(ctx, n.clock(), within, n.Dial); err != nil {", "trial.Reach(ctx, n.clock(), within, n.Dial); err != nil && false {", "TestAChangeThatCutsTheNodeOffIsUndone", "bootagent/node"},
 	{"", "what is left out then", "bootagent/effect/back.go",
 		"found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)", "", "TestABootThatCutsTheNodeOff", "bootagent/node"},
 	{"", "the look at its time", "bootagent/decide/table.go",

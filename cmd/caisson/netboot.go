@@ -184,5 +184,6 @@ func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted pub
 	if s.HasLayer() {
 		recipe = site.RecipeID(s.DefaultRecipe())
 	}
-	return release.ForVariant(layers, recipe, site.DefaultVariant)
+	l, err = release.ForVariant(layers, recipe, site.DefaultVariant)
+	return l, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the layer of each node has overrides")
 }

@@ -147,50 +147,36 @@ func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) accept(w http.ResponseWriter, req *http.Request) {
-	text, ok := s.body(w, req, 1<<10)
-	if !ok {
-		return
-	}
-	key := strings.TrimSpace(string(text))
-	if key == "" {
-		s.fail(w, http.StatusBadRequest, "key", "the body of the request must be the id of the key to accept, as in offered.report.key of the node")
-		return
-	}
-	if err := s.o.Hub.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name); err != nil {
-		s.failed(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	s.told(w, req, "key", "be the id of the key to accept, as in offered.report.key of the node", func(key string) error {
+		return s.o.Hub.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name)
+	})
 }
 
 func (s *Server) release(w http.ResponseWriter, req *http.Request) {
-	text, ok := s.body(w, req, 1<<10)
-	reason := strings.TrimSpace(string(text))
-	if !ok {
-		return
-	}
-	if reason == "" {
-		s.fail(w, http.StatusBadRequest, "reason", "the body of the request must be the reason for the release")
-		return
-	}
-	if err := s.o.Hub.ReleaseSlot(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, reason); err != nil {
-		s.failed(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	s.told(w, req, "reason", "be the reason for the release", func(reason string) error {
+		return s.o.Hub.ReleaseSlot(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, reason)
+	})
 }
 
 func (s *Server) drained(w http.ResponseWriter, req *http.Request) {
-	text, ok := s.body(w, req, 1<<10)
-	what := strings.TrimSpace(string(text))
+	s.told(w, req, "what", "say what was done to drain the node", func(what string) error {
+		return s.o.Hub.Drained(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, what)
+	})
+}
+
+// told hands the text of a request's body to do. Where there is none, it answers with code and
+// what the body must do.
+func (s *Server) told(w http.ResponseWriter, req *http.Request, code, must string, do func(text string) error) {
+	body, ok := s.body(w, req, 1<<10)
 	if !ok {
 		return
 	}
-	if what == "" {
-		s.fail(w, http.StatusBadRequest, "what", "the body of the request must say what was done to drain the node")
+	text := strings.TrimSpace(string(body))
+	if text == "" {
+		s.fail(w, http.StatusBadRequest, code, "the body of the request must %s", must)
 		return
 	}
-	if err := s.o.Hub.Drained(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, what); err != nil {
+	if err := do(text); err != nil {
 		s.failed(w, err)
 		return
 	}

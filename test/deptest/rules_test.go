@@ -260,6 +260,15 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestPackagesForTests: a package that is for tests alone is below test.
+func TestPackagesForTests(t *testing.T) {
+	for _, p := range List(t, "./...") {
+		if slices.Contains(p.Imports, "testing") && !matches("test/...", p.own()) {
+			t.Errorf("%s imports testing and is not below test", p.own())
+		}
+	}
+}
+
 // TestAgentClosure holds the agent's list of foreign packages to the golden
 // file, so that each addition is seen in review. Rewrite it with -update.
 func TestAgentClosure(t *testing.T) {

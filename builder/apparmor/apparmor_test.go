@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/roottest"
 )
@@ -136,5 +137,22 @@ func TestBake(t *testing.T) {
 	}
 	if err := Check(spec.AppArmor{Profiles: []spec.Profile{{File: "../a"}, {File: "b"}, {File: "b"}}}); err == nil || errors.Is(err, errNoProfile) || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("of three names two are bad: %v", err)
+	}
+}
+
+// TestStockOfComments: a package's file may define no profile, as MariaDB's; nothing is loaded
+// of it.
+func TestStockOfComments(t *testing.T) {
+	r := roottest.New(t, map[string]string{
+		"usr/bin/apparmor_parser":       "#!/bin/sh\nfor a; do case $a in --ofile=*) : >${a#--ofile=};; esac; done\n",
+		"etc/apparmor.d/usr.sbin.other": "# intentionally empty\n",
+		"etc/systemd/system/x":          "",
+		paths.AppArmorDir[1:] + "/x":    "",
+	})
+	if all, err := bakeStock(t.Context(), r, nil); err != nil || len(all) > 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := r.Lstat(paths.AppArmorDir + "/usr.sbin.other.bin"); err == nil {
+		t.Error("its binary is in the layer")
 	}
 }

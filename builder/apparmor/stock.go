@@ -55,6 +55,12 @@ func bakeStock(ctx context.Context, r *root.Root, own []spec.Profile) ([]spec.Lo
 			return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
 		}
 		profiles, err := Profiles(data)
+		if errors.Is(err, errNoProfile) { // MariaDB's has only comments
+			if err := root.RemoveGlob(r.Upper, []string{strings.TrimPrefix(binary, "/")}); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: %w", file, err)
 		}

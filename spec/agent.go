@@ -17,15 +17,17 @@ type Agent struct {
 // Credentials are the names of secrets that the agent itself shows to others. One that is not
 // sealed to the node, or that is refused, does not count: the node goes on with what it was installed with.
 type Credentials struct {
-	Registry string `json:"registry,omitempty"` // what reads the fleet's registry, in the form of docker's config.json
-	Report   string `json:"report,omitempty"`   // the token for reports to the fleet's service; of a registry of reports, docker's config.json
+	Registry string `json:"registry,omitempty" doc:"name of the secret with which the node reads its registry: docker's config.json"`
+	Report   string `json:"report,omitempty" doc:"name of the secret that is the token for its reports; for those to a registry, docker's config.json"`
 }
 
 // Reporting is where a node's reports go, see [Report]. Either URL is set or Registry.
 type Reporting struct {
-	URL      string `json:"url,omitempty"`      // of the fleet's service, which is sent them by POST
-	Registry string `json:"registry,omitempty"` // host[:port]/prefix of a registry, where report:NODE is the last one
-	Interval int64  `json:"interval"`           // seconds between reports of a node on which nothing changes
+	// of the fleet's service, which is sent them by POST
+	URL      string `json:"url,omitempty" doc:"URL of the fleet's service"`
+	Registry string `json:"registry,omitempty" doc:"host[:port]/prefix of a registry, where report:NODE is the last report; in place of url"`
+	// seconds between reports of a node on which nothing changes
+	Interval int64 `json:"interval" site:",duration" doc:"time between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
 }
 
 // String is where reports go, for people.
@@ -34,6 +36,7 @@ func (r Reporting) String() string { return cmp.Or(r.URL, r.Registry) }
 // Metrics is where a node's figures can be read, as Prometheus reads them. One
 // of the two is set, or both.
 type Metrics struct {
-	File   string `json:"file,omitempty"`   // of the textfile collector of node_exporter: absolute, ends in .prom
-	Listen string `json:"listen,omitempty"` // address and port of the loopback interface
+	// of the textfile collector of node_exporter: absolute, ends in .prom
+	File   string `json:"file,omitempty" doc:"file for the textfile collector of node_exporter"`
+	Listen string `json:"listen,omitempty" doc:"address and port of the loopback interface"`
 }

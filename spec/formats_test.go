@@ -655,6 +655,9 @@ func comments(t *testing.T) map[string]string {
 			if fields, ok := s.Type.(*ast.StructType); ok {
 				for _, f := range fields.Fields.List {
 					text := strings.Join(strings.Fields(f.Comment.Text()+f.Doc.Text()), " ")
+					if text == "" && f.Tag != nil { // what authors are told is all there is to say
+						text = reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("doc")
+					}
 					for _, id := range f.Names {
 						notes[s.Name.Name+"."+id.Name] = text
 					}

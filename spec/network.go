@@ -9,10 +9,12 @@ import (
 
 // Network is what the node's resolver, clock and interfaces need beyond DHCP.
 type Network struct {
-	DNS        []string    `json:"dns,omitempty"`        // resolver addresses
-	Search     []string    `json:"search,omitempty"`     // search domains
-	NTP        []string    `json:"ntp,omitempty"`        // time servers, names or addresses
-	Interfaces []Interface `json:"interfaces,omitempty"` // in the author's order; a card that is not listed uses DHCP only if it is the one of the boot
+	DNS    []string `json:"dns,omitempty" doc:"resolver addresses"`
+	Search []string `json:"search,omitempty" doc:"search domains"`
+	// time servers, names or addresses
+	NTP []string `json:"ntp,omitempty" doc:"time servers"`
+	// in the author's order; a card that is not listed uses DHCP only if it is the one of the boot
+	Interfaces []Interface `json:"interfaces,omitempty" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP if the node booted from it; without a list, a node that booted without a network asks on every card"`
 }
 
 // Static reports whether the network has addresses, and nobody is asked for any.
@@ -39,15 +41,19 @@ func (n *Network) Cards(others []string) []string {
 // Interface is a network interface: a card that MAC or Name finds, or one that is made
 // and gets Name, a bond or a VLAN. At most one of Bond and VLAN is set.
 type Interface struct {
-	MAC       string   `json:"mac,omitempty"`  // of a card, which it finds; lower case, colon separated
-	Name      string   `json:"name,omitempty"` // of the kernel, which finds a card without MAC; with one, only what VLAN.On calls the card
-	Bond      *Bond    `json:"bond,omitempty"`
-	VLAN      *VLAN    `json:"vlan,omitempty"`
-	MTU       int64    `json:"mtu,omitempty"`       // bytes, 576 to 65535; the driver's when 0
-	DHCP      string   `json:"dhcp,omitempty"`      // ipv4, ipv6 or both; not asked when empty
-	Addresses []string `json:"addresses,omitempty"` // CIDR
-	Gateway   string   `json:"gateway,omitempty"`   // address of the default route
-	Routes    []Route  `json:"routes,omitempty"`
+	// of a card, which it finds; lower case, colon separated
+	MAC string `json:"mac,omitempty" doc:"MAC address of a card; without it, name finds the card"`
+	// of the kernel, which finds a card without MAC; with one, only what VLAN.On calls the card
+	Name string `json:"name,omitempty" doc:"name of a card as the kernel has it, or of the bond or VLAN that is made"`
+	Bond *Bond  `json:"bond,omitempty" doc:"make the interface of several cards"`
+	VLAN *VLAN  `json:"vlan,omitempty" doc:"make the interface a tagged network on another one"`
+	// bytes, 576 to 65535; the driver's when 0
+	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
+	// ipv4, ipv6 or both; not asked when empty
+	DHCP      string   `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
+	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
+	Routes    []Route  `json:"routes,omitempty" site:","`
 }
 
 // OnLink reports whether a router is on the link although no address of the interface has
@@ -73,11 +79,14 @@ const (
 
 // Bond is an interface made of several cards, see bonding in the kernel's documentation.
 type Bond struct {
-	Members    []string `json:"members"`                      // MAC addresses of cards, sorted; they have no settings of their own
-	Mode       string   `json:"mode"`                         // one of BondModes
-	LACPRate   string   `json:"lacpRate,omitempty"`           // fast: each second; slow, each 30 s, when empty; of mode 802.3ad
-	MinLinks   int64    `json:"minLinks,omitempty"`           // members that must be up for the bond to be; of mode 802.3ad
-	HashPolicy string   `json:"transmitHashPolicy,omitempty"` // one of HashPolicies, how packets are spread over members; layer2 when empty; of HashModes
+	// MAC addresses of cards, sorted; they have no settings of their own
+	Members []string `json:"members" site:",required" doc:"MAC addresses of cards, which need no entry of their own"`
+	// one of BondModes
+	Mode string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
+	// fast: each second; slow, each 30 s, when empty; of mode 802.3ad
+	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
 }
 
 // Modes of a bond that are asked for by name, and the word of a fast LACP.
@@ -98,38 +107,44 @@ var (
 
 // VLAN is a tagged network (IEEE 802.1Q) on another interface.
 type VLAN struct {
-	ID int64  `json:"id"` // 1 to 4094
-	On string `json:"on"` // Name of another Interface: a card or a bond
+	ID int64  `json:"id" site:",required" doc:"number of the VLAN, 1 to 4094"`
+	On string `json:"on" site:",required" doc:"name of another entry: a card or a bond"`
 }
 
 // Route is a way to a network.
 type Route struct {
-	To  string `json:"to"`            // CIDR without bits of a host
-	Via string `json:"via,omitempty"` // address of a router of the same family; the network is on the link when empty
+	// CIDR without bits of a host
+	To string `json:"to" site:",required" doc:"a network, as in 198.51.100.0/24"`
+	// address of a router of the same family; the network is on the link when empty
+	Via string `json:"via,omitempty" doc:"address of a router; the network is on the link when absent"`
 }
 
 // BootMatch says which cards a row of [Bootstrap.Network] is of: all that is set must be so.
 // A reader that does not know one of its keys matches none.
 type BootMatch struct {
-	MACs   []string `json:"macs,omitempty"`   // one of them; lower case, colon separated
-	UUIDs  []string `json:"uuids,omitempty"`  // one of them is the machine's (SMBIOS); lower case
-	Driver string   `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
-	PCI    string   `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
+	// one of them; lower case, colon separated
+	MACs []string `json:"macs,omitempty" site:",words" doc:"MAC addresses; the card has one of them"`
+	// one of them is the machine's (SMBIOS); lower case
+	UUIDs  []string `json:"uuids,omitempty" site:",words" doc:"SMBIOS UUIDs; the machine has one of them"`
+	Driver string   `json:"driver,omitempty" doc:"driver of the card, as ethtool -i prints it"`
+	PCI    string   `json:"pci,omitempty" doc:"place on the PCI bus, as lspci -D prints it, for example 0000:3b:00.0"`
 }
 
 // BootNetwork is how a loader reaches the registry by the cards that Match finds, before
 // it has an overlay. Of the rows that match a card the first one counts. Loaders of 0.9 do
 // not act on it, and are not given any: see Features.
 type BootNetwork struct {
-	Match     BootMatch `json:"match"`
-	Bond      *BootBond `json:"bond,omitempty"`      // of all cards that Match finds
-	VLAN      int64     `json:"vlan,omitempty"`      // 1 to 4094; untagged when 0
-	MTU       int64     `json:"mtu,omitempty"`       // bytes, 576 to 65535; the driver's when 0
-	DHCP      string    `json:"dhcp,omitempty"`      // as Interface.DHCP
-	Addresses []string  `json:"addresses,omitempty"` // CIDR
-	Gateway   string    `json:"gateway,omitempty"`   // address of the default route
-	DNS       []string  `json:"dns,omitempty"`       // resolver addresses
-	Routes    []Route   `json:"routes,omitempty"`
+	Match BootMatch `json:"match" site:",required" doc:"which cards; a card must match all that is given"`
+	Bond  *BootBond `json:"bond,omitempty" doc:"make one interface of all cards that match"`
+	VLAN  int64     `json:"vlan,omitempty" doc:"number of the VLAN, 1 to 4094; untagged when absent"`
+	// bytes, 576 to 65535; the driver's when 0
+	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
+	// as Interface.DHCP
+	DHCP      string   `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
+	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
+	DNS       []string `json:"dns,omitempty" doc:"resolver addresses"`
+	Routes    []Route  `json:"routes,omitempty" site:","`
 }
 
 // BootNode is how a loader reaches the registry on one node that has no DHCP: as the node's
@@ -141,8 +156,9 @@ type BootNode struct {
 
 // BootBond is a [Bond] whose members a row's Match finds.
 type BootBond struct {
-	Mode       string `json:"mode"`                         // one of BondModes
-	LACPRate   string `json:"lacpRate,omitempty"`           // as Bond.LACPRate
-	MinLinks   int64  `json:"minLinks,omitempty"`           // as Bond.MinLinks
-	HashPolicy string `json:"transmitHashPolicy,omitempty"` // as Bond.HashPolicy
+	// one of BondModes
+	Mode       string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
+	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
 }

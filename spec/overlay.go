@@ -157,10 +157,10 @@ type Swap struct {
 // Limit is one line of limits.conf(5).
 type Limit struct {
 	ID     string `json:"id"`
-	Domain string `json:"domain"`
-	Type   string `json:"type"` // hard, soft or -
-	Item   string `json:"item"`
-	Value  string `json:"value"`
+	Domain string `json:"domain" site:",required" doc:"user, @group, *, uid range as in 0:, see limits.conf(5)"`
+	Type   string `json:"type" site:",required" enum:"hard,soft,-"` // hard, soft or -
+	Item   string `json:"item" site:",required"`
+	Value  string `json:"value" site:",required" doc:"a number, unlimited, infinity or -1"`
 }
 
 // Sysctl is one kernel parameter. Key is the canonical path below /proc/sys
@@ -205,10 +205,10 @@ type NIC struct {
 
 // NICMatch says which interfaces are meant; one field is set.
 type NICMatch struct {
-	Name   string `json:"name,omitempty"`
-	MAC    string `json:"mac,omitempty"`    // lower case, colon separated
-	Driver string `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
-	PCI    string `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
+	Name   string `json:"name,omitempty" doc:"name of the interface; the entry's name when nothing is given"`
+	MAC    string `json:"mac,omitempty" site:","` // lower case, colon separated
+	Driver string `json:"driver,omitempty" doc:"driver, as ethtool -i prints it; all its interfaces"`
+	PCI    string `json:"pci,omitempty" doc:"place on the PCI bus, as lspci -D prints it"`
 }
 
 // String says which interfaces are meant.
@@ -277,10 +277,10 @@ type Perm struct {
 
 // PermPath is one path or glob. An empty owner, group or mode is left alone.
 type PermPath struct {
-	Path  string `json:"path"`
-	Owner string `json:"owner,omitempty"`
-	Group string `json:"group,omitempty"`
-	Mode  string `json:"mode,omitempty"` // octal text such as "0640", or chmod(1)'s symbolic form
+	Path  string `json:"path" site:",required" doc:"absolute path or pattern"`
+	Owner string `json:"owner,omitempty" site:","`
+	Group string `json:"group,omitempty" site:","`
+	Mode  string `json:"mode,omitempty" site:"permissions" doc:"octal permissions, or as in chmod(1)"`
 }
 
 // ExecTimeout is the timeout in seconds of a script that names none.

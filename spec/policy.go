@@ -30,8 +30,10 @@ type Enforcement struct {
 // Budget is how often a setting that others keep changing is set again, before it is
 // quarantined.
 type Budget struct {
-	Corrections int64 `json:"corrections"` // of one setting
-	Per         int64 `json:"per"`         // seconds
+	// of one setting
+	Corrections int64 `json:"corrections" site:",required" doc:"how often a setting is set again before it is quarantined"`
+	// seconds
+	Per int64 `json:"per" site:",required,duration" doc:"time in which the corrections are counted"`
 }
 
 // String is the budget for people, as in 5 corrections within 10m0s.

@@ -28,12 +28,12 @@ type Base struct {
 // Debian is a base bootstrapped from an archive. An empty Mirror stands for the
 // build host's own apt sources.
 type Debian struct {
-	Suite      string   `json:"suite"`
-	Components []string `json:"components"`
-	Mirror     string   `json:"mirror,omitempty"`
-	Security   string   `json:"security,omitempty"` // security archive, when Mirror is given
-	Snapshot   string   `json:"snapshot,omitempty"` // YYYYMMDDTHHMMSSZ
-	Keyring    string   `json:"keyring,omitempty"`  // file; empty is the suite's own
+	Suite      string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
+	Components []string `json:"components" doc:"archive components; main when absent"`
+	Mirror     string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
+	Security   string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
+	Snapshot   string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
+	Keyring    string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
 }
 
 // Packages is the apt part, see reference of apt in docs/divingbell.md.
@@ -59,19 +59,20 @@ type Package struct {
 
 // Debconf is one preseeded answer.
 type Debconf struct {
-	Question string `json:"question"`
-	Type     string `json:"type"`
-	Answer   string `json:"answer"`
+	Question string `json:"question" site:",required"`
+	Type     string `json:"type" site:"question_type,required"`
+	Answer   string `json:"answer" site:",required"`
 }
 
 // Repository is one archive with its own key.
 type Repository struct {
 	ID            string   `json:"id"`
-	URL           string   `json:"url"`
-	Distributions []string `json:"distributions"`
-	Components    []string `json:"components"`
-	Subrepos      []string `json:"subrepos,omitempty"`
-	Key           string   `json:"key,omitempty"` // armoured OpenPGP, becomes Signed-By
+	URL           string   `json:"url" site:",required"`
+	Distributions []string `json:"distributions" site:",required"`
+	Components    []string `json:"components" doc:"required but for a flat repository, whose distributions end with a slash"`
+	Subrepos      []string `json:"subrepos,omitempty" site:","`
+	// armoured OpenPGP, becomes Signed-By
+	Key string `json:"key,omitempty" site:"gpgkey,block" doc:"armoured OpenPGP key of this repository"`
 }
 
 // Accounts are the users that the layer carries.

@@ -27,8 +27,8 @@ func (s *Site) Files() []File {
 	}
 	base := s.doc.Layer.Base
 	add("layer.base.tar", base.Tar)
-	if base.Debian != nil {
-		add("layer.base.debian.keyring", base.Debian.Keyring)
+	if d := base.Debian; d != nil && d.Keyring != "" {
+		add("layer.base.debian.keyring", shape.Text{S: d.Keyring, At: base.V.Get("debian").Get("keyring").At})
 	}
 	for i := range s.services {
 		v := &s.services[i]

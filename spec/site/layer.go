@@ -31,25 +31,28 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		}
 	}
 	if n != 1 {
-		c.Errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
+		c.Errorf(cmp.Or(c.At(l.Base.V), l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
-		if d.Suite.Set() {
-			c.Valid(d.Suite.At, rules.SourceWord(d.Suite.S))
+		v, none := l.Base.V.Get("debian"), report.Pos{}
+		if at := c.At(v, "suite"); at != none {
+			c.Valid(at, rules.SourceWord(d.Suite))
 		}
-		for _, t := range []shape.Text{d.Mirror, d.Security} {
-			if t.Set() {
-				c.Valid(t.At, rules.SourceURL(t.S))
-			}
+		mirror, security := c.At(v, "mirror"), c.At(v, "security")
+		if mirror != none {
+			c.Valid(mirror, rules.SourceURL(d.Mirror))
 		}
-		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
-			c.Errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
+		if security != none {
+			c.Valid(security, rules.SourceURL(d.Security))
 		}
-		if d.Security.Set() && !d.Mirror.Set() {
-			c.Errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
+		if at := c.At(v, "snapshot"); at != none && !snapshotText.MatchString(d.Snapshot) {
+			c.Errorf(at, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot)
 		}
-		for _, t := range d.Components {
-			c.Valid(t.At, rules.SourceWord(t.S))
+		if security != none && mirror == none {
+			c.Errorf(security, "contradiction", "give mirror too", "security without mirror")
+		}
+		for i, t := range d.Components {
+			c.Valid(c.Nth(v.Get("components"), i), rules.SourceWord(t))
 		}
 	}
 	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {

@@ -115,7 +115,7 @@ func build(r *document.Reader) *Site {
 	if layer {
 		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
-	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, s.doc.Boot) })
+	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, r.Tree.Get("bootNetwork"), s.doc.Boot) })
 	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
 	if r.Claims != nil {
 		r.In("inventory", func() { s.nodes, s.left = inventory.Join(r.Checker, s.nodes, r.Claims) })

@@ -91,7 +91,8 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	}
 	r.Base.OCI, r.Base.Tar = l.Base.OCI.S, l.Base.Tar.S
 	if d := l.Base.Debian; d != nil {
-		r.Base.Debian = &spec.Debian{Suite: d.Suite.S, Components: texts(d.Components), Mirror: d.Mirror.S, Security: d.Security.S, Snapshot: d.Snapshot.S, Keyring: d.Keyring.S}
+		debian := *d
+		r.Base.Debian = &debian
 		if len(d.Components) == 0 {
 			r.Base.Debian.Components = []string{"main"}
 		}

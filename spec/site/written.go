@@ -27,8 +27,8 @@ func (s *Site) PackageAt(name, version string) report.Pos {
 // SuiteAt returns where the site names a suite of an archive, or one that it comes
 // with, as trixie-updates does with trixie; the zero place when it does not.
 func (s *Site) SuiteAt(suite string) report.Pos {
-	if d := s.doc.Layer.Base.Debian; d != nil && (d.Suite.S == suite || strings.HasPrefix(suite, d.Suite.S+"-")) {
-		return d.Suite.At
+	if d := s.doc.Layer.Base.Debian; d != nil && (d.Suite == suite || strings.HasPrefix(suite, d.Suite+"-")) {
+		return s.doc.Layer.Base.V.Get("debian").Get("suite").At
 	}
 	for v := range s.packageValues() {
 		if v.Kind == tree.Scalar && v.Text == suite {

@@ -6,29 +6,21 @@
 package conflict
 
 import (
-	"time"
-
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// BudgetDoc is that as it is written.
-type BudgetDoc struct {
-	Corrections shape.Number   `site:"corrections,required" doc:"how often a setting is set again before it is quarantined"`
-	Per         shape.Duration `site:"per,required" doc:"time in which the corrections are counted"`
-	At          report.Pos
-}
-
-// Compile returns nil where nothing is said, or not all of it.
-func (d *BudgetDoc) Compile(c *shape.Checker) (b *spec.Budget) {
-	if d == nil || !d.Corrections.Set() || !d.Per.Set() {
+// Check returns the budget that v says, nil where nothing is said, or not all of it.
+func Check(c *shape.Checker, v *tree.Value, b *spec.Budget) *spec.Budget {
+	none := report.Pos{}
+	if b == nil || c.At(v, "corrections") == none || c.At(v, "per") == none {
 		return nil
 	}
 	c.In("onConflict", func() {
-		b = &spec.Budget{Corrections: d.Corrections.N, Per: int64(d.Per.D / time.Second)}
-		if !c.ValidFields(d.At, map[string]report.Pos{"corrections": d.Corrections.At, "per": d.Per.At}, rules.Budget(*b)) {
+		if !c.ValidIn(v.At, v, rules.Budget(*b)) {
 			b = nil
 		}
 	})

@@ -10,15 +10,16 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // checkRouters refuses a router that cannot be one: of a family in which the card has no
 // address, or its own. One that no network of the card has is reached on the link, see
 // [spec.Interface.OnLink]; where the card has more than addresses of a host that may be a slip.
 // What DHCP brings is not known here.
-func checkRouters(c *shape.Checker, gateway shape.Text, docs []routeDoc, i spec.Interface) {
-	check := func(t shape.Text) {
-		a, err := netip.ParseAddr(t.S)
+func checkRouters(c *shape.Checker, v *tree.Value, i spec.Interface) {
+	check := func(at report.Pos, text string) {
+		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
 			return // refused elsewhere
 		}
@@ -34,38 +35,39 @@ func checkRouters(c *shape.Checker, gateway shape.Text, docs []routeDoc, i spec.
 		}
 		switch {
 		case !a.IsGlobalUnicast() && !a.IsLinkLocalUnicast():
-			c.Errorf(t.At, "gateway", "", "%s is not the address of a router", a)
+			c.Errorf(at, "gateway", "", "%s is not the address of a router", a)
 		case own:
-			c.Errorf(t.At, "gateway", "a router is another machine", "%s is the card's own address", a)
-		case !i.OnLink(t.S):
+			c.Errorf(at, "gateway", "a router is another machine", "%s is the card's own address", a)
+		case !i.OnLink(text):
 		case !family:
-			c.Errorf(t.At, "gateway", "give the card an address of this family", "the card has no address by which it reaches the router %s", a)
+			c.Errorf(at, "gateway", "give the card an address of this family", "the card has no address by which it reaches the router %s", a)
 		case network && !reached:
-			c.Warnf(t.At, "gateway", "write a route to it without via, in routes, if it is on the link all the same", "no network of the card has the router %s", a)
+			c.Warnf(at, "gateway", "write a route to it without via, in routes, if it is on the link all the same", "no network of the card has the router %s", a)
 		}
 	}
-	if gateway.Set() {
-		check(gateway)
+	if at := c.At(v, "gateway"); at != (report.Pos{}) {
+		check(at, i.Gateway)
 	}
-	for at, d := range docs {
-		if d.Via.Set() {
-			c.Within([]string{"routes", shape.Nth(at)}, func() { check(d.Via) })
+	for n, r := range i.Routes {
+		if at := c.At(v.Get("routes").List[n], "via"); at != (report.Pos{}) {
+			c.Within([]string{"routes", shape.Nth(n)}, func() { check(at, r.Via) })
 		}
 	}
 }
 
 // checkOnce refuses an address that two entries have.
-func checkOnce(c *shape.Checker, docs []interfaceDoc) {
+func checkOnce(c *shape.Checker, list *tree.Value, all []spec.Interface) {
 	first := map[netip.Addr]report.Pos{}
-	for i, d := range docs {
-		for _, t := range d.Addresses {
-			a, ok := ownAddress(t.S)
-			if at, twice := first[a]; ok && twice {
+	for i, one := range all {
+		for n, text := range one.Addresses {
+			at := c.Nth(list.List[i].Get("addresses"), n)
+			a, ok := ownAddress(text)
+			if before, twice := first[a]; ok && twice {
 				c.Within([]string{"interfaces", shape.Nth(i)}, func() {
-					c.Errorf(t.At, "duplicate", "", "the address %s is given already, at %s", a, at)
+					c.Errorf(at, "duplicate", "", "the address %s is given already, at %s", a, before)
 				})
 			}
-			first[a] = t.At
+			first[a] = at
 		}
 	}
 }

@@ -11,97 +11,79 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type agentDoc struct {
 	Poll    shape.Duration `site:"poll" doc:"time between questions to the registry; 5m when absent"`
-	Report  reportDoc      `site:"report" doc:"where the node's reports go"`
-	Metrics metricsDoc     `site:"metrics" doc:"where the node's metrics can be read"`
+	Report  *reportDoc     `site:"report" doc:"where the node's reports go"`
+	Metrics *spec.Metrics  `site:"metrics" doc:"where the node's metrics can be read"`
 	Policy  policyDoc      `site:"policy" doc:"what the agent does about a setting that somebody has changed on the node, by kind"`
 
-	Credentials credentialsDoc `site:"credentials" doc:"secrets with which the agent authenticates, in place of those that the node was installed with"`
-}
-
-type credentialsDoc struct {
-	Registry shape.Text `site:"registry" doc:"name of the secret with which the node reads its registry: docker's config.json"`
-	Report   shape.Text `site:"report" doc:"name of the secret that is the token for its reports; for those to a registry, docker's config.json"`
-	At       report.Pos
-}
-
-type reportDoc struct {
-	URL      shape.Text     `site:"url" doc:"URL of the fleet's service"`
-	Registry shape.Text     `site:"registry" doc:"host[:port]/prefix of a registry, where report:NODE is the last report; in place of url"`
-	Interval shape.Duration `site:"interval" doc:"time between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
-	At       report.Pos
-}
-
-type metricsDoc struct {
-	File   shape.Text `site:"file" doc:"file for the textfile collector of node_exporter"`
-	Listen shape.Text `site:"listen" doc:"address and port of the loopback interface"`
-	At     report.Pos
+	Credentials *spec.Credentials `site:"credentials" doc:"secrets with which the agent authenticates, in place of those that the node was installed with"`
 }
 
 // usualInterval is between two reports to a service: a fleet of ten thousand sends some
 // thirty a second.
 const usualInterval = 5 * time.Minute
 
+// reportDoc has the name of its key in the schema.
+type reportDoc spec.Reporting
+
 // compileAgent returns nil where nothing is said.
-func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
-	var a spec.Agent
+func compileAgent(c *shape.Checker, v *tree.Value, d agentDoc) *spec.Agent {
+	a := spec.Agent{Poll: int64(d.Poll.D / time.Second), Report: (*spec.Reporting)(d.Report), Metrics: d.Metrics}
 	if d.Poll.Set() {
-		a.Poll = int64(d.Poll.D / time.Second)
 		c.Valid(d.Poll.At, rules.Poll(a.Poll))
 	}
-	c.In("report", func() { a.Report = compileReport(c, d.Report) })
-	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
+	if c.At(v, "report") == (report.Pos{}) {
+		a.Report = nil
+	} else {
+		c.In("report", func() { checkReport(c, v.Get("report"), a.Report) })
+	}
+	if c.At(v, "metrics") == (report.Pos{}) {
+		a.Metrics = nil
+	} else {
+		c.In("metrics", func() { c.ValidIn(c.At(v, "metrics"), v.Get("metrics"), rules.Metrics(*a.Metrics)) })
+	}
 	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })
-	c.In("credentials", func() { a.Credentials = compileCredentials(c, d.Credentials, a.Report != nil) })
+	if d.Credentials != nil {
+		c.In("credentials", func() { a.Credentials = checkCredentials(c, v.Get("credentials"), d.Credentials, a.Report != nil) })
+	}
 	if reflect.ValueOf(a).IsZero() {
 		return nil
 	}
 	return &a
 }
 
-// compileCredentials does not know which secrets there are: package module does.
-func compileCredentials(c *shape.Checker, d credentialsDoc, reports bool) *spec.Credentials {
-	if !d.Registry.Set() && !d.Report.Set() {
+// checkCredentials does not know which secrets there are: package module does. It returns nil
+// where none is named.
+func checkCredentials(c *shape.Checker, v *tree.Value, d *spec.Credentials, reports bool) *spec.Credentials {
+	registry, own := c.At(v, "registry"), c.At(v, "report")
+	if registry == (report.Pos{}) && own == (report.Pos{}) {
 		return nil
 	}
-	for _, name := range []shape.Text{d.Registry, d.Report} {
-		if name.Set() {
-			c.Valid(name.At, rules.Secret(name.S))
+	if registry != (report.Pos{}) {
+		c.Valid(registry, rules.Secret(d.Registry))
+	}
+	if own != (report.Pos{}) {
+		c.Valid(own, rules.Secret(d.Report))
+		if !reports {
+			c.Errorf(own, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials", "nothing uses it: the node sends no reports")
 		}
 	}
-	if d.Report.Set() && !reports {
-		c.Errorf(d.Report.At, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials", "nothing uses it: the node sends no reports")
-	}
-	return &spec.Credentials{Registry: d.Registry.S, Report: d.Report.S}
+	return d
 }
 
-func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
-	if d.At == (report.Pos{}) {
-		return nil
+func checkReport(c *shape.Checker, v *tree.Value, r *spec.Reporting) {
+	if c.At(v, "interval") == (report.Pos{}) {
+		r.Interval = int64(usualInterval / time.Second)
+		if c.At(v, "registry") != (report.Pos{}) {
+			r.Interval = int64(rules.LeastToStore / time.Second)
+		}
 	}
-	every := usualInterval
-	if d.Registry.Set() {
-		every = rules.LeastToStore
+	r.URL = strings.TrimRight(r.URL, "/")
+	if c.ValidIn(c.At(v), v, rules.Reporting(*r)) && strings.HasPrefix(r.URL, "http:") {
+		c.Warnf(c.At(v, "url"), "plain-http", "use https", "reports are sent unencrypted: signed, but everyone on the way can read them")
 	}
-	if d.Interval.Set() {
-		every = d.Interval.D
-	}
-	r := spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Registry: d.Registry.S, Interval: int64(every / time.Second)}
-	places := map[string]report.Pos{"url": d.URL.At, "registry": d.Registry.At, "interval": d.Interval.At}
-	if c.ValidFields(d.At, places, rules.Reporting(r)) && strings.HasPrefix(r.URL, "http:") {
-		c.Warnf(d.URL.At, "plain-http", "use https", "reports are sent unencrypted: signed, but everyone on the way can read them")
-	}
-	return &r
-}
-
-func compileMetrics(c *shape.Checker, d metricsDoc) *spec.Metrics {
-	if d.At == (report.Pos{}) {
-		return nil
-	}
-	m := spec.Metrics{File: d.File.S, Listen: d.Listen.S}
-	c.ValidFields(d.At, map[string]report.Pos{"file": d.File.At, "listen": d.Listen.At}, rules.Metrics(m))
-	return &m
 }

@@ -9,89 +9,63 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
-
-// BootNetworkDoc is one row of a site's bootNetwork as it is written.
-type BootNetworkDoc struct {
-	Match     bootMatchDoc `site:"match,required" doc:"which cards; a card must match all that is given"`
-	Bond      *bootBondDoc `site:"bond" doc:"make one interface of all cards that match"`
-	VLAN      shape.Number `site:"vlan" doc:"number of the VLAN, 1 to 4094; untagged when absent"`
-	MTU       shape.Number `site:"mtu" doc:"MTU in bytes"`
-	DHCP      shape.Text   `site:"dhcp" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
-	Addresses []shape.Text `site:"addresses" doc:"addresses with prefix length, as in 192.0.2.7/24"`
-	Gateway   shape.Text   `site:"gateway" doc:"address of the default route"`
-	DNS       []shape.Text `site:"dns" doc:"resolver addresses"`
-	Routes    []routeDoc   `site:"routes"`
-	At        report.Pos
-}
-
-type bootMatchDoc struct {
-	MACs   shape.Words `site:"macs" doc:"MAC addresses; the card has one of them"`
-	UUIDs  shape.Words `site:"uuids" doc:"SMBIOS UUIDs; the machine has one of them"`
-	Driver shape.Text  `site:"driver" doc:"driver of the card, as ethtool -i prints it"`
-	PCI    shape.Text  `site:"pci" doc:"place on the PCI bus, as lspci -D prints it, for example 0000:3b:00.0"`
-	At     report.Pos
-}
-
-type bootBondDoc struct {
-	Mode       shape.Text   `site:"mode,required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
-	LACPRate   shape.Text   `site:"lacpRate" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
-	MinLinks   shape.Number `site:"minLinks" doc:"members of mode 802.3ad that must be up"`
-	HashPolicy shape.Text   `site:"transmitHashPolicy" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
-}
 
 // maxBond is how many members the bound of minLinks is taken from, where a match finds
 // them.
 const maxBond = 32
 
-// BootNetwork checks what the loaders are told of the network.
-func BootNetwork(c *shape.Checker, docs []BootNetworkDoc) (rows []spec.BootNetwork) {
-	for i, d := range docs {
-		c.Within([]string{shape.Nth(i)}, func() { rows = append(rows, bootRow(c, d)) })
+// BootNetwork checks what the loaders are told of the network, rows that v says, and gives
+// their values their one spelling.
+func BootNetwork(c *shape.Checker, v *tree.Value, rows []spec.BootNetwork) []spec.BootNetwork {
+	for i := range rows {
+		c.In(shape.Nth(i), func() { checkRow(c, v.List[i], &rows[i]) })
 	}
 	return rows
 }
 
-func bootRow(c *shape.Checker, d BootNetworkDoc) spec.BootNetwork {
-	out := spec.BootNetwork{Match: bootMatch(c, d.Match), VLAN: d.VLAN.N, MTU: mtu(c, d.MTU), DHCP: dhcp(d.DHCP),
-		Addresses: addresses(c, d.Addresses), Gateway: gateway(c, d.Gateway), DNS: resolvers(c, d.DNS), Routes: routes(c, d.Routes)}
-	if d.VLAN.Set() && (d.VLAN.N < 1 || d.VLAN.N > 4094) {
-		c.Errorf(d.VLAN.At, "range", "", "the id of a VLAN is between 1 and 4094, not %d", d.VLAN.N)
+func checkRow(c *shape.Checker, v *tree.Value, out *spec.BootNetwork) {
+	checkMatch(c, v.Get("match"), &out.Match)
+	mtu(c, v, out.MTU)
+	out.DHCP = dhcp(out.DHCP)
+	addresses(c, v, out.Addresses)
+	gateway(c, v, out.Gateway)
+	out.DNS = resolvers(c, v.Get("dns"), out.DNS)
+	routes(c, v, out.Routes)
+	if at := c.At(v, "vlan"); at != (report.Pos{}) && (out.VLAN < 1 || out.VLAN > 4094) {
+		c.Errorf(at, "range", "", "the id of a VLAN is between 1 and 4094, not %d", out.VLAN)
 	}
-	if b := d.Bond; b != nil {
-		out.Bond = &spec.BootBond{Mode: b.Mode.S, MinLinks: minLinks(c, b.Mode, b.LACPRate, b.MinLinks, maxBond), HashPolicy: transmitHashPolicy(c, b.Mode, b.HashPolicy)}
-		if b.LACPRate.S == spec.LACPFast {
-			out.Bond.LACPRate = spec.LACPFast
-		}
+	if b := out.Bond; b != nil {
+		checkMode(c, v.Get("bond"), b.Mode, &b.LACPRate, &b.MinLinks, maxBond)
 	}
 	if len(out.Addresses) == 0 && out.DHCP == "" {
-		c.Errorf(d.At, "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
+		c.Errorf(c.At(v), "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
 	}
-	checkRouters(c, d.Gateway, d.Routes, spec.Interface{DHCP: out.DHCP, Addresses: out.Addresses, Routes: out.Routes})
-	return out
+	checkRouters(c, v, spec.Interface{DHCP: out.DHCP, Addresses: out.Addresses, Gateway: out.Gateway, Routes: out.Routes})
 }
 
-func bootMatch(c *shape.Checker, d bootMatchDoc) spec.BootMatch {
-	out := spec.BootMatch{Driver: d.Driver.S, PCI: d.PCI.S}
-	for i, word := range d.MACs.List {
-		if m := mac(c, shape.Text{S: word, At: d.MACs.Each[i]}); m != "" {
-			out.MACs = append(out.MACs, m)
+func checkMatch(c *shape.Checker, v *tree.Value, m *spec.BootMatch) {
+	var macs []string
+	for i, word := range m.MACs {
+		if a := mac(c, c.Nth(v.Get("macs"), i), word); a != "" {
+			macs = append(macs, a)
 		}
 	}
-	for i, word := range d.UUIDs.List {
-		if !uuidText.MatchString(strings.ToLower(word)) {
-			c.Errorf(d.UUIDs.Each[i], "uuid", "'dmidecode -s system-uuid' prints it", "%q is not a UUID", word)
+	m.MACs = macs
+	for i, word := range m.UUIDs {
+		m.UUIDs[i] = strings.ToLower(word)
+		if !uuidText.MatchString(m.UUIDs[i]) {
+			c.Errorf(c.Nth(v.Get("uuids"), i), "uuid", "'dmidecode -s system-uuid' prints it", "%q is not a UUID", word)
 		}
-		out.UUIDs = append(out.UUIDs, strings.ToLower(word))
 	}
-	if out.Driver != "" {
-		c.Valid(d.Driver.At, rules.NICMatch(spec.NICMatch{Driver: out.Driver}))
+	if m.Driver != "" {
+		c.Valid(c.At(v, "driver"), rules.NICMatch(spec.NICMatch{Driver: m.Driver}))
 	}
-	if out.PCI != "" {
-		c.Valid(d.PCI.At, rules.NICMatch(spec.NICMatch{PCI: out.PCI}))
+	if m.PCI != "" {
+		c.Valid(c.At(v, "pci"), rules.NICMatch(spec.NICMatch{PCI: m.PCI}))
 	}
-	if len(out.MACs)+len(out.UUIDs) == 0 && out.Driver == "" && out.PCI == "" {
-		c.Errorf(d.At, "required", "{driver: NAME}, or macs, uuids or pci", "a match says which cards are meant")
+	if len(m.MACs)+len(m.UUIDs) == 0 && m.Driver == "" && m.PCI == "" {
+		c.Errorf(c.At(v), "required", "{driver: NAME}, or macs, uuids or pci", "a match says which cards are meant")
 	}
-	return out
 }

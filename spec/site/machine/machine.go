@@ -16,7 +16,7 @@ import (
 // Values are the settings themselves: what an override may change.
 type Values struct {
 	Kernel  argsDoc       `site:"kernel" doc:"arguments after those of layer.kernel"`
-	Network NetworkDoc    `site:"network" doc:"laid over the site's network"`
+	Network spec.Network  `site:"network" doc:"laid over the site's network"`
 	Agent   agentDoc      `site:"agent" doc:"how the agent of the node works"`
 	CAs     []shape.Block `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
@@ -44,8 +44,9 @@ func Compile(c *shape.Checker, v *tree.Value) (m Settings) {
 	var d Values
 	c.Decode(v, &d)
 	c.In("kernel", func() { m.Args = KernelArgs(c, d.Kernel.Args) })
-	c.In("network", func() { m.Network = compileNetwork(c, d.Network) })
-	c.In("agent", func() { m.Agent = compileAgent(c, d.Agent) })
+	m.Network = d.Network
+	c.In("network", func() { checkNetwork(c, v.Get("network"), &m.Network) })
+	c.In("agent", func() { m.Agent = compileAgent(c, v.Get("agent"), d.Agent) })
 	for _, t := range d.CAs {
 		m.CAs = append(m.CAs, t.S)
 	}

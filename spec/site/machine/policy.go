@@ -24,8 +24,9 @@ type kindPolicyDoc []shape.Entry[ruleDoc]
 
 // ruleDoc is a word, or a map that says more.
 type ruleDoc struct {
-	Policy     shape.Text          `site:"policy,required"`
-	OnConflict *conflict.BudgetDoc `site:"onConflict" doc:"when the agent stops correcting a setting"`
+	Policy     shape.Text   `site:"policy,required"`
+	OnConflict *spec.Budget `site:"onConflict" doc:"when the agent stops correcting a setting"`
+	V          *tree.Value
 }
 
 // sysctlPolicyDoc is that of kernel parameters, which can be protected, too.
@@ -110,7 +111,7 @@ func (*sysctlPolicyDoc) Schema(g *shape.Generator) any {
 func wordOrWords(g *shape.Generator, policies []spec.Policy) any {
 	word := map[string]any{"enum": policies}
 	rule := map[string]any{"type": "object", "required": []string{"policy"}, "additionalProperties": false,
-		"properties": map[string]any{"policy": word, "onConflict": g.Of(reflect.TypeFor[conflict.BudgetDoc](), false)}}
+		"properties": map[string]any{"policy": word, "onConflict": g.Of(reflect.TypeFor[spec.Budget](), false)}}
 	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{word, rule}}}}}
 }
 
@@ -161,11 +162,11 @@ func compilePolicy(c *shape.Checker, kind shape.Entry[kindPolicyDoc]) (out []spe
 		if e.Val.Policy.Set() {
 			c.ValidFields(e.Key.At, map[string]report.Pos{"policy": e.Val.Policy.At}, rules.Enforcement(row))
 		}
-		if gives := e.Val.OnConflict; gives != nil {
+		if gives := e.Val.V.Get("onConflict"); e.Val.OnConflict != nil {
 			if row.Policy == spec.PolicyReport {
-				c.Errorf(gives.At, "policy", "policy: enforce sets it again", "what is only reported is never set again")
+				c.Errorf(c.At(gives), "policy", "policy: enforce sets it again", "what is only reported is never set again")
 			}
-			c.In(e.Key.S, func() { row.Budget = gives.Compile(c) })
+			c.In(e.Key.S, func() { row.Budget = conflict.Check(c, gives, e.Val.OnConflict) })
 		}
 		out = append(out, row)
 	}

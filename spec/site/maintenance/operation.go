@@ -11,7 +11,6 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -32,8 +31,8 @@ type operationDoc struct {
 	Retry      *retryDoc             `site:"retry" doc:"how a failed run is tried again; never when absent"`
 	Conf       confDoc               `site:"conf" doc:"sysctl, sysfs and nics of a realtime operation, as in the site's conf"`
 	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"what a realtime operation does about drift outside its windows; report when absent"`
-	OnConflict *conflict.BudgetDoc   `site:"onConflict" doc:"when a realtime operation stops setting what others keep changing"`
-	At         report.Pos
+	OnConflict *spec.Budget          `site:"onConflict" doc:"when a realtime operation stops setting what others keep changing"`
+	V          *tree.Value
 }
 
 type commandDoc struct {
@@ -101,19 +100,19 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 func (d operationDoc) checkType(c *shape.Checker) {
 	switch { // a template may have had both
 	case !d.Type.Set():
-		c.Errorf(d.At, "operation", "type: oneShot or type: cron", "an operation has a type")
+		c.Errorf(c.At(d.V), "operation", "type: oneShot or type: cron", "an operation has a type")
 	case d.Conf.V != nil:
 		c.Errorf(d.Conf.V.At, "operation", "type: realtime", "an operation of type %s sets nothing", d.Type.S)
 	case d.Outside.Set():
 		c.Errorf(d.Outside.At, "operation", "it does not run there", "an operation of type %s does nothing outside its windows", d.Type.S)
 	case d.OnConflict != nil:
-		c.Errorf(d.OnConflict.At, "operation", "retry says what is done when it fails", "an operation of type %s sets nothing", d.Type.S)
+		c.Errorf(c.At(d.V, "onConflict"), "operation", "retry says what is done when it fails", "an operation of type %s sets nothing", d.Type.S)
 	case d.Exec == nil:
-		c.Errorf(d.At, "operation", "as in exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}", "an operation says what is done, by exec")
+		c.Errorf(c.At(d.V), "operation", "as in exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}", "an operation says what is done, by exec")
 	}
 	switch {
 	case d.Type.S == spec.Cron && d.Schedule == nil:
-		c.Errorf(d.At, "schedule", "as in schedule: {weekly: [sun], at: \"03:00\"}", "an operation of type cron has a schedule")
+		c.Errorf(c.At(d.V), "schedule", "as in schedule: {weekly: [sun], at: \"03:00\"}", "an operation of type cron has a schedule")
 	case d.Type.S == spec.OneShot && d.Schedule != nil:
 		c.Errorf(d.Schedule.At, "schedule", "windows say when it may run", "an operation of type oneShot has no schedule")
 	}

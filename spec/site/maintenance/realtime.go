@@ -4,6 +4,7 @@ package maintenance
 
 import (
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -65,14 +66,14 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 	if d.Outside.Set() && len(m.windows) == 0 {
 		c.Errorf(d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
 	}
-	r.Budget = d.OnConflict.Compile(c)
+	r.Budget = conflict.Check(c, d.V.Get("onConflict"), d.OnConflict)
 	if d.Outside.S != "enforce" {
 		for _, w := range m.windows {
 			r.Windows = append(r.Windows, w.Name)
 		}
 	}
 	if d.Conf.V == nil || d.Conf.V.Kind != tree.Mapping || len(d.Conf.V.Fields) == 0 {
-		c.Errorf(d.At, "operation", "as in conf: {sysctl: {vm.swappiness: \"1\"}}", "an operation of type realtime says what holds, by conf")
+		c.Errorf(c.At(d.V), "operation", "as in conf: {sysctl: {vm.swappiness: \"1\"}}", "an operation of type realtime says what holds, by conf")
 		r.Conf = nil
 		return r
 	}

@@ -53,26 +53,14 @@ var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[
 }
 
 type packageDoc struct {
-	Name    shape.Text   `site:"name,required"`
-	Version shape.Text   `site:"version"`
-	Debconf []debconfDoc `site:"debconf"`
+	Name    shape.Text     `site:"name,required"`
+	Version shape.Text     `site:"version"`
+	Debconf []spec.Debconf `site:"debconf"`
 	At      report.Pos
 }
 
-type debconfDoc struct {
-	Question shape.Text `site:"question,required"`
-	Type     shape.Text `site:"question_type,required"`
-	Answer   shape.Text `site:"answer,required"`
-}
-
-type repositoryDoc struct {
-	URL           shape.Text   `site:"url,required"`
-	Distributions []shape.Text `site:"distributions,required"`
-	Components    []shape.Text `site:"components" doc:"required but for a flat repository, whose distributions end with a slash"`
-	Subrepos      []shape.Text `site:"subrepos"`
-	Key           shape.Block  `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
-	At            report.Pos
-}
+// repositoryDoc has an example.
+type repositoryDoc spec.Repository
 
 // packagesDoc is a list, or a map of lists that are joined in order of the groups.
 type packagesDoc struct{ list []packageDoc }
@@ -108,7 +96,9 @@ func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	}
 	c.In("packages", func() { p.Install = c.packages(d.Packages.list, p.Blacklist, d.Blacklist == nil) })
 	for _, e := range d.Repositories {
-		c.In("repositories", func() { c.In(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(e)) }) })
+		c.In("repositories", func() {
+			c.In(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(v.Get("repositories").Get(e.Key.S), e)) })
+		})
 	}
 	slices.SortFunc(p.Repositories, func(a, b spec.Repository) int { return strings.Compare(a.ID, b.ID) })
 	if p.Strict && len(p.Install) == 0 {
@@ -169,11 +159,7 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 				return
 			}
 			first[d.Name.S] = d
-			pkg := spec.Package{Name: d.Name.S, Version: d.Version.S}
-			for _, q := range d.Debconf {
-				pkg.Debconf = append(pkg.Debconf, spec.Debconf{Question: q.Question.S, Type: q.Type.S, Answer: q.Answer.S})
-			}
-			out = append(out, pkg)
+			out = append(out, spec.Package{Name: d.Name.S, Version: d.Version.S, Debconf: d.Debconf})
 		})
 	}
 	slices.SortFunc(out, func(a, b spec.Package) int { return cmp.Compare(a.Name, b.Name) })
@@ -198,31 +184,34 @@ func (c *Checker) packageNames(key string, texts []shape.Text) []string {
 	return slices.Compact(out)
 }
 
-func (c *Checker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
+func (c *Checker) repository(v *tree.Value, e shape.Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
-	d := e.Val
-	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S, Components: []string{}}
-	if d.URL.Set() {
-		c.Valid(d.URL.At, rules.SourceURL(d.URL.S))
+	r, none := spec.Repository(e.Val), report.Pos{}
+	r.ID = e.Key.S
+	url, key := c.At(v, "url"), c.At(v, "gpgkey")
+	if url != none {
+		c.Valid(url, rules.SourceURL(r.URL))
 	}
 	for _, l := range []struct {
-		from []shape.Text
-		to   *[]string
+		key  string
+		list []string
 		rule func(string) error
-	}{{d.Distributions, &r.Distributions, rules.Suite}, {d.Components, &r.Components, rules.SourceWord}, {d.Subrepos, &r.Subrepos, rules.SourceWord}} {
-		for _, t := range l.from {
-			c.Valid(t.At, l.rule(t.S))
-			*l.to = append(*l.to, t.S)
+	}{{"distributions", r.Distributions, rules.Suite}, {"components", r.Components, rules.SourceWord}, {"subrepos", r.Subrepos, rules.SourceWord}} {
+		for i, t := range l.list {
+			c.Valid(c.Nth(v.Get(l.key), i), l.rule(t))
 		}
 	}
+	if r.Components == nil {
+		r.Components = []string{}
+	}
 	if err := rules.Sources(r); err != nil && len(r.Distributions) > 0 {
-		c.Valid(d.At, err)
+		c.Valid(c.At(v), err)
 	}
-	if d.Key.Set() && !strings.Contains(d.Key.S, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
-		c.Errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
+	if key != none && !strings.Contains(r.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
+		c.Errorf(key, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
 	}
-	if !d.Key.Set() && d.URL.Set() {
-		c.Warnf(cmp.Or(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
+	if key == none && url != none {
+		c.Warnf(url, "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
 	}
 	return r
 }

@@ -14,13 +14,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-type limitDoc struct {
-	Domain shape.Text `site:"domain,required" doc:"user, @group, *, uid range as in 0:, see limits.conf(5)"`
-	Type   shape.Text `site:"type,required" enum:"hard,soft,-"`
-	Item   shape.Text `site:"item,required"`
-	Value  shape.Text `site:"value,required" doc:"a number, unlimited, infinity or -1"`
-	At     report.Pos
-}
+// limitDoc has an example.
+type limitDoc spec.Limit
 
 var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.Map[limitDoc]]](), About: "lines of limits.conf(5)",
 	Compile: (*Checker).limits,
@@ -42,15 +37,15 @@ func (c *Checker) limits(v *tree.Value, f *Fragment) {
 	seen := map[[3]string]shape.Text{}
 	for _, e := range d {
 		c.In(e.Key.S, func() {
-			l := e.Val
-			if l.Item.S == "" || l.Domain.S == "" || l.Value.S == "" || l.Type.S == "" {
-				c.emptyTexts(l.Domain, l.Type, l.Item, l.Value)
+			limit, at := spec.Limit(e.Val), v.Get(e.Key.S)
+			if limit.Item == "" || limit.Domain == "" || limit.Value == "" || limit.Type == "" {
+				c.emptyTexts(at, "domain", "type", "item", "value")
 				return
 			}
-			limit := spec.Limit{ID: e.Key.S, Domain: l.Domain.S, Type: l.Type.S, Item: l.Item.S, Value: l.Value.S}
-			c.ValidFields(e.Key.At, map[string]report.Pos{"domain": l.Domain.At, "type": l.Type.At, "item": l.Item.At, "value": l.Value.At}, rules.Limit(limit))
-			for _, kind := range limitKinds(l.Type.S) {
-				key := [3]string{l.Domain.S, kind, l.Item.S}
+			limit.ID = e.Key.S
+			c.ValidIn(e.Key.At, at, rules.Limit(limit))
+			for _, kind := range limitKinds(limit.Type) {
+				key := [3]string{limit.Domain, kind, limit.Item}
 				if first, dup := seen[key]; dup {
 					c.Warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
 					break
@@ -72,10 +67,10 @@ func limitKinds(kind string) []string {
 }
 
 // emptyTexts reports texts that are written but empty.
-func (c *Checker) emptyTexts(texts ...shape.Text) {
-	for _, t := range texts {
-		if t.Set() && t.S == "" {
-			c.Errorf(t.At, "required", "", "the value is empty")
+func (c *Checker) emptyTexts(v *tree.Value, keys ...string) {
+	for _, key := range keys {
+		if at := c.At(v, key); at != (report.Pos{}) && v.Get(key).Text == "" {
+			c.Errorf(at, "required", "", "the value is empty")
 		}
 	}
 }

@@ -196,7 +196,7 @@ func fields(with func(*Module) bool) (out []shape.Field) {
 // ConfFields are the keys of conf.
 func ConfFields() []shape.Field {
 	return append(fields(func(*Module) bool { return true }),
-		shape.Field{Name: "perms", Type: reflect.TypeFor[shape.Raw[[]permPathDoc]](), Doc: "older shape of perm"},
+		shape.Field{Name: "perms", Type: reflect.TypeFor[shape.Raw[[]spec.PermPath]](), Doc: "older shape of perm"},
 		shape.Field{Name: "chroot_mnt_path", Type: reflect.TypeFor[shape.Text](), Doc: "accepted, without effect"},
 		shape.Field{Name: "log_colors", Type: reflect.TypeFor[shape.Flag](), Doc: "accepted, without effect"},
 		shape.Field{Name: "extra_verbose", Type: reflect.TypeFor[shape.Flag](), Doc: "accepted, without effect"})

@@ -23,7 +23,7 @@ type mountDoc struct {
 	Options shape.Text  `site:"options" doc:"as in mount -o"`
 	Before  shape.Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
 	After   shape.Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
-	At      report.Pos
+	V       *tree.Value
 }
 
 var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.Map[mountDoc]]](), About: "file systems",
@@ -78,7 +78,7 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 	for _, e := range d {
 		c.In(e.Key.S, func() {
 			c.checkID(e.Key)
-			if e.Val.At == (report.Pos{}) {
+			if e.Val.V == nil {
 				return
 			}
 			if e.Val.Type.S == "swap" {
@@ -105,7 +105,7 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 // swap is an entry of type swap, which has no target: fstab(5) writes none.
 func (c *Checker) swap(e shape.Entry[mountDoc], f *Fragment) {
 	d := e.Val
-	c.emptyTexts(d.Device)
+	c.emptyTexts(d.V, "device")
 	if d.Target.S != "none" && d.Target.S != "swap" {
 		c.Errorf(d.Target.At, "combination", "write mnt_tgt: none", "swap space has no target")
 	}
@@ -133,7 +133,7 @@ func (c *Checker) swap(e shape.Entry[mountDoc], f *Fragment) {
 
 func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	d := e.Val
-	c.emptyTexts(d.Target, d.Device, d.Type)
+	c.emptyTexts(d.V, "mnt_tgt", "device", "type")
 	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {
 		return spec.Mount{}, false
 	}

@@ -15,13 +15,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-type nicMatchDoc struct {
-	Name   shape.Text `site:"name" doc:"name of the interface; the entry's name when nothing is given"`
-	MAC    shape.Text `site:"mac"`
-	Driver shape.Text `site:"driver" doc:"driver, as ethtool -i prints it; all its interfaces"`
-	PCI    shape.Text `site:"pci" doc:"place on the PCI bus, as lspci -D prints it"`
-	At     report.Pos
-}
+// nicMatchDoc has its own name in the schema.
+type nicMatchDoc spec.NICMatch
 
 type nicDoc struct {
 	Match    nicMatchDoc           `site:"match" doc:"which interfaces are meant"`
@@ -32,7 +27,7 @@ type nicDoc struct {
 	Link     shape.Map[shape.Text] `site:"link" doc:"speed, duplex and autoneg, as in ethtool -s"`
 	Private  shape.Map[shape.Text] `site:"private" doc:"flags of the driver, as in ethtool --set-priv-flags"`
 	Features shape.Map[shape.Text] `site:"features" doc:"offload features, as in ethtool -K; on or off"`
-	At       report.Pos
+	V        *tree.Value
 }
 
 var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control, speed and features of interfaces",
@@ -82,12 +77,13 @@ func (c *Checker) nics(v *tree.Value, f *Fragment) {
 	c.Decode(v, &d)
 	for _, e := range d {
 		c.In(e.Key.S, func() {
-			if e.Val.At == (report.Pos{}) || !c.checkID(e.Key) {
+			if e.Val.V == nil || !c.checkID(e.Key) {
 				return
 			}
-			m := e.Val.Match
-			n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch{Name: m.Name.S, MAC: strings.ToLower(m.MAC.S), Driver: m.Driver.S, PCI: strings.ToLower(m.PCI.S)}}
-			at := cmp.Or(m.Name.At, m.MAC.At, m.Driver.At, m.PCI.At, e.Key.At)
+			n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch(e.Val.Match)}
+			n.Match.MAC, n.Match.PCI = strings.ToLower(n.Match.MAC), strings.ToLower(n.Match.PCI)
+			m := e.Val.V.Get("match")
+			at := cmp.Or(c.At(m, "name"), c.At(m, "mac"), c.At(m, "driver"), c.At(m, "pci"), e.Key.At)
 			if n.Match == (spec.NICMatch{}) {
 				n.Match.Name = e.Key.S
 			}
@@ -102,7 +98,7 @@ func (c *Checker) nics(v *tree.Value, f *Fragment) {
 				return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
 			})
 			if len(n.Settings) == 0 {
-				c.Errorf(e.Val.At, "required", "write ring, channels, coalesce, pause, link, private or features", "nothing is asked of the interface")
+				c.Errorf(e.Val.V.At, "required", "write ring, channels, coalesce, pause, link, private or features", "nothing is asked of the interface")
 			}
 			f.Items.NICs = append(f.Items.NICs, n)
 		})

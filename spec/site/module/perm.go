@@ -18,25 +18,17 @@ import (
 )
 
 type permDoc struct {
-	Paths         []permPathDoc `site:"paths"`
-	Rerun         shape.Text    `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Interval      shape.Text    `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity"`
-	IgnoreMissing shape.Flag    `site:"ignore_missing"`
-}
-
-type permPathDoc struct {
-	Path  shape.Text `site:"path,required" doc:"absolute path or pattern"`
-	Owner shape.Text `site:"owner"`
-	Group shape.Text `site:"group"`
-	Mode  shape.Text `site:"permissions" doc:"octal permissions, or as in chmod(1)"`
-	At    report.Pos
+	Paths         []spec.PermPath `site:"paths"`
+	Rerun         shape.Text      `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Interval      shape.Text      `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity"`
+	IgnoreMissing shape.Flag      `site:"ignore_missing"`
 }
 
 // permShape is perm in its own shape or, as older sites have it, a bare list.
 type permShape struct{ permDoc }
 
 func (*permShape) Schema(g *shape.Generator) any {
-	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[permDoc](), false), g.Of(reflect.TypeFor[[]permPathDoc](), false)}}
+	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[permDoc](), false), g.Of(reflect.TypeFor[[]spec.PermPath](), false)}}
 }
 
 var permModule = Module{Name: "perm", Image: true, // of baked paths; the rest is on the node
@@ -112,7 +104,7 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 	inLayer.Rerun, inLayer.Interval = "", 0
 	for i, e := range d.Paths {
 		c.Within([]string{"paths", shape.Nth(i)}, func() {
-			for _, one := range c.permPaths(e) {
+			for _, one := range c.permPaths(v.Get("paths").List[i], e) {
 				if c.Layer && baked(one.Path) {
 					inLayer.Paths = append(inLayer.Paths, one)
 				} else {
@@ -130,28 +122,28 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 }
 
 // permPaths is an entry as one path each.
-func (c *Checker) permPaths(d permPathDoc) []spec.PermPath {
-	paths := []string{d.Path.S}
-	if words := strings.Fields(d.Path.S); len(words) > 1 && allAbsolute(words) {
-		c.Warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
+func (c *Checker) permPaths(v *tree.Value, d spec.PermPath) []spec.PermPath {
+	paths := []string{d.Path}
+	if words := strings.Fields(d.Path); len(words) > 1 && allAbsolute(words) {
+		c.Warnf(c.At(v, "path"), "older-shape", "write one entry a path", "several paths in one entry")
 		paths = words
 	}
-	mode, err := rules.ParseMode(d.Mode.S)
-	c.Valid(d.Mode.At, err)
-	if d.Mode.S == "" && d.Owner.S == "" && d.Group.S == "" {
-		c.Warnf(d.At, "no-effect", "give owner, group or permissions", "nothing is asked for")
+	mode, err := rules.ParseMode(d.Mode)
+	c.Valid(c.At(v, "permissions"), err)
+	if d.Mode == "" && d.Owner == "" && d.Group == "" {
+		c.Warnf(c.At(v), "no-effect", "give owner, group or permissions", "nothing is asked for")
 	}
 	var out []spec.PermPath
 	for _, p := range paths {
-		if !c.Valid(cmp.Or(d.Path.At, d.At), rules.AuthoredPath(p)) {
+		if !c.Valid(cmp.Or(c.At(v, "path"), c.At(v)), rules.AuthoredPath(p)) {
 			continue
 		}
 		clean := path.Clean(p)
 		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && mode.Apply(0o640, false)&7 != 0 {
-			c.Errorf(d.Mode.At, "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
+			c.Errorf(c.At(v, "permissions"), "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
 		}
-		entry := spec.PermPath{Path: clean, Owner: d.Owner.S, Group: d.Group.S, Mode: mode.String()}
-		c.ValidFields(d.At, map[string]report.Pos{"path": d.Path.At, "owner": d.Owner.At, "group": d.Group.At}, rules.PermPath(entry))
+		entry := spec.PermPath{Path: clean, Owner: d.Owner, Group: d.Group, Mode: mode.String()}
+		c.ValidIn(c.At(v), v, rules.PermPath(entry))
 		out = append(out, entry)
 	}
 	return out

@@ -18,7 +18,8 @@ type Checker struct {
 	Report *report.Report
 	Path   []string
 
-	as string // an example of the field that is decoded
+	as    string       // an example of the field that is decoded
+	unset []report.Pos // of values that could not be read
 }
 
 // Nth is the name of a list's entry in a path.

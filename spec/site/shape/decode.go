@@ -19,8 +19,10 @@ type decoder interface {
 }
 
 // Decode fills into, a pointer to an authored type, from v. Struct fields carry
-// the tag site:"name" or site:"name,required"; what has no field is unknown.
-// A null is as if it were not written.
+// the tag site:"name" or site:"name,required"; what has no field is unknown. A field
+// with a tag doc, or a site tag without a name, has the name of its json tag. A field
+// At gets the place of the struct, a field V the value itself. A null is as if it were
+// not written.
 func (c *Checker) Decode(v *tree.Value, into any) {
 	if v == nil || v.Kind == tree.Null {
 		return
@@ -71,6 +73,7 @@ func (c *Checker) want(v *tree.Value, k tree.Kind, hint string) bool {
 	if c.as != "" && (hint == "" || strings.Contains(v.Text, " ")) { // who can tell where such a text is taken apart?
 		hint = "as in " + c.as
 	}
+	c.unset = append(c.unset, v.At)
 	c.Errorf(v.At, "type", hint, "expected %s, got %s", k, v.Kind)
 	return false
 }
@@ -79,6 +82,9 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	fields := structFields(target.Type())
 	if at := target.FieldByName("At"); at.IsValid() {
 		at.Set(reflect.ValueOf(v.At))
+	}
+	if written := target.FieldByName("V"); written.IsValid() {
+		written.Set(reflect.ValueOf(v))
 	}
 	if c.foreign(v, target.Type(), fields) {
 		return
@@ -94,9 +100,17 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 		given[f.Key] = f.Val.Kind != tree.Null
 		c.Push(f.Key)
 		c.as = fields[i].as
-		c.Decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
-		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
+		into := target.FieldByIndex(fields[i].index)
+		read, plain := into, into.Type() != fields[i].typ
+		if plain {
+			read = reflect.New(fields[i].typ).Elem()
+		}
+		c.Decode(f.Val, read.Addr().Interface())
+		if t, ok := read.Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
 			c.Errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is not one of %s", t.S, strings.Join(fields[i].enum, ", "))
+		}
+		if plain && given[f.Key] {
+			c.set(into, read, f.Val)
 		}
 		c.Pop()
 	}
@@ -196,17 +210,24 @@ func readFields(t reflect.Type) []structField {
 	for i := range t.NumField() {
 		if t.Field(i).Anonymous {
 			for _, f := range structFields(t.Field(i).Type) {
-				f.index = append([]int{i}, f.index...)
-				out = append(out, f)
+				if !slices.Contains(fieldNames(out), f.name) { // else the outer struct has its own
+					f.index = append([]int{i}, f.index...)
+					out = append(out, f)
+				}
 			}
 			continue
 		}
-		name, rest, _ := strings.Cut(t.Field(i).Tag.Get("site"), ",")
+		tag := t.Field(i).Tag
+		name, rest, options := strings.Cut(tag.Get("site"), ",")
+		if name == "" && (options || tag.Get("doc") != "") {
+			name, _, _ = strings.Cut(tag.Get("json"), ",")
+		}
 		if name == "" {
 			continue
 		}
-		f := structField{name: name, index: []int{i}, typ: t.Field(i).Type, required: rest == "required", doc: t.Field(i).Tag.Get("doc"), as: t.Field(i).Tag.Get("as")}
-		if e := t.Field(i).Tag.Get("enum"); e != "" {
+		form, required := strings.CutPrefix(rest, "required")
+		f := structField{name: name, index: []int{i}, typ: written(t.Field(i).Type, strings.TrimPrefix(form, ",")), required: required, doc: tag.Get("doc"), as: tag.Get("as")}
+		if e := tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}
 		out = append(out, f)

@@ -110,7 +110,9 @@ func defName(t reflect.Type, partial bool) string {
 	words := strings.Split(strings.TrimSuffix(packagePath.ReplaceAllString(t.Name(), ""), "]"), "[")
 	for i, w := range words {
 		w = strings.TrimSuffix(w, "Doc")
-		words[i] = strings.ToLower(w[:1]) + w[1:]
+		if words[i] = strings.ToLower(w[:1]) + w[1:]; w == strings.ToUpper(w) {
+			words[i] = strings.ToLower(w)
+		}
 	}
 	name := strings.Join(words, "-")
 	if partial {

@@ -51,6 +51,7 @@ type Options struct {
 	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
 	Again    bool           // every step is made anew, by programs that see another host name, see [Differ]
 	Private  []string       // files of the layer that may hold a private key
+	Written  [][]Text       // what nodes of the layer write over it, each set once: who reads a file is asked about it
 	Progress func(Event)    // may be nil
 
 	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file
@@ -139,8 +140,14 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 	if err := b.public(); err != nil {
 		return nil, err
 	}
+	if err := b.ask(ctx); err != nil {
+		return nil, err
+	}
 	if shared := b.done[stepPackages].Facts.Shared; len(shared) > 0 {
 		b.say(Event{Step: stepPackages, State: "note", Text: "each node makes its own " + strings.Join(shared, ", ") + "; where nodes of a cluster share it, give it by files with a secret"})
+	}
+	if late := slices.Concat(b.done[stepBase].Facts.Late, b.done[stepPackages].Facts.Late); len(late) > 0 {
+		b.say(Event{Step: stepPackages, State: "note", Text: "the base has set up " + strings.Join(late, ", ") + " before: answers to debconf have no effect unless a newer version is installed"})
 	}
 	if err := b.keepDebs(ctx); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -141,6 +143,63 @@ func TestBuild(t *testing.T) {
 	}
 	if !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "racked" }) || !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "left" }) {
 		t.Errorf("the ledger has lost who is elsewhere: %+v", again.Ledger)
+	}
+	asks(t, o)
+	hints(t, result)
+}
+
+// asks builds again with what nodes write over the layer: its programs are asked.
+func asks(t *testing.T, o Options) {
+	const units = "/etc/systemd/system/"
+	text := func(path, content string) Text { return Text{path, content, "site.yaml:7:5"} }
+	o.Written = [][]Text{{
+		text("/etc/sudoers.d/ops", "User_Alias OPS = ann\nOPS ALL=(ALL) ALL\n"), text("/etc/ssh/sshd_config.d/10-x.conf", "PermitRootLogin no\n"), text("/etc/motd", "NOPASWD"),
+		text(units+"good.service", "[Service]\nExecStart=/usr/bin/sleep %H %m\nExecStart=-/opt/x\nType=oneshot\n[Install]\nWantedBy=multi-user.target\n"),
+		text(units+"good@.service", "[Service]\nExecStart=/usr/bin/sleep %i\n"), text(units+"good.timer", "[Timer]\nOnCalendar=daily\n"),
+		text(units+"ssh.service.d/x.conf", "[Service]\nRestartSec=5\n"),
+	}}
+	if _, err := Build(t.Context(), testRecipe(), "default", "1", o); err != nil {
+		t.Errorf("what is right: %v", err)
+	}
+	bad := map[string]Text{
+		"/usr/sbin/visudo does not take it: /etc/sudoers.d/ops:1":                  text("/etc/sudoers.d/ops", "ann ALL=(ALL) NOPASWD ALL\n"),
+		"line 1: Bad configuration option: PermitRootLogn":                         text("/etc/ssh/sshd_config.d/10-x.conf", "PermitRootLogn no\n"),
+		"bad.service:2: Failed to parse Restart=sometimes":                         text(units+"bad.service", "[Service]\nRestart=sometimes\nExecStart=/usr/bin/true\n"),
+		"gone.service: Command /usr/bin/nothere is not executable":                 text(units+"gone.service", "[Service]\nExecStart=/usr/bin/nothere\n"),
+		"twice.timer:2: Failed to parse calendar specification, ignoring: someday": text(units+"twice.timer", "[Timer]\nOnCalendar=someday\n"),
+		"t@.service:3: Unknown key":                                                text(units+"t@.service", "[Service]\nExecStart=/usr/bin/true\nFoo=1\n"),
+		"ssh.service: Service has more than one ExecStart= setting":                text(units+"ssh.service.d/x.conf", "[Service]\nExecStart=/usr/bin/true\n"),
+		"getty@.service.d/x.conf:2: Unknown key":                                   text(units+"getty@.service.d/x.conf", "[Service]\nFoo=1\n"),
+	}
+	o.Written = [][]Text{slices.Collect(maps.Values(bad)), o.Written[0]}
+	_, err := Build(t.Context(), testRecipe(), "default", "1", o)
+	if err == nil {
+		t.Fatal("nothing is refused")
+	}
+	for says, of := range bad {
+		if want := "site.yaml:7:5: " + of.Path + ": "; !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), says) {
+			t.Errorf("not said: %s %s in\n%v", want, says, err)
+		}
+	}
+	if n := strings.Count(err.Error(), "site.yaml:7:5"); n != len(bad) {
+		t.Errorf("%d refused, want %d: %v", n, len(bad), err)
+	}
+}
+
+// hints has apt of a node asked for a package that it does not know.
+func hints(t *testing.T, built *Result) {
+	node := &root.Root{Work: t.TempDir()}
+	for _, image := range []string{stepPackages, stepBase} {
+		blob := built.Blobs[slices.IndexFunc(built.Blobs, func(b Blob) bool { return b.Title == image })]
+		node.Lowers = append(node.Lowers, filepath.Join(filepath.Dir(blob.Path), "tree"))
+	}
+	const hint = "packages of this system come with its layer"
+	for script, hinted := range map[string]bool{"": false, "sed 's/-w/-c/' -i /etc/apt/apt.conf.d/90caisson; ": true} { // the second as where /usr takes no writes
+		err := node.Run(t.Context(), root.Command{Args: []string{"/bin/sh", "-c", script + "apt-get install bash && { apt-get install nothere; exit 1; }"}})
+		exit := new(root.ExitError)
+		if !errors.As(err, &exit) || !strings.Contains(exit.Output, "Unable to locate package nothere") || strings.Contains(exit.Output, "hook") || strings.Contains(exit.Output, hint) != hinted {
+			t.Errorf("%q: %v: %s", script, err, exit.Output)
+		}
 	}
 }
 

@@ -164,6 +164,9 @@ func (b *build) sayLacking() {
 	if b.options.Lock != nil && b.foreign == nil && len(b.missing(timeservice.Default, "procps")) == 2 {
 		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " + strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
 	}
+	if unread := slices.DeleteFunc(packages.Names(b.recipe.Packages), func(name string) bool { return name != "man-db" && !strings.HasSuffix(name, "-doc") }); len(unread) > 0 && b.foreign == nil {
+		b.say(Event{Step: stepResolve, State: "note", Text: "layers leave out man pages, /usr/share/doc, info and translations of all packages, so that there is little to read for " + strings.Join(unread, ", ")})
+	}
 	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
 		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(timeservice.Packages(), ", ")})
 	}

@@ -25,7 +25,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 14
+const format = 15
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -58,6 +58,7 @@ type facts struct {
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
 	Shared   []string                `json:"shared,omitempty"`  // files left out that the nodes of a cluster share
 	Private  map[string]string       `json:"private,omitempty"` // private keys that are in the tree, see [private.Find]
+	Late     []string                `json:"late,omitempty"`    // packages set up before the site's answers to debconf came
 }
 
 func (f facts) into(l *spec.Layer) {

@@ -86,13 +86,21 @@ func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := b.store.Repo(repo, b.recipe.Base.Debian.Suite, b.chosen.Base); err != nil {
 		return facts{}, err
 	}
+	var late []string
 	err := base.Bootstrap(ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
 		Names: b.baseAsked(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base)),
-		Answer: func(ctx context.Context, r *root.Root) error { return packages.Preseed(ctx, r, b.baseAnswers()) }})
+		Answer: func(ctx context.Context, r *root.Root) (err error) {
+			if late, err = packages.SetUp(r, b.baseAnswers()); err != nil {
+				return err
+			}
+			return packages.Preseed(ctx, r, b.baseAnswers())
+		}})
 	if err != nil {
 		return facts{}, err
 	}
-	return b.installed(stepBase, r)
+	f, err := b.installed(stepBase, r)
+	f.Late = late
+	return f, err
 }
 
 // baseAnswers are the site's packages with answers to debconf that are in the base: they are
@@ -123,6 +131,12 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := b.store.Repo(repo, "caisson", plain); err != nil {
 		return facts{}, err
 	}
+	var late []string
+	if b.foreign != nil {
+		if late, err = packages.SetUp(r, b.recipe.Packages.Install); err != nil {
+			return facts{}, err
+		}
+	}
 	if err := packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages))); err != nil {
 		return facts{}, err
 	}
@@ -149,7 +163,7 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		return facts{}, err
 	}
 	f, err := b.installed(stepPackages, r)
-	f.Shared = shared
+	f.Shared, f.Late = shared, late
 	return f, err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -101,10 +102,14 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 		if o.Progress != nil {
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
+		o.Written = writtenOver(s, v.Nodes)
 		o.Lock, o.Shared = b.Locks.For(v.Name)
 		r, err := b.Make(ctx, v.Recipe, v.Name, "", o)
 		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
 			return built, errors.New("interrupted; nothing was pushed, and finished steps are cached")
+		}
+		if errors.As(err, new(*configcheck.Refused)) { // it names its place
+			return built, err
 		}
 		if err != nil {
 			return built, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
@@ -115,6 +120,18 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 		}
 	}
 	return built, nil
+}
+
+// writtenOver is what nodes write over their layer.
+func writtenOver(s *site.Site, nodes []string) (sets [][]builder.Text) {
+	for _, set := range s.TextsOn(nodes) {
+		var texts []builder.Text
+		for _, t := range set {
+			texts = append(texts, builder.Text(t))
+		}
+		sets = append(sets, texts)
+	}
+	return sets
 }
 
 // displaces returns the row of an account, of those that the base or a package made, that

@@ -106,7 +106,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
-		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
+		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks, Ask: configcheck.AskSecret}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
 			return configcheck.Ask(ctx, filepath.Dir(o.Etc), path, content)
 		}),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),

@@ -155,6 +155,17 @@ func Preseed(ctx context.Context, r *root.Root, install []spec.Package) error {
 	return nil
 }
 
+// SetUp lists the packages with answers to debconf that r has: they have asked before.
+func SetUp(r *root.Root, install []spec.Package) (names []string, err error) {
+	there, err := Installed(r)
+	for _, pkg := range install {
+		if len(pkg.Debconf) > 0 && slices.ContainsFunc(there, func(p spec.InstalledPackage) bool { return p.Name == pkg.Name }) {
+			names = append(names, pkg.Name)
+		}
+	}
+	return names, err
+}
+
 // Unmet lists what the packages of these names recommend and r has not, as "of: one | other".
 func Unmet(r *root.Root, names []string) (list []string, err error) {
 	data, err := r.ReadFile("/var/lib/dpkg/status")

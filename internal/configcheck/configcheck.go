@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configcheck asks the programs that read files of /etc whether they take a text, before
-// it is written: visudo(8), sshd(8), nft(8). A file of sudoers with a fault locks everybody out
-// of sudo.
+// Package configcheck asks the programs that read files of /etc whether they take a text:
+// visudo(8), sshd(8), nft(8) and, where a layer is built, systemd-analyze(1). A file of sudoers
+// with a fault locks everybody out of sudo.
 //
-// It changes nothing but for a directory in the root's /run that goes again. Where the root has
-// no such program, or the program fails for another reason than the text, nothing is said.
+// [Ask] asks on a node before a file is written. It changes nothing but for a directory in the
+// root's /run that goes again. Where the root has no such program, or the program fails for
+// another reason than the text, nothing is said. The builder runs [Question] by itself.
 package configcheck
 
 import (
@@ -18,20 +19,52 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 	"unicode"
 )
 
-// checkers are the programs by the paths that they are asked about. The file comes last.
-var checkers = []struct {
-	paths []string // patterns of path.Match
-	argv  []string
-}{
-	{[]string{"/etc/sudoers", "/etc/sudoers.d/*"}, []string{"/usr/sbin/visudo", "-c", "-f"}},
-	{[]string{"/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf"}, []string{"/usr/sbin/sshd", "-t", "-f"}},
-	{[]string{"/etc/nftables.conf", "/etc/nftables.d/*.nft"}, []string{"/usr/sbin/nft", "-c", "-f"}},
+// checkers are the programs by the paths that they are asked about. What they are asked about
+// comes last.
+var checkers = []checker{
+	{[]string{"/etc/sudoers", "/etc/sudoers.d/*"}, []string{"/usr/sbin/visudo", "-c", "-f"}, nil, false},
+	{[]string{"/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf"}, []string{"/usr/sbin/sshd", "-t", "-f"}, nil, false},
+	{[]string{"/etc/nftables.conf", "/etc/nftables.d/*.nft"}, []string{"/usr/sbin/nft", "-c", "-f"}, ofSyntax, false},
+	{[]string{unitDir + "*.*", unitDir + "*.*.d/*.conf"}, []string{"/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=no"}, ofUnit, true},
+}
+
+type checker struct {
+	paths  []string // patterns of path.Match
+	argv   []string
+	counts func(name, text, line string) bool // whether a line is of the text; nil is each that names it
+	build  bool                               // asked where a layer is built, and not on nodes
+}
+
+const unitDir = "/etc/systemd/system/"
+
+// ofSyntax: tables, sets, interfaces and other files may come later.
+func ofSyntax(name, _, line string) bool {
+	return strings.HasPrefix(line, name+":") && strings.Contains(line, "Error: syntax error")
+}
+
+var notThere = regexp.MustCompile(`: Command (\S+) is not executable`)
+
+// ofUnit: a program that is not there is a fault of the text where nothing can bring it, since
+// the layer has the directory, and the text does not ask for it first.
+func ofUnit(name, text, line string) bool {
+	if m := notThere.FindStringSubmatch(line); m != nil {
+		first := regexp.MustCompile(`(?m)^(Condition|Assert)[A-Za-z]+=.*` + regexp.QuoteMeta(m[1]) + `$`)
+		return strings.HasPrefix(m[1], "/usr/") && !strings.HasPrefix(m[1], "/usr/local/") && !first.MatchString(text)
+	}
+	return (strings.HasPrefix(line, name+":") || strings.HasPrefix(line, unit(name)+": ")) && !strings.Contains(line, " not loaded, ")
+}
+
+// unit is the name of the unit that a path is of.
+func unit(name string) string {
+	name, _, _ = strings.Cut(strings.TrimPrefix(name, unitDir), "/")
+	return strings.TrimSuffix(name, ".d")
 }
 
 // patience is how long a program may take, and most how much of what it says is read, in bytes.
@@ -41,35 +74,89 @@ const (
 )
 
 // Refused is the error of a text that its program does not take.
-type Refused struct{ Program, Said string }
+type Refused struct{ Path, Text, Program, Said string }
 
 func (r *Refused) Error() string { return r.Program + " does not take it: " + r.Said }
+
+// Question returns the program, with arguments, that is asked about a text which stands at the
+// path; nil of a path that none is asked about. Verdict is what its answer means, nil or
+// [*Refused], when it ended badly.
+func Question(name, text string) (argv []string, verdict func(said string) error) {
+	c := of(name)
+	if c == nil {
+		return nil, nil
+	}
+	last := name
+	if c.build {
+		last = unit(name)
+	}
+	return append(c.argv[:len(c.argv):len(c.argv)], last), func(said string) error { return c.verdict(name, text, said) }
+}
+
+// verdict is of what a program said of the text of a path. It may lack something else, as sshd
+// does its keys and its directory before its first start.
+func (c *checker) verdict(name, text, said string) error {
+	var of []string
+	for line := range strings.Lines(said) {
+		if c.counts == nil && strings.Contains(said, name) || c.counts != nil && c.counts(name, text, line) {
+			of = append(of, strings.Fields(line)...)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	words := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.Join(of, " "))
+	return &Refused{name, text, c.argv[0], fmt.Sprintf("%.300s", words)}
+}
 
 // Ask asks the program of a path, one of the root, about a text that is to stand there. The error
 // is [*Refused], or of a question that could not be asked; it is nil of a path that no program of
 // the root is asked about.
 func Ask(ctx context.Context, root, name, text string) error {
-	argv := program(name)
-	if argv == nil {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(root, argv[0])); errors.Is(err, fs.ErrNotExist) {
+	c := on(root, name)
+	if c == nil {
 		return nil
 	}
 	dir, err := os.MkdirTemp(filepath.Join(root, "run"), "caisson-check-")
 	if err != nil {
-		return fmt.Errorf("ask %s about %s: %w", argv[0], name, err)
+		return fmt.Errorf("ask %s about %s: %w", c.argv[0], name, err)
 	}
 	defer os.RemoveAll(dir) // a directory in memory, which holds what is written next
 	file := filepath.Join(dir, "text")
 	if err := os.WriteFile(file, []byte(text), 0o440); err != nil {
-		return fmt.Errorf("ask %s about %s: %w", argv[0], name, err)
+		return fmt.Errorf("ask %s about %s: %w", c.argv[0], name, err)
 	}
-	within := path.Join("/run", filepath.Base(dir), "text")
+	return c.ask(ctx, root, name, path.Join("/run", filepath.Base(dir), "text"), text)
+}
+
+// AskSecret is [Ask] about what a file of this machine holds, if it is there: it is copied nowhere,
+// and the error has no word of it.
+func AskSecret(ctx context.Context, name, file string) error {
+	c := on("/", name)
+	if c == nil {
+		return nil
+	}
+	if _, err := os.Stat(file); err != nil {
+		return nil // there is nothing to write either
+	}
+	err := c.ask(ctx, "/", name, file, "")
+	if refused := new(Refused); errors.As(err, &refused) {
+		refused.Said = "what it says is not shown, since the file is a secret"
+	}
+	return err
+}
+
+// ask runs the program about a file of the root.
+func (c *checker) ask(ctx context.Context, root, name, within, text string) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	said := &head{}
-	cmd := exec.CommandContext(limited, argv[0], append(argv[1:len(argv):len(argv)], within)...)
+	cmd := exec.CommandContext(limited, c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], within)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"}, said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if root != "/" {
@@ -77,28 +164,30 @@ func Ask(ctx context.Context, root, name, text string) error {
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	err = cmd.Run()
-	// What a program says of the text names its file. It may lack something else, as sshd does its
-	// keys and its directory before its first start.
-	if err == nil || limited.Err() != nil || !strings.Contains(said.String(), within) {
+	if err := cmd.Run(); err == nil || limited.Err() != nil {
 		return ctx.Err()
 	}
-	words := strings.Join(strings.Fields(strings.ReplaceAll(said.String(), within, name)), " ")
-	words = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, words)
-	return &Refused{argv[0], fmt.Sprintf("%.300s", words)}
+	return c.verdict(name, text, strings.ReplaceAll(said.String(), within, name))
 }
 
-// program is the one of a path, nil of one that none reads.
-func program(name string) []string {
-	for _, c := range checkers {
+// on is the checker of a path whose program a node's root has, or nil.
+func on(root, name string) *checker {
+	c := of(name)
+	if c == nil || c.build {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(root, c.argv[0])); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return c
+}
+
+// of is the checker of a path, nil of one that none reads.
+func of(name string) *checker {
+	for i, c := range checkers {
 		for _, pattern := range c.paths {
 			if match, err := path.Match(pattern, name); err == nil && match {
-				return c.argv
+				return &checkers[i]
 			}
 		}
 	}

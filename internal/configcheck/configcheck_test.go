@@ -39,6 +39,21 @@ func TestAsksTheReader(t *testing.T) {
 			t.Errorf("%s %q: %v", c.path, c.text, err)
 		}
 	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	for text, says := range map[string]string{"ops ALL=(ALL) ALL\n": "", "ops ALL=(ALL) NOPASWD ALL\n": "/usr/sbin/visudo does not take it: what it says is not shown, since the file is a secret"} {
+		if err := os.WriteFile(secret, []byte(text), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		if err := AskSecret(t.Context(), "/etc/sudoers.d/90-ops", secret); (says != "" || err != nil) && (err == nil || err.Error() != says) {
+			t.Errorf("a secret %q: %v", text, err)
+		}
+		if err := os.Remove(secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := AskSecret(t.Context(), "/etc/sudoers.d/90-ops", secret); err != nil {
+		t.Errorf("no secret: %v", err)
+	}
 	if after, err := filepath.Glob("/run/caisson-check-*"); err != nil || len(after) != len(before) {
 		t.Errorf("left behind: %v, %v", after, err)
 	}
@@ -65,17 +80,17 @@ func TestAsksNoMoreThanTheText(t *testing.T) {
 	}
 	write("bin/sh", busybox)
 	write("run/x", nil)
-	ask := func(ctx context.Context) error { return Ask(ctx, root, "/etc/nftables.conf", "table x") }
+	ask := func(ctx context.Context) error { return Ask(ctx, root, "/etc/sudoers", "table x") }
 	if err := ask(t.Context()); err != nil {
 		t.Errorf("without a program: %v", err)
 	}
 	for script, says := range map[string]string{
 		"echo no keys; exit 1": "", "echo $3: bad": "",
-		"echo $3:1 bad; printf '\\033[2J'; exit 1":                   "/etc/nftables.conf:1 bad [2J",
-		"read x <$3; echo $3: $x; exit 3":                            "/etc/nftables.conf: table x",
-		"echo $3; while :; do echo y; done | head -c 100000; exit 1": "/etc/nftables.conf y y",
+		"echo $3:1 bad; printf '\\033[2J'; exit 1":                   "/etc/sudoers:1 bad [2J",
+		"read x <$3; echo $3: $x; exit 3":                            "/etc/sudoers: table x",
+		"echo $3; while :; do echo y; done | head -c 100000; exit 1": "/etc/sudoers y y",
 	} {
-		write("usr/sbin/nft", []byte("#!/bin/sh\n"+script+"\n"))
+		write("usr/sbin/visudo", []byte("#!/bin/sh\n"+script+"\n"))
 		if err := ask(t.Context()); (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), strings.ReplaceAll(says, " [2J", "[2J"))) || err != nil && len(err.Error()) > 400 {
 			t.Errorf("%s: %v", script, err)
 		}
@@ -84,5 +99,33 @@ func TestAsksNoMoreThanTheText(t *testing.T) {
 	cancel()
 	if err := ask(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// What a program says of other things than the text, as it is said by Debian's own, refuses nothing.
+func TestVerdicts(t *testing.T) {
+	const unit = "/etc/systemd/system/a.service"
+	for _, c := range []struct{ path, text, said, says string }{
+		{"/etc/nftables.conf", "", "/etc/nftables.conf:2:93-93: Error: syntax error, unexpected semicolon\n", "syntax error"},
+		{"/etc/nftables.conf", "", "/etc/nftables.conf:1:1-32: Error: File not found: /etc/nftables.d/x.nft\n", ""},
+		{"/etc/nftables.d/a.nft", "", "/etc/nftables.d/a.nft:1:15-19: Error: Could not process rule: No such file or directory\n", ""},
+		{unit, "", unit + ":3: Unknown key 'Foo' in section [Service], ignoring.\n", "Unknown key"},
+		{unit, "", "a.service: Service has no ExecStart=, ExecStop=, or SuccessAction=. Refusing.\nUnit a.service has a bad unit file setting.\n", "a.service: Service has no ExecStart=, ExecStop=, or SuccessAction=. Refusing."},
+		{unit + ".d/x.conf", "", "a.service: Service has more than one ExecStart= setting. Refusing.\n", "more than one"},
+		{unit + ".d/x.conf", "", unit + ":3: Unknown key 'Foo' in section [Service], ignoring.\n", ""},
+		{unit, "[Service]\nExecStart=/usr/bin/nothere\n", "a.service: Command /usr/bin/nothere is not executable: No such file or directory\n", "/usr/bin/nothere"},
+		{unit, "[Unit]\nConditionPathExists=/usr/bin/nothere\n", "a.service: Command /usr/bin/nothere is not executable: No such file or directory\n", ""},
+		{unit, "", "a.service: Command /etc/rc.local is not executable: No such file or directory\n", ""},
+		{"/etc/systemd/system/syslog.socket", "", "syslog.socket: service syslog.service not loaded, socket cannot be started.\n", ""},
+		{unit, "", "systemd-analyze: unrecognized option '--recursive-errors=no'\n", ""},
+	} {
+		argv, verdict := Question(c.path, c.text)
+		err := verdict(c.said)
+		if refused := new(Refused); (c.says == "") != (err == nil) || err != nil && (!errors.As(err, &refused) || refused.Path != c.path || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%v %s: %v", argv, c.said, err)
+		}
+	}
+	if err := Ask(t.Context(), "/", unit, "[Service]\nFoo=1\n"); err != nil {
+		t.Errorf("a unit on a node: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"math/bits"
 	"path"
 	"regexp"
 	"slices"
@@ -36,6 +37,11 @@ func Settable(s spec.Sysctl) error {
 		}
 		if percent.MatchString(value) {
 			return bad("a number, without %")
+		}
+	}
+	if round := rounded[s.Key]; round != nil {
+		if n, err := strconv.ParseInt(value, 0, 64); err == nil && n > 0 && round(n) != n {
+			return &Error{Field: "value", Rule: "sysctl-value", Hint: "write " + strconv.FormatInt(round(n), 10), Message: "the kernel rounds " + strconv.Quote(value) + " for " + name + " up, and holds another value than asked for"}
 		}
 	}
 	for _, r := range ranges {
@@ -117,3 +123,19 @@ var ranges = []struct {
 	{"fs/protected_regular", 0, 2},
 	{"fs/suid_dumpable", 0, 2},
 }
+
+// rounded are the parameters that the kernel rounds up, by what it does to them.
+var rounded = map[string]func(int64) int64{
+	"fs/pipe-max-size":                   func(n int64) int64 { return powerOfTwo(max(n, 4096)) },
+	"net/core/rps_sock_flow_entries":     powerOfTwo,
+	"net/netfilter/nf_conntrack_buckets": func(n int64) int64 { return (n + 511) / 512 * 512 }, // those that fill pages
+}
+
+// powerOfTwo is the least power of two that is not below n.
+func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }
+
+// oneWay are the values that the kernel keeps until it starts anew.
+var oneWay = map[string]string{"kernel/kexec_load_disabled": "1", "kernel/modules_disabled": "1", "kernel/unprivileged_bpf_disabled": "1", "kernel/yama/ptrace_scope": "3"}
+
+// OneWay reports whether the kernel keeps a parameter at a value until it starts anew.
+func OneWay(key, value string) bool { return value != "" && oneWay[key] == strings.TrimSpace(value) }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -36,6 +37,45 @@ func (s *Site) SuiteAt(suite string) report.Pos {
 		}
 	}
 	return report.Pos{}
+}
+
+// Text is a file that the site has nodes write.
+type Text struct{ Path, Content, At string }
+
+// TextsOn returns the files whose text the site gives to nodes, those of units as well. Nodes
+// with the same settings share a set.
+func (s *Site) TextsOn(nodes []string) (sets [][]Text) {
+	seen := map[itemsKey]bool{}
+	for _, name := range nodes {
+		fragments, key := s.fragments(s.nodes[s.byName[name]])
+		if key != nil && seen[*key] {
+			continue
+		}
+		if key != nil {
+			seen[*key] = true
+		}
+		var set []Text
+		for _, f := range fragments {
+			add := func(path, content string) { set = append(set, Text{path, content, f.Owns[path].String()}) }
+			for _, file := range f.Items.Files {
+				if file.Secret == "" {
+					add(file.Path, file.Content)
+				}
+			}
+			for _, u := range f.Items.Units {
+				if u.Content != "" {
+					add(rules.UnitFile(u.Name), u.Content)
+				}
+				for _, d := range u.DropIns {
+					add(rules.UnitDropIn(u.Name, d.Name), d.Content)
+				}
+			}
+		}
+		if len(set) > 0 {
+			sets = append(sets, set)
+		}
+	}
+	return sets
 }
 
 // packageValues returns all values of apt, those of overrides after the others.

@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -98,8 +99,8 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		d, differs := i.compare(f, wanted[f.Path])
 		wanted[f.Path] = true
-		if due := d.Action == spec.ActionAdd || d.Action == spec.ActionChange; differs && due && i.ask != nil && f.Secret == "" {
-			if err := i.ask(ctx, f.Path, f.Content); err != nil {
+		if due := d.Action == spec.ActionAdd || d.Action == spec.ActionChange; differs && due {
+			if err := i.taken(ctx, f); err != nil {
 				d.Action, d.Reason = spec.ActionCannot, err.Error()
 			}
 		}
@@ -118,6 +119,17 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		drift = append(drift, d)
 	}
 	return drift, nil
+}
+
+// taken asks the program that reads a file whether it takes what it should hold.
+func (i *Item) taken(ctx context.Context, f Want) error {
+	switch {
+	case f.Secret != "" && i.secrets.Ask != nil:
+		return i.secrets.Ask(ctx, f.Path, filepath.Join(i.secrets.Dir, f.Secret))
+	case f.Secret == "" && i.ask != nil:
+		return i.ask(ctx, f.Path, f.Content)
+	}
+	return nil
 }
 
 // of are the journal's entries of a path.

@@ -27,7 +27,8 @@ func New(want []spec.Sysctl, root string, j item.Journal) *tunable.Item {
 	}
 	t := newTree(root)
 	kind := tunable.Kind{Name: Name, Files: t, Coupled: t.coupled, Done: t.done,
-		Same: func(_, a, b string) bool { return tunable.Same(a, b) },
+		Stays: rules.OneWay,
+		Same:  func(_, a, b string) bool { return tunable.Same(a, b) },
 		Keep: func(items *spec.Items, key, value string) {
 			items.Sysctl = append(items.Sysctl, spec.Sysctl{Key: key, Value: value})
 		}}

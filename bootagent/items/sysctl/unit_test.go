@@ -51,6 +51,31 @@ func TestCheckSays(t *testing.T) {
 	}
 }
 
+// What the kernel keeps until it starts anew is neither a drift that comes back nor put back.
+func TestOneWay(t *testing.T) {
+	const key = "kernel/unprivileged_bpf_disabled"
+	root := fake(t, map[string]string{key: "2"})
+	j := itemtest.Journal(t, t.TempDir())
+	it := New([]spec.Sysctl{{Key: key, Value: "1"}}, root, j)
+	drift, err := it.Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionChange {
+		t.Fatalf("%+v, %v", drift, err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	drift, err = New([]spec.Sysctl{{Key: key, Value: "0"}}, root, j).Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "until it starts anew") {
+		t.Errorf("another value: %+v, %v", drift, err)
+	}
+	if err := New(nil, root, j).Restore(t.Context(), j.Entries(Name)); err != nil || len(j.Entries(Name)) > 0 {
+		t.Errorf("restore: %v, %+v", err, j.Entries(Name))
+	}
+	if data, err := os.ReadFile(root + "/" + key); err != nil || string(data) != "1\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
 // An interface that went takes its value with it: there is nothing to restore,
 // and no failure for ever.
 func TestVanishedKey(t *testing.T) {

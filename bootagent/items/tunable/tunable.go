@@ -61,6 +61,10 @@ type Kind struct {
 	// "" refuses it.
 	Fixed string
 
+	// Stays reports whether the kernel keeps a key at what it has until it starts anew: another
+	// value is deferred, and nothing is put back; nil where it keeps none.
+	Stays func(key, now string) bool
+
 	// Done ends a pass over the keys: it lets go of what Files keeps open; may be nil.
 	Done func()
 
@@ -84,6 +88,9 @@ type Item struct {
 func New(kind Kind, want []Setting, j item.Journal) *Item {
 	if kind.Done == nil {
 		kind.Done = func() {}
+	}
+	if kind.Stays == nil {
+		kind.Stays = func(string, string) bool { return false }
 	}
 	slices.SortStableFunc(want, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
 	return &Item{kind: kind, want: want, journal: j}
@@ -153,6 +160,9 @@ func (i *Item) compare(w Setting) (spec.Drift, bool) {
 	d.From = now
 	if i.kind.Same(w.Key, now, w.Value) {
 		return d, true
+	}
+	if i.kind.Stays(w.Key, now) {
+		return refuse(spec.ActionDefer, "the kernel keeps what it has until it starts anew")
 	}
 	if i.kind.Refuse != nil {
 		if err := i.kind.Refuse(w.Key, w.Value); err != nil {
@@ -311,7 +321,7 @@ func (i *Item) settle(ctx context.Context, drift []spec.Drift) (map[string]error
 			case err != nil:
 				failed[d.Key] = err
 			case failed[d.Key] == nil:
-				failed[d.Key] = fmt.Errorf("the kernel took %q but holds %q", d.To, now)
+				failed[d.Key] = fmt.Errorf("the kernel took %q and holds %q: it rounds or bounds the value", d.To, now)
 			}
 			wrong++
 		}
@@ -402,9 +412,14 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	return errors.Join(errs...)
 }
 
-// present is the key that an original belongs to by now, "" where what it was of is gone.
+// present is the key that an original belongs to by now, "" where what it was of is gone or
+// cannot be put back.
 func (i *Item) present(key string, was prior) string {
-	if _, err := i.kind.Files.Read(key); !errors.Is(err, fs.ErrNotExist) && !i.replaced(key, was) {
+	now, err := i.kind.Files.Read(key)
+	switch {
+	case err == nil && now != was.Value && i.kind.Stays(key, now):
+		return ""
+	case !errors.Is(err, fs.ErrNotExist) && !i.replaced(key, was):
 		return key
 	}
 	if m, ok := i.kind.Files.(mover); ok && was.Owner != 0 {

@@ -57,9 +57,12 @@ func SSHKeyProblem(line string) string {
 	if line == "" || strings.ContainsAny(line, "\n\r") {
 		return "a key is one line"
 	}
-	kind, blob := sshKeyFields(line)
+	options, kind, blob := sshKeyFields(line)
 	if kind == "" {
 		return "no key type such as ssh-ed25519 is in it"
+	}
+	if option := unknownOption(options); option != "" {
+		return fmt.Sprintf("sshd does not know its option %.60q, and lets nobody in by it", option)
 	}
 	raw, err := base64.StdEncoding.DecodeString(blob)
 	if err != nil {
@@ -107,9 +110,26 @@ var sshKinds = map[string]int{
 	"sk-ssh-ed25519@openssh.com": 2, "sk-ecdsa-sha2-nistp256@openssh.com": 3,
 }
 
-// sshKeyFields returns type and blob, after the options if there are any;
+// sshOption is an option of authorized_keys, see sshd(8), and what ends it.
+var sshOption = regexp.MustCompile(`(?i)^((no-)?(agent-forwarding|port-forwarding|pty|user-rc|x11-forwarding)|cert-authority|restrict|no-touch-required|verify-required` +
+	`|(command|environment|expiry-time|from|permitlisten|permitopen|principals|tunnel)="([^"\\]|\\.)*")(,\b|$)`)
+
+// unknownOption returns the first of some options that sshd does not take, "" for none.
+func unknownOption(options string) string {
+	for options != "" {
+		known := sshOption.FindString(options)
+		if known == "" {
+			name, _, _ := strings.Cut(options, ",")
+			return name
+		}
+		options = options[len(known):]
+	}
+	return ""
+}
+
+// sshKeyFields returns the options if there are any, type and blob;
 // options may have blanks inside double quotes.
-func sshKeyFields(line string) (kind, blob string) {
+func sshKeyFields(line string) (options, kind, blob string) {
 	var words []string
 	start, quoted := 0, false
 	for i := 0; i <= len(line); i++ {
@@ -126,10 +146,10 @@ func sshKeyFields(line string) (kind, blob string) {
 	}
 	for i := range min(2, len(words)) {
 		if _, ok := sshKinds[words[i]]; ok && i+1 < len(words) {
-			return words[i], words[i+1]
+			return strings.Join(words[:i], ""), words[i], words[i+1]
 		}
 	}
-	return "", ""
+	return "", "", ""
 }
 
 func sshString(b []byte) (s, rest []byte, ok bool) {

@@ -46,7 +46,8 @@ func TestSSHKeys(t *testing.T) {
 	}
 	for _, line := range lines {
 		f := strings.Fields(line)
-		for _, good := range []string{line, f[0] + " " + f[1], "no-pty," + `command="echo \"a b\"",from="10.0.0.0/8" ` + line, f[0] + "\t" + f[1] + " a comment"} {
+		for _, good := range []string{line, f[0] + " " + f[1], "no-pty," + `command="echo \"a b\"",from="10.0.0.0/8" ` + line, f[0] + "\t" + f[1] + " a comment",
+			`Restrict,NO-pty,environment="A=b,c",expiry-time="20300101",permitopen="h:1",cert-authority ` + line} {
 			if problem := SSHKeyProblem(good); problem != "" {
 				t.Errorf("%.60s: %s", good, problem)
 			}
@@ -56,7 +57,7 @@ func TestSSHKeys(t *testing.T) {
 			other = "ssh-rsa"
 		}
 		for _, bad := range []string{f[1], f[0], other + " " + f[1], f[0] + " " + f[1][:len(f[1])-8], f[0] + " " + f[1][:20] + " " + f[1][20:], f[0] + " " + f[1] + "AAAA",
-			line + "\n" + line, "a b " + line, f[0] + " " + strings.Repeat("A", 40), "-----BEGIN OPENSSH PRIVATE KEY-----"} {
+			line + "\n" + line, "a b " + line, "no-ptty " + line, "no-pty," + " " + line, "from=10.0.0.1 " + line, "no-pty,command " + line, `command="x"y ` + line, f[0] + " " + strings.Repeat("A", 40), "-----BEGIN OPENSSH PRIVATE KEY-----"} {
 			if SSHKeyProblem(bad) == "" {
 				t.Errorf("%q is taken", bad)
 			}
@@ -75,7 +76,7 @@ func FuzzCredentials(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		HashProblem(text)
 		if SSHKeyProblem(text) == "" && SSHKeyProblem("no-pty "+text) != "" {
-			if kind, _ := sshKeyFields("no-pty " + text); kind != "" {
+			if _, kind, _ := sshKeyFields("no-pty " + text); kind != "" {
 				t.Errorf("%q is good alone only", text)
 			}
 		}

@@ -4,14 +4,18 @@ package builder
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/configcheck"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // mostAsked is how many texts are asked about in a build; nodes ask about the rest.
@@ -27,8 +31,8 @@ type Text struct{ Path, Content, At string }
 func (b *build) ask(ctx context.Context) error {
 	var trees []string
 	for _, s := range steps {
-		if tree := filepath.Join(b.done[s.name].dir, "tree"); s.fill != nil && exists(tree) {
-			trees = append([]string{tree}, trees...)
+		if s.fill != nil {
+			trees = append([]string{filepath.Join(b.done[s.name].dir, "tree")}, trees...)
 		}
 	}
 	asked := map[Text]bool{}
@@ -73,6 +77,55 @@ func (b *build) ask(ctx context.Context) error {
 	}
 	return errors.Join(refused...)
 }
+
+// AskKept is what a build asks, of a layer that was built before: o.Written may be newer. It needs
+// root and the trees that the cache has of the layer's images; without them it returns why it
+// has not asked.
+func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, err error) {
+	any := false
+	for _, files := range o.Written {
+		any = any || slices.ContainsFunc(files, func(f Text) bool { argv, _ := configcheck.Question(f.Path, f.Content); return argv != nil })
+	}
+	switch {
+	case !any:
+		return "", nil
+	case root.Capable() != nil:
+		return "that takes root", nil
+	case !exists(filepath.Join(o.CacheDir, "steps")):
+		return "the layer was not built with this cache", nil
+	}
+	b := &build{options: o, done: map[string]made{}}
+	wait, end := context.WithTimeout(ctx, askWait)
+	defer end()
+	release, err := b.open(wait)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return "a build is using the cache", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	for _, image := range images {
+		found, err := filepath.Glob(filepath.Join(b.options.CacheDir, "steps", image.Name+"-*"))
+		if err != nil {
+			return "", err
+		}
+		for _, dir := range found {
+			var m made
+			data, err := os.ReadFile(filepath.Join(dir, madeName))
+			if err == nil && json.Unmarshal(data, &m) == nil && m.Image != nil && m.Image.Digest == image.Digest && exists(filepath.Join(dir, "tree")) {
+				b.done[image.Name] = made{dir: dir}
+			}
+		}
+		if b.done[image.Name].dir == "" {
+			return "the cache has no more of the layer", nil
+		}
+	}
+	return "", b.ask(ctx)
+}
+
+// askWait is how long [AskKept] waits for a build.
+const askWait = 10 * time.Second
 
 // over makes a tree of what a node writes, with what is the machine's own that a unit may name.
 func over(work string, files []Text) (string, error) {

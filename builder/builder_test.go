@@ -144,12 +144,12 @@ func TestBuild(t *testing.T) {
 	if !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "racked" }) || !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "left" }) {
 		t.Errorf("the ledger has lost who is elsewhere: %+v", again.Ledger)
 	}
-	asks(t, o)
+	asks(t, o, l.Images)
 	hints(t, result)
 }
 
 // asks builds again with what nodes write over the layer: its programs are asked.
-func asks(t *testing.T, o Options) {
+func asks(t *testing.T, o Options, images []spec.Image) {
 	const units = "/etc/systemd/system/"
 	text := func(path, content string) Text { return Text{path, content, "site.yaml:7:5"} }
 	o.Written = [][]Text{{
@@ -173,8 +173,19 @@ func asks(t *testing.T, o Options) {
 	}
 	o.Written = [][]Text{slices.Collect(maps.Values(bad)), o.Written[0]}
 	_, err := Build(t.Context(), testRecipe(), "default", "1", o)
-	if err == nil {
-		t.Fatal("nothing is refused")
+	why, kept := AskKept(t.Context(), images, o)
+	if err == nil || kept == nil || why != "" || err.Error() != kept.Error() {
+		t.Fatalf("refused when it is built: %v; later: %v %s", err, kept, why)
+	}
+	for want, place := range map[string]string{"the layer was not built with this cache": t.TempDir(), "the cache has no more of the layer": o.CacheDir} {
+		other := slices.Clone(images)
+		other[0].Digest = "sha256:" + strings.Repeat("0", 64)
+		if why, err := AskKept(t.Context(), other, Options{CacheDir: place, Written: o.Written}); why != want || err != nil {
+			t.Errorf("%s: %q, %v", want, why, err)
+		}
+	}
+	if why, err := AskKept(t.Context(), images, Options{CacheDir: t.TempDir(), Written: [][]Text{{text("/etc/motd", "x")}}}); why != "" || err != nil {
+		t.Errorf("nothing to ask: %q, %v", why, err)
 	}
 	for says, of := range bad {
 		if want := "site.yaml:7:5: " + of.Path + ": "; !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), says) {

@@ -102,7 +102,7 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 		if o.Progress != nil {
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
-		o.Written = writtenOver(s, v.Nodes)
+		o.Written = WrittenOver(s, v.Nodes)
 		o.Lock, o.Shared = b.Locks.For(v.Name)
 		r, err := b.Make(ctx, v.Recipe, v.Name, "", o)
 		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
@@ -122,8 +122,8 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 	return built, nil
 }
 
-// writtenOver is what nodes write over their layer.
-func writtenOver(s *site.Site, nodes []string) (sets [][]builder.Text) {
+// WrittenOver is what nodes write over their layer.
+func WrittenOver(s *site.Site, nodes []string) (sets [][]builder.Text) {
 	for _, set := range s.TextsOn(nodes) {
 		var texts []builder.Text
 		for _, t := range set {

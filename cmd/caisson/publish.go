@@ -9,11 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
@@ -108,6 +110,9 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 	if err != nil {
 		return err
 	}
+	if err := a.askKept(ctx, s, r.p, r.policy, x.layer, x.cache, nodes, o.Only); err != nil {
+		return err
+	}
 	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: x.layer}
 	if o.From, err = x.objects.agree(ctx, a, looked, nodes); err != nil {
 		return err
@@ -136,4 +141,35 @@ func (x *publishFlags) options(s *site.Site, some []string) (publish.Options, er
 		}
 	}
 	return o, nil
+}
+
+// askKept has the programs of layers that were built here look at the files of the nodes that are
+// published, and says where it cannot.
+func (a *app) askKept(ctx context.Context, s *site.Site, p *publish.Publisher, policy publish.Policy, layer, cache string, nodes []publish.Node, only func(string) bool) error {
+	if !s.HasLayer() {
+		return nil
+	}
+	layers, err := p.Layers(ctx, policy, layer)
+	if err != nil {
+		return err
+	}
+	if cache, err = cacheDir(cache); err != nil {
+		return err
+	}
+	for _, l := range layers {
+		var names []string
+		for _, n := range nodes {
+			if n.Layer == l.Digest && (only == nil || only(n.Name)) {
+				names = append(names, n.Name)
+			}
+		}
+		why, err := builder.AskKept(ctx, l.Images, builder.Options{CacheDir: cache, Written: release.WrittenOver(s, names)})
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			a.say("the programs of layer %s were not asked about files of its nodes, since %s: nodes ask visudo, sshd and nft before they write", l.Variant, why)
+		}
+	}
+	return nil
 }

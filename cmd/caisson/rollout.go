@@ -163,6 +163,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := a.askKept(c.Context(), r.site, r.p, r.policy, layer, x.cache, o.Nodes, nil); err != nil {
+				return err
+			}
 			var plan *spec.RolloutPlan
 			var held map[string]string
 			if x.who.dry {

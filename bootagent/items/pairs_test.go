@@ -64,6 +64,9 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		{name: "a template", items: spec.Items{Units: []spec.Unit{{Name: "own@.service", Content: "[Service]\n[Install]\nWantedBy=sys-%i.device\nAlso=other.service\n"}}}},
 		{name: "an instance", items: spec.Items{Units: []spec.Unit{{Name: "own@a.service", State: spec.UnitEnabled}}}},
 		{name: "a unit that comes along", items: spec.Items{Units: []spec.Unit{{Name: "other.service", Content: "[Service]\n[Install]\nWantedBy=a.target\n"}}}},
+		{name: "a drop-in of the template", items: spec.Items{Units: []spec.Unit{{Name: "own@.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Install]\nRequiredBy=b.target\n"}}}}}},
+		{name: "a unit of the user", items: spec.Items{Units: []spec.Unit{{Name: "users.service", Content: "[Service]\nUser=ops\n[Install]\nWantedBy=srv-d.mount\n", State: spec.UnitEnabled}}}},
+		{name: "a limit of the user", items: spec.Items{Limits: []spec.Limit{{ID: "ops", Domain: "ops", Type: "hard", Item: "core", Value: "0"}}}},
 		{name: "a mask", items: spec.Items{Units: []spec.Unit{{Name: "own.service", State: spec.UnitMasked}}}},
 	}
 	table := func(j item.Journal, pair ...want) []item.Item {
@@ -73,6 +76,7 @@ func TestPairsApplyInOnePass(t *testing.T) {
 			all.Mounts = append(all.Mounts, w.items.Mounts...)
 			all.Files = append(all.Files, w.items.Files...)
 			all.Units = append(all.Units, w.items.Units...)
+			all.Limits = append(all.Limits, w.items.Limits...)
 			who.Changes = append(who.Changes, w.who...)
 			all.Perm = cmp.Or(all.Perm, w.items.Perm)
 		}

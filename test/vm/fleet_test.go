@@ -36,12 +36,26 @@ func fleet(t *testing.T, edits ...string) *Fleet {
 // fleetBy is fleet by the programs of a directory, with the quickstart of their release.
 func fleetBy(t *testing.T, programs, quickstart string, edits ...string) *Fleet {
 	t.Helper()
+	f := example(t, programs, quickstart)
+	f.edits(t, slices.Concat(calm, edits)...)
+	f.raise(t)
+	return f
+}
+
+// example is a working directory with the site of an example.
+func example(t *testing.T, programs, site string) *Fleet {
+	t.Helper()
 	f := &Fleet{Dir: t.TempDir(), Bin: programs, Show: t.Output()}
 	f.must(t, "init", ".")
-	if err := f.UseExample(quickstart); err != nil {
+	if err := f.UseExample(site); err != nil {
 		t.Fatal(err)
 	}
-	f.edits(t, slices.Concat(calm, edits)...)
+	return f
+}
+
+// raise builds and publishes the site, and serves the result.
+func (f *Fleet) raise(t *testing.T) {
+	t.Helper()
 	f.build(t)
 	f.publish(t)
 	if err := f.Netboot(t.Context()); err != nil {
@@ -50,7 +64,6 @@ func fleetBy(t *testing.T, programs, quickstart string, edits ...string) *Fleet 
 	if err := f.Serve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return f
 }
 
 // needs skips the test on a machine that cannot boot others. A machine takes one

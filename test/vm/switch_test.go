@@ -20,10 +20,11 @@ import (
 // from, and pings a node to see that it keeps its own.
 type netSwitch struct {
 	machine.Switch
-	deaf   bool     // what asks for an address by DHCP is not passed on
-	http   string   // what firmware that asks as HTTPClient is told to start from; empty: nothing
-	cables []string // for machine.Options
-	asked  sync.Map // ids of questions of HTTPClient
+	deaf   bool             // what asks for an address by DHCP is not passed on
+	http   string           // what firmware that asks as HTTPClient is told to start from; empty: nothing
+	cables []string         // for machine.Options
+	asked  sync.Map         // ids of questions of HTTPClient
+	time   func() time.Time // what it tells who asks for the time; nil: nothing
 
 	pinged, answered atomic.Int32
 	answer           chan struct{}
@@ -45,7 +46,7 @@ func (s *netSwitch) filter(from int, frame []byte) []byte {
 	switch {
 	case from == 0:
 		return s.offer(frame)
-	case s.deaf && machine.AsksDHCP(frame), s.mine(from, frame):
+	case s.deaf && machine.AsksDHCP(frame), s.serveTime(from, frame), s.mine(from, frame):
 		return nil
 	}
 	s.hear(frame)

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// weekly are edits of examples/weekly that make its first node a machine of a test: a way in,
+// a card, a network, the service that counts slots, and a window that opened at a time, in place
+// of one on Mondays: the service knows what time it is, and refuses a node of another.
+func weekly(key ssh.PublicKey, opened time.Time) []string {
+	return []string{
+		"metadata: {name: weekly}\nlayer: {base: {debian: {suite: trixie}}}\n", `metadata: {name: weekly}
+registry: oci:./out
+layer:
+  base: {debian: {suite: trixie}}
+  kernel: {package: linux-image-cloud-amd64, args: [no_timer_check, systemd.mask=user@.service, console=ttyS0, net.ifnames=0]}
+conf:
+  apt:
+    packages:
+      - name: tree
+  uamlite:
+    users:
+      - user_name: admin
+        user_sudo: true
+        user_sshkeys:
+          - ` + string(ssh.MarshalAuthorizedKey(key)) + `
+machine:
+  network: {dns: [10.0.2.200]}
+  agent: {poll: 1m, report: {url: "http://` + guestFleet + `", interval: 10s}}
+`,
+		"{name: web-1, labels: {role: web}}", `{name: web-1, labels: {role: web}, match: {macs: ["52:54:00:00:00:0a"]}}`,
+		"https://lock.example:3333", "http://" + guestFleet,
+		`{weekly: [mon], at: "04:00"}`, strings.ToLower(opened.Format(`{weekly: [Mon], at: "15:04"}`)),
+		"from: 2026-12-21, to: 2027-01-03", "from: 2025-12-21, to: 2026-01-03",
+	}
+}
+
+// TestLongWindowOpens is examples/weekly on a machine whose clock stands in 2020, and that nobody
+// sets but its time service: the window of the site opens, and the node enters the layer that
+// waits. With another time service, and the servers that the site names, the clock is right, too.
+func TestLongWindowOpens(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := &daily{Fleet: example(t, programs(t), "../../examples/weekly/site.yaml")}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := time.Now().In(berlin).Add(-10 * time.Minute)
+	f.edits(t, weekly(f.Key.PublicKey(), opened)...)
+	f.raise(t)
+	f.serveFleet(t, "--slot", "web=1", "--unproven-slots")
+	server := &netSwitch{time: time.Now}
+	f.alpha = f.byHand(t, f.withDisk(t))
+	f.alpha.Name, f.alpha.Cables = "web-1", startSwitch(t, 1, server).cables
+	f.alpha.Forwards[guestFleet] = f.page
+	f.alpha.Extra = append(f.alpha.Extra, "-rtc", "base=2020-01-01T00:00:00")
+
+	m := f.start(t, f.alpha)
+	s := f.login(t, m)
+	isRight(t, s)
+	before := status(t, s)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: chrony\n")
+	f.edit(t, "{dns: [10.0.2.200]}", "{dns: [10.0.2.200], ntp: [10.0.2.200]}")
+	f.build(t)
+	from := m.Console.Len()
+	f.publish(t)
+	waitFor(t, m, from, "Soft-rebooting", "caisson: entering the layer")
+	waitFor(t, m, from, "login:")
+	s = f.login(t, m)
+	var st spec.Status
+	if !becomes(func() bool { st = status(t, s); return st.Layer != before.Layer && len(st.Operations) == 0 }) {
+		t.Fatalf("the swap is not over: %+v", st)
+	}
+	if st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
+		t.Errorf("in the other layer: %+v", st)
+	}
+	if got := run(t, s, "chronyc -n sources | grep -o '10[.]0[.]2[.]200'; systemctl is-enabled systemd-timesyncd 2>&1 || true; grep -c ^pool /etc/chrony/chrony.conf || true"); got != "10.0.2.200\nnot-found\n0" {
+		t.Errorf("chrony asks, timesyncd is, pools: %q", got)
+	}
+	isRight(t, s)
+}
+
+// isRight waits until a node's clock is as ours, which the switch tells, and counts as synchronised.
+func isRight(t *testing.T, s *machine.Session) {
+	t.Helper()
+	var said string
+	if !becomes(func() bool {
+		said = run(t, s, "timedatectl show -P NTPSynchronized; date +%s")
+		yes, seconds, _ := strings.Cut(said, "\n")
+		at, err := strconv.ParseInt(seconds, 10, 64)
+		return yes == "yes" && err == nil && time.Since(time.Unix(at, 0)).Abs() < time.Minute
+	}) {
+		t.Fatalf("the clock is %q, ours %s", said, time.Now().UTC())
+	}
+}
+
+// serveTime answers two questions of a time service, and reports whether a frame was one:
+// by DNS (RFC 1035) any name is the switch itself, which tells the time by SNTP (RFC 4330).
+func (s *netSwitch) serveTime(from int, frame []byte) bool {
+	const header = 14 + 20 + 8
+	if s.time == nil || machine.TypeOf(frame) != machine.TypeIPv4 || len(frame) < header+12 || frame[14] != 0x45 || frame[23] != 17 {
+		return false
+	}
+	udp := frame[34 : 34+min(len(frame)-34, int(binary.BigEndian.Uint16(frame[38:])))]
+	var answer []byte
+	switch port := binary.BigEndian.Uint16(udp[2:]); {
+	case port == 53:
+		answer = name(udp[8:])
+	case port == 123 && len(udp) >= 8+48 && string(frame[30:34]) == string(ownIP[:]):
+		answer = s.tell(udp[8:])
+	}
+	if answer == nil {
+		return false
+	}
+	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0}
+	binary.BigEndian.PutUint16(ip[2:], uint16(20+8+len(answer)))
+	ip = append(append(ip, frame[30:34]...), frame[26:30]...)
+	binary.BigEndian.PutUint16(ip[10:], sum(ip))
+	head := append(append(append([]byte{}, udp[2:4]...), udp[0:2]...), 0, 0, 0, 0) // without a checksum
+	binary.BigEndian.PutUint16(head[4:], uint16(8+len(answer)))
+	out := append(append([]byte{}, frame[6:12]...), frame[0:6]...)
+	out = append(append(append(out, machine.TypeIPv4>>8, machine.TypeIPv4&255), ip...), head...)
+	s.Send(from, append(out, answer...))
+	return true
+}
+
+// name answers one question by DNS: with the switch's address where that is what is asked for,
+// else with nothing.
+func name(question []byte) []byte {
+	end := 12
+	for end < len(question) && question[end] != 0 {
+		end += 1 + int(question[end])
+	}
+	if end += 5; end > len(question) || question[2]&0x80 != 0 {
+		return nil
+	}
+	out := append([]byte{question[0], question[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question[12:end]...)
+	if binary.BigEndian.Uint16(question[end-4:]) == 1 {
+		out[7] = 1
+		out = append(append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4), ownIP[:]...)
+	}
+	return out
+}
+
+// tell answers a question by SNTP.
+func (s *netSwitch) tell(question []byte) []byte {
+	const era = 2208988800 // seconds from 1900 to 1970
+	now := s.time()
+	stamp := binary.BigEndian.AppendUint32(nil, uint32(now.Unix()+era))
+	stamp = binary.BigEndian.AppendUint32(stamp, uint32(uint64(now.Nanosecond())<<32/1e9))
+	out := []byte{question[0]&0x38 | 4, 2, question[2], 0xec, 0, 0, 0, 1, 0, 0, 0, 1, ownIP[0], ownIP[1], ownIP[2], ownIP[3]}
+	out = append(append(out, stamp...), question[40:48]...)
+	return append(append(out, stamp...), stamp...)
+}

@@ -16,8 +16,8 @@ LONGEST  = ./builder ./test/undone ./packaging/deb ./cmd/caisson-agent ./bootage
 
 # Where goroutines of ours share something, or those of tests do.
 RACED    = $(addprefix ./internal/,httpserver machine ownfiles safepath stall verity) \
-  ./oci ./oci/keys ./oci/pull ./oci/registry ./oci/transfer ./trust ./netboot/... ./fleet/index ./fleet/inbox ./fleet/unknown \
-  $(addprefix ./bootagent/,daemon download gate items items/exec metrics stage track watch window)
+  ./oci ./oci/keys ./oci/pull ./oci/registry ./oci/transfer ./oci/trust ./media/netboot/... ./fleet/index ./fleet/inbox ./fleet/unknown \
+  $(addprefix ./bootagent/,program/daemon fetch/download sense/gate items items/exec tell/metrics fetch/stage record/track sense/watch sense/window)
 
 BIN      ?= bin
 OUT      ?= out
@@ -47,7 +47,7 @@ install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/lo
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/caisson $(BIN)/caisson-agent
 	ln -sfn ../lib/caisson/caisson-agent $(DESTDIR)$(PREFIX)/bin/caisson-agent
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|^ExecStart=/usr/lib/|ExecStart=$(PREFIX)/lib/|' systemd/caisson-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-agent.service
+	sed 's|^ExecStart=/usr/lib/|ExecStart=$(PREFIX)/lib/|' packaging/systemd/caisson-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-agent.service
 	sed 's|^ExecStart=/usr/bin/|ExecStart=$(PREFIX)/bin/|' packaging/caisson-fleet.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-fleet.service
 	install -D -m 644 packaging/caisson-fleet.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/caisson-fleet.conf
 	$(BIN)/caisson man -q $(DESTDIR)$(PREFIX)/share/man/man1
@@ -61,17 +61,17 @@ install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/lo
 deb: ## Make the agent's Debian packages for hosts that exist already, amd64 and arm64, in out/
 	@for arch in $(ARCHES); do \
 	  GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(OUT)/$$arch/caisson-agent ./cmd/caisson-agent && \
-	  GO='$(GO)' hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
+	  GO='$(GO)' packaging/hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
 	done
 
 release: ## Make a release of a tagged commit in out/release: programs, packages, pages, SBOM, provenance, SHA256SUMS; KEY=release.key signs
-	@GO='$(GO)' hack/release '$(VERSION)' '$(BUILT)' '$(OUT)/release' $(KEY)
+	@GO='$(GO)' packaging/hack/release '$(VERSION)' '$(BUILT)' '$(OUT)/release' $(KEY)
 
 deps: ## Install the Debian packages that building layers and testing take
-	@hack/install-deps
+	@packaging/hack/install-deps
 
 test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, some 22 minutes on two cores that do nothing else)
-	hack/scratch $(MAKE) --no-print-directory test-all
+	packaging/hack/scratch $(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory test-vm
 
 # Most tests wait more than they compute: twice as many packages as processors run at once.
@@ -85,7 +85,7 @@ test-kube-unit: # without an API server
 	cd kube && CAISSON_WITHOUT=$${CAISSON_WITHOUT-kube} $(GO) test -vet=off ./...
 
 check: lint ## What a change needs before anything else: lint, and the unit tests but those that need root, a network or seconds each
-	CAISSON_WITHOUT=root,net,slow hack/scratch $(GO) test -short -vet=off -p $(ATONCE) $(UNITS)
+	CAISSON_WITHOUT=root,net,slow packaging/hack/scratch $(GO) test -short -vet=off -p $(ATONCE) $(UNITS)
 
 test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
@@ -106,39 +106,39 @@ test-kube: ## Tests against a real API server, etcd and controllers of Kubernete
 
 test-kube-long: ## The tests of kube/ that begin with require.Long: machines that are Nodes of a real API server (as root; the first run builds it, and a kubelet); PART=K/N as below
 	kube/hack/servers.sh --kubelet
-	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,kube} $(GO) run ./hack/long -module kube $(if $(PART),-part $(PART))
+	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,kube} $(GO) run ./packaging/hack/long -module kube $(if $(PART),-part $(PART))
 
 test-long: ## Every test that begins with require.Long, and each fuzz target for 30s (as root, hours); PART=3/16 runs a part of at most 40 minutes: see CONTRIBUTING.md
-	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) run ./hack/long $(if $(PART),-part $(PART))
+	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) run ./packaging/hack/long $(if $(PART),-part $(PART))
 
 lint: ## gofmt, go vet, staticcheck, errcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	@hack/errcheck
+	@packaging/hack/errcheck
 	cd kube && $(GO) vet ./... && "$$(cd .. && $(GO) tool -n staticcheck)" ./...
-	@DIR=kube hack/errcheck
+	@DIR=kube packaging/hack/errcheck
 
 vulncheck: ## Known vulnerabilities in what we link; says so where their database cannot be reached
-	@hack/vulncheck
+	@packaging/hack/vulncheck
 
 fuzz: ## Run every fuzz target for FUZZTIME (5s)
-	@hack/fuzz $(FUZZTIME)
+	@packaging/hack/fuzz $(FUZZTIME)
 
 bench: ## Measure against named peers in the same run
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/... ./cmd/caisson-agent
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./oci/trust/... ./fleet/... ./cmd/caisson-agent
 
 container: build kube ## Make the images localhost/caisson and localhost/caisson-kube with podman or buildah (as root)
-	@hack/container $(BIN)
+	@packaging/hack/container $(BIN)
 
 demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(KEEP),-keep)
 
 measure: ## Count lines, packages, and types and functions that are too large; LIST=1 names them
-	@$(GO) run ./hack/measure $(if $(LIST),-list)
+	@$(GO) run ./packaging/hack/measure $(if $(LIST),-list)
 
 size: build ## The agent's size, held to its budget
-	@hack/size $(BIN)/caisson-agent
+	@packaging/hack/size $(BIN)/caisson-agent
 
 cross: ## Compile for arm64
 	GOARCH=arm64 $(GO) build -o /dev/null ./cmd/caisson

@@ -25,8 +25,8 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/perhost"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/systemd"
 )
 
 // Names of the steps. Those that make a tree are the names of its image, too.

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/media/uki"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 

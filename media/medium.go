@@ -157,7 +157,7 @@ func held(name string, data []byte) fat.File {
 }
 
 // WriteRescue writes a CD that carries a statement which lets somebody into a node, see package
-// trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
+// oci/trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
 func WriteRescue(w io.WriterAt, statement []byte, date time.Time) error {
 	return iso.Data(w, paths.RescueLabel, paths.RescueFile, date, statement)
 }

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/netboot"
+	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 )
 
 // signers are keys that nothing else is signed with. They are in memory alone.

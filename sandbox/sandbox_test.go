@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/require"

@@ -9,7 +9,7 @@ const KindKeys = "Keys"
 
 // Keys is the document of fleet:keys-VERSION: which keys count, from that version on. Each
 // version is signed by the root keys of the one before and by its own, so whoever trusts one
-// version can follow the chain to the newest; see package trust/chain.
+// version can follow the chain to the newest; see package oci/trust/chain.
 type Keys struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"` // KindKeys

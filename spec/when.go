@@ -15,7 +15,7 @@ type When string
 // Moments, the first one first.
 const (
 	WhenLoader When = "loader" // before PID 1 starts
-	WhenEarly  When = "early"  // before local-fs.target, network-pre.target and sysinit.target, see bootagent/cycle
+	WhenEarly  When = "early"  // before local-fs.target, network-pre.target and sysinit.target, see bootagent/node/cycle
 	WhenAgent  When = "agent"  // when the agent's service has started
 )
 

@@ -5,8 +5,8 @@ package decide
 import (
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/run"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // Runs returns the generation that a root runs, nil where that is nothing: the one that the

@@ -5,8 +5,8 @@ package decide
 import (
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/run"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // Event is what a decision follows.

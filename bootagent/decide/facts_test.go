@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/run"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // anyGeneration is one of few, so that two are often the same.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/run"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // content is what a publisher can do to a node. It never changes, so that what holds

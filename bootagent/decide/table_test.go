@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/run"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 var events = []Event{Begin, Look, Answer, Try, Made, Probed, Doubted, Undo, Effect, Judged, Swap, Early, Boot, Fetched, Sought}
@@ -58,7 +58,7 @@ func TestItIsPure(t *testing.T) {
 		t.Fatal(err)
 	}
 	const own = `"github.com/caisson-os/caisson/bootagent/`
-	may := []string{`"fmt"`, `"slices"`, `"time"`, own + `run"`, own + `state"`, `"github.com/caisson-os/caisson/spec"`}
+	may := []string{`"fmt"`, `"slices"`, `"time"`, own + `decide/run"`, own + `record/state"`, `"github.com/caisson-os/caisson/spec"`}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

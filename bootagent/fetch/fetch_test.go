@@ -20,18 +20,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/systemd"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestMain makes the test's program one that asks, as the agent is.

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"

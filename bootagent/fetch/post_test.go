@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestPost sends a report over TLS by the site's authority, from a process without

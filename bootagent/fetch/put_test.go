@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestPut puts reports into a registry that asks for a login, over TLS by the site's

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
 )

@@ -24,7 +24,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"

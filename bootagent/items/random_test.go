@@ -34,7 +34,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
 	"github.com/caisson-os/caisson/bootagent/items/units"
-	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"

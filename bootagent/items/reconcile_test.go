@@ -16,7 +16,7 @@ import (
 
 	execs "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/systemd"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )

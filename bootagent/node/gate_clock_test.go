@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )

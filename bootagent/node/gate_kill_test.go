@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/powercut"

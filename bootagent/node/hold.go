@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/hold"
+	"github.com/caisson-os/caisson/bootagent/node/hold"
 	"github.com/caisson-os/caisson/spec"
 )
 

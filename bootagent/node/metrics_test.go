@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"

@@ -5,8 +5,8 @@ package node
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/gate"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/blackbox"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"

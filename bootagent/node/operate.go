@@ -5,7 +5,7 @@ package node
 import (
 	"context"
 
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -6,9 +6,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/destination"
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/node/destination"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/spec"
 )
 

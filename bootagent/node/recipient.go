@@ -2,7 +2,7 @@
 
 package node
 
-import "github.com/caisson-os/caisson/bootagent/session"
+import "github.com/caisson-os/caisson/bootagent/node/session"
 
 // ErrNoKey is for a node without a key of secrets.
 var ErrNoKey = session.ErrNoKey

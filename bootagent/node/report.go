@@ -5,7 +5,7 @@ package node
 import (
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/letin"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/rescue"
-	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec"

@@ -17,10 +17,10 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // reverting is a node that ran a script, and what somebody did to its revert script.

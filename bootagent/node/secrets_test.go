@@ -13,9 +13,9 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/why"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/why"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"

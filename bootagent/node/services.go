@@ -3,7 +3,7 @@
 package node
 
 import (
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/spec"
 )
 

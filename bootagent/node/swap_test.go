@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"

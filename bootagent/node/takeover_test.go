@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/takeover"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/takeover"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"

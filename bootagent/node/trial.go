@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/record"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/events"
-	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/record"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )

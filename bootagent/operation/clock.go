@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/spec/timeservice"
 )
 

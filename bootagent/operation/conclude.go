@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 
-	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"

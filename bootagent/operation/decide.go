@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/bootagent/sense/slot"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/stalled"

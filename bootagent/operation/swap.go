@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 
-	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/spec"
 )
 

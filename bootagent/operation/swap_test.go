@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/bootagent/sense/slot"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )

@@ -13,12 +13,12 @@ import (
 
 // others load and save a state or the record of a boot beside this package, by why.
 var others = map[string]string{
-	"state":            "it is theirs to know how",
-	"track":            "what is accepted is kept before anybody acts on it",
-	"boot/initramfs":   "the loader is alone",
-	"nextroot":         "the record is another root's",
-	"effect/time.go":   "what it remembers of the state is another goroutine's, which hangs",
-	"record/record.go": "it is this one",
+	"record/state":        "it is theirs to know how",
+	"record/track":        "what is accepted is kept before anybody acts on it",
+	"boot/initramfs":      "the loader is alone",
+	"boot/nextroot":       "the record is another root's",
+	"node/effect/time.go": "what it remembers of the state is another goroutine's, which hangs",
+	"record/record.go":    "it is this one",
 }
 
 // The parts of a running node neither load nor save what is written down.

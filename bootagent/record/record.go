@@ -10,7 +10,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // Snapshot is what is written down at one time. Nobody changes it.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // without returns the rules but for some.

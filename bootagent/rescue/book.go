@@ -6,7 +6,7 @@
 // A code is new at each boot and after each use, so a statement is obeyed once, and never
 // after a restart of the machine. What it opens lasts by the kernel's own count from when it
 // was accepted: neither a clock that is set back nor a restart of the agent prolongs it. Which
-// statement counts is decided by package trust/rescue; doors are opened by package rescue/door.
+// statement counts is decided by package oci/trust/rescue; doors are opened by package rescue/door.
 package rescue
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/rescue"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/rescue"
 )
 
 // MaxWrong is how many statements for other codes a book remembers. Further ones are decided about

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/rescue"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/rescue"
 )
 
 type world struct {

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/oci/trust"
 )
 
 // Media looks for statements on CDs, and on sticks that were written as such: file systems of

@@ -10,8 +10,8 @@ import (
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media/iso"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // block adds a block device with content.

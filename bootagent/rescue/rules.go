@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// rules are what a book adds to those of package trust/rescue: once, and not for ever. Tests take
+// rules are what a book adds to those of package oci/trust/rescue: once, and not for ever. Tests take
 // some out, and want an attack to succeed.
 type rules struct {
 	book  check.List[found]   // a book that is there is taken for this one

@@ -9,8 +9,8 @@
 // offers exactly those to mmdebstrap(1) and to apt in the layer. What is not in
 // the list cannot be installed, whatever a mirror says meanwhile.
 //
-// Only builder, its steps (builder/base, builder/packages) and release, which names
-// the places of its errors in the site, import it.
+// Only builder, its steps (builder/base, builder/packages) and builder/release, which
+// names the places of its errors in the site, import it.
 package apt
 
 import (

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )

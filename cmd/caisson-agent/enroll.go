@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/caisson-os/caisson/bootagent/enroll"
+	"github.com/caisson-os/caisson/bootagent/program/enroll"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )

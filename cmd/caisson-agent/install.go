@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"

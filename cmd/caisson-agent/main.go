@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
-	"github.com/caisson-os/caisson/bootagent/decisions"
+	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 )

@@ -41,7 +41,7 @@ func TestMigrationPage(t *testing.T) {
 const standIns = `
 mkdir -p /mnt/up/usr /mnt/work/usr /mnt/host
 mount -t overlay overlay -o lowerdir=/usr,upperdir=/mnt/up/usr,workdir=/mnt/work/usr /usr
-cp "$(command -v caisson-agent)" "$EXAMPLE"/../../systemd/caisson-agent.service keys/operator.pub /mnt/host
+cp "$(command -v caisson-agent)" "$EXAMPLE"/../../packaging/systemd/caisson-agent.service keys/operator.pub /mnt/host
 start() {
 	: >/mnt/started
 	caisson-agent run 2>>/mnt/agent.log &

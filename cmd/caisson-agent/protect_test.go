@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/watch/bpf"
+	"github.com/caisson-os/caisson/bootagent/sense/watch/bpf"
 	"github.com/caisson-os/caisson/test/require"
 )
 

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/bootagent/node"
-	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )

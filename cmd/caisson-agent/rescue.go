@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/letin"
 	"github.com/caisson-os/caisson/bootagent/rescue/door"
+	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 

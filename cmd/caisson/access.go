@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keychain"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/release"
 )
 
 // access is how a verb reaches a registry.

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/netboot"
+	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -23,7 +24,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/spf13/pflag"

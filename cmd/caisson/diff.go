@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/release"
 )
 
 func (a *app) diffCommand() *cobra.Command {

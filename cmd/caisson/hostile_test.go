@@ -15,12 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/require"
 )

@@ -22,11 +22,11 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/scaffold"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // keyNames are who signs layers, who signs overlays, who attests how a layer was built, and

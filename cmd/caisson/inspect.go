@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // inspected is one layer of inspect -o json, which prints a list.

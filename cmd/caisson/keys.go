@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
-	"github.com/caisson-os/caisson/trust/chain"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 )
 
 // keyInfo is what keys … -o json prints.

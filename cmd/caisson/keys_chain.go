@@ -17,8 +17,8 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 func (a *app) keysPlanCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // A rotation that was cut before fleet:current names its version is ended by the next run,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/layers/delta"
@@ -24,7 +25,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/require"

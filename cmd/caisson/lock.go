@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/release"
 )
 
 // locked is what lock -o json prints.

@@ -19,10 +19,10 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"

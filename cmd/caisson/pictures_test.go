@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/release"
 )
 
 // The pictures of the README can be read, have words for those who cannot see them,

@@ -21,10 +21,10 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // rescued is what rescue -o json prints.

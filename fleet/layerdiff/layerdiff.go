@@ -12,8 +12,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/oci/trust"
 )
 
 // keys copies the versions of the keys, oldest first: a node finds each by the one before.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 

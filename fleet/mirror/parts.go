@@ -15,15 +15,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // named is an artifact and its tags.

@@ -14,9 +14,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Site returns what a site says about trust, its key files read. A lifetime that

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"

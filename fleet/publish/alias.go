@@ -6,8 +6,8 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // dropReplaced removes the tags of machines that nodes are not bound to any more: a

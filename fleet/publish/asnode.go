@@ -10,9 +10,9 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // nodeView is what a node finds under its names, or why it would not take that.

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"

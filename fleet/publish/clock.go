@@ -6,9 +6,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 

@@ -7,9 +7,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/site"
 )
 

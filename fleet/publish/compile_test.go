@@ -7,10 +7,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestServicesFitTheirLayer: no node is sent a service whose user or package its layer

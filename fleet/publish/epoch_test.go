@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // TestRotateEpoch: the epoch that the fleet is at is permitted by a key of the version that is

@@ -15,9 +15,9 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // adoptMoves finds the nodes whose tag a publish that was cut has moved. Where that was a

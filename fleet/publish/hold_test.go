@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // diskless is node n0 booting with an empty floor: fleet:current is all that it knows.

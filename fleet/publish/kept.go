@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/oci/trust"
 )
 
 // keptRows are nodes that are neither published nor dropped: who they are is in doubt where

@@ -11,15 +11,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Roles are the keys of a policy as a version of fleet:keys has them.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -35,9 +35,9 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Publisher is a fleet in a registry, and who signs for it.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/rescue"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/rescue"
 )
 
 // SignRescue signs what lets somebody into a node, and decides as that node would.

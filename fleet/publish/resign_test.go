@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )

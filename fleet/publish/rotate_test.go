@@ -11,16 +11,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
-	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // rotated is a fleet with a chain of keys, on which three nodes have the value 10.

@@ -14,9 +14,9 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // runsOn is what node n0 is signed for besides its layer, as the node reads it.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // A rollout that began before the operator's key changed goes back as if it had not, and so

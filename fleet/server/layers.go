@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 

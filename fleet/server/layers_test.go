@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -41,24 +41,24 @@ const (
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
 	RunLock      = "/run/caisson/lock"
-	RunDecisions = "/run/caisson/decisions.jsonl" // where the command line asks for them, see bootagent/decisions
+	RunDecisions = "/run/caisson/decisions.jsonl" // where the command line asks for them, see bootagent/decide/decisions
 	RunStaged    = "/run/caisson/staged.json"     // what was fetched for the next boot
 	RunStaging   = "/run/caisson/staging.lock"    // held while a layer is fetched for the next boot
 	State        = "/var/lib/caisson"             // state disk or tmpfs
 	StateLabel   = "caisson-state"                // GPT partition name
-	Credentials  = "registry"                     // below State: what a registry asks of this node, see bootagent/track
-	SecretsKey   = "identity/secrets.key"         // below State: what opens secrets that are sealed to this node, see bootagent/recipient
+	Credentials  = "registry"                     // below State: what a registry asks of this node, see bootagent/record/track
+	SecretsKey   = "identity/secrets.key"         // below State: what opens secrets that are sealed to this node, see bootagent/fetch/recipient
 	SecretsNext  = "identity/secrets.next.key"    // the key that takes its place once an overlay that is sealed to it has proved itself
-	Reports      = "report"                       // below State: reports of this node, see bootagent/report
-	Corrections  = "corrections.json"             // below State: which settings were corrected lately, see bootagent/policy
+	Reports      = "report"                       // below State: reports of this node, see bootagent/tell/report
+	Corrections  = "corrections.json"             // below State: which settings were corrected lately, see bootagent/decide/policy
 )
 
 // What is known of a change that has not proved itself, and the output of the commands
-// that it is judged by; see bootagent/gate.
+// that it is judged by; see bootagent/sense/gate.
 const (
 	RunState   = "/run/caisson/state.json" // the state, while the disk takes no writes
 	RunGates   = "/run/caisson/gates.json"
-	RunJudged  = "/run/caisson/judged" // until when the agent is to look again, see bootagent/deadline
+	RunJudged  = "/run/caisson/judged" // until when the agent is to look again, see bootagent/sense/deadline
 	RunChecks  = "/run/caisson/gates"
 	RunWatched = "/run/caisson/watched.json"
 )

@@ -218,7 +218,7 @@ func TestAttachRackByRack(t *testing.T) {
 
 // TestAttachScript: what the chart copies to hosts is the unit that the package has.
 func TestAttachScript(t *testing.T) {
-	want, err := os.ReadFile(filepath.Join("..", "..", "systemd", "caisson-agent.service"))
+	want, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", "caisson-agent.service"))
 	if err != nil {
 		t.Fatal(err)
 	}

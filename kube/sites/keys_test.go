@@ -17,9 +17,9 @@ import (
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
-	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // TestKeysRotate: the operator's key is revoked between two publishes. The directory beside the

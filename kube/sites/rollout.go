@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )

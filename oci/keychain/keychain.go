@@ -6,7 +6,7 @@
 //
 // It does not log in, which is oci/pull: that sends what is found here to one host
 // and port and nowhere else. It follows containers-auth.json(5) and docker-login(1).
-// Only cmd/caisson and release, which people run, import it; a node has one file of its own and runs no
+// Only cmd/caisson and builder/release, which people run, import it; a node has one file of its own and runs no
 // programs for it.
 package keychain
 

@@ -34,7 +34,7 @@ func makeCommandPackage(t *testing.T, version string) string {
 			t.Fatal(err)
 		}
 	}
-	if said, err := run(t.Context(), "env", "NAME=caisson", "SHARE="+dir, "../../hack/deb", dir+"/caisson", "amd64", version, "2026-11-21T12:00:00Z", out); err != nil {
+	if said, err := run(t.Context(), "env", "NAME=caisson", "SHARE="+dir, "../hack/deb", dir+"/caisson", "amd64", version, "2026-11-21T12:00:00Z", out); err != nil {
 		t.Fatal(said)
 	}
 	debs, err := filepath.Glob(out + "/*.deb")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deb holds what the agent's Debian package is made of; hack/deb makes it.
+// Package deb holds what the agent's Debian package is made of; packaging/hack/deb makes it.
 package deb
 
 import (
@@ -89,7 +89,7 @@ func TestVersions(t *testing.T) {
 	var last string
 	for _, describe := range []string{"fa08c33", "v1.2.3-rc1", "v1.2.3-rc1-7-gabcdef0", "v1.2.3", "v1.2.3-45-gabcdef0", "v1.3.0"} {
 		out := t.TempDir()
-		if said, err := run(t.Context(), "../../hack/deb", "/bin/true", "amd64", describe, "2026-11-21T12:00:00Z", out); err != nil {
+		if said, err := run(t.Context(), "../hack/deb", "/bin/true", "amd64", describe, "2026-11-21T12:00:00Z", out); err != nil {
 			t.Fatal(said)
 		}
 		debs, err := filepath.Glob(out + "/*.deb")

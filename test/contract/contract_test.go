@@ -20,14 +20,14 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // knownFailures are rows that spec/site accepts and a node or the builder

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/takeover"
+	"github.com/caisson-os/caisson/bootagent/record/takeover"
 )
 
 // histories are scripts as a values file has them, and the names under which Divingbell

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/watch"
+	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
 )

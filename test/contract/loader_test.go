@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/loader"
+	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"

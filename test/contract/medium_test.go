@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/test/require"

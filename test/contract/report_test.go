@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch"
-	"github.com/caisson-os/caisson/bootagent/report"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/fleet/inbox"
 	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestReportInARegistry: what a node puts into a registry is what a fleet's service and

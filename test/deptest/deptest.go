@@ -131,9 +131,26 @@ func anyMatches(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, path) })
 }
 
+// nested are folders that stand below another one and keep rules of their own: a pattern covers
+// one only where it names it.
+var nested = []string{"builder/release", "media/netboot", "oci/trust", "packaging/hack", "packaging/systemd"}
+
+// nestedIn returns the nested folder that a path lies in, "" where it lies in none.
+func nestedIn(path string) string {
+	for _, r := range nested {
+		if path == r || strings.HasPrefix(path, r+"/") {
+			return r
+		}
+	}
+	return ""
+}
+
 // matches reports whether a pattern covers a path below the module. "a/*" covers
 // the directories directly below a.
 func matches(pattern, path string) bool {
+	if nestedIn(pattern) != nestedIn(path) {
+		return false
+	}
 	if below, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == below || strings.HasPrefix(path, below+"/")
 	}

@@ -15,12 +15,12 @@ import (
 // everything imports.
 var rooms = []string{
 	"spec/rules", "spec/site", "spec",
-	"spec/refusal", "trust",
+	"spec/refusal", "oci/trust",
 	"oci/keys", "oci/sign", "oci/registry", "oci/transfer", "oci",
 	"layers",
-	"release", "fleet", "netboot", "sandbox",
+	"builder/release", "fleet", "media/netboot", "sandbox",
 	"builder",
-	"bootagent/items/item", "bootagent/items", "bootagent/boot", "bootagent/journal", "bootagent/state", "bootagent/track", "bootagent/download", "bootagent/node",
+	"bootagent/items/item", "bootagent/items", "bootagent/boot", "bootagent/record/journal", "bootagent/record/state", "bootagent/record/track", "bootagent/fetch/download", "bootagent/node",
 	"cmd/caisson-agent", "cmd/caisson",
 }
 
@@ -194,7 +194,7 @@ func colour(room string) string {
 	switch {
 	case strings.HasPrefix(room, "bootagent") || room == "cmd/caisson-agent":
 		return "#d9ecd9"
-	case slices.Contains([]string{"builder", "release", "fleet", "netboot", "sandbox", "cmd/caisson", "spec/site", "oci/registry"}, room):
+	case slices.Contains([]string{"builder", "builder/release", "fleet", "media/netboot", "sandbox", "cmd/caisson", "spec/site", "oci/registry"}, room):
 		return "#dbe6f6"
 	}
 	return "#f6eed2"

@@ -66,15 +66,15 @@ func TestRoomGraph(t *testing.T) {
 		}
 		return Package{ImportPath: Module + "/" + name, Imports: imports}
 	}
-	g := roomGraph([]Package{p("spec"), p("oci"), p("trust", "spec", "oci"), p("fleet/publish", "trust", "spec", "internal/cli"), p("internal/cli")})
-	want := map[string][]string{"spec": {}, "oci": {}, "trust": {"oci", "spec"}, "fleet": {"trust"}}
+	g := roomGraph([]Package{p("spec"), p("oci"), p("oci/trust", "spec", "oci"), p("fleet/publish", "oci/trust", "spec", "internal/cli"), p("internal/cli")})
+	want := map[string][]string{"spec": {}, "oci": {}, "oci/trust": {"oci", "spec"}, "fleet": {"oci/trust"}}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Error(diff)
 	}
 	if c := cycle(map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"b"}}); !slices.Equal(c, []string{"b", "c", "b"}) {
 		t.Errorf("cycle = %q", c)
 	}
-	if diff := cmp.Diff(map[string]int{"spec": 0, "oci": 0, "trust": 1, "fleet": 2}, floors(g)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"spec": 0, "oci": 0, "oci/trust": 1, "fleet": 2}, floors(g)); diff != "" {
 		t.Error(diff)
 	}
 }

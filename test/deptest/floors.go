@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Floor is a set of folders directly below the module that may import the floors under
+// Floor is a set of folders directly below the module, and of nested ones, that may import the floors under
 // it, and not each other.
 type Floor struct {
 	Folders []string
@@ -51,8 +51,11 @@ func floorOf(floors []Floor, path string) int {
 	return slices.IndexFunc(floors, func(f Floor) bool { return slices.Contains(f.Folders, folder(path)) })
 }
 
-// folder returns the first element of a path below the module.
+// folder returns the nested folder that a path lies in, or its first element.
 func folder(path string) string {
+	if r := nestedIn(path); r != "" {
+		return r
+	}
 	first, _, _ := strings.Cut(path, "/")
 	return first
 }

@@ -9,15 +9,15 @@ import (
 
 // folders are the floors of the module, from the ground up.
 var folders = []Floor{
-	{[]string{"internal", "systemd"}, "tools for files, text, networks and tests, and units: they know no document of caisson"},
+	{[]string{"internal", "packaging/systemd"}, "tools for files, text, networks and tests, and units: they know no document of caisson"},
 	{[]string{"spec", "layers"}, "documents between programs, and images on disks: bytes in, values out, wherever they travel"},
 	{[]string{"oci"}, "artifacts, signatures and registries carry documents; refusals of what they carry are named by the contract"},
-	{[]string{"trust"}, "what may be believed is decided of signed artifacts"},
+	{[]string{"oci/trust"}, "what may be believed is decided of signed artifacts"},
 	{[]string{"builder", "bootagent"}, "what makes a layer and what runs one share the contract and nothing else"},
-	{[]string{"release"}, "a release is built, then signed and pushed"},
-	{[]string{"fleet", "netboot", "media"}, "fleets and first boots are made of releases"},
+	{[]string{"builder/release"}, "a release is built, then signed and pushed"},
+	{[]string{"fleet", "media/netboot", "media"}, "fleets and first boots are made of releases"},
 	{[]string{"sandbox"}, "a node is tried with a layer, an overlay and boot files as it would get them"},
-	{[]string{"cmd", "hack", "packaging"}, "programs choose what is linked with what"},
+	{[]string{"cmd", "packaging/hack", "packaging"}, "programs choose what is linked with what"},
 	{[]string{"test"}, "suites look at everything; no program links them"},
 }
 

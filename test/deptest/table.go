@@ -27,7 +27,7 @@ func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
 		switch room, _, _ := strings.Cut(p.own(), "/"); room {
 		case "bootagent":
 			b = &node
-		case "fleet", "oci", "release", "netboot", "media", "sandbox":
+		case "fleet", "oci", "builder/release", "media/netboot", "media", "sandbox":
 			b = &fleet
 		}
 		fmt.Fprintf(b, "| `%s` | %s |\n", p.own(), strings.ReplaceAll(p.Doc, "|", "\\|"))

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decisions"
+	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 )
 
 // Variable names the file that traces are appended to. Where it is not set, none are gathered.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decisions"
+	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/test/traces"

@@ -22,7 +22,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )

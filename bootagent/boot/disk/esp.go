@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 )
 
 // ErrNoRoom is returned for a disk whose state partition leaves none for that of a loader.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 

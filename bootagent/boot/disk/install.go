@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/boot/blank"
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/blank"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
 )
 
 // mount mounts the state disk at a directory, writable. A disk that only lets

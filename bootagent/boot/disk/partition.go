@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 )
 
 // TestRereadWhileLookedAt: on a running system udev opens each partition of a disk that was

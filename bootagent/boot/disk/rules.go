@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )

@@ -14,10 +14,10 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/units"
-	"github.com/caisson-os/caisson/bootagent/recipient"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/test/itemtest"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/systemd"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/networkd"
+	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec/timeservice"
 )

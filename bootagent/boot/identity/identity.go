@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // CommandLine splits the kernel's command line. Quotes keep blanks together,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/oci/trust"
 )
 
 func TestLook(t *testing.T) {

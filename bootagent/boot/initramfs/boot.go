@@ -17,21 +17,21 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
-	"github.com/caisson-os/caisson/bootagent/boot/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decisions"
-	"github.com/caisson-os/caisson/bootagent/stage"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/bootagent/decide/decisions"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // newRoot is where the stack is mounted until it becomes /.

@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
-	"github.com/caisson-os/caisson/bootagent/memory"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // overlay signs and pushes one that names the layer.

@@ -3,8 +3,8 @@
 package initramfs
 
 import (
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
 // begin counts a boot that the service will prove, or nobody: before anything of

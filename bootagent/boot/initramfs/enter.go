@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
-	"github.com/caisson-os/caisson/bootagent/boot/networkd"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
+	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
-	"github.com/caisson-os/caisson/bootagent/deadline"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"

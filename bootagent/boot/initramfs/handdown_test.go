@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/traces"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestHandDown: the agent of a release that follows no chain of keys is given those that

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // heard is a registry that says what is asked for.

@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/caisson-os/caisson/bootagent/boot/root"
-	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 )

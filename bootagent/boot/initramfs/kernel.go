@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
-	"github.com/caisson-os/caisson/bootagent/stage"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"

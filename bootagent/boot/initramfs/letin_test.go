@@ -13,9 +13,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // locked is a loader that boots nothing, with a rescue key that counts.

@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/memory"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // tally is a registry that counts how often each blob is asked for.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 

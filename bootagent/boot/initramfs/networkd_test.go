@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/boot/networkd"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/blackbox"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/blackbox"
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/spec"
 )
 

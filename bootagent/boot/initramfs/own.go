@@ -6,10 +6,10 @@ import (
 	"cmp"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
-	"github.com/caisson-os/caisson/bootagent/recipient"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/spec"
 )
 

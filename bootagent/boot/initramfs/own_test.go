@@ -11,8 +11,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/caisson-os/caisson/bootagent/recipient"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )

@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/boot/root"
-	"github.com/caisson-os/caisson/bootagent/memory"
-	"github.com/caisson-os/caisson/bootagent/stage"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // errSlow is returned where what the registry named did not arrive in time.

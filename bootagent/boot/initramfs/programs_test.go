@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
 	"github.com/caisson-os/caisson/test/require"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 )

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/oci/trust"
 )
 
 // A loader whose registry is dead, and that has nothing to fall back on, says so in

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/oci"
 )
 

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 )

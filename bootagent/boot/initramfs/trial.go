@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/loader"
+	"github.com/caisson-os/caisson/bootagent/boot/loader"
 )
 
 // onTrial finds out whether this loader is one that has to prove itself: systemd-boot counts

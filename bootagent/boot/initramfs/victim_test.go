@@ -20,21 +20,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
 	"github.com/caisson-os/caisson/bootagent/node"
-	"github.com/caisson-os/caisson/bootagent/session"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/powercut"
 	"github.com/caisson-os/caisson/test/traces"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // victim is a machine with a state disk: a directory is its root, and what is below

@@ -5,7 +5,7 @@
 //
 // It looks at the first sector of file systems and mounts those of media read-only. It trusts nothing
 // that is there and decides nothing: what is read of the layout is verified as an answer of
-// the registry is. bootagent/boot/initramfs imports it, and bootagent/bootdisk, which takes from it
+// the registry is. bootagent/boot/initramfs imports it, and bootagent/program/bootdisk, which takes from it
 // what a disk starts.
 package medium
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/router"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
 

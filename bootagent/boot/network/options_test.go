@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/boot/networkd"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 )

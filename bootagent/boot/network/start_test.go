@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 )

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/caisson-os/caisson/bootagent/stage"
-	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/spec"
 )

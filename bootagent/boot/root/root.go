@@ -10,8 +10,8 @@ import (
 	"encoding/hex"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
-	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"

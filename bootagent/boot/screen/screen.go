@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/memory"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // Failure is a boot that did not succeed.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/memory"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // Each way to fail has its words: what, why, what to do, what comes next.

@@ -18,9 +18,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/items/ifreq"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
 )
 
 // Kernel is the Device of this network namespace, by the SIOCETHTOOL ioctl; the

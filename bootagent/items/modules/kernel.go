@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
 )
 
 // kernel is what the running kernel shows of its modules, and what the layer has

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/device"
+	"github.com/caisson-os/caisson/bootagent/items/item/device"
 	"github.com/caisson-os/caisson/spec"
 )
 

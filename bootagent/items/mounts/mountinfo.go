@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/items/device"
+	"github.com/caisson-os/caisson/bootagent/items/item/device"
 )
 
 // maxInfo caps /proc/self/mountinfo: some 100,000 mounts.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/ifreq"
-	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 

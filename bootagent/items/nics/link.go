@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
 )
 
 // maxWords is how many words a mask of link modes may have; Linux has four.

@@ -17,8 +17,8 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
-	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )

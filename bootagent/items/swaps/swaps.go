@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/device"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/item/device"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )

@@ -1,4 +1,4 @@
-// The servers that the tests of kube/ run against, see hack/servers.sh. Nothing of caisson imports this module.
+// The servers that the tests of kube/ run against, see packaging/hack/servers.sh. Nothing of caisson imports this module.
 module github.com/caisson-os/caisson/kube/hack/servers
 
 go 1.26.0

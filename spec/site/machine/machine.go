@@ -36,7 +36,7 @@ type Settings struct {
 var (
 	// A blank or a quote would change where the arguments end.
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
-	ownArg    = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`) // seconds, see bootagent/boot/identity and bootagent/decisions
+	ownArg    = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`) // seconds, see bootagent/boot/identity and bootagent/decide/decisions
 )
 
 // Compile checks the settings of one target.

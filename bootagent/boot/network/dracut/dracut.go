@@ -7,7 +7,7 @@
 //
 // It is not all of dracut: there is no boot from iBFT, no team, no bridge, and no hardware
 // address is set. Only
-// bootagent/boot/network/table and bootagent/boot/kexec import it.
+// bootagent/boot/network/table and bootagent/boot/kernel/kexec import it.
 package dracut
 
 import (

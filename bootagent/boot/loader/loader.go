@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loader keeps what a node's disk starts: unified kernel images beside one another in
+// the partition that firmware starts from, of which systemd-boot starts the one with the
+// highest number.
+//
+// A new one is on trial: systemd-boot counts its starts in its file's name, see
+// https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT. A boot that was good takes the count away. A
+// loader whose starts are spent stays as the note of that, behind the one before it. Loaders
+// only go forward; an older layer is entered by kexec.
+//
+// What comes is named by digest in fleet:current and copied as it is. The package decides by
+// names of files alone. Package node says when a boot was good.
+package loader
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/loader/fat32"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// folder is where systemd-boot looks for unified kernel images.
+const folder = "EFI/Linux"
+
+// Partition is an open EFI system partition.
+type Partition struct {
+	volume *fat32.Volume
+	list   []entry
+	close  func() error
+}
+
+// Open opens a partition that nobody has mounted. One that is damaged is not opened.
+func Open(device string) (*Partition, error) {
+	f, err := os.OpenFile(device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if flag, err := unix.IoctlGetInt(int(f.Fd()), unix.BLKROGET); err == nil && flag != 0 { // the kernel opens it all the same
+		return nil, errors.Join(fmt.Errorf("%s can only be read", device), f.Close())
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	var p *Partition
+	if err == nil {
+		p, err = open(f, size)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", device, err), f.Close())
+	}
+	p.close = f.Close
+	return p, nil
+}
+
+func open(d fat32.Device, size int64) (p *Partition, err error) {
+	p = &Partition{close: func() error { return nil }}
+	if p.volume, err = fat32.Open(d, size); err != nil {
+		return nil, err
+	}
+	return p, p.look()
+}
+
+// Close closes the partition.
+func (p *Partition) Close() error { return p.close() }
+
+func (p *Partition) look() error {
+	files, err := p.volume.Files(folder)
+	if err != nil {
+		return err
+	}
+	p.list = nil
+	for _, f := range files {
+		if e, ok := parse(f.Name); ok {
+			p.list = append(p.list, e)
+		}
+	}
+	inOrder(p.list)
+	return nil
+}
+
+// Keep takes the count away from the loader that this boot began with, as [Booted] has it: it
+// was good. It returns its number, 0 where there was nothing to do.
+func (p *Partition) Keep(booted string) (number int64, err error) {
+	was, ok := parse(booted)
+	if !ok {
+		return 0, nil
+	}
+	same := func(e entry, counted bool) bool {
+		return e.number == was.number && e.id == was.id && e.counted == counted
+	}
+	i := slices.IndexFunc(p.list, func(e entry) bool { return same(e, true) })
+	if i < 0 {
+		return 0, nil
+	}
+	if slices.ContainsFunc(p.list, func(e entry) bool { return same(e, false) }) { // a cut came between the two names
+		err = p.volume.Remove(folder, p.list[i].file)
+	} else {
+		err = p.volume.Rename(folder, p.list[i].file, was.good())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("keep loader %d: %w", was.number, err)
+	}
+	return was.number, p.look()
+}
+
+// Follow puts a loader beside the newest that is good, and removes what is older than that, or
+// spent. fetch brings the program. It returns the number that came, 0 where none did, and why
+// it is not the one that is wanted.
+func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadCloser, error)) (number int64, why Why, err error) {
+	if err := Check(want); err != nil {
+		return 0, Why{}, err
+	}
+	goes, comes, why := plan(p.list, of(want))
+	if !comes {
+		return 0, why, nil
+	}
+	for _, e := range goes {
+		if err := p.volume.Remove(folder, e.file); err != nil {
+			return 0, Why{}, fmt.Errorf("remove loader %d: %w", e.number, err)
+		}
+	}
+	body, err := fetch(want.Image)
+	if err != nil {
+		return 0, Why{}, fmt.Errorf("fetch loader %d: %w", want.Number, err)
+	}
+	err = p.volume.Create(folder, of(want).trial(), Verified(body, want.Image), want.Image.Size)
+	if err = errors.Join(err, body.Close()); err != nil {
+		return 0, Why{}, fmt.Errorf("write loader %d: %w", want.Number, err)
+	}
+	return want.Number, Why{}, p.look()
+}
+
+// Check refuses what cannot be the name of a loader.
+func Check(l spec.Loader) error {
+	if !digest.Valid(l.Image.Digest) || !digest.Valid(l.ESP.Digest) || l.Number <= 0 || l.Number >= 1e18 || l.Image.Size <= 0 || l.ESP.Size <= 0 || l.ESP.Size > maxESP {
+		return fmt.Errorf("fleet:current names no loader: number %d, program %.80q with %d bytes, file system %.80q with %d bytes", l.Number, l.Image.Digest, l.Image.Size, l.ESP.Digest, l.ESP.Size)
+	}
+	return nil
+}
+
+// maxESP is what the partition has.
+const maxESP = 1 << 30
+
+// Verified reads a blob, and gives the verdict in place of its end.
+func Verified(from io.Reader, b spec.Blob) io.Reader {
+	return &verified{from: io.LimitReader(from, b.Size+1), sum: sha256.New(), want: b}
+}
+
+type verified struct {
+	from io.Reader
+	sum  hash.Hash
+	want spec.Blob
+	size int64
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.from.Read(p)
+	v.sum.Write(p[:n])
+	v.size += int64(n)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	if got := digest.From(v.sum); got != v.want.Digest || v.size != v.want.Size {
+		return n, fmt.Errorf("it is %s with %d bytes, not %s with %d", got, v.size, v.want.Digest, v.want.Size)
+	}
+	return n, io.EOF
+}

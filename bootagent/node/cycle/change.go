@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/node/effect"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// try is a change that is to be made.
+type try struct {
+	before    *track.Found // what runs, nil where nothing ran on this root
+	next      *track.Found
+	comesUp   bool       // this root comes up with next
+	unreached error      // of that: why the registry is not reached before it
+	kept      spec.Items // how that is set which can cut the node off, where there is no way back
+}
+
+// tries returns the change that is to be made. The registry is asked before a root comes up with
+// what can cut it off.
+func (c *Cycle) tries(ctx context.Context, before, next *track.Found, comesUp bool) (event, error) {
+	e := try{before: before, next: next, comesUp: comesUp}
+	if comesUp && len(spec.CutsOff(&spec.Items{}, &next.Overlay.Items)) > 0 {
+		if e.unreached = c.Reached(ctx, c.Within()/6); e.unreached != nil {
+			return e, nil
+		}
+	}
+	now, err := c.Owner.Read()
+	if err == nil {
+		e.kept = c.Effect.Kept(now.State, next.Generation)
+	}
+	return e, err
+}
+
+func (e try) facts(_ *Cycle, now record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Try, generationOf(e.before)
+	if e.comesUp {
+		f.Runs = &e.next.Generation
+	}
+	if e.unreached != nil {
+		f.Try.Unreached = e.unreached.Error()
+		return nil
+	}
+	from := e.before
+	if from == nil {
+		from = &track.Found{Generation: e.next.Generation, Overlay: spec.Overlay{Items: e.kept}}
+	}
+	f.Try.Cuts = strings.Join(spec.CutsOff(&from.Overlay.Items, &e.next.Overlay.Items), ", ")
+	f.Try.Asked = e.next.Overlay.Confirm != nil && now.State.Current != nil && len(effect.ChangedKinds(from, e.next)) > 0
+	return nil
+}
+
+// act makes a change of the running root, or of one that has come up, all of it or nothing. What
+// can cut the node off is on trial before anything of it is made.
+func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Afresh:
+		err := c.undo(ctx, "")
+		next, lookErr := c.looks()
+		return then(next, errors.Join(err, lookErr))
+	case decide.ApplyUntested:
+		c.RecordStep("untested", events.With("generation", e.next.Generation.Generation), events.With("why", step.Why))
+		c.Say("what could cut this node off is applied untested: %s", step.Why)
+		return last(c.enforce(ctx, e.next))
+	case decide.TryForOperator, decide.TryForReach, decide.Plain:
+	default:
+		return noAct(step)
+	}
+	m := made{try: e}
+	trial, err := c.Effect.BeginTrial(e.next, e.kept, step)
+	switch {
+	case err != nil:
+	case e.comesUp && trial == nil:
+		return last(c.enforce(ctx, e.next))
+	case e.comesUp:
+		m.result = c.Effect.LookAt(ctx, e.next, func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, c.Effect.Items(e.next), c.Journal)
+		})
+		err = c.Effect.Counted(c.Effect.Corrections().Begin(e.next.Generation.Overlay))
+	default:
+		m.result, err = c.change(ctx, e.before, e.next)
+	}
+	if trial != nil {
+		m.confirm = trial.Confirm
+	}
+	return then(m, err)
+}
+
+// made is a change that was made, or failed.
+type made struct {
+	try
+	result  items.Result
+	confirm state.Confirm // by whom, "" for nobody
+	returns bool          // an operator goes back to it, which waits for nothing
+}
+
+func (e made) facts(_ *Cycle, _ record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Made, generationOf(e.before)
+	f.Result = decide.Result{Failed: e.before != nil && e.result.Err != nil, RolledBack: e.result.RolledBack, Trial: e.confirm,
+		OtherLayer: !e.returns && e.before != nil && e.before.Generation.Layer != e.next.Generation.Layer}
+	if f.Result.Failed {
+		f.Result.Why, f.Result.Busy = e.result.Err.Error(), passes(e.result.Err) && !e.next.Generation.IsAhead()
+	}
+	return nil
+}
+
+func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Leave:
+		// Something else of it could not even be begun, as a file of a user who is not there before it.
+		why := &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
+		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.EndTrial(), c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
+			return nil, nil, err
+		}
+		return last(c.Look.Status(ctx))
+	case decide.RetryLater, decide.Postpone, decide.Blame:
+		return last(c.takenBack(ctx, e, step))
+	case decide.Await:
+		return last(c.await(ctx, e.next, e.result))
+	case decide.Probe:
+		return then(probed{e, c.Reached(ctx, c.Within())}, nil)
+	case decide.Settle:
+		return last(c.moved(ctx, e.next, e.result))
+	}
+	return noAct(step)
+}
+
+// probed is the way to the registry, tried after a change.
+type probed struct {
+	made
+	fault error // why it was not reached
+}
+
+func (e probed) facts(_ *Cycle, now record.Snapshot, f *decide.Facts) error {
+	f.Event, f.Runs = decide.Probed, generationOf(e.before)
+	reach(e.fault, now, f)
+	return nil
+}
+
+func (e probed) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
+	switch step.Act {
+	case decide.Settle:
+		return last(c.moved(ctx, e.next, e.result))
+	case decide.UndoAndRetry:
+		return then(nil, errors.Join(ctx.Err(), c.undo(ctx, "")))
+	case decide.UndoForGood:
+		st, err := c.undoForGood(ctx, e, step.Why)
+		if e.comesUp && st != nil { // the node goes on, and its status says how
+			c.Say("%v", err)
+			err = nil
+		}
+		return nil, st, err
+	}
+	return noAct(step)
+}
+
+// passes reports whether a change failed for what is not its own and may go away: what it takes
+// away is in use, or the disk takes no writes, as one that is full.
+func passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(err) }
+
+// change applies a generation to the running root; before is nil where nothing runs.
+func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result items.Result, err error) {
+	if err := c.TryAgain(next.Generation); err != nil {
+		return result, err
+	}
+	result, err = c.Effect.Change(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
+	if err != nil || before != nil && result.Err != nil {
+		return result, err
+	}
+	if result.Health == spec.HealthQuarantined { // that may have ended with the change
+		seen := c.Effect.Look(ctx, next)
+		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+	}
+	if before != nil {
+		c.Root.SayLeft(before, next, result)
+	}
+	return result, nil
+}
+
+// unkept undoes a change on trial of which it could not be noted that it is in effect.
+func (c *Cycle) unkept(ctx context.Context, why error) error {
+	s, err := c.Owner.State()
+	if err != nil || !s.Trial.Pending() {
+		return err
+	}
+	return c.undo(ctx, "it could not be kept: "+why.Error())
+}
+
+// moved notes that a generation is in effect.
+func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
+	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	c.Services.Note(&next.Overlay)
+	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil }); err != nil {
+		c.Say("%v", err) // it is written again with what follows
+	}
+	if err := c.Effect.Retire(ctx, result); err != nil {
+		return nil, err
+	}
+	if err := c.settle(ctx, inEffect{next: next, result: result, applied: true}); err != nil {
+		return nil, errors.Join(err, c.unkept(ctx, err))
+	}
+	return c.Look.Report(next, result)
+}
+
+// busyFor is how long something that was in use is left alone before it is tried again.
+const busyFor = time.Hour
+
+// takenBack notes that the node goes on with what ran before, since the change failed, or
+// since this process ends, which says nothing about it.
+func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.Status, error) {
+	before, next, result := e.before, e.next, e.result
+	did := "changed nothing, and tries it again at each sync"
+	stays := fmt.Sprintf("; generation %d is in effect", before.Generation.Generation)
+	switch {
+	case e.returns: // the decision to go there goes with it
+		did = "took it back, and goes on as before" + stays
+	case step.Act == decide.Blame:
+		did = "took it back, and does not try it again" + stays
+	case step.Act == decide.Postpone:
+		did = "took it back, and tries it again in an hour and at a boot" + stays
+	}
+	err := c.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
+		switch step.Act {
+		case decide.Blame:
+			s.Reject(next.Generation, result.Err.Error(), time.Now())
+		case decide.Postpone:
+			s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
+		}
+		s.Trial = nil
+	}})
+	if err != nil {
+		return nil, errors.Join(result.Err, err)
+	}
+	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
+	c.RecordStep("taken-back", events.With("generation", next.Generation.Generation), events.With("stays", before.Generation.Generation), events.With("why", step.Why))
+	if step.Name != "cut-short" { // which is not a failure
+		c.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(session.Kmsg)})
+		err = c.Owner.Note(func(l *state.Live) {
+			l.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
+		})
+	}
+	if err := errors.Join(err, c.SetSync(spec.SyncBehind, step.Why)); err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	if !result.RolledBack { // what it found is what next lacks, and before runs
+		seen := c.Effect.Look(ctx, before)
+		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+	}
+	status, err := c.Look.Report(before, result)
+	return status, errors.Join(failed, err)
+}

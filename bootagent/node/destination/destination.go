@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package destination says where a node goes when it is started over, and by which way: a
+// soft-reboot into a root that is stacked beforehand, or a reboot. It brings what that needs
+// to the state disk or into memory, frees what no way needs any more, and sets out.
+//
+// When that is done is package operate's and the operator's to say.
+package destination
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/nextroot"
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/node/effect"
+	"github.com/caisson-os/caisson/bootagent/node/protect"
+	"github.com/caisson-os/caisson/bootagent/node/services"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/node/stacked"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Destination is that of an open node.
+type Destination struct {
+	*session.Session
+	root     *stacked.Root
+	services *services.Services
+	effect   *effect.Effect
+	protect  *protect.Protection
+}
+
+// New returns the destination of an open node.
+func New(e *effect.Effect, root *stacked.Root, services *services.Services, p *protect.Protection) *Destination {
+	return &Destination{Session: e.Session, root: root, services: services, effect: e, protect: p}
+}
+
+// Rejected says why a generation must not be put in effect here, "" where it may. The
+// attempts of the boot that is running now do not count against it.
+func (d *Destination) Rejected(g state.Generation) string {
+	begun := g.Attempts
+	if g.Pair(d.Boot.Generation) {
+		begun = 0
+	}
+	return decide.Refused(g, begun, time.Now().Unix())
+}
+
+// RejectedText says for people that a generation is rejected, and until when.
+func RejectedText(g state.Generation, why string) string {
+	if g.IsAhead() {
+		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
+	}
+	if g.Again != 0 {
+		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s", g.Generation, why, time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
+}
+
+// Awaited is a generation that a reboot is waited for, and what of it needs one.
+type Awaited struct {
+	Found *track.Found
+	Why   string
+}
+
+// Candidate returns the generation that the next boot is to try before what ran well, nil where
+// there is none: where nothing is staged, it was rejected, or the node is to keep what it has.
+func (d *Destination) Candidate(s *state.State) *state.Generation {
+	if g := d.Tracker.Candidate(s); g != nil && d.Rejected(*g) == "" {
+		return g
+	}
+	return nil
+}
+
+// Awaited returns what a reboot of a node that runs something is waited for, nil where
+// nothing is.
+func (d *Destination) Awaited(running *track.Found) (*Awaited, error) {
+	s, err := d.Owner.State()
+	if err != nil || d.Boot.Mode == spec.ModeAttached {
+		return nil, err
+	}
+	g := d.Candidate(s)
+	if g == nil || running.Generation.Pair(*g) {
+		return nil, nil // what is in effect has to prove itself
+	}
+	staged, err := d.Tracker.Recall(g)
+	if err != nil {
+		return nil, err
+	}
+	live, why := d.Extent(running, staged)
+	if live {
+		return nil, nil // it failed, and is tried again
+	}
+	return &Awaited{staged, why}, nil
+}
+
+func (d *Destination) stageSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stageTime)
+	defer cancel()
+	return d.Stage(ctx)
+}
+
+// Next is destination for a node that cannot fetch any more: where a soft-reboot leads to
+// it, its images are here.
+func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why string, err error) {
+	s, err := d.Owner.State()
+	if err != nil {
+		return nil, "", "", err
+	}
+	next, class, why, err = d.Destination(ctx, s, nil)
+	if err != nil || next == nil || len(next.Missing) == 0 || d.InMemory() && class != spec.ClassSoftReboot {
+		return next, class, why, err
+	}
+	return nil, spec.ClassReboot, fmt.Sprintf("its layer is not staged: %s is not in the store", next.Missing[0].Digest), nil
+}
+
+// nextBoot returns the generation that the next boot runs, nil where none is known.
+func (d *Destination) nextBoot(s *state.State) *state.Generation {
+	if g := d.Candidate(s); g != nil {
+		return g
+	}
+	return s.Best()
+}
+
+// Destination is the root that a node with a state goes to when it is started over, nil where
+// that is of the layer that runs, and how it gets there once it has its images. The
+// description of its layer is asked of a source where it is not here; nil asks nobody.
+func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class, why string, err error) {
+	if d.Boot.Mode == spec.ModeAttached || d.Tracker == nil {
+		return nil, spec.ClassReboot, "caisson did not boot this host", nil
+	}
+	g := d.nextBoot(s)
+	if g == nil || g.Layer == d.Boot.Generation.Layer {
+		return nil, spec.ClassReboot, "no other layer waits", nil
+	}
+	if s.Trial.Pending() {
+		return nil, spec.ClassReboot, "a change waits to be confirmed", nil
+	}
+	if others, err := d.othersWait(); err != nil || others != "" {
+		return nil, spec.ClassReboot, "not only a layer waits: " + others, err
+	}
+	running, err := d.effect.Running()
+	if err != nil {
+		return nil, "", "", err
+	}
+	found, err := d.Tracker.Return(g) // not what the fleet has rejected since it was accepted
+	if err != nil {
+		return nil, "", "", err
+	}
+	store, err := d.Store()
+	if err != nil {
+		return nil, "", "", err
+	}
+	layer, err := stage.Stager{Store: store, From: from, Talk: StackTime, Say: d.Say}.Describe(ctx, g.Layer)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("its layer is not staged: %w", err)
+	}
+	if err := trust.ForMachine(layer, d.Tracker.Bootstrap, runtime.GOARCH); err != nil {
+		return nil, "", "", err
+	}
+	next = &nextroot.Next{Pair: nextroot.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: d.Boot, State: d.Folder, Store: store, Unproven: s.Staged == g, Say: d.Say}
+	if uuids := d.Tracker.Identity.UUIDs; len(uuids) > 0 {
+		next.UUID = uuids[0]
+	}
+	for _, i := range layer.Images {
+		if !store.Has(i.Digest, i.Size) && !slices.Contains(next.Missing, i.Blob) {
+			next.Missing = append(next.Missing, i.Blob)
+		}
+	}
+	to := next.Pair
+	if !next.Unproven {
+		to.Generation.Attempts = 0 // it came up
+	}
+	class, why = nextroot.Class(d.Boot, &running.Overlay, to)
+	if class == spec.ClassSoftReboot && d.InMemory() {
+		class, why, err = d.fitsMemory(next, class, why)
+	}
+	return next, class, why, err
+}

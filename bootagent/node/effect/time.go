@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/decide/policy"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// madeWithin is how long a change of the running root may take to be made, or to be
+// taken back, beside what its programs take.
+const madeWithin = 5 * time.Minute
+
+// MakingTime is how long it may take to make what an overlay asks for: each mount, swap and
+// unit has a minute for its programs. Foreground scripts have their own timeouts, and what
+// they take comes on top.
+func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
+	return cmp.Or(ef.Options.Made, madeWithin+time.Duration(o.Items.Programs())*time.Minute)
+}
+
+// watch returns what times the runs under a context. Scripts that they wait for count
+// neither there nor for a deadline.
+func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
+	w := new(stopwatch)
+	return item.HearScripts(ctx, func(limit time.Duration) func() {
+		moved, ends := w.script(limit), []func() error(nil)
+		for _, file := range []string{paths.RunDeadline, paths.RunJudged} {
+			ended, err := deadline.Script(ef.Path(file), ef.Up, limit)
+			if err != nil {
+				ef.Say("%v", err) // it counts for the deadline, then
+				continue
+			}
+			ends = append(ends, ended)
+		}
+		return func() {
+			moved()
+			for _, ended := range ends {
+				if err := ended(); err != nil {
+					ef.Say("%v", err) // as above
+				}
+			}
+		}
+	}), w
+}
+
+// LookAt gives a look at what runs, and the corrections that it leads to, the time of a
+// change. A run that only reads is its caller's to end.
+func (ef *Effect) LookAt(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
+	if ef.Lock == nil {
+		return run(ctx)
+	}
+	return ef.Bounded(ctx, "a look", found, ef.MakingTime(&found.Overlay), run)
+}
+
+// Look looks at what runs, and changes nothing.
+func (ef *Effect) Look(ctx context.Context, found *track.Found) items.Result {
+	return ef.LookAt(ctx, found, func(ctx context.Context) items.Result {
+		return items.Look(ctx, ef.Items(found), ef.Guard(found))
+	})
+}
+
+// Bounded gives something that is made of an overlay its time, and ends this process when
+// it is over: what heeds its context has deadlines of its own, and what takes longer is a
+// system call that hangs. The next agent begins where this one began.
+func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+	ctx, watch := ef.watch(ctx)
+	return ef.endAfter(ctx, watch, what, found, limit, run)
+}
+
+func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+	doing := new(items.Doing)
+	stop := watch.after(limit, func() {
+		lastWords()
+		step, item := doing.Step()
+		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
+		ef.Note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(session.Kmsg)})
+		ef.Record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
+		ef.Say("%v; this agent ends", why)
+		os.Exit(1)
+	})
+	defer stop()
+	return run(items.Tell(ctx, doing))
+}
+
+// InTime gives a change its time. What heeds its context ends then, and the change is
+// taken back as any that fails. For that there is as much time as it takes to make what
+// ran before; what hangs all the same is a system call, and only the end of its process
+// ends that, see abandon: forget has the state know that next is not to be made again.
+func (ef *Effect) InTime(parent context.Context, before, next *track.Found, forget func(s *state.State, why string)) (_ context.Context, made func(items.Result) items.Result) {
+	limit, ran := ef.MakingTime(&next.Overlay), &spec.Overlay{}
+	if before != nil {
+		ran = &before.Overlay
+	}
+	late, doing := fmt.Errorf("it was not made within %s", limit), new(items.Doing)
+	ctx, watch := ef.watch(items.Tell(parent, doing))
+	ctx, cancel := context.WithCancelCause(ctx)
+	var at struct{ step, item string } // when the time was over
+	soft := watch.after(limit, func() {
+		at.step, at.item = doing.Step()
+		cancel(late)
+	})
+	hard := watch.after(limit+ef.MakingTime(ran), func() { ef.abandon(next, before, late, doing, forget) })
+	return timed{ctx, parent}, func(r items.Result) items.Result {
+		soft()
+		hard()
+		if r.Err != nil && errors.Is(context.Cause(ctx), late) {
+			r.Err = items.About(at.item, fmt.Errorf("%w: %s did not end: %w", late, at.step, r.Err))
+		}
+		cancel(nil)
+		return r
+	}
+}
+
+// timed is a context with a deadline that moves. It asks the one above it first, which knows
+// more where it is not one of package context.
+type timed struct {
+	context.Context
+	parent context.Context
+}
+
+// Err implements context.Context.
+func (t timed) Err() error {
+	if err := t.parent.Err(); err != nil || t.Context.Err() == nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// lastWords ends this process in a while, whatever comes of what it still writes: what
+// hangs may be the disk that it writes to.
+func lastWords() { time.AfterFunc(30*time.Second, func() { os.Exit(1) }) }
+
+// abandon ends this process with the change that it is at. What forget says is on the disk
+// before, and the next process puts all back that this one did.
+func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Doing, forget func(s *state.State, why string)) {
+	lastWords()
+	step, item := doing.Step()
+	why := fmt.Errorf("%w: %s does not end", late, step)
+	did := "ended the agent, whose next one starts from the beginning"
+	if before != nil {
+		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
+	}
+	ef.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(session.Kmsg)})
+	ef.Record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
+	folder := state.View(ef.Folder.Path()) // of its own: what the others remember of it is theirs
+	folder.Beside(ef.Path(paths.RunState))
+	s, err := folder.Load()
+	if err == nil {
+		forget(s, why.Error())
+		err = folder.SaveVerdict(s)
+	}
+	if book, bookErr := policy.Open(folder.Path(), ef.Scopes.Kernel); bookErr == nil { // else they are counted again
+		err = errors.Join(err, ef.Counted(book.Begin("")))
+	}
+	if err != nil {
+		ef.Say("%v", err)
+	}
+	ef.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
+	os.Exit(1)
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package look
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// Plan asks the registry and says what Sync would change. It remembers nothing.
+// What Sync would leave to a reboot or to an operator is one deferred change.
+func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
+	if l.Tracker == nil {
+		return nil, l.Unbound
+	}
+	found, err := l.Tracker.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := l.Effect.Running()
+	if err != nil && !errors.Is(err, track.ErrNothing) && refusal.Of(err) == "" {
+		return nil, err
+	}
+	if before != nil {
+		if err := l.Destination.ForThisRoot(ctx, before, found); err != nil {
+			return nil, err
+		}
+		why := ""
+		if live, reason := l.Destination.Extent(before, found); !live && l.Boot.Mode != spec.ModeAttached {
+			why = "waits for a reboot: " + reason
+		}
+		if found.Held {
+			why = found.Why
+		}
+		if s, err := l.Owner.State(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
+			g := *s.Staged
+			g.Layer, g.Waits = found.Generation.Layer, found.Generation.Waits
+			if reason := l.Destination.Rejected(g); reason != "" {
+				why = "rejected on this node: " + reason
+			}
+		}
+		if why != "" {
+			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
+				Action: spec.ActionDefer, Reason: why}}, nil
+		}
+	}
+	if err := l.Effect.TakeOver(); err != nil {
+		return nil, err
+	}
+	var previous []item.Item
+	var guard items.Guard
+	if before != nil {
+		previous, guard = l.Effect.Items(before), l.Effect.Guard(found)
+	}
+	changes, err := items.Preview(ctx, l.Effect.Items(found), previous, guard)
+	if err != nil {
+		return changes, err
+	}
+	cannot, err := l.Cannot(&found.Overlay)
+	if changes = append(changes, cannot...); found.Generation.IsAhead() {
+		changes = append(changes, spec.Drift{Item: "overlay", Key: "layer", From: found.Generation.Layer, To: found.Generation.Waits,
+			Action: spec.ActionDefer, Reason: "waits for a reboot: " + spec.EffectOf(spec.PartLayer).Why})
+	}
+	return changes, err
+}

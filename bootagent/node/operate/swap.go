@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/node/destination"
+	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// swap is what waits for a reboot as an operation of this node, nil on a host that
+// caisson did not boot. What was published last says when, not what runs: else nobody
+// could change that once something waits.
+func (op *Operations) swap(running *track.Found) *operation.Swap {
+	if op.Boot.Mode == spec.ModeAttached {
+		return nil
+	}
+	s := &operation.Swap{Newest: op.Boot.Sync == spec.SyncCurrent, Reboot: func(ctx context.Context) error {
+		_, _, err := op.destination.Reboot(ctx)
+		return err
+	}}
+	if s.Runs, s.Unknown = spec.RootID(&running.Overlay, op.Boot.Generation.Layer); s.Unknown != nil {
+		return s
+	}
+	by := running
+	a, err := op.destination.Awaited(running)
+	if err != nil {
+		s.Unknown = fmt.Errorf("what waits for a reboot is not known: %w", err)
+		return s
+	}
+	if a != nil && a.Found.Overlay.Swap != nil {
+		by = a.Found
+		if s.Waits, s.Unknown = spec.RootID(&by.Overlay, by.Overlay.Layer); s.Unknown == nil {
+			s.Unknown = op.ready(s, running, a)
+		}
+	}
+	if by.Overlay.Swap != nil {
+		s.Policy, s.Maintenance = *by.Overlay.Swap, by.Overlay.Maintenance
+	}
+	return s
+}
+
+// ready says what keeps the machine from being rebooted at all, whatever its policy is.
+func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destination.Awaited) error {
+	st, err := op.Owner.State()
+	if err != nil {
+		return err
+	}
+	f := &decide.Facts{Event: decide.Swap}
+	if f.Run, err = op.Phase(st, &running.Generation); err != nil {
+		return err
+	}
+	f.Awaits.Uncounted = op.Boot.ReadOnly
+	f.Awaits.Forgotten = op.Boot.Disk == "" && forgotten(&op.Boot.Live, s.Waits)
+	if f.Awaits.Missing, err = op.missing(st, a); err != nil {
+		return err
+	}
+	switch step := op.Options.Decided.Next(f); step.Act {
+	case decide.Remain:
+		s.Cannot = step.Why
+	case decide.Delay:
+		s.Busy, s.Why = step.For, step.Why
+	case decide.SetOut: // in its turn, see package operation
+	}
+	return nil
+}
+
+// missing says what of the root that waits is not here yet, "" where nothing is.
+func (op *Operations) missing(st *state.State, a *destination.Awaited) (string, error) {
+	switch {
+	case a.Found.Overlay.Layer == op.Boot.Generation.Layer:
+		return "", nil
+	case op.InMemory():
+		next, class, _, err := op.destination.Destination(context.Background(), st, nil) // it reads memory alone
+		switch {
+		case err != nil:
+			return err.Error(), nil
+		case class == spec.ClassSoftReboot && len(next.Missing) > 0:
+			return "its images are not in memory yet", nil
+		}
+		return "", nil
+	}
+	store, err := op.Store()
+	if err != nil {
+		return "", err
+	}
+	to := stage.Stager{Store: store, Say: op.Say}
+	here, err := to.Here(context.Background(), a.Found.Overlay.Layer) // it reads the disk alone
+	if err == nil && !here {
+		return "its layer is not on the state disk yet", nil
+	}
+	return "", err
+}
+
+// Phase is what this node is at.
+func (op *Operations) Phase(s *state.State, runs *state.Generation) (run.Record, error) {
+	root := run.Root{Attached: op.Boot.Mode == spec.ModeAttached, Begun: op.Begun(), Boot: op.Scopes.Kernel, By: op.Boot.Generation, Runs: runs}
+	if runs != nil {
+		judged, err := gate.Load(op.Path(paths.RunGates))
+		if err != nil {
+			return run.Record{}, err
+		}
+		root.Judged = judged.Of(op.Scopes.Root, runs.Overlay)
+		if op.Tracker != nil && !root.Attached {
+			root.Takes = op.destination.Candidate(s)
+		}
+	}
+	return run.Read(s, &op.Boot.Live, root), nil
+}
+
+// forgotten reports whether a root may have been tried by a boot that remembers nothing: the
+// registry had it when this machine started, as far as is known, and something else came up.
+func forgotten(live *state.Live, root string) bool {
+	return live.Had == "" || live.Had == root && live.Began != root
+}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package session opens a node: its lock, the record that its loader left, its state, its
+// journal and whom it trusts. Everything that is done to a node is done in a session of
+// one process, and written down by it; others may look meanwhile.
+//
+// On a host that caisson did not boot (attached mode) there is no boot record, and a
+// session makes one.
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/trial"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/say"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/flock"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+	"golang.org/x/sys/unix"
+)
+
+// Service is who acts when nobody asked.
+const Service = "service"
+
+// Options are the seams; the zero value is this machine.
+type Options struct {
+	Root       string // prefix of every path, for tests
+	Build      time.Time
+	Version    string                          // of the agent
+	Name       string                          // of this node; "" is what the loader, the enrollment or the host says
+	Runner     Runner                          // what programs run in; nil is services of systemd, or else process groups
+	By         string                          // who acts, for the records: Service, or a person and the verb
+	Within     time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
+	Made       time.Duration                   // that a change has to be made, and to be taken back, beside what its scripts take; 0 is five minutes, and one for each program
+	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
+	Hints      func(kind string) []string      // what tells of changes; nil is what the service has said
+	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
+	Post       Poster                          // how reports are sent; nil sends none
+	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Cgroup     string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
+	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
+	Kernel     trial.Clock                     // by which checks and trials are timed; nil is the kernel's
+	Reboot     func(ctx context.Context) error // nil asks systemd
+	SoftReboot func(ctx context.Context) error // nil asks systemd
+	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt
+	Say        func(format string, args ...any)
+	Decided    decide.Observer
+}
+
+// Listen has metrics answered at an address, "" nowhere.
+func (o Options) Listen(address string) error {
+	if o.Metrics == nil {
+		return nil // a verb, which ends
+	}
+	return o.Metrics(address)
+}
+
+// Runner is what scripts and operations run in, see package process.
+type Runner = process.Runner
+
+// Opener opens the place that a bootstrap names.
+type Opener func(b spec.Bootstrap, way track.Way) (oci.Source, error)
+
+// patience is how long a registry may say nothing.
+const patience = 20 * time.Second
+
+// ErrNotEnrolled is for a host that trusts nobody yet.
+var ErrNotEnrolled = cli.WithHint(errors.New("this host has no "+paths.Bootstrap+": it is not enrolled in a fleet"),
+	"caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub")
+
+// Source opens the place that a bootstrap names.
+func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	if o.Fetch == nil {
+		return track.Open(b, way)
+	}
+	return o.Fetch(b, way)
+}
+
+// Session is an open node. Close releases its lock.
+type Session struct {
+	Options    Options
+	Boot       *state.Boot
+	Owner      *record.Owner // of Boot and of the state in Folder
+	Lost       error         // why originals of earlier boots are not known
+	Unbound    error         // why there is no Tracker: nobody is trusted yet
+	Folder     *state.Folder
+	Journal    *journal.Journal
+	Scopes     item.Scopes
+	Tracker    *track.Tracker
+	Lock       *os.File // nil when only looking
+	Retries    bool     // also what was left out
+	Transition string   // name of the one that is made, "" between two
+}
+
+// Open takes the lock and reads what the loader left. bootstrap, when given,
+// stands in for the one that the loader left behind (apply --from).
+func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Session, error) {
+	n := &Session{Options: o}
+	if err := n.makeRun(); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(n.Path(paths.RunLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	n.Lock = lock
+	if err := n.turn(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), n.Close())
+	}
+	if err := n.open(bootstrap, journal.Open); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// makeRun makes the directory of what lasts a boot. Metrics in it are for everybody,
+// whatever the umask of who comes first is: the service's is 0077.
+func (n *Session) makeRun() error {
+	dir := n.Path(paths.Run)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() == 0o755 || os.Geteuid() != 0 {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+// turn waits for the lock, and says so where it takes a while.
+func (n *Session) turn(ctx context.Context) error {
+	late := time.AfterFunc(time.Second, func() { n.Say("waiting for another caisson-agent to finish") })
+	defer late.Stop()
+	return flock.Wait(ctx, n.Lock, false)
+}
+
+// Read opens the node for looking only: it waits for nobody, and what would
+// write is an error.
+func Read(o Options, bootstrap *spec.Bootstrap) (*Session, error) {
+	n := &Session{Options: o}
+	return n, n.open(bootstrap, journal.Read)
+}
+
+// Close releases the lock. Scripts in the background go on; see Settle.
+func (n *Session) Close() error {
+	var errs []error
+	if n.Journal != nil {
+		errs = append(errs, n.Journal.Close())
+	}
+	if n.Lock != nil {
+		errs = append(errs, n.Lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
+	n.Boot, err = state.LoadRecord(n.Options.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		n.Boot, err = n.Attached()
+	}
+	if err != nil {
+		return err
+	}
+	n.Folder = state.View(n.Path(paths.State))
+	if n.Lock != nil {
+		if n.Folder, err = state.Open(n.Path(paths.State)); err != nil {
+			return err
+		}
+		n.Folder.Alone()
+		if n.Boot.Mode == spec.ModeAttached || n.Boot.Disk != "" && !n.Boot.ReadOnly {
+			if err := n.Folder.Reserve(); err != nil {
+				n.Say("keep room on the state disk: %v", err) // nothing is worse than without
+			}
+		}
+	}
+	n.Folder.Beside(n.Path(paths.RunState))
+	n.Owner = record.New(n.Folder, n.Boot, n.Path(paths.RunBoot))
+	if err := n.trusts(bootstrap); err != nil {
+		return err
+	}
+	if n.Scopes, err = n.readScopes(); err != nil {
+		return err
+	}
+	n.ensureRecipient()
+	if err := n.originals(openJournal); err != nil {
+		return err
+	}
+	if err := n.adopt(); err != nil {
+		return err
+	}
+	return n.connect()
+}
+
+// originals opens the journal. A disk that takes no writes could not finish what it was
+// at when its power went, so the file may be unreadable there: then the originals of
+// earlier boots are not known, and those of this boot are kept in memory.
+func (n *Session) originals(openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
+	n.Journal, err = openJournal(n.Folder.Path("journal"), n.Scopes)
+	if n.Lock != nil && errors.Is(err, unix.ENOSPC) && n.Folder.MakeRoom() == nil {
+		n.Journal, err = openJournal(n.Folder.Path("journal"), n.Scopes)
+	}
+	if err == nil || len(n.Boot.DiskTrouble) == 0 {
+		return err
+	}
+	n.Lost = fmt.Errorf("the originals of earlier boots are not known: %w", err)
+	n.Journal, err = openJournal(n.Path(paths.Run+"/journal"), n.Scopes)
+	return err
+}
+
+// trusts sets whom the node trusts, and makes its state usable. A host that
+// trusts nobody yet can still take back what was applied.
+func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
+	own, err := n.ReadBootstrap()
+	switch {
+	case bootstrap == nil && own == nil:
+		n.Unbound = err
+		return nil
+	case bootstrap == nil:
+		bootstrap = own
+	case own != nil && own.Fleet != bootstrap.Fleet && n.Boot.Mode == spec.ModeAttached:
+		// What is needed to take the fleet's settings back would be set aside.
+		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace", own.Fleet, bootstrap.Fleet)
+	}
+	n.Tracker = &track.Tracker{Bootstrap: *bootstrap, Identity: n.Identity(bootstrap), Folder: n.Folder, Build: n.Options.Build, Say: n.Say}
+	if n.Lock == nil {
+		return nil
+	}
+	return n.Tracker.Recover()
+}
+
+// Attached stands for the boot record on a host that caisson did not boot. Its
+// root lives as long as the host's installation.
+func (n *Session) Attached() (*state.Boot, error) {
+	id, err := os.ReadFile(n.Path("/etc/machine-id"))
+	if err != nil {
+		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
+	}
+	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable, SyncDetail: "the registry was not asked since this host started"}, nil
+}
+
+// adopt puts into the journal what the handover replaced in this root. An
+// original that is there already stays as it is.
+func (n *Session) adopt() error {
+	if n.Lock == nil {
+		return nil // only looking
+	}
+	var late []item.Entry
+	for _, e := range n.Boot.Originals {
+		known := slices.ContainsFunc(n.Journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })
+		if !known {
+			late = append(late, e)
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	if err := n.Journal.Record(late...); err != nil {
+		return fmt.Errorf("keep the originals of this root: %w", err)
+	}
+	return n.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Originals = nil }})
+}
+
+func (n *Session) readScopes() (item.Scopes, error) {
+	id, err := KernelID()
+	if err != nil {
+		return item.Scopes{}, err
+	}
+	s := item.Scopes{Kernel: id, Root: n.Boot.RootID}
+	if n.Boot.Disk != "" || n.Boot.Mode == spec.ModeAttached {
+		s.Disk = diskID(n.Folder.Path())
+	}
+	return s, nil
+}
+
+// KernelID is the id of this boot.
+func KernelID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
+}
+
+// diskID is the file system's own identity.
+func diskID(dir string) string {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%08x%08x", uint32(st.Fsid.Val[0]), uint32(st.Fsid.Val[1]))
+}
+
+// ReadBootstrap returns whom this machine trusts: what the loader left, or its enrollment.
+func (n *Session) ReadBootstrap() (*spec.Bootstrap, error) {
+	for _, name := range []string{paths.RunBootstrap, paths.Bootstrap} {
+		data, err := os.ReadFile(n.Path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		b, _, err := spec.DecodeBootstrap(data) // what is left out, its loader or 'enroll' has said
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		return &b, nil
+	}
+	return nil, ErrNotEnrolled
+}
+
+func (n *Session) connect() error {
+	if n.Tracker == nil {
+		return nil
+	}
+	s, err := n.Owner.State()
+	if err != nil {
+		return err
+	}
+	if n.Tracker.Source, err = n.Options.Source(n.Tracker.Bootstrap, n.Way(s, n.Tracker.Identity)); err != nil {
+		n.Tracker.Source = nowhere{err} // much is done without
+	}
+	return nil
+}
+
+// nowhere is a registry that there is no way to.
+type nowhere struct{ err error }
+
+func (s nowhere) Manifest(context.Context, string, string, string) (oci.Response, error) {
+	return oci.Response{}, s.err
+}
+
+func (s nowhere) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCloser, error) {
+	return nil, s.err
+}
+
+// Way is how the registry is reached as a machine.
+func (n *Session) Way(s *state.State, as trust.Identity) track.Way {
+	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Own: filepath.Join(n.Path(spec.SecretDir), spec.OwnSecrets), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
+}
+
+// Identity is what this machine is. A host that caisson did not boot has the name
+// that it was enrolled with, and else its own.
+func (n *Session) Identity(b *spec.Bootstrap) trust.Identity {
+	line, _ := os.ReadFile("/proc/cmdline") // without it the hardware alone says who this is
+	id := identity.Look(identity.CommandLine(string(line)), "/sys")
+	if n.Boot.Mode == spec.ModeAttached {
+		host, _ := os.Hostname() // without it the hardware alone says who this is
+		id.Node = cmp.Or(n.Options.Name, b.Node, id.Node, strings.ToLower(host))
+		return id
+	}
+	id.Node = cmp.Or(n.Options.Name, n.Boot.Node, id.Node)
+	return id
+}
+
+// Say says something to whoever looks on.
+func (n *Session) Say(format string, args ...any) { n.Options.Say(format, args...) }
+
+// Path returns where a file of the machine is, below the root of a test.
+func (n *Session) Path(name string) string { return filepath.Join(n.Options.Root, name) }
+
+// Runner is what scripts and operations run in: services of systemd, where this is
+// its system.
+func (n *Session) Runner() process.Runner {
+	switch {
+	case n.Options.Runner != nil:
+		return n.Options.Runner
+	case n.Options.Root == "" && process.SystemdRuns():
+		return process.Service{}
+	}
+	return nil
+}
+
+// Systemd is the one that runs this node, nil where none does.
+func (n *Session) Systemd() units.Systemd {
+	if n.Options.Root == "" && process.SystemdRuns() {
+		return process.Manager{}
+	}
+	return nil
+}
+
+// Seam is a directory of a test's root, and the real one where there is none.
+func (n *Session) Seam(name string) string {
+	if n.Options.Root == "" {
+		return ""
+	}
+	return n.Path(name)
+}
+
+// Poster sends a letter as a machine that a bootstrap and a way describe.
+type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error
+
+var errNoPoster = errors.New("this program sends nothing to services")
+
+// Send sends a letter as this machine, by the clock of now.
+func (n *Session) Send(ctx context.Context, l report.Letter) error {
+	if n.Options.Post == nil {
+		return errNoPoster
+	}
+	s, err := n.Owner.State()
+	if err != nil {
+		return err
+	}
+	return n.Options.Post(ctx, n.Tracker.Bootstrap, n.Way(s, n.Tracker.Identity), l)
+}
+
+// Host is the machine below this node's root.
+func (n *Session) Host() say.Host { return say.Host{Root: n.Options.Root} }

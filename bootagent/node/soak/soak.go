@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak keeps account of what is in effect and has yet to prove itself by the health
+// checks of its overlay, of the checks that go on being looked at afterwards, and of those
+// that are looked at after an operation. It says what they have found; what follows is
+// package decide's.
+package soak
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node/effect"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Soak is that of an open node.
+type Soak struct {
+	*session.Session
+	effect *effect.Effect
+}
+
+// New returns what an open node judges.
+func New(e *effect.Effect) *Soak { return &Soak{e.Session, e} }
+
+// Judged is a change that has not proved itself: what is in effect, what is known of
+// it, and what it is judged by.
+type Judged struct {
+	Found  *track.Found
+	Record gate.Record
+}
+
+// Checks are those of its overlay, and [gate.Reach] where its boot has to show that.
+func (j *Judged) Checks() (checks []spec.HealthCheck) {
+	if j.Record.Reach {
+		checks = append(checks, gate.Reach)
+	}
+	if j.Found.Overlay.Gates != nil {
+		checks = append(checks, j.Found.Overlay.Gates.Checks...)
+	}
+	return checks
+}
+
+// MustReach reports whether a generation that this root came up with has to reach the registry
+// to prove itself: before this boot it was reached, by the loader or by the root before. The
+// boot is all that shows whether what it brought cuts the node off, whatever that is. Without
+// a way back nothing would follow.
+func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
+	if so.Boot.Mode == spec.ModeAttached || !so.Heard() || !found.Generation.Pair(so.Boot.Generation) {
+		return false
+	}
+	back := s.Back(found.Generation)
+	if back == nil {
+		return false
+	}
+	_, err := so.Tracker.Recall(back)
+	return err == nil // what cannot be read is not a way back
+}
+
+// Heard reports whether the registry was reached before this boot; a medium tells nothing of it.
+func (so *Soak) Heard() bool {
+	return so.Boot.Source == spec.SourceFetched && (so.Boot.Live.Began != "" || so.Boot.Upper == paths.RootUpper)
+}
+
+// Unread is what of a generation that has proved itself only a start of its program reads, and
+// no boot has come up with; see [state.Generation.Unread].
+func (so *Soak) Unread(s *state.State, g state.Generation) string {
+	best, booted := s.Best(), g.Pair(so.Boot.Generation)
+	switch {
+	case so.Boot.Mode == spec.ModeAttached || best == nil || booted && (so.Heard() || s.Back(g) == nil):
+		return ""
+	case booted:
+		return "all of it" // nobody answered before this boot
+	}
+	was, errWas := so.Tracker.Recall(best)
+	is, err := so.Tracker.Recall(&g)
+	if errWas != nil || err != nil {
+		return best.Unread
+	}
+	unread := spec.Unread(&was.Overlay.Items, &is.Overlay.Items)
+	if best.Unread != "" {
+		unread = append(strings.Split(best.Unread, ", "), unread...)
+	}
+	slices.Sort(unread)
+	return strings.Join(slices.Compact(unread), ", ")
+}
+
+// Judging returns the change that is being judged, nil when there is none.
+func (so *Soak) Judging() (*Judged, error) {
+	record, err := gate.Load(so.Path(paths.RunGates))
+	if err != nil || record == nil || so.Tracker == nil {
+		return nil, err
+	}
+	found, err := so.effect.Running()
+	if err != nil {
+		return nil, err
+	}
+	if !record.Of(so.Scopes.Root, found.Generation.Overlay) {
+		return nil, nil
+	}
+	return &Judged{found, *record}, nil
+}
+
+// BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
+// it came up, and from now on the gates decide; with reach, whether it reaches the registry, too.
+func (so *Soak) BeginGates(ctx context.Context, g state.Generation, reach bool) error {
+	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
+		return err
+	}
+	if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &g, "" }); err != nil {
+		return err
+	}
+	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up()), Reach: reach}
+	if err := r.Save(so.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	so.RecordStep("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay))
+	if err := deadline.End(so.Path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
+		return err
+	}
+	if err := so.Bound(ctx); err != nil {
+		so.Say("%v", err) // it is judged all the same
+	}
+	return so.EndDeadline()
+}
+
+// EndGates forgets what was judged, and that anything else than what is current was in effect.
+func (so *Soak) EndGates() error {
+	if err := durable.Remove(so.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	if so.Boot.Live.Applied != nil || so.Boot.Live.Stuck != "" {
+		if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = nil, "" }); err != nil {
+			return err
+		}
+	}
+	return so.EndDeadline()
+}
+
+// Verdict says whether a change did what it should. One that was rejected by an agent
+// which was ended before it had acted stays so; one that the node goes on with all the same
+// is good when its checks hold.
+func (so *Soak) Verdict(s *state.State, j *Judged) gate.Verdict {
+	if s.Staged != nil && s.Staged.Same(j.Found.Generation) && so.Boot.Live.Stuck == "" {
+		why := ""
+		switch {
+		case j.Found.Generation.IsAhead():
+			why = s.Staged.FailedAhead
+		case s.Staged.Again == 0: // else a boot is to try it, as this one did
+			why = s.Staged.Failed
+		}
+		if why != "" {
+			return gate.Verdict{State: gate.Failed, Why: why}
+		}
+	}
+	return j.Record.Judge(j.Checks())
+}
+
+// NextLook is how long it takes until a check is to be looked at.
+func (so *Soak) NextLook(j *Judged) time.Duration {
+	return max(time.Second, time.Duration(j.Record.Judge(j.Checks()).Next-session.Seconds(so.Up()))*time.Second)
+}
+
+// Prober looks at checks as this node does.
+func (so *Soak) Prober() gate.Prober {
+	p := gate.Prober{Root: so.Options.Root, Log: so.Path(paths.RunChecks), Runner: so.Runner(), Now: func() int64 { return session.Seconds(so.Up()) }, Reach: so.Dial}
+	if p.Runner == nil {
+		p.Runner = new(process.Group)
+	}
+	if so.hasSystemd() {
+		p.Units = process.Manager{}
+	}
+	return p
+}

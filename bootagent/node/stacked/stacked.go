@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stacked says which layers a root can have without being stacked again: the one
+// that it is made of, and those that differ from it in accounts only, which are put over
+// it. What a layer changes is read from its images once and kept as long as the root.
+//
+// It needs the images of both; [Root.Bring] fetches what is not here.
+package stacked
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Root is the root that runs, and the layers that it can have.
+type Root struct {
+	*session.Session
+	layers map[string]*Beside // by digest
+}
+
+// New returns the root of an open node.
+func New(s *session.Session) *Root { return &Root{Session: s} }
+
+// Beside is a layer that this root can have without being stacked again: it differs from
+// the one that is stacked in accounts only.
+type Beside struct {
+	Root    string            `json:"root"` // id of the root that this is about
+	Version string            `json:"version"`
+	Changes []accounts.Change `json:"changes"`
+}
+
+// otherLayer is an error for a layer that needs another root.
+type otherLayer string
+
+func (o otherLayer) Error() string { return string(o) }
+
+// Layer is the layer whose images this root is made of.
+func (r *Root) Layer() string { return cmp.Or(r.Boot.Live.Stacked, r.Boot.Generation.Layer) }
+
+// SetGeneration notes in the record of a boot by which generation this root goes. Its layer may be
+// another one than the root is made of.
+func (r *Root) SetGeneration(b *state.Boot, g state.Generation) {
+	b.Live.Stacked = r.Layer()
+	b.Generation = g
+}
+
+// Arrive notes that this root runs a generation that is older than the one that it came up
+// with.
+func (r *Root) Arrive(at state.Generation) error {
+	return r.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
+		if b.Mode != spec.ModeAttached {
+			r.SetGeneration(b, at)
+		}
+	}})
+}
+
+// RunsHere reports whether this root can have a layer as it is.
+func (r *Root) RunsHere(layer string) bool {
+	var other otherLayer
+	_, err := r.Beside(layer)
+	return !errors.As(err, &other)
+}
+
+// LayersHere are the layers of what ran well that this root can have as it is.
+func (r *Root) LayersHere(s *state.State) (here []string) {
+	for _, g := range s.Kept() {
+		if !slices.Contains(here, g.Layer) && r.RunsHere(g.Layer) {
+			here = append(here, g.Layer)
+		}
+	}
+	return here
+}
+
+// Beside returns what a layer changes of the one that is stacked. It is read from images
+// that are here once, and kept for as long as this root: what was put in effect is known
+// whatever becomes of the store.
+func (r *Root) Beside(layer string) (*Beside, error) {
+	if layer == r.Layer() || r.Boot.Mode == spec.ModeAttached {
+		return &Beside{Version: r.Boot.Layer.Version}, nil
+	}
+	if b := r.layers[layer]; b != nil {
+		return b, nil
+	}
+	b, err := r.keptBeside(layer)
+	if b == nil && err == nil {
+		var store *layers.Store
+		if store, err = r.Store(); err == nil {
+			b, err = r.compareAccounts(store, layer)
+		}
+		if err == nil && r.Lock != nil {
+			err = r.keepBeside(layer, b)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.layers == nil {
+		r.layers = map[string]*Beside{}
+	}
+	r.layers[layer] = b
+	return b, nil
+}
+
+func (r *Root) besideName(layer string) string {
+	return filepath.Join(r.Path(paths.RunAccounts), digest.Hex(layer)+".json")
+}
+
+// maxBeside caps the file of one layer, which only the agent writes.
+const maxBeside = 64 << 20
+
+func (r *Root) keptBeside(layer string) (*Beside, error) {
+	data, err := ownfiles.ReadFile(r.besideName(layer), maxBeside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what layer %s changes: %w", layer, err)
+	}
+	b := new(Beside)
+	if json.Unmarshal(data, b) != nil || b.Root != r.Scopes.Root {
+		return nil, nil // it is of another root, or of another release: it is made again
+	}
+	return b, nil
+}
+
+func (r *Root) keepBeside(layer string, b *Beside) error {
+	data, err := spec.Encode(b)
+	if err == nil {
+		err = os.MkdirAll(r.Path(paths.RunAccounts), 0o700)
+	}
+	if err == nil {
+		err = durable.WriteFile(r.besideName(layer), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what layer %s changes: %w", layer, err)
+	}
+	return nil
+}
+
+// Accounts is what an item needs to know of a layer.
+func (r *Root) Accounts(layer string) accounts.Want {
+	if layer == "" {
+		return accounts.Want{}
+	}
+	b, err := r.Beside(layer)
+	var other otherLayer
+	switch {
+	case errors.As(err, &other): // a reboot brings it
+		return accounts.Want{}
+	case err != nil:
+		return accounts.Want{Err: err}
+	}
+	return accounts.Want{Changes: b.Changes}
+}
+
+// Fits says why the accounts of a layer cannot be put over this root now, nil where they
+// can.
+func (r *Root) Fits(layer string) error {
+	if _, err := r.Beside(layer); err != nil {
+		return err
+	}
+	drift, err := accounts.New(r.Accounts(layer), cmp.Or(r.Options.Root, "/"), nil, r.Journal).Check(context.Background())
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(drift, func(d spec.Drift) bool { return d.Action == spec.ActionRefuse }); i >= 0 {
+		return fmt.Errorf("%s cannot be changed on the running root: %s", drift[i].Key, drift[i].Reason)
+	}
+	return nil
+}
+
+// Version is the version of the layer that a root has.
+func (r *Root) Version(layer string) string {
+	if b, err := r.Beside(layer); err == nil && b.Version != "" {
+		return b.Version
+	}
+	return r.Boot.Layer.Version
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// fleet reads fleet:current and remembers what it says. Where it cannot be had,
+// or is older than one that this node has seen, what is remembered counts.
+func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate) {
+	fresh, c, err := f.current(ctx, s)
+	if err == nil {
+		f.rememberFleet(s, fresh)
+		return fresh, c
+	}
+	if !oci.Missing(err) {
+		f.Say("fleet:current is not used: %v", err)
+	}
+	if s.Fleet.Empty() {
+		return nil, nil
+	}
+	clock := f.clock(s)
+	now, _ := clock.Now(time.Time{})
+	issued, expires := time.Unix(s.Fleet.Issued, 0), time.Unix(s.Fleet.Expires, 0)
+	return &trust.FleetState{
+		Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject, IssuedAt: issued, Expires: expires,
+		Expired: now.After(expires), Credible: clock.Credible(issued), Keys: s.Fleet.Keys,
+	}, nil
+}
+
+// Loaders returns what the newest fleet:current that this node has accepted names, verified
+// again; nil where it has none.
+func (f *Tracker) Loaders() ([]spec.Loader, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	data, err := f.Folder.LoadFleet()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := trust.LoadFleet(data)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := f.judge(s, c, f.Trusted())
+	if err != nil {
+		return nil, fmt.Errorf("kept fleet:current: %w", err)
+	}
+	return kept.Loaders, nil
+}
+
+// current returns the newest fleet:current that is accepted of all places.
+func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate, error) {
+	kept := f.sparing(func() (trust.Candidate, error) {
+		data, err := f.Folder.LoadFleet()
+		if err != nil {
+			return trust.Candidate{}, err
+		}
+		return trust.LoadFleet(data)
+	})
+	all, err := oci.Everywhere(ctx, f.Source, func(ctx context.Context, place oci.Source) (trust.Candidate, error) {
+		return trust.Current(ctx, place, kept.ETag)
+	}, func(c trust.Candidate) (said, error) {
+		if c.NotModified {
+			c = kept
+		}
+		fresh, err := f.judge(s, c, f.Trusted())
+		if err == nil && fresh.Minimum.Epoch == s.Fleet.Minimum.Epoch && fresh.IssuedAt.Unix() < f.seen(s) {
+			err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+		}
+		return said{fresh, c}, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	newest := slices.MaxFunc(all, func(a, b said) int { return a.Compare(b.FleetState) })
+	return newest.FleetState, &newest.by, nil
+}
+
+// said is a fleet:current of one place that was accepted.
+type said struct {
+	*trust.FleetState
+	by trust.Candidate
+}
+
+// judge decides about a fleet:current by the keys of b.
+func (f *Tracker) judge(s *state.State, c trust.Candidate, b spec.Bootstrap) (*trust.FleetState, error) {
+	return f.rules().AcceptFleet(c, b, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+}
+
+// seen is when the newest fleet:current was issued, 0 where the date that is kept
+// is not credible: this clock, or that of then, is wrong.
+func (f *Tracker) seen(s *state.State) int64 {
+	if !f.clock(s).Credible(time.Unix(s.Fleet.Issued, 0)) {
+		return 0
+	}
+	return s.Fleet.Issued
+}
+
+func (f *Tracker) rememberFleet(s *state.State, fresh *trust.FleetState) {
+	if fresh.LeftOut != nil && !slices.Equal(fresh.LeftOut, s.Fleet.LeftOut) {
+		f.Say("fleet:current: %s", spec.LeftOut(fresh.LeftOut))
+	}
+	issued := fresh.IssuedAt.Unix()
+	if !fresh.Credible {
+		issued = f.seen(s)
+	}
+	before := s.Fleet
+	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject, LeftOut: fresh.LeftOut, Keys: fresh.Keys}
+	if c := f.Keys(); c != nil {
+		s.Fleet.KeysBy = c.Version()
+	}
+	if s.Fleet.KeysBy == before.KeysBy { // else the keys that signed before may be revoked
+		s.Fleet.Keys = max(s.Fleet.Keys, before.Keys)
+	}
+	f.rememberDate(s, fresh.IssuedAt)
+}
+
+// rememberDate keeps the date of the newest statement. One that is not credible
+// is not kept, and does not stay.
+func (f *Tracker) rememberDate(s *state.State, issuedAt time.Time) {
+	clock := f.clock(s)
+	if clock.Credible(issuedAt) && (issuedAt.After(clock.Newest) || !clock.Credible(clock.Newest)) {
+		s.Newest = issuedAt.Unix()
+	}
+}
+
+// rememberProof keeps by which of its addresses this machine is bound to an overlay
+// that was accepted just now. A machine without a UUID could not show later that it is
+// the same one.
+func (f *Tracker) rememberProof(s *state.State, bound []string) {
+	p := state.Proof{MACs: slices.DeleteFunc(slices.Clone(bound), func(mac string) bool { return !slices.Contains(f.Identity.MACs, mac) })}
+	if len(f.Identity.UUIDs) == 0 || len(p.MACs) == 0 {
+		return
+	}
+	p.UUID = f.Identity.UUIDs[0]
+	s.Proof = p
+}
+
+// rules are those of package trust.
+func (f *Tracker) rules() *trust.Rules {
+	if f.Rules == nil {
+		return trust.All()
+	}
+	return f.Rules
+}
+
+func (f *Tracker) clock(s *state.State) trust.Clock {
+	c := Clock(s, f.Build)
+	if f.RTC != nil {
+		c.RTC = f.RTC()
+	}
+	return f.rules().On(c)
+}
+
+// Clock is what a node knows of the time: its hardware clock, when its agent was
+// built, and the newest statement that it remembers.
+func Clock(s *state.State, build time.Time) trust.Clock {
+	c := trust.Clock{RTC: time.Now(), Build: build}
+	if s.Newest > 0 {
+		c.Newest = time.Unix(s.Newest, 0)
+	}
+	return c
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Recover makes the state usable before anything else reads it. The memory of
+// another fleet is set aside: its floor says nothing here. A state that cannot be
+// read is rebuilt from what is kept beside it with signatures; a floor that is
+// forgotten would let old overlays in. What was lost is said, and stays in the
+// state until a newer generation is accepted.
+func (f *Tracker) Recover() error {
+	damage := f.Folder.Damage()
+	s, err := f.Folder.Load()
+	if errors.Is(err, state.ErrDamaged) {
+		s, err = &state.State{Tracking: spec.Following}, nil
+		s.Lost = []string{"tracking, what was rejected here, the counts of attempts, the name from DHCP"}
+	}
+	if err != nil {
+		return err
+	}
+	if other := f.otherFleet(s); other != "" {
+		where, err := f.Folder.SetAside()
+		if err != nil {
+			return err
+		}
+		f.Say("the state is of fleet %q, this node is in %q: moved to %s", other, f.Bootstrap.Fleet, where)
+		return f.save(&state.State{Tracking: spec.Following}, looked{})
+	}
+	if damage == nil {
+		if f.Folder.IsUneven() { // the power went between two writes, and the next damage must not meet an old copy
+			if err := f.save(s, looked{}); err != nil {
+				f.Say("the second copy of the state stays behind: %v", err)
+			}
+		}
+		return nil
+	}
+	f.Say("the state is damaged: %v", damage)
+	s.Lost = append([]string{damage.Error()}, s.Lost...)
+	f.rebuild(s)
+	f.Say("the state is rebuilt: epoch %d, generation %d is the floor", s.Floor.Epoch, s.Floor.Generation)
+	return f.save(s, looked{})
+}
+
+// otherFleet returns the name of the fleet that the state is about, "" where that
+// is this one or where there is no state.
+func (f *Tracker) otherFleet(s *state.State) string {
+	if s.OfFleet == f.Bootstrap.Fleet {
+		return ""
+	}
+	return s.OfFleet
+}
+
+// rebuild raises s to what the kept, signed documents say.
+func (f *Tracker) rebuild(s *state.State) {
+	if data, err := f.Folder.LoadFleet(); err == nil {
+		if c, err := trust.LoadFleet(data); err == nil {
+			fresh, err := byAny(f.versions(), func(b spec.Bootstrap) (*trust.FleetState, error) { return f.judge(s, c, b) })
+			if err == nil {
+				f.rememberFleet(s, fresh)
+			}
+		}
+	}
+	var kept []*state.Generation
+	for _, a := range f.kept(s) {
+		f.rememberDate(s, a.IssuedAt)
+		kept = append(kept, &state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation})
+	}
+	if len(kept) == 0 {
+		return
+	}
+	best := kept[0]
+	if s.Floor.Epoch < best.Epoch || s.Floor.Epoch == best.Epoch && s.Floor.Generation < best.Generation {
+		s.Floor, s.AtFloor = spec.Floor{Epoch: best.Epoch, Generation: best.Generation}, best.Overlay
+	}
+	if s.Current != nil {
+		return // a copy could be read: it knows which one was good
+	}
+	// Which of two was proven is lost: the older one is good, the newer one is tried.
+	if s.Current = kept[0]; len(kept) > 1 {
+		s.Current, s.Staged = kept[1], kept[0]
+	}
+	if len(kept) > 2 {
+		s.Previous = kept[2]
+	}
+}
+
+// Kept returns the overlays in the state directory whose signatures are verified,
+// newest first, whether they may still act or not: for what they can take back.
+func (f *Tracker) Kept() ([]*trust.Accepted, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	return f.kept(s), nil
+}
+
+func (f *Tracker) kept(s *state.State) []*trust.Accepted {
+	digests, err := f.Folder.Overlays()
+	if err != nil {
+		f.Say("%v", err)
+	}
+	var kept []*trust.Accepted
+	for _, digest := range digests {
+		c, err := f.saved(&state.Generation{Overlay: digest})
+		if err == nil {
+			var a *trust.Accepted
+			// It is here since this node has accepted it, by whichever version counted then.
+			a, err = byAny(f.versions(), func(b spec.Bootstrap) (*trust.Accepted, error) {
+				return f.accept()(c, b, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{})
+			})
+			if err == nil && a.Digest == digest {
+				kept = append(kept, a)
+				continue
+			}
+		}
+		f.Say("the kept overlay %s is not used: %v", digest, err)
+	}
+	slices.SortFunc(kept, func(a, b *trust.Accepted) int {
+		return cmp.Or(cmp.Compare(b.Floor.Epoch, a.Floor.Epoch), cmp.Compare(b.Floor.Generation, a.Floor.Generation))
+	})
+	return kept
+}
+
+// claim is the node's identity; where a name alone binds an overlay, and the name
+// that DHCP gave is lost with the state, it is taken from the overlay that this
+// node has accepted under it.
+func (f *Tracker) claim(s *state.State, c trust.Candidate) trust.Identity {
+	id := f.Identity
+	id.MACs = slices.Concat(id.MACs, s.Proof.Of(id.UUIDs))
+	if core := coreOf(c); id.Node == "" && len(core.Match.MACs) == 0 && len(core.Match.UUIDs) == 0 {
+		id.Node = core.Node
+		s.DHCPName = cmp.Or(s.DHCPName, core.Node)
+	}
+	return id
+}
+
+// coreOf reads the frozen core of a kept overlay. It is not verified.
+func coreOf(c trust.Candidate) spec.Core {
+	var core spec.Core
+	if _, err := spec.DecodeKnown(c.Document, &core); err != nil {
+		return spec.Core{}
+	}
+	return core
+}

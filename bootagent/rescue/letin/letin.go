@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package letin sees to who is let into a running node: it takes the statements of rescue that
+// the registry or a medium has, has the book decide about each (package rescue), and opens and
+// shuts what the book says (package door). Package daemon calls it in its rhythm; status and
+// sshd ask who is let in now.
+package letin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/bootagent/rescue/door"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/trust"
+	decision "github.com/caisson-os/caisson/oci/trust/rescue"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// Keeper sees to who is let into the node, from one look to the next. The zero value is that of
+// a service that has just started.
+type Keeper struct {
+	asked time.Time
+	media rescue.Media
+}
+
+// Look looks for a statement that lets somebody in, opens what it names, and shuts what is over.
+// The registry is asked once in every, media when they change. It returns for how long something is open yet. Where
+// nobody is let in, and it is not time to ask, the node is not opened.
+func (k *Keeper) Look(ctx context.Context, o session.Options, every time.Duration) (time.Duration, error) {
+	boot, err := session.KernelID()
+	if err != nil {
+		return 0, err
+	}
+	k.media.Sys, k.media.Dev = filepath.Join(o.Root, "/sys"), filepath.Join(o.Root, "/dev")
+	carried := k.media.News()
+	if b, err := rescue.Read(o.Root, boot); err == nil && b.Open == nil && !k.due(every) && len(carried) == 0 {
+		return 0, nil
+	}
+	s, err := session.Open(ctx, o, nil)
+	if err != nil {
+		k.media.Again()
+		return 0, err
+	}
+	left, err := k.look(ctx, s, every, carried)
+	return left, errors.Join(err, s.Close())
+}
+
+// due reports whether the registry is to be asked.
+func (k *Keeper) due(every time.Duration) bool {
+	return k.asked.IsZero() || time.Since(k.asked) >= every
+}
+
+func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
+	by := decision.Node{}
+	var none error
+	if s.Tracker != nil { // else nobody is trusted yet
+		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags()}
+		if by.Keys, none = s.Tracker.RescueKeys(); none != nil {
+			k.media.Again() // what they carry may count once it is known which keys do
+		}
+	}
+	open, counts := rescue.Read, len(by.Keys.Keys) > 0
+	if counts {
+		open = rescue.Begin
+	}
+	b, err := open(s.Options.Root, s.Scopes.Kernel)
+	if err != nil {
+		return 0, errors.Join(none, err)
+	}
+	err = none
+	for _, c := range carried {
+		if !counts {
+			break
+		}
+		if _, wrong := offer(s, b, c, by); unexpected(wrong) != nil {
+			err = errors.Join(err, fmt.Errorf("a medium: %w", wrong))
+		}
+	}
+	if counts && k.due(every) {
+		err = errors.Join(err, ask(ctx, s, b, by))
+	}
+	if k.due(every) {
+		k.asked = time.Now()
+	}
+	err = errors.Join(err, b.Withdraw(by.Keys, s.Up()))
+	return b.Open.Left(s.Up()), errors.Join(err, follow(ctx, s, b))
+}
+
+// ask takes what the registry has under one of the machine's names. That it has nothing, or what
+// was looked at before, is the rule.
+func ask(ctx context.Context, s *session.Session, b *rescue.Book, by decision.Node) error {
+	err := trust.Rescue(ctx, s.Tracker.Source, by.Names, func(c trust.Candidate) error {
+		_, err := offer(s, b, c, by)
+		return err
+	})
+	return unexpected(err)
+}
+
+// offer lets the book decide about a statement, and writes down what came of it.
+func offer(s *session.Session, b *rescue.Book, c trust.Candidate, by decision.Node) (*rescue.Open, error) {
+	wrong := len(b.Wrong)
+	o, err := b.Offer(c, by, s.Up())
+	switch {
+	case err == nil:
+		s.Record("let-in", events.With("opens", strings.Join(o.Opens(), ",")), events.With("for", (o.Until-o.From).String()),
+			events.With("why", o.Reason), events.With("keys", strings.Join(o.Signed, ",")), events.With("times", b.Times))
+	case len(b.Wrong) > wrong:
+		s.Record("not-let-in", events.With("why", err), events.With("times", len(b.Wrong)))
+	}
+	return o, err
+}
+
+// unexpected is an error without those that say that there is nothing new.
+func unexpected(err error) error {
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		var rest []error
+		for _, one := range many.Unwrap() {
+			rest = append(rest, unexpected(one))
+		}
+		return errors.Join(rest...)
+	}
+	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, rescue.ErrKnown) || refusal.Of(err) == refusal.WrongCode {
+		return nil // the last is written down, once
+	}
+	return err
+}
+
+// follow opens and shuts what the book says, and keeps what that came to.
+func follow(ctx context.Context, s *session.Session, b *rescue.Book) error {
+	was := b.Open
+	left, trouble := was.Left(s.Up()), ""
+	if was != nil {
+		trouble = was.Trouble + was.Getty
+	}
+	err := doors(s).Follow(ctx, was, s.Up())
+	if was == nil {
+		return err
+	}
+	if was.Trouble = ""; err != nil {
+		was.Trouble = err.Error()
+	}
+	if left == 0 && err == nil {
+		s.Record("let-in-over", events.With("why", was.Reason))
+		b.Open = nil
+		return b.Save()
+	}
+	if was.Trouble+was.Getty != trouble {
+		err = errors.Join(err, b.Save())
+	}
+	return err
+}
+
+// doors are those of this machine.
+func doors(s *session.Session) door.Doors {
+	self, _ := os.Executable() // else where layers have it
+	d := door.Doors{Root: s.Options.Root, Program: cmp.Or(self, paths.Agent)}
+	if m, runs := s.Systemd().(door.Systemd); runs {
+		d.Systemd = m
+	}
+	return d
+}
+
+// Now is who is let in now, nil where that is nobody, and how long this kernel runs: for who
+// asks without opening the node.
+func Now(root string) (*rescue.Open, time.Duration, error) {
+	boot, err := session.KernelID()
+	if err != nil {
+		return nil, 0, err
+	}
+	b, err := rescue.Read(root, boot)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b.Open, trace.Uptime(), nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package post sends what a node says to the services of its fleet, as this machine: reports,
+// and requests for a turn, which the node proves by its key.
+package post
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Post sends for an open node.
+type Post struct {
+	Folder  *state.Folder
+	Boot    string                                           // id of the kernel's boot
+	Lasts   bool                                             // the folder is on a disk, and so is the key
+	Tracker *track.Tracker                                   // nil is Unbound
+	Unbound error                                            // why nobody is trusted
+	By      func(ctx context.Context, l report.Letter) error // sends a letter as this machine
+	Log     func(event string, fields ...events.Field)
+	Say     func(format string, args ...any)
+}
+
+// ReportDir is where the numbers and the spool of reports are.
+func (p *Post) ReportDir() string { return p.Folder.Path(paths.Reports) }
+
+// mayReport refuses a key that commands nodes: it would lie on every disk that it
+// commands.
+func (p *Post) mayReport() error {
+	id, err := report.KeyID(p.ReportDir())
+	if err != nil {
+		return err
+	}
+	commanders, err := sign.ParsePublics(slices.Concat(p.Tracker.Trusted().Keys, p.Tracker.Trusted().EpochKeys))
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(commanders, func(k sign.Verifier) bool { return k.ID() == id }) {
+		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of the site", p.Folder.Path("identity"))
+	}
+	return nil
+}
+
+// Reporter opens what signs and sends reports, and makes this node's key where it has
+// none. It stays usable when the node is closed.
+func (p *Post) Reporter() (*report.Reporter, error) {
+	if p.Tracker == nil {
+		return nil, p.Unbound
+	}
+	grade := spec.KeyBoot // the key lives as long as the state
+	if p.Lasts {
+		grade = spec.KeyPinned
+	}
+	r, err := report.Open(p.ReportDir(), grade, p.Post, p.Say)
+	if err != nil {
+		return nil, err
+	}
+	return r, p.mayReport()
+}
+
+// RecordReport notes in systemd's journal that the node tells news.
+func (p *Post) RecordReport(r *spec.Report) {
+	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State), events.With("sync", r.Axes.Sync.State),
+		events.With("health", r.Axes.Health.State), events.With("activity", r.Axes.Activity.State), events.With("drift", len(r.Drift))}
+	if why := r.Axes.Health.Detail; why != "" {
+		fields = append(fields, events.With("why", why))
+	}
+	p.Log("report", fields...)
+}
+
+// Post sends a report.
+func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
+	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true}
+	if to.Registry != "" {
+		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
+	}
+	return p.By(ctx, l)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/builder/sbom"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// Current is the tag of the newest layers.
+const Current = "current"
+
+// Layer is a layer in a registry. Its signature is not checked, see [Verify].
+type Layer struct {
+	trust.Described
+	Digest string // of the manifest
+
+	registry *registry.Registry
+}
+
+// Bytes returns the number of bytes that a node without anything fetches.
+func (l Layer) Bytes() (n int64) {
+	for _, i := range l.Images {
+		n += i.Size
+	}
+	return n + l.Kernel.Size + l.Initrd.Size
+}
+
+// Made returns what the layer was made of, and the paths of keys of a later release that
+// are left out of it, see spec.DecodeKnown.
+func (l Layer) Made(ctx context.Context) (r *spec.Recipe, leftOut []string, err error) {
+	for _, d := range l.Manifest.Layers {
+		if d.MediaType != oci.TypeRecipe || d.Digest != l.Recipe {
+			continue
+		}
+		data, err := oci.ReadBlob(ctx, l.registry.Source(), oci.RepoLayer, d, oci.MaxConfig)
+		if err != nil {
+			return nil, nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
+		}
+		r = new(spec.Recipe)
+		if leftOut, err = spec.DecodeKnown(data, r); err != nil {
+			return nil, nil, refusal.New(refusal.Layer, "recipe of layer %s: %w", l.Digest, err)
+		}
+		return r, leftOut, nil
+	}
+	return nil, nil, refusal.New(refusal.Layer, "layer %s does not hold its recipe", l.Digest)
+}
+
+// Read reads one layer by its manifest's digest.
+func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, error) {
+	l, err := trust.Layer(ctx, r.Source(), digest)
+	if err != nil {
+		return Layer{}, err
+	}
+	return Layer{Described: *l, Digest: digest, registry: r}, nil
+}
+
+// Open returns the layers of [Find].
+func Open(ctx context.Context, r *registry.Registry, reference string) ([]Layer, error) {
+	s, err := Find(ctx, r, reference)
+	if err != nil {
+		return nil, err
+	}
+	return s.Layers, nil
+}
+
+func open(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
+	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
+		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
+	}
+	p, err := follow(ctx, r, reference)
+	if errors.Is(err, oci.ErrNotFound) {
+		hint := "caisson prune " + r.Ref().String() + " --dry-run lists the layers"
+		if reference == Current {
+			hint = "no layer was pushed there yet: caisson build FILE --to " + r.Ref().String()
+		}
+		return nil, cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), hint)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("layer:%s: %w", reference, err)
+	}
+	s := &Set{Index: p.index, ledger: p.ledger, registry: r}
+	for _, digest := range p.layers {
+		l, err := Read(ctx, r, digest)
+		if err != nil {
+			return nil, err
+		}
+		s.Layers = append(s.Layers, l)
+	}
+	return s, nil
+}
+
+// pointed is what a reference leads to, by digest.
+type pointed struct {
+	index  string // "" when it is one layer's manifest
+	layers []string
+	ledger string // of the index
+}
+
+// follow reads what a reference names.
+func follow(ctx context.Context, r *registry.Registry, reference string) (p pointed, err error) {
+	raw, _, err := r.Manifest(ctx, oci.RepoLayer, reference)
+	if err != nil {
+		return p, err
+	}
+	list, err := oci.ParseIndex(raw)
+	if refusal.Of(err) == refusal.MediaType { // one layer's own manifest
+		return pointed{layers: []string{oci.Digest(raw)}}, nil
+	}
+	if err != nil {
+		return p, err
+	}
+	p.index = oci.Digest(raw)
+	for _, d := range list.Manifests {
+		switch {
+		case d.ArtifactType != oci.TypeLedger:
+			p.layers = append(p.layers, d.Digest)
+		case p.ledger != "":
+			return p, refusal.New(refusal.Malformed, "the index %s has two account ledgers", p.index)
+		default:
+			p.ledger = d.Digest
+		}
+	}
+	if p.ledger == "" {
+		return p, refusal.New(refusal.Malformed, "the index %s has no account ledger", p.index)
+	}
+	return p, nil
+}
+
+// ForVariant returns the layer of a variant: the one that was made from its recipe, its
+// identity, where that is known; else the one of its name. What decides is the
+// description; the annotations of the index are not looked at. A single layer serves all.
+func ForVariant(layers []Layer, recipe, variant string) (Layer, error) {
+	for _, l := range layers {
+		if digest.Hex(l.Recipe) == recipe && recipe != "" {
+			return l, nil
+		}
+	}
+	for _, l := range layers {
+		if l.Variant == variant {
+			return l, nil
+		}
+	}
+	if len(layers) == 1 {
+		return layers[0], nil
+	}
+	return Layer{}, cli.WithHint(fmt.Errorf("no layer of variant %q", variant), "run caisson build, then publish again")
+}
+
+// describe attaches the SBOM, and with an attestation key the signed provenance,
+// which names the SBOM by digest.
+func (p *Pusher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l spec.Layer, suite string) error {
+	spdx, err := sbom.SPDX(l, suite)
+	if err != nil {
+		return err
+	}
+	list, err := p.Registry.Referrers(ctx, oci.RepoLayer, d.Digest)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == sbom.MediaTypeSPDX }) {
+		if _, err := p.Registry.Attach(ctx, oci.RepoLayer, d, sbom.MediaTypeSPDX, sbom.MediaTypeSPDX, spdx, nil); err != nil {
+			return fmt.Errorf("attach the SBOM: %w", err)
+		}
+	}
+	attested := slices.ContainsFunc(list, func(r oci.Descriptor) bool {
+		return predicateOf(ctx, p.Registry, r) == sign.PredicateProvenance
+	})
+	if p.Attest == nil || attested {
+		return nil
+	}
+	provenance, err := sbom.Provenance(l, suite, oci.Digest(spdx), p.Tool)
+	if err != nil {
+		return err
+	}
+	bundle, err := sign.Attest(p.Attest, d.Digest, sign.PredicateProvenance, provenance)
+	if err != nil {
+		return err
+	}
+	if err := Attach(ctx, p.Registry, raw, bundle, sign.PredicateProvenance, p.Now); err != nil {
+		return fmt.Errorf("attach the provenance: %w", err)
+	}
+	return nil
+}

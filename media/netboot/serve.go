@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netboot
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/media/netboot/tftp"
+)
+
+// Options say where a directory is served, and how much of it at a time.
+type Options struct {
+	HTTP, TFTP string             // addresses; an empty one turns a server off
+	Limits     httpserver.Options // of HTTP
+	Transfers  int                // by TFTP at once; 0 is [tftp.UsualTransfers]
+	Say        func(format string, args ...any)
+}
+
+// Serve serves a directory by HTTP and TFTP, read-only, until ctx ends. The options' Say
+// gets the addresses and each request. What lies outside the directory cannot be asked
+// for: os.Root refuses it. Directories are not listed.
+func Serve(ctx context.Context, root *os.Root, o Options) error {
+	files := filesOnly{root.FS()}
+	failed := make(chan error, 2)
+	if o.HTTP != "" {
+		l, err := net.Listen("tcp", o.HTTP)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("serve HTTP: %w", err), "--http takes another address, an empty one turns HTTP off")
+		}
+		o.Say("serving HTTP on %s", l.Addr())
+		limits := o.Limits
+		limits.Log = func(r httpserver.Request) { o.Say("%s", r) }
+		go func() { failed <- httpserver.Serve(ctx, l, http.FileServerFS(files), limits) }()
+	}
+	if o.TFTP != "" {
+		conn, err := net.ListenPacket("udp", o.TFTP)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
+		}
+		o.Say("serving TFTP on %s", conn.LocalAddr())
+		s := tftp.Server{Files: files, Transfers: o.Transfers, Log: func(t tftp.Transfer) { o.Say("%s", line(t)) }}
+		go func() { failed <- s.Serve(ctx, conn.(*net.UDPConn)) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// line is a transfer by TFTP in the form of a request of HTTP.
+func line(t tftp.Transfer) string {
+	how := "sent"
+	if t.Err != nil {
+		how = t.Err.Error()
+	}
+	return fmt.Sprintf("%s %s TFTP %s %s %d B %s", t.Began.UTC().Format(time.RFC3339), t.Remote, t.Name[:min(len(t.Name), 200)], how, t.Sent, time.Since(t.Began).Round(time.Millisecond))
+}
+
+// filesOnly hides directories: http.FileServer would list them.
+type filesOnly struct{ fs.FS }
+
+func (f filesOnly) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if err != nil {
+		_ = file.Close() // err says why it is not served
+		return nil, err
+	}
+	return file, nil
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"slices"
+
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// Caps on a document.
+const (
+	MaxRole    = 16  // keys of a role: as many bundles are looked at
+	MaxRevoked = 512 // ids
+)
+
+// step is a candidate for the version after another, on its way through the checks. What
+// a check reads was put there by an earlier one.
+type step struct {
+	from      Link
+	candidate trust.Candidate
+	digest    string
+
+	said    sign.KeysPredicate // what the signature says
+	doc     spec.Keys
+	leftOut []string
+}
+
+type checkList = check.List[*step]
+
+// all is the whole rule. Nothing of the document is parsed before the root keys of the
+// version before have signed it.
+var all = checkList{
+	{Name: "keys: size", OK: capped},
+	{Name: "keys: signed by the version before", OK: signedBefore},
+	{Name: "keys: document", OK: parses},
+	{Name: "keys: needs", OK: needsAreKnown},
+	{Name: "keys: fleet", OK: fleetIsOurs},
+	{Name: "keys: agreement", OK: agrees},
+	{Name: "keys: next version", OK: isNext},
+	{Name: "keys: previous", OK: follows},
+	{Name: "keys: sense", OK: isSound},
+	{Name: "keys: revoked", OK: keepsRevoked},
+	{Name: "keys: signed by itself", OK: signedByItself},
+}
+
+// unsigned is what remains of it for the version that a chain begins with.
+var unsigned = checkList{
+	{Name: "keys: size", OK: capped},
+	{Name: "keys: document", OK: parses},
+	{Name: "keys: needs", OK: needsAreKnown},
+	{Name: "keys: sense", OK: isSound},
+}
+
+func capped(s *step) error {
+	if n := len(s.candidate.Document); n > oci.MaxKeys {
+		return refusal.New(refusal.Oversize, "keys document of %d bytes", n)
+	}
+	return nil
+}
+
+func signedBefore(s *step) error {
+	said, err := signed(s, s.from.Keys.Roles.Root)
+	if err == nil {
+		s.said = said
+	}
+	return err
+}
+
+// signed returns what enough keys of a role say of the document.
+func signed(s *step, by spec.Role) (sign.KeysPredicate, error) {
+	keys, err := sign.ParsePublics(by.Keys)
+	if err != nil {
+		return sign.KeysPredicate{}, err
+	}
+	v, err := sign.VerifyKeys(s.candidate.Bundles, keys, by.Threshold, s.digest)
+	if err != nil {
+		return sign.KeysPredicate{}, err
+	}
+	return v.Predicate, nil
+}
+
+func parses(s *step) (err error) {
+	if s.leftOut, err = spec.DecodeKnown(s.candidate.Document, &s.doc); err != nil {
+		return refusal.New(refusal.Keys, "%w", err)
+	}
+	return nil
+}
+
+// needsAreKnown: no need has a name yet; a later release may add some.
+func needsAreKnown(s *step) error {
+	if len(s.doc.Needs) > 0 {
+		return refusal.New(refusal.NeedsAgent, "fleet:keys needs %.200q", s.doc.Needs)
+	}
+	return nil
+}
+
+func fleetIsOurs(s *step) error {
+	if s.said.Fleet != s.from.Keys.Fleet {
+		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", s.said.Fleet, s.from.Keys.Fleet)
+	}
+	return nil
+}
+
+// agrees keeps two sources of one truth from drifting apart.
+func agrees(s *step) error {
+	if s.doc.Fleet != s.said.Fleet || s.doc.Version != s.said.Version {
+		return refusal.New(refusal.Contradiction, "the document is version %d for fleet %q, its statement version %d for %q",
+			s.doc.Version, s.doc.Fleet, s.said.Version, s.said.Fleet)
+	}
+	return nil
+}
+
+// isNext: a version that is skipped may have revoked the keys that sign the one after it.
+func isNext(s *step) error {
+	if want := s.from.Keys.Version + 1; s.doc.Version != want {
+		return refusal.New(refusal.Rollback, "version %d of the keys where %d is due", s.doc.Version, want)
+	}
+	return nil
+}
+
+// follows: two histories that have a version in common only by its number are a fork.
+func follows(s *step) error {
+	if s.doc.Previous != s.from.Digest {
+		return refusal.New(refusal.Replay, "version %d of the keys follows %.80q, version %d here is %s",
+			s.doc.Version, s.doc.Previous, s.from.Keys.Version, s.from.Digest)
+	}
+	return nil
+}
+
+func isSound(s *step) error { return sound(&s.doc) }
+
+// keepsRevoked: what is stolen stays stolen.
+func keepsRevoked(s *step) error {
+	for _, id := range s.from.Keys.Revoked {
+		if !slices.Contains(s.doc.Revoked, id) {
+			return refusal.New(refusal.Keys, "version %d revokes key %s, version %d does not", s.from.Keys.Version, id, s.doc.Version)
+		}
+	}
+	return nil
+}
+
+// signedByItself: root keys that cannot sign would end the chain.
+func signedByItself(s *step) error {
+	_, err := signed(s, s.doc.Roles.Root)
+	return err
+}

@@ -43,7 +43,7 @@ func tree(t *testing.T, names ...string) string {
 
 func TestOpenAndResolve(t *testing.T) {
 	require.Root(t) // whose links are the system's own
-	root := tree(t, "usr/bin/su", "bin -> usr/bin", "up/down -> ../bin", "loop -> loop", "usr/sh -> bin/su",
+	root := tree(t, "usr/bin/su", "bin -> usr/bin", "up/down -> ../usr/../bin", "loop -> loop", "usr/sh -> bin/su",
 		"open/", "home/", "tmp/")
 	for name, mode := range map[string]os.FileMode{"open": 0o777, "tmp": 0o777 | os.ModeSticky} {
 		if err := os.Chmod(root+"/"+name, mode); err != nil {

@@ -129,7 +129,7 @@ func TestLongRelease(t *testing.T) {
 	if said, code := script(t, nil, "diff", "-r", outs[0], outs[1]); code != 0 {
 		t.Error(said)
 	}
-	check := `cd "$1" && base64 -d SHA256SUMS.sig >../../sig && openssl dgst -sha256 -verify "$2" -signature ../../sig SHA256SUMS && sha256sum --strict -c SHA256SUMS`
+	check := `cd "$1" && base64 -d SHA256SUMS.sig >../sig && openssl dgst -sha256 -verify "$2" -signature ../sig SHA256SUMS && sha256sum --strict -c SHA256SUMS`
 	said, code := script(t, nil, "bash", "-c", check, "bash", outs[0], filepath.Join(dir, "release.pub"))
 	if code != 0 || strings.Count(said, ": OK\n") != 11 {
 		t.Errorf("code %d: %s", code, said)

@@ -357,7 +357,7 @@ func BenchmarkRecord500(b *testing.B) {
 // A line with a good checksum proves who wrote it to nobody: a key that no item
 // would use is damage, not a path.
 func TestKeysThatClimbAreRefused(t *testing.T) {
-	for _, key := range []string{"../../../etc/passwd", "net/../../../etc/shadow", "..", "a\nb", "a\x00b", ""} {
+	for _, key := range []string{"../../etc/passwd", "net/../../../etc/shadow", "..", "a\nb", "a\x00b", ""} {
 		dir := t.TempDir()
 		j := opened(t, dir, scopes)
 		if err := j.Record(entry(key, "1", item.Kernel)); err == nil {

@@ -180,7 +180,7 @@ func TestNoServer(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	if err := (Holder{Node: "a"}).Take(t.Context(), "../../g", spec.Slot{Max: 1, Directory: t.TempDir()}); err == nil {
+	if err := (Holder{Node: "a"}).Take(t.Context(), "../g", spec.Slot{Max: 1, Directory: t.TempDir()}); err == nil {
 		t.Error("a group outside of its directory")
 	}
 }

@@ -62,7 +62,7 @@ func TestLacks(t *testing.T) {
 		{"namespaces {pivot_root {no\n}\n}\n", nil},
 		{"namespaces {pivot_root {yes\n}\n}\n", []string{"namespaces/pivot_root yes"}},
 		{"io_uring {mask {sqpoll\n}\n}\n", []string{"io_uring/mask sqpoll"}},
-		{".. {profiles {x\n}\n}\n", []string{"../../profiles x"}},
+		{".. {profiles {x\n}\n}\n", []string{"../profiles x"}},
 	} {
 		got, err := lacks(test.text)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {

@@ -14,16 +14,16 @@ import (
 func TestFind(t *testing.T) {
 	sys := t.TempDir()
 	for name, to := range map[string]string{
-		"class/net/eth0":  "../../../devices/pci0000:00/0000:3b:00.0/net/eth0",
-		"class/net/eth1":  "../../../devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1",
-		"class/net/eth2":  "../../../devices/pci0000:00/0000:3b:00.3/net/eth2",
-		"class/net/veth0": "../../../devices/virtual/net/veth0",
-		"devices/pci0000:00/0000:3b:00.3/net/eth2/device": "../../..",
-		"class/net/bond0":  "../../../devices/virtual/net/bond0",
-		"class/net/dummy0": "../../../devices/virtual/net/dummy0",
-		"devices/pci0000:00/0000:3b:00.0/net/eth0/device":         "../../..",
-		"devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1/device": "../../..",
-		"devices/pci0000:00/0000:3b:00.0/driver":                  "../../../../bus/pci/drivers/ixgbe",
+		"class/net/eth0":  "../../devices/pci0000:00/0000:3b:00.0/net/eth0",
+		"class/net/eth1":  "../../devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1",
+		"class/net/eth2":  "../../devices/pci0000:00/0000:3b:00.3/net/eth2",
+		"class/net/veth0": "../../devices/virtual/net/veth0",
+		"devices/pci0000:00/0000:3b:00.3/net/eth2/device": "../..",
+		"class/net/bond0":  "../../devices/virtual/net/bond0",
+		"class/net/dummy0": "../../devices/virtual/net/dummy0",
+		"devices/pci0000:00/0000:3b:00.0/net/eth0/device":         "../..",
+		"devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1/device": "../..",
+		"devices/pci0000:00/0000:3b:00.0/driver":                  "../../../bus/pci/drivers/ixgbe",
 		"devices/pci0000:00/0000:3b:00.1/virtio3/driver":          "../../../../bus/virtio/drivers/virtio_net",
 	} {
 		if err := os.MkdirAll(filepath.Join(sys, filepath.Dir(name)), 0o755); err != nil {

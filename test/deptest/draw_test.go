@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 // TestMap holds docs/map.svg to the real imports. Rewrite it with -update.
@@ -31,9 +33,10 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestTables holds the pages about packages to the packages' comments and the rules.
-// Rewrite them with -update.
-func TestTables(t *testing.T) {
+// TestPackagesPage holds docs/packages.md to the packages' comments and the floors.
+// Rewrite it with -update.
+func TestPackagesPage(t *testing.T) {
+	const page = "../../docs/packages.md"
 	all := List(t, "./...")
 	for _, p := range all {
 		if len(p.GoFiles) == 0 {
@@ -41,20 +44,17 @@ func TestTables(t *testing.T) {
 		}
 		name := path.Base(p.own())
 		if !strings.HasPrefix(p.Doc, "Package "+name+" ") && !strings.HasPrefix(p.Doc, "Command "+name+" ") {
-			t.Errorf("the comment of %s begins with %.40q, not with its name", p.own(), p.Doc)
+			t.Fatalf("the comment of %s begins with %.40q, not with its name", p.own(), p.Doc)
 		}
 	}
-	for page, got := range Tables(all, folders, rules) {
-		name := "../../docs/" + page
-		if update {
-			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+	got := doctext.Wrap(PackagesPage(all, folders), doctext.Width)
+	if update {
+		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		want, err := os.ReadFile(name)
-		if err != nil || string(want) != got {
-			t.Errorf("docs/%s is not what the packages say (%v); run: CAISSON_UPDATE=1 go test ./test/deptest", page, err)
-		}
+	}
+	if want, err := os.ReadFile(page); err != nil || string(want) != got {
+		t.Errorf("docs/packages.md is not what the packages say (%v); run: CAISSON_UPDATE=1 go test ./test/deptest", err)
 	}
 }
 

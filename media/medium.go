@@ -28,6 +28,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diskfs/go-diskfs/partition/gpt"
 	"github.com/google/uuid"
 
 	"github.com/caisson-os/caisson/internal/cli"
@@ -160,4 +161,41 @@ func held(name string, data []byte) fat.File {
 // oci/trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
 func WriteRescue(w io.WriterAt, statement []byte, date time.Time) error {
 	return iso.Data(w, paths.RescueLabel, paths.RescueFile, date, statement)
+}
+
+// iso writes an image that firmware starts as a CD, and as a USB stick.
+func (m Medium) iso(ctx context.Context, f *os.File) error {
+	files, err := m.carried()
+	if err != nil {
+		return err
+	}
+	files = append(files, held(m.Loader.fallback(), m.Loader.Image))
+	size, err := fat.Room(files, 0)
+	if err != nil {
+		return err
+	}
+	image := iso.Image{Label: paths.MediumLabel, Date: m.Loader.Date, Boot: size}
+	if err := f.Truncate(image.Size()); err != nil {
+		return err
+	}
+	if err := image.Write(f); err != nil {
+		return err
+	}
+	if err := m.writeVolume(ctx, f, iso.BootAt, size, files); err != nil {
+		return err
+	}
+	return m.table(gpt.Partition{Index: 1, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(),
+		Start: iso.BootAt / sector, End: (iso.BootAt+uint64(size))/sector - 1}).Write(f, image.Size())
+}
+
+// sector is that of partition tables.
+const sector = 512
+
+// table is a partition table with the medium's identifier.
+func (m Medium) table(parts ...gpt.Partition) *gpt.Table {
+	t := &gpt.Table{LogicalSectorSize: sector, PhysicalSectorSize: sector, ProtectiveMBR: true, GUID: m.disk().String()}
+	for _, p := range parts {
+		t.Partitions = append(t.Partitions, &p)
+	}
+	return t
 }

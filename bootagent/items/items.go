@@ -9,7 +9,10 @@ package items
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
@@ -125,4 +128,66 @@ func or(path, fallback string) string {
 		return fallback
 	}
 	return path
+}
+
+// The kinds that are set before services start: those that the kernel has at once come before
+// those that wait for disks, which may use what they set, as huge pages.
+var (
+	EarlyKernel = []string{sysctl.Name, sysfs.Name, ethtool.Name, nics.Name}
+	EarlyDisks  = []string{mounts.Name, swaps.Name}
+)
+
+// Add makes what items of some kinds want and the system lacks. What left the config stays:
+// items that are a part of what is wanted do not know what that is.
+func Add(ctx context.Context, table []item.Item, j item.Journal, kinds []string) Result {
+	r := newRun(slices.DeleteFunc(slices.Clone(table), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) }), j)
+	r.preflight(ctx)
+	r.apply(ctx)
+	return r.result(ctx)
+}
+
+// Renew has kinds of the kernel forget originals that are those of a root before.
+func Renew(table []item.Item) error {
+	var errs []error
+	for _, it := range table {
+		if r, ok := it.(interface{ Renew() error }); ok {
+			errs = append(errs, r.Renew())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// adopter is a kind that can take over originals which another program recorded.
+type adopter interface {
+	// Adopt returns the entries that the journal would hold if this item had found
+	// the system as it wants it and had made it what it is. It writes nothing.
+	Adopt() ([]item.Entry, error)
+}
+
+// Adopt returns entries for originals that another program recorded: items that want
+// the system as it was before that program. What cannot be put back is in the error;
+// the entries hold all the same.
+func Adopt(originals []item.Item) ([]item.Entry, error) {
+	var entries []item.Entry
+	var errs []error
+	for _, it := range originals {
+		if a, ok := it.(adopter); ok {
+			found, err := a.Adopt()
+			if entries = append(entries, found...); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", it.Name(), err))
+			}
+		}
+	}
+	return entries, errors.Join(errs...)
+}
+
+// Kept returns what is set now of what the journal has originals of, as items that want
+// it so: for the kinds that outlive a root, or that another program can leave.
+func Kept(table []item.Item) (kept spec.Items) {
+	for _, it := range table {
+		if k, ok := it.(interface{ Kept(*spec.Items) }); ok {
+			k.Kept(&kept)
+		}
+	}
+	return kept
 }

@@ -4,14 +4,19 @@ package apparmor
 
 import (
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -88,4 +93,99 @@ func stock(r *root.Root, own []spec.Profile) ([]string, error) {
 		return err != nil || !info.Mode().IsRegular() || rules.ID(name) != nil || strings.Contains(name, ".dpkg-") || name == "README" ||
 			slices.Contains(off, name) || slices.ContainsFunc(own, func(p spec.Profile) bool { return p.File == name })
 	}), nil
+}
+
+// Features is what a kernel's AppArmor can do, in the parser's own format: the
+// tree below /sys/kernel/security/apparmor/features as nested braces.
+type Features struct {
+	Series string
+	Text   []byte
+}
+
+// tables were read from running kernels, one file a series: 6.1 and 6.12 are Debian's, 6.8
+// is Ubuntu's, which has patches of its own.
+//
+//go:embed features
+var tables embed.FS
+
+var series = regexp.MustCompile(`^(\d+)\.(\d+)`)
+
+// FeaturesOf returns the features of a kernel release. A series without a table
+// is an error: guessing would make weaker policy, or policy that does not load.
+func FeaturesOf(release string) (Features, error) {
+	s := series.FindString(release)
+	text, err := tables.ReadFile("features/" + s)
+	if s == "" || err != nil {
+		var known []string
+		entries, _ := tables.ReadDir("features") // it is embedded
+		for _, e := range entries {
+			known = append(known, e.Name())
+		}
+		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are %s", release, strings.Join(known, ", "))
+	}
+	return Features{Series: s, Text: text}, nil
+}
+
+// Digest names the features.
+func (f Features) Digest() string {
+	return digest.Of(f.Text)
+}
+
+// Tables names all tables together: policy is made again when one changes.
+func Tables() string {
+	sum := sha256.New()
+	entries, _ := tables.ReadDir("features") // it is embedded
+	for _, e := range entries {
+		text, _ := tables.ReadFile("features/" + e.Name()) // it is embedded
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// Reads lists what [Bake] and the parser read of a layer, unless a profile
+// [LeadsOut].
+func Reads() []string {
+	return []string{sources, "/etc/apparmor", "/usr/share/apparmor", "/usr/share/apparmor-features", parser, paths.AppArmorDir}
+}
+
+// absolute matches an include by path, see apparmor.d(5).
+var absolute = regexp.MustCompile(`(?m)^\s*#?include\s+(if\s+exists\s+)?"?/`)
+
+// LeadsOut reports whether a profile includes a file by its path, which can be
+// anywhere in the layer.
+func LeadsOut(profile string) bool { return absolute.MatchString(profile) }
+
+// AnyLeadsOut reports whether a file below /etc/apparmor.d does.
+func AnyLeadsOut(r *root.Root) (bool, error) { return anyLeadsOut(r, sources) }
+
+func anyLeadsOut(r *root.Root, dir string) (bool, error) {
+	names, err := r.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		at := path.Join(dir, name)
+		info, err := r.Lstat(at)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case info.IsDir():
+			if found, err := anyLeadsOut(r, at); found || err != nil {
+				return found, err
+			}
+		case info.Mode()&fs.ModeType == 0:
+			text, err := r.ReadFile(at)
+			if err != nil {
+				return false, err
+			}
+			if LeadsOut(string(text)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }

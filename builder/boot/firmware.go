@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
 )
 
@@ -117,4 +119,68 @@ func wantsFirmware(module []byte) []string {
 		}
 	}
 	return names
+}
+
+// UEFIDir is where Debian's package systemd-boot-efi has its programs.
+const UEFIDir = "/usr/lib/systemd/boot/efi"
+
+// Program is a program for firmware.
+type Program struct {
+	Name string
+	Data []byte
+}
+
+// suffixes are how UEFI calls machines, by Debian's names of them.
+var suffixes = map[string]string{"amd64": "x64", "arm64": "aa64"}
+
+// UEFI reads the layer's stub and its boot manager, in this order; nil where the layer has
+// not the package.
+func UEFI(r *root.Root, arch string) ([]Program, error) {
+	var programs []Program
+	for _, name := range []string{"linux" + suffixes[arch] + ".efi.stub", "systemd-boot" + suffixes[arch] + ".efi"} {
+		data, err := r.ReadFile(path.Join(UEFIDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		programs = append(programs, Program{name, data})
+	}
+	return programs, nil
+}
+
+// microcode collects the processor updates that the layer has, one blob a
+// vendor, in the place where the kernel looks before it unpacks anything, see
+// the kernel's microcode.rst. It is nil when there are none.
+func microcode(r *root.Root) (*cpio.Archive, error) {
+	a := cpio.New()
+	found := false
+	for vendor, dir := range map[string]string{
+		"GenuineIntel": "/usr/lib/firmware/intel-ucode", "AuthenticAMD": "/usr/lib/firmware/amd-ucode",
+	} {
+		names, err := r.ReadDir(dir)
+		if err != nil {
+			continue // the layer has no package of this vendor
+		}
+		var all bytes.Buffer
+		for _, name := range names {
+			if vendor == "AuthenticAMD" && path.Ext(name) != ".bin" {
+				continue
+			}
+			data, err := r.ReadFile(path.Join(dir, name))
+			if err != nil {
+				return nil, err
+			}
+			all.Write(data)
+		}
+		if all.Len() > 0 {
+			found = true
+			a.File("kernel/x86/microcode/"+vendor+".bin", all.Bytes(), 0o644)
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return a, nil
 }

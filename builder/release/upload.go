@@ -3,13 +3,18 @@
 package release
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // sayEvery is how often an upload says how far it has come.
@@ -67,4 +72,21 @@ func (c *counted) Read(p []byte) (int, error) {
 		u.say(builder.Event{Variant: u.variant, Step: "layer", State: "push", Bytes: min(u.read, u.of), OfBytes: u.of, Text: c.title})
 	}
 	return n, err
+}
+
+// written adds to what an archive does not have where the site asks for it.
+func written(s *site.Site, err error) error {
+	var at report.Pos
+	var unknown *apt.Unknown
+	var none *apt.NoSuite
+	switch {
+	case errors.As(err, &unknown):
+		at = s.PackageAt(unknown.Package, unknown.Version)
+	case errors.As(err, &none):
+		at = s.SuiteAt(none.Suite)
+	}
+	if at == (report.Pos{}) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", at, err)
 }

@@ -10,6 +10,8 @@ package policy
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -100,4 +102,20 @@ func Release(s *site.Site) (publish.Policy, error) {
 		return p, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are accepted")
 	}
 	return p, nil
+}
+
+// parseLifetime reads 30d and what time.ParseDuration reads.
+func parseLifetime(text string) (time.Duration, error) {
+	spelled := text
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		spelled = days + "h"
+	}
+	d, err := time.ParseDuration(spelled)
+	if strings.HasSuffix(text, "d") {
+		d *= 24
+	}
+	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
+		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not a lifetime of signatures", text)
+	}
+	return d, nil
 }

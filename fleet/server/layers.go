@@ -87,3 +87,11 @@ func (s *Server) getLayers(w http.ResponseWriter, req *http.Request) {
 func (s *Server) layersPage(req *http.Request) (int, any, error) {
 	return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 }
+
+func (s *Server) getServices(w http.ResponseWriter, _ *http.Request) {
+	s.answer(w, http.StatusOK, s.fleet().Services())
+}
+
+func (s *Server) servicesPage(*http.Request) (int, any, error) {
+	return http.StatusOK, s.fleet().Services(), nil
+}

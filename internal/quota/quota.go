@@ -5,6 +5,7 @@
 package quota
 
 import (
+	"context"
 	"errors"
 	"sync"
 )
@@ -50,5 +51,62 @@ func (q *Quota) give(client string) {
 	q.taken--
 	if q.of[client]--; q.of[client] == 0 {
 		delete(q.of, client)
+	}
+}
+
+// Turns are places that are waited for, each client's one after another: however many of one
+// client wait, no more of them stand in the way of others than may have a place.
+type Turns struct {
+	all  chan struct{}
+	each int
+
+	mu sync.Mutex
+	of map[string]*queue // by client
+}
+
+// queue is one client's.
+type queue struct {
+	places chan struct{}
+	users  int // who have a place, or wait for one
+}
+
+// NewTurns returns so many places, of which one client may have so many.
+func NewTurns(most, each int) *Turns {
+	return &Turns{all: make(chan struct{}, most), each: each, of: map[string]*queue{}}
+}
+
+// Take waits for a place, which give gives back; nil where ctx ended before.
+func (t *Turns) Take(ctx context.Context, client string) (give func()) {
+	t.mu.Lock()
+	q := t.of[client]
+	if q == nil {
+		q = &queue{places: make(chan struct{}, t.each)}
+		t.of[client] = q
+	}
+	q.users++
+	t.mu.Unlock()
+	for i, places := range []chan struct{}{q.places, t.all} {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			if i > 0 {
+				<-q.places
+			}
+			t.leave(client, q)
+			return nil
+		}
+	}
+	return func() {
+		<-t.all
+		<-q.places
+		t.leave(client, q)
+	}
+}
+
+func (t *Turns) leave(client string, q *queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.users--; q.users == 0 {
+		delete(t.of, client)
 	}
 }

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"fmt"
 	"path"
 	"strings"
 
@@ -67,6 +68,15 @@ func policyKey(kind, key string) error {
 		if !printable(key) || strings.TrimSpace(key) != key {
 			return invalid("policy-key", "write it as caisson-agent status does", "%.150q is not the key of a setting", key)
 		}
+	}
+	return nil
+}
+
+// Confirm returns what is wrong with the time that an operator has to confirm a change:
+// less than it takes to log in, or so long that nobody waits for its end.
+func Confirm(c *spec.Confirm) error {
+	if c != nil && (c.Within < 10 || c.Within > 24*60*60) {
+		return fmt.Errorf("a change is confirmed within 10 s to 24 h, not %d s", c.Within)
 	}
 	return nil
 }

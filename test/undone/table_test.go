@@ -68,7 +68,7 @@ var table = []undone{
 		"if _, there := t.at(at); there {", "if _, there := t.at(at); there && false {", "TestAServerThatDoesNotAnswer", ""},
 	{"", "the signal to the group", "bootagent/process/group.go",
 		groupsEnd, strings.ReplaceAll(groupsEnd, "-m.pid", "m.pid"), "TestTimeoutEndsTheGroup", "bootagent/items/exec"},
-	{"", "the bound", "bootagent/process/log.go",
+	{"", "the bound", "bootagent/process/process.go",
 		"if err != nil || info.Size() <= MaxLog {", "if true {", "TestLogIsBounded", "bootagent/items/exec"},
 	{"", "the count of corrections", "bootagent/decide/policy/policy.go",
 		">= k.budget(d.Item, d.Key).Corrections:", ">= 1000*k.budget(d.Item, d.Key).Corrections:", "TestQuarantine", "bootagent/node"},

@@ -4,6 +4,7 @@ package units
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -185,4 +186,26 @@ func (i *Item) find(names []string) (file, content string, err error) {
 func (r root) masked(file string) bool {
 	to, err := os.Readlink(filepath.Join(string(r), file))
 	return err == nil && to == "/dev/null"
+}
+
+// outdated names the services that still have the limits of before: limits of processes
+// are those that they were started with. When each is restarted is its owner's business.
+func (i *Item) outdated(ctx context.Context, u spec.Unit) (d spec.Drift, err error) {
+	written := i.root.newest(u)
+	if i.systemd == nil || written.IsZero() {
+		return d, nil
+	}
+	var limits []string
+	for _, in := range u.DropIns {
+		for line := range strings.Lines(in.Content) {
+			if name, _, ok := strings.Cut(line, "="); ok {
+				limits = append(limits, strings.TrimPrefix(name, "DefaultLimit"))
+			}
+		}
+	}
+	old, err := i.systemd.Outdated(ctx, limits, written)
+	if err != nil || len(old) == 0 {
+		return d, err
+	}
+	return spec.Drift{Item: Name, Key: u.Name, From: "with the limits of before: " + strings.Join(old, " "), To: "restarted", Action: spec.ActionReport}, nil
 }

@@ -13,6 +13,7 @@ package state
 
 import (
 	"slices"
+	"time"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -195,4 +196,12 @@ func copied[T any](p *T) *T {
 	}
 	v := *p
 	return &v
+}
+
+// Time is a time that is kept as seconds since 1970, the zero one where it is not known.
+func Time(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
 }

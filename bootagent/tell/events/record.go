@@ -8,14 +8,24 @@
 package events
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -95,4 +105,78 @@ func of(g state.Generation, boot string, e spec.Event) spec.Event {
 	e.Time, e.Boot = time.Now().UTC().Truncate(time.Second), boot
 	e.Generation, e.Epoch, e.Overlay, e.Layer = g.Generation, g.Epoch, g.Overlay, g.Layer
 	return e
+}
+
+// journalSocket takes entries as datagrams, see the journal's native protocol in
+// systemd-journald.service(8).
+const journalSocket = "/run/systemd/journal/socket"
+
+// send adds an entry to systemd's journal: the message, and each field as CAISSON_NAME.
+// Without systemd that is an error.
+func (l Log) send(event, message string, fields []Field) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: filepath.Join(l.Root, journalSocket), Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // a datagram is sent or it is not
+	var entry bytes.Buffer
+	put := func(name, value string) {
+		if !strings.Contains(value, "\n") {
+			entry.WriteString(name + "=" + value + "\n")
+			return
+		}
+		entry.WriteString(name + "\n") // with its length, for it has line breaks
+		entry.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(value))))
+		entry.WriteString(value + "\n")
+	}
+	put("MESSAGE", message)
+	put("PRIORITY", "6")
+	put("SYSLOG_IDENTIFIER", "caisson-agent")
+	put("CAISSON_EVENT", event)
+	for _, f := range fields {
+		put("CAISSON_"+strings.ToUpper(f.Name), fmt.Sprint(f.Value))
+	}
+	_, err = conn.Write(entry.Bytes())
+	return err
+}
+
+// saidToJournal reports whether standard error is the journal's, see JOURNAL_STREAM
+// in systemd.exec(5).
+func saidToJournal() bool {
+	var st unix.Stat_t
+	if unix.Fstat(2, &st) != nil {
+		return false
+	}
+	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}
+
+// Deadline notes in the black box that the boot of a new generation is ended, since
+// it did not prove itself: what systemd waits for, what failed, and the console. It takes
+// no lock, whose owner may be what hangs. id is that of this boot.
+func Deadline(ctx context.Context, root, id string) error {
+	boot, err := state.LoadRecord(root)
+	if err != nil {
+		return err
+	}
+	why := "it did not prove itself in time"
+	if root == "" && process.SystemdRuns() {
+		failed, starting, err := process.Manager{}.Trouble(ctx)
+		for _, w := range []struct {
+			what  string
+			units []string
+		}{{"failed", failed}, {"still starting", starting}} {
+			if len(w.units) > 0 {
+				why += fmt.Sprintf("; %s: %s", w.what, strings.Join(w.units, ", "))
+			}
+		}
+		if err != nil {
+			why += fmt.Sprintf("; %v", err)
+		}
+	}
+	generation := boot.Generation
+	if a := boot.Live.Applied; a != nil {
+		generation = *a
+	}
+	e := of(generation, id, spec.Event{Event: spec.EventDeadline, Why: why, Did: "started the machine over", Console: blackbox.Console(Kmsg)})
+	return blackbox.At(filepath.Join(root, paths.State, blackbox.Name)).Add(e)
 }

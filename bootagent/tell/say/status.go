@@ -3,10 +3,13 @@
 package say
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -111,4 +114,50 @@ func (v *View) protected() (names []string, refused []spec.RefusedWrite) {
 		refused = append(refused, r)
 	}
 	return names, refused
+}
+
+// setTracking says whether the node follows its fleet, and who has it keep what it has.
+func (v *View) setTracking(st *spec.Status) {
+	h := v.State.HoldAt(v.Now.Unix())
+	switch {
+	case h == nil:
+		st.Tracking = spec.Following
+		return
+	case h.Kind != spec.HoldFreeze:
+		st.Tracking = spec.Held
+	}
+	st.TrackingDetail, st.TrackingUntil = state.SayHold(h), state.Time(h.Until)
+}
+
+// Pause says who paused a node, why and until when.
+func Pause(p *spec.Hold) string {
+	text := p.Author + " paused this node"
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	if p.Until != 0 {
+		text += fmt.Sprintf(" (until %s)", state.Time(p.Until).Format(time.RFC3339))
+	}
+	return text
+}
+
+// CorruptImage is what is wrong with an image of which a block is not what was signed.
+const CorruptImage = "a block of it is not what was signed, and reading it fails (EIO)"
+
+// imageCheck says how images are checked.
+func (v *View) imageCheck() (how spec.ImageCheck, why string) {
+	if checks := v.Boot.Images; len(checks.WhenRead) == 0 || checks.Why != "" {
+		return spec.ImagesAtBoot, cmp.Or(checks.Why, "the loader of this boot does not do that")
+	}
+	return spec.ImagesWhenRead, ""
+}
+
+// ImageName is what people call an image of a layer.
+func ImageName(l *spec.Layer, image string) string {
+	for _, i := range l.Images {
+		if i.Digest == image {
+			return i.Name
+		}
+	}
+	return digest.Hex(image)
 }

@@ -4,7 +4,10 @@ package module
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -45,4 +48,41 @@ func content(name *tree.Value, read reader) *tree.Value {
 	out := *name
 	out.Text, out.Plain = read(name.Text, name.At), false
 	return &out
+}
+
+// identity returns a value in a few characters: what must not or need not be
+// shown still shows when it changes.
+func identity(v any) string {
+	data, err := spec.Encode(v)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return digest.Short(data)
+}
+
+// optionally spells a key that a "-" may stand before: what a kernel lacks of it is not an error.
+func optionally(spell func(key string) string) func(key string) string {
+	return func(key string) string {
+		name, optional := strings.CutPrefix(key, "-")
+		if name = spell(name); optional {
+			name = "-" + name
+		}
+		return name
+	}
+}
+
+// optionals calls do for each of such keys. One that is given twice is reported, by what it is.
+func (c *Checker) optionals(keys shape.Map[shape.Text], what string, do func(name string, optional bool, e shape.Entry[shape.Text])) {
+	given := map[string]report.Pos{}
+	for _, e := range keys {
+		c.In(e.Key.S, func() {
+			name, optional := strings.CutPrefix(e.Key.S, "-")
+			if first, dup := given[name]; dup {
+				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same %s is given at %s", what, first)
+				return
+			}
+			given[name] = e.Key.At
+			do(name, optional, e)
+		})
+	}
 }

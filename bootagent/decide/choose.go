@@ -15,14 +15,16 @@ import (
 // here reports whether this root can have a layer as it is; applied is what was put in
 // effect and is judged.
 func Runs(s *state.State, root state.Generation, applied *state.Generation, boot string, here func(layer string) bool) *state.Generation {
-	if t := s.Trial; t.Pending() && t.Boot == boot && t.Ends != 0 {
+	t := s.Trial
+	tried := t.Pending() && t.Boot == boot
+	if tried && t.Ends != 0 {
 		return &t.Generation
 	}
 	g := root
 	if applied != nil {
 		g = *applied
 	}
-	if best := s.Best(); best != nil && here(best.Layer) && (!Older(*best, g) || s.Trial.Of(g)) {
+	if best := s.Best(); best != nil && here(best.Layer) && (!Older(*best, g) || t.Of(g) && !(tried && t.Whole)) {
 		g = *best
 	}
 	if g.Overlay == "" {

@@ -244,6 +244,8 @@ func (m *model) decide(f *Facts) Step {
 		m.fail("two disruptive acts at once")
 	case f.Paused != "" && (s.Act == Change || s.Act == BackLive || s.Act == BackBoot || s.Act == Keep):
 		m.fail("a paused node is changed")
+	case f.Event == Begin && s.Act == PutBack && m.disk.Trial.Whole && m.disk.Trial.Boot == f.Boot && !m.begun && m.live.Applied == nil:
+		m.fail("what nothing cut before services started is undone")
 	case m.held && m.disk.Current != nil && s.Act == Change:
 		m.fail("a held node moves")
 	}

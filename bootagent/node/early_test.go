@@ -115,6 +115,24 @@ func TestEarlyIsOnTrial(t *testing.T) {
 	}
 }
 
+// So is what a boot brings beside a generation of the same layer that has proved itself, which is
+// what this root can go back to.
+func TestEarlyOfANewerGeneration(t *testing.T) {
+	m := newEarly(t)
+	m.boot()
+	m.early(1000)
+	m.apply()
+	m.publishItems(2, layerNamed("a"), items2("20", "1"))
+	m.reboot()
+	m.early(1000)
+	if s := m.state(); m.values() != "1 20" || !s.Trial.Pending() || !s.Trial.Whole || s.Current.Generation != 1 {
+		t.Fatalf("%s, %+v", m.values(), s.Trial)
+	}
+	if st := m.apply(); st.Generation != 2 || st.Health != spec.HealthOK || m.values() != "1 20" || m.state().Trial != nil {
+		t.Errorf("%+v, trial %+v", st, m.state().Trial)
+	}
+}
+
 // What a verb is told of before the agent has begun waits until what is on trial is in effect.
 func TestEarlyComesBeforeAnythingNewer(t *testing.T) {
 	m := newEarly(t)

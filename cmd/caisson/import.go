@@ -29,8 +29,9 @@ func (a *app) importCommand() *cobra.Command {
 		Use:   "import FILE…",
 		Short: "Convert host configuration files to site YAML",
 		Long: "Convert host configuration files to site YAML: sysctl.d, limits.d, fstab, passwd, .link, units, what ethtool -k\n" +
-			"and dpkg --get-selections print, gitopper's config.toml, Ignition, butane and cloud-config. FILE may be a directory. What a file\n" +
-			"is shows in its content; --as says it.\n" +
+			"and dpkg --get-selections print, gitopper's config.toml, Ignition, butane, MachineConfig, cloud-config, netplan,\n" +
+			".network, Talos, TuneD, sources, preseed, tmpfiles and udev rules. FILE may be a directory. What a file is shows\n" +
+			"in its content; --as says it.\n" +
 			"The result goes to standard output; what was not taken, and why, to standard error. Files count in\n" +
 			"the order given: a later line wins. -o json has every line in \"coverage\".",
 		Example: "  caisson import /etc/sysctl.d /etc/fstab >conf.yaml\n  apt-mark showmanual >manual.txt && caisson import --as packages manual.txt",

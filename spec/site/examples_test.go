@@ -131,8 +131,12 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	from, err := filepath.Glob("../../docs/from/*.md")
+	if err != nil || len(from) < 7 {
+		t.Fatal(from, err)
+	}
 	checked := 0
-	for _, page := range append(pages, "../../README.md") {
+	for _, page := range append(append(pages, from...), "../../README.md") {
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) {
 			continue

@@ -2,8 +2,8 @@
 
 // Package convert reads what configures a host today, sysctl.d(5),
 // limits.conf(5), fstab(5), passwd(5), systemd.link(5), systemd.unit(5), what
-// ethtool(8) and dpkg(1) print, and what is given to first-boot tools, and makes a
-// part of a site of it. What a file is, its content says.
+// ethtool(8) and dpkg(1) print, and what is given to first-boot tools and other
+// configurators, and makes a part of a site of it. What a file is, its content says.
 //
 // It is loud: every line that says something is in the coverage, taken or not,
 // with the reason. What a site would refuse is not taken. It only reads bytes;
@@ -49,7 +49,8 @@ type Line struct {
 // Result is the part of a site, and what it covers.
 type Result struct {
 	Conf      map[string]any `json:"conf"`
-	Documents []any          `json:"documents"` // parts of a site beside its conf, such as Services
+	Machine   map[string]any `json:"machine,omitempty"` // kernel arguments and the network, which stand beside conf
+	Documents []any          `json:"documents"`         // parts of a site beside its conf, such as Services
 	Coverage  []Line         `json:"coverage"`
 }
 
@@ -66,6 +67,7 @@ type parsed struct {
 	same   string   // what it sets
 	path   []string // below the module: one value is there in the end
 	value  any
+	of     *parsed // an earlier line whose value this one is a part of
 }
 
 // Import reads files in order.
@@ -114,12 +116,19 @@ func Import(files []File) (*Result, error) {
 		return nil, unknown
 	}
 	supersede(items)
+	refuseInterfaces(items)
 	for _, p := range items {
 		if p.Taken && p.module != "" {
 			if why := refused(p); why != "" {
-				p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why
+				p.refuse(why)
 			} else {
-				set(r.Conf, append([]string{p.module}, p.path...), p.value)
+				r.set(p)
+			}
+		}
+		if p.of != nil {
+			p.Taken, p.As = p.of.Taken, p.of.As
+			if !p.Taken {
+				p.Why = p.of.Why
 			}
 		}
 		r.Coverage = append(r.Coverage, p.Line)
@@ -170,13 +179,37 @@ func supersede(items []*parsed) {
 	}
 }
 
-// refused says why a site would not take one value, or "".
+func (p *parsed) refuse(why string) { p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why }
+
+// machine is what parsed.module says of a value that stands beside conf.
+const machine = "machine"
+
+// set gives a value its place.
+func (r *Result) set(p *parsed) {
+	if p.module != machine {
+		set(r.Conf, append([]string{p.module}, p.path...), p.value)
+		return
+	}
+	if r.Machine == nil {
+		r.Machine = map[string]any{}
+	}
+	set(r.Machine, p.path, p.value)
+}
+
+// refused says why a site would not take one value, or "". Interfaces are looked at
+// together, by refuseInterfaces.
 func refused(p *parsed) string {
-	conf := map[string]any{}
-	set(conf, append([]string{p.module}, p.path...), p.value)
-	text, err := yamlOf(map[string]any{"conf": conf})
+	if p.isInterface() {
+		return ""
+	}
+	one := &Result{Conf: map[string]any{}}
+	one.set(p)
+	text, err := yamlOf(one.parts())
 	if err != nil {
 		return err.Error()
+	}
+	if p.module == machine {
+		text = append([]byte(siteHead), text...)
 	}
 	_, found := site.Parse(siteText(text), "x")
 	for _, problem := range found.Problems {

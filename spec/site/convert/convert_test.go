@@ -172,6 +172,9 @@ func FuzzImport(f *testing.F) {
 	f.Add("fstab", "tmpfs /a\\040b tmpfs size=1 0 0\nx /a-b t\ny /a/b t\n")
 	f.Add("link", "[Match]\nOriginalName=eth0\n[Link]\nGenericReceiveOffload=no\n")
 	f.Add("ethtool", "Features for eth0:\ngro: on\nethtool -K eth0 gro off\n")
+	for _, c := range others {
+		f.Add(c.kind, c.text)
+	}
 	f.Fuzz(func(t *testing.T, kind, text string) {
 		if len(text) > 1<<12 || !slices.Contains(Kinds, kind) {
 			t.Skip()
@@ -185,13 +188,7 @@ func FuzzImport(f *testing.F) {
 				t.Errorf("line %d %q is neither taken nor explained", l.Line, l.Text)
 			}
 		}
-		var b bytes.Buffer
-		if err := r.WriteYAML(&b); err != nil {
-			t.Fatal(err)
-		}
-		if _, report := site.Parse(fstest.MapFS{"x": {Data: b.Bytes()}}, "x"); report.Err() != nil {
-			t.Errorf("%v\n%s", report.Err(), b.String())
-		}
+		parsesAsIncluded(t, r)
 	})
 }
 

@@ -20,6 +20,11 @@ import (
 func (r *reading) document() *tree.Value {
 	found := &report.Report{}
 	docs := tree.Parse(&report.Source{Name: r.name}, []byte(r.data), found)
+	if len(docs) > 1 {
+		for _, d := range docs[1:] {
+			r.miss(line(d), "a further document", "one is read of a file: import each as a file of its own")
+		}
+	}
 	if err := found.Err(); err != nil || len(docs) == 0 || docs[0].Kind != tree.Mapping {
 		for _, p := range found.Problems {
 			r.miss(p.Line, r.name, p.Message)
@@ -46,9 +51,24 @@ func (r *reading) entries(v *tree.Value, key string, f func(*tree.Value)) {
 	}
 }
 
+// each calls f for the entries of the map below key. What is not one is named.
+func (r *reading) each(v *tree.Value, key string, f func(key string, entry *tree.Value)) {
+	m := v.Get(key)
+	if m != nil && m.Kind != tree.Mapping && m.Kind != tree.Null {
+		r.miss(line(m), key, "it is not a map")
+	}
+	if m != nil {
+		for _, e := range m.Fields {
+			f(e.Key, e.Val)
+		}
+	}
+}
+
 // truth reads a flag as the readers of YAML 1.1 and 1.2 do.
-func truth(v *tree.Value, key string) bool {
-	return slices.Contains([]string{"true", "yes", "on", "y", "1"}, strings.ToLower(text(v, key)))
+func truth(v *tree.Value, key string) bool { return flag(text(v, key)) }
+
+func flag(word string) bool {
+	return slices.Contains([]string{"true", "yes", "on", "y", "1"}, strings.ToLower(word))
 }
 
 // first returns the first text that is not empty.

@@ -81,8 +81,7 @@ func readModulesLoad(r *reading) {
 			r.miss(n, line, "it is not the name of a module")
 			return
 		}
-		name := rules.ModuleName(line)
-		r.take(n, line, "modules", "load "+name, []string{"load", appended}, name)
+		r.loaded(n, line, line)
 	})
 }
 
@@ -100,12 +99,7 @@ func readModprobe(r *reading) {
 			r.take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
 		case "options":
 			for _, option := range words[2:] {
-				key, value, ok := strings.Cut(option, "=")
-				if !ok || strings.ContainsAny(option, `"'`) {
-					r.miss(n, line, option+": write it to modules.parameters as NAME: VALUE")
-					continue
-				}
-				r.take(n, line, "modules", "option "+name+" "+key, []string{"parameters", name, key}, value)
+				r.moduleOption(n, line, name, option)
 			}
 			if len(words) == 2 {
 				r.miss(n, line, "it has no options")

@@ -8,12 +8,11 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-const kernelArguments = "write layer.kernel.args, or machine.kernel.args for some nodes"
-
 // readIgnition reads Ignition's JSON and the YAML of butane, which differ in the
 // spelling of keys and in how they hold content.
-func readIgnition(r *reading) {
-	v := r.document()
+func readIgnition(r *reading) { r.ignition(r.document()) }
+
+func (r *reading) ignition(v *tree.Value) {
 	key := func(camel, snake string) string {
 		if v.Get("variant") != nil {
 			return snake
@@ -39,10 +38,55 @@ func readIgnition(r *reading) {
 		r.rest(i, "ignition", map[string]string{"config": "an import fetches nothing: import that document, too"}, "version")
 	}
 	if o := v.Get("openshift"); o != nil {
-		r.rest(o, "openshift", map[string]string{"kernel_arguments": kernelArguments})
+		r.kernelArgs(o, "kernel_arguments")
+		r.rest(o, "openshift", machineConfigReasons, "kernel_arguments")
 	}
-	r.rest(v, "", map[string]string{key("kernelArguments", "kernel_arguments"): kernelArguments},
-		"ignition", "variant", "version", "passwd", "storage", "systemd", "openshift")
+	arguments := key("kernelArguments", "kernel_arguments")
+	if k := v.Get(arguments); k != nil {
+		r.kernelArgs(k, key("shouldExist", "should_exist"))
+		r.rest(k, arguments, map[string]string{key("shouldNotExist", "should_not_exist"): "a kernel has the arguments of the site and no others"},
+			key("shouldExist", "should_exist"))
+	}
+	r.rest(v, "", nil, "ignition", "variant", "version", "passwd", "storage", "systemd", "openshift", "metadata", arguments)
+	r.labels(v)
+}
+
+// machineConfigReasons say where a site has what MachineConfig says beside Ignition.
+var machineConfigReasons = map[string]string{
+	"kernelType": "write layer.kernel.package", "kernel_type": "write layer.kernel.package", "extensions": "write conf.apt.packages",
+	"osImageURL": "write layer.base", "baseOSExtensionsContainerImage": "write layer.base",
+	"fips": "a layer has Debian's libraries, which have no such mode",
+}
+
+// readMachineConfig reads the MachineConfig of OpenShift: Ignition in a document of
+// Kubernetes.
+func readMachineConfig(r *reading) {
+	v := r.document()
+	r.rest(v, "", nil, "apiVersion", "kind", "metadata", "spec")
+	r.labels(v)
+	if s := v.Get("spec"); s != nil {
+		r.kernelArgs(s, "kernelArguments")
+		if c := s.Get("config"); c != nil {
+			r.ignition(c)
+		}
+		r.rest(s, "spec", machineConfigReasons, "config", "kernelArguments")
+	}
+}
+
+// labels names those of a MachineConfig: the nodes that it is for.
+func (r *reading) labels(v *tree.Value) {
+	if m := v.Get("metadata"); m != nil {
+		r.rest(m, "metadata", map[string]string{"labels": "a site says which nodes it means by overrides"}, "name")
+	}
+}
+
+// kernelArgs takes a list of arguments of the kernel.
+func (r *reading) kernelArgs(v *tree.Value, key string) {
+	r.entries(v, key, func(a *tree.Value) { r.kernelArg(line(a), "kernel argument "+a.Text, a.Text) })
+}
+
+func (r *reading) kernelArg(n int, line, arg string) {
+	r.take(n, line, machine, "argument "+arg, []string{"kernel", "args", appended}, arg)
 }
 
 func (r *reading) ignitionUser(u *tree.Value, key func(camel, snake string) string) {

@@ -5,6 +5,7 @@ package convert
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,18 +20,30 @@ type kind struct {
 // kinds are tried in this order: those first that begin with a word of their own.
 var kinds = []kind{
 	{"cloud-config", begins("#cloud-config"), nil, readCloudConfig},
+	{"machineconfig", matches(`(?m)^\s*[{]?\s*"?kind"?:\s*"?MachineConfig"?\s*,?\s*$`), nil, readMachineConfig},
 	{"ignition", func(text string) bool { return strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`) }, nil, readIgnition},
-	{"butane", regexp.MustCompile(`(?m)^variant:\s*\w+`).MatchString, nil, readIgnition},
+	{"butane", matches(`(?m)^variant:\s*\w+`), nil, readIgnition},
+	{"netplan", matches(`(?m)^(network:(\s|$)|(ethernets|bonds|vlans):\s*$)`, `(?m)\bversion:\s*[12]\b`), under("netplan"), readNetplan},
+	{"talos", matches(`(?m)^version:\s*v1alpha1\s*$`, `(?m)^machine:`), nil, readTalos},
+	{"tuned", matches(`(?m)^\[main\]`, `(?m)^\[(sysctl|sysfs|bootloader|vm|cpu|modules)\]`), ends("tuned.conf"), readTuned},
+	{"sources", matches(`\A(#.*\n|\n)*(Types:\s*deb|deb(-src)?\s+(\[.*\]\s+)?\w+:)`), ends("sources.list"), readSources},
+	{"preferences", matches(`(?m)^Package:\s`, `(?m)^Pin:\s`), under("preferences.d"), readPreferences},
+	{"preseed", mostly(regexp.MustCompile(`^\S+\s+\S+/\S+\s+(string|boolean|(multi)?select|note|password|text|error|title)\b`)), nil, readPreseed},
 	{"gitopper", looksLikeGitopper, func(_, base string) bool { return strings.HasSuffix(base, ".toml") }, readGitopper},
 	{"ethtool", begins("Features for "), func(_, base string) bool { return strings.HasPrefix(base, "ethtool") }, readEthtool},
-	{"link", regexp.MustCompile(`(?m)^\[Link\]`).MatchString, func(_, base string) bool { return strings.HasSuffix(base, ".link") }, readLink},
+	{"networkd", matches(`(?m)^\[(Match|NetDev)\]`, `(?m)^\[(Network|NetDev|Address|Route)\]`), ends(".network", ".netdev"), readNetworkd},
+	{"link", matches(`(?m)^\[Link\]`), func(_, base string) bool { return strings.HasSuffix(base, ".link") }, readLink},
 	{"unit", regexp.MustCompile(`\A(\s*([#;].*)?\n)*\[(Unit|Service|Socket|Timer|Path|Mount|Install)\]`).MatchString, nil, readUnit},
 	{"passwd", mostly(regexp.MustCompile(`^[^:\s]+:[^:]*:\d+:\d+:[^:]*:/[^:]*:[^:]*$`)), nil, readPasswd},
+	{"tmpfiles", mostly(regexp.MustCompile(`^[a-zA-Z][+!=~^$-]*\s+[/%]\S+(\s+(-|[~:]?[0-7]{3,4})(\s.*)?)?$`)),
+		under("tmpfiles.d"), readTmpfiles},
+	{"udev", mostly(regexp.MustCompile(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`)), under("rules.d"), readUdev},
 	{"fstab", mostly(regexp.MustCompile(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`)), func(_, base string) bool { return base == "fstab" }, readFstab},
 	{"sysctl", mostly(regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)[./][^=]*=`)),
 		func(dir, base string) bool { return dir == "sysctl.d" || base == "sysctl.conf" }, readSysctl},
 	{"limits", mostly(regexp.MustCompile(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`)),
 		func(dir, base string) bool { return dir == "limits.d" || base == "limits.conf" }, readLimits},
+	{"sysusers", mostly(regexp.MustCompile(`^[ugmr]!?\s+[\w%-]+(:\w+)?(\s+(-|[\d/"]\S*|\w[\w-]*).*)?$`)), under("sysusers.d"), readSysusers},
 	{"packages", mostly(regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`)), nil, readPackages},
 	{"modprobe", mostly(regexp.MustCompile(`^(blacklist|options|install|remove|alias|softdep)\s+\S`)),
 		func(dir, base string) bool { return dir == "modprobe.d" || base == "modprobe.conf" }, readModprobe},
@@ -72,6 +85,27 @@ func kindNames() []string {
 		out = append(out, k.name)
 	}
 	return out
+}
+
+// matches reports whether each of several patterns is found.
+func matches(patterns ...string) func(string) bool {
+	var all []*regexp.Regexp
+	for _, p := range patterns {
+		all = append(all, regexp.MustCompile(p))
+	}
+	return func(text string) bool {
+		return !slices.ContainsFunc(all, func(re *regexp.Regexp) bool { return !re.MatchString(text) })
+	}
+}
+
+func under(directory string) func(dir, base string) bool {
+	return func(dir, _ string) bool { return dir == directory }
+}
+
+func ends(names ...string) func(dir, base string) bool {
+	return func(_, base string) bool {
+		return slices.ContainsFunc(names, func(end string) bool { return strings.HasSuffix(base, end) })
+	}
 }
 
 func begins(word string) func(string) bool {

@@ -28,38 +28,30 @@ var linkFeatures = map[string]string{
 
 // readLink reads systemd.link(5): the features of a link that is named.
 func readLink(r *reading) {
-	type setting struct {
-		n               int
-		line, key, text string
-	}
 	var settings []setting
-	section, name, several := "", "", false
-	r.lines("#;", func(n int, line string) {
-		if strings.HasPrefix(line, "[") {
-			section = strings.Trim(line, "[]")
-			return
+	name, several := "", false
+	for _, sec := range r.sections() {
+		for _, s := range sec.lines {
+			switch {
+			case sec.name == "Match" && s.key == "OriginalName" && name == "":
+				name = s.value
+				several = strings.ContainsAny(name, "*?[ !")
+			case sec.name == "Match" && s.key == "OriginalName":
+			case sec.name == "Match":
+				r.miss(s.n, s.line, "a site names interfaces, it does not match them")
+			case sec.name == "Link" && s.key == "Name":
+				name, several = s.value, false
+				r.miss(s.n, s.line, "names are not given by a site; the features are taken under this name")
+			case sec.name == "Link":
+				settings = append(settings, s)
+			default:
+				r.miss(s.n, s.line, "section ["+sec.name+"] has no counterpart")
+			}
 		}
-		key, value, _ := strings.Cut(line, "=")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		switch {
-		case section == "Match" && key == "OriginalName" && name == "":
-			name = value
-			several = strings.ContainsAny(value, "*?[ !")
-		case section == "Match" && key == "OriginalName":
-		case section == "Match":
-			r.miss(n, line, "a site names interfaces, it does not match them")
-		case section == "Link" && key == "Name":
-			name, several = value, false
-			r.miss(n, line, "names are not given by a site; the features are taken under this name")
-		case section == "Link":
-			settings = append(settings, setting{n, line, key, value})
-		default:
-			r.miss(n, line, "section ["+section+"] has no counterpart")
-		}
-	})
+	}
 	for _, s := range settings {
 		feature := linkFeatures[s.key]
-		on := strings.ToLower(s.text)
+		on := strings.ToLower(s.value)
 		switch {
 		case feature == "":
 			r.miss(s.n, s.line, "it is not an offload feature")

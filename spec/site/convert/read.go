@@ -42,6 +42,9 @@ func (r *reading) item(n int, line string) *parsed {
 
 func (r *reading) miss(n int, line, why string) { r.item(n, line).Why = why }
 
+// whole says why nothing of a file is taken.
+func (r *reading) whole(why string) { r.miss(1, "the whole file", why) }
+
 // take notes a value; same is what it sets, by which a later line replaces it.
 func (r *reading) take(n int, line, module, same string, path []string, value any) *parsed {
 	p := r.item(n, line)
@@ -63,14 +66,45 @@ func readSysctl(r *reading) {
 		case strings.ContainsAny(name, "*?["):
 			r.miss(n, line, "a site has no patterns: write the keys that it stands for")
 		default:
-			name = rules.SysctlName(rules.SysctlPath(name))
-			same := name
-			if optional {
-				name = "-" + name
-			}
-			r.take(n, line, "sysctl", same, []string{name}, value)
+			r.sysctl(n, line, name, value, optional)
 		}
 	})
+}
+
+func (r *reading) sysctl(n int, line, name, value string, optional bool) {
+	name = rules.SysctlName(rules.SysctlPath(name))
+	same := name
+	if optional {
+		name = "-" + name
+	}
+	r.take(n, line, "sysctl", same, []string{name}, value)
+}
+
+// section is one of a file in the form of systemd.syntax(7).
+type section struct {
+	name  string
+	at    int
+	lines []setting
+}
+
+type setting struct {
+	n                int
+	line, key, value string
+}
+
+// sections reads such a file. Lines before the first section are in one without a name.
+func (r *reading) sections() []section {
+	out := []section{{}}
+	r.lines("#;", func(n int, line string) {
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			out = append(out, section{name: strings.Trim(line, "[]"), at: n})
+			return
+		}
+		key, value, _ := strings.Cut(line, "=")
+		last := &out[len(out)-1]
+		last.lines = append(last.lines, setting{n, line, strings.TrimSpace(key), strings.TrimSpace(value)})
+	})
+	return out
 }
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9_.+-]+`)

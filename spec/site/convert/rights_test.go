@@ -44,7 +44,7 @@ func TestWhatASiteCannotSay(t *testing.T) {
 			`{"files":{"/etc/a":{"content":"x","mode":"0644"},"/etc/b":{"content":"x","mode":"0640"}}}`, nil},
 		"texts beside": {"variant: fcos\nversion: 1.5.0\nsystemd:\n  units:\n  - {name: a.service, enabled: true, contents_local: a.service}\n  - {name: b.service, dropins: [{name: 10-x.conf, contents_local: x.conf}]}\n",
 			`{"units":{"a.service":{"state":"enabled"}}}`, []string{"its text is in a local file", "its text is in a local file"}},
-		"openshift":            {"variant: openshift\nversion: 4.14.0\nopenshift: {kernel_arguments: [nosmt]}\n", `{}`, []string{"write layer.kernel.args"}},
+		"openshift":            {"variant: openshift\nversion: 4.14.0\nopenshift: {extensions: [usbguard]}\n", `{}`, []string{"write conf.apt.packages"}},
 		"elsewhere":            {`{"ignition":{"version":"3.4.0","config":{"merge":[{"source":"https://example.org/x"}]}}}`, `{}`, []string{"an import fetches nothing"}},
 		"an account that goes": {`{"ignition":{"version":"3.4.0"},"passwd":{"users":[{"name":"a","shouldExist":false}]}}`, `{}`, []string{"it takes an account away"}},
 		"a home": {"svc:x:2000:2000:Backup robot:/srv/svc:/usr/sbin/nologin\nann:x:1001:100::/home/ann:/bin/bash\n",

@@ -52,14 +52,19 @@ func nodeOf(v any) *yaml.Node {
 	return n
 }
 
-// WriteYAML prints the part of a site, and documents of other kinds after it.
+// WriteYAML prints the part of a site, and documents of other kinds after it. Values that
+// stand beside conf make it a Site, for a Site to include.
 func (r *Result) WriteYAML(w io.Writer) error {
-	if len(r.Conf) > 0 || len(r.Documents) == 0 {
-		text, err := yamlOf(map[string]any{"conf": r.Conf})
+	if len(r.Conf)+len(r.Machine) > 0 || len(r.Documents) == 0 {
+		text, err := yamlOf(r.parts())
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "# yaml-language-server: $schema=.schema/values.schema.json\n%s", text); err != nil {
+		schema, head := "values", ""
+		if len(r.Machine) > 0 {
+			schema, head = "site", "apiVersion: caisson.dev/v1alpha1\nkind: Site\n"
+		}
+		if _, err := fmt.Fprintf(w, "# yaml-language-server: $schema=.schema/%s.schema.json\n%s%s", schema, head, text); err != nil {
 			return err
 		}
 		if len(r.Documents) == 0 {
@@ -75,6 +80,18 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	}
 	_, err = w.Write(text)
 	return err
+}
+
+// parts are those of a site that have a value, conf in any case where no other has.
+func (r *Result) parts() map[string]any {
+	out := map[string]any{}
+	if len(r.Conf) > 0 || len(r.Machine) == 0 {
+		out["conf"] = r.Conf
+	}
+	if len(r.Machine) > 0 {
+		out[machine] = r.Machine
+	}
+	return out
 }
 
 // documentsText writes several documents as one file.

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// readTuned reads a profile of tuned(8): kernel parameters, attributes below /sys, modules
+// and arguments of the kernel.
+func readTuned(r *reading) {
+	for _, s := range r.sections() {
+		plugin, off := s.name, false
+		for _, l := range s.lines {
+			switch {
+			case l.key == "type":
+				plugin = l.value
+			case l.key == "enabled":
+				off = !flag(l.value)
+			}
+		}
+		for _, l := range s.lines {
+			take := tunedPlugins[plugin]
+			switch {
+			case plugin == "main" && (l.key == "summary" || l.key == "description"), l.key == "type" && take != nil, l.key == "enabled" && !off:
+				r.item(l.n, l.line).Taken = true // it says nothing to a machine
+			case plugin == "main" && l.key == "include":
+				r.miss(l.n, l.line, "import that profile, too, before this one")
+			case off:
+				r.miss(l.n, l.line, "its section is not enabled")
+			case take == nil || slices.Contains([]string{"devices", "devices_udev_regex", "priority", "replace"}, l.key):
+				r.miss(l.n, l.line, "["+s.name+"] "+l.key+" has no counterpart in a site")
+			case strings.Contains(l.value, "${"):
+				r.miss(l.n, l.line, "write what the variable stands for")
+			default:
+				take(r, l)
+			}
+		}
+	}
+}
+
+// hugepages are files of transparent_hugepage by the words of [vm].
+var hugepages = map[string]string{"transparent_hugepages": "enabled", "transparent_hugepage": "enabled",
+	"transparent_hugepage.defrag": "defrag"}
+
+// tunedPlugins take a line each of a plugin's section.
+var tunedPlugins = map[string]func(r *reading, l setting){
+	"sysctl": func(r *reading, l setting) {
+		if strings.HasPrefix(l.value, ">") || strings.HasPrefix(l.value, "<") {
+			r.miss(l.n, l.line, "it is a bound, and a site has values")
+			return
+		}
+		r.sysctl(l.n, l.line, l.key, strings.Trim(l.value, `"`), false)
+	},
+	"sysfs": func(r *reading, l setting) { r.sysfs(l.n, l.line, l.key, l.value) },
+	"vm": func(r *reading, l setting) {
+		if hugepages[l.key] == "" {
+			r.miss(l.n, l.line, "[vm] "+l.key+" has no counterpart in a site")
+			return
+		}
+		r.sysfs(l.n, l.line, "/sys/kernel/mm/transparent_hugepage/"+hugepages[l.key], l.value)
+	},
+	"modules": func(r *reading, l setting) {
+		options := strings.Fields(strings.TrimPrefix(strings.Trim(l.value, `"`), "+r"))
+		if len(options) == 0 {
+			r.loaded(l.n, l.line, l.key)
+		}
+		for _, option := range options {
+			r.moduleOption(l.n, l.line, l.key, option)
+		}
+	},
+	"bootloader": func(r *reading, l setting) {
+		value := strings.Trim(l.value, `"`)
+		if !strings.HasPrefix(l.key, "cmdline") || strings.HasPrefix(value, "-") {
+			r.miss(l.n, l.line, "a kernel has the arguments of the site and no others")
+			return
+		}
+		for _, arg := range strings.Fields(strings.TrimPrefix(value, "+")) {
+			r.kernelArg(l.n, l.line, arg)
+		}
+	},
+}
+
+// sysfs takes an attribute of one path.
+func (r *reading) sysfs(n int, line, path, value string) {
+	if strings.ContainsAny(path, "*?[") {
+		r.miss(n, line, "a site has no patterns: write the paths that it stands for")
+		return
+	}
+	r.take(n, line, "sysfs", path, []string{path}, value)
+}
+
+// loaded takes a module that is loaded at boot.
+func (r *reading) loaded(n int, line, name string) {
+	name = rules.ModuleName(name)
+	r.take(n, line, "modules", "load "+name, []string{"load", appended}, name)
+}
+
+// moduleOption takes a parameter of a module, as modprobe.d(5) has it.
+func (r *reading) moduleOption(n int, line, module, option string) {
+	key, value, ok := strings.Cut(option, "=")
+	if !ok || strings.ContainsAny(option, `"'`) {
+		r.miss(n, line, option+": write it to modules.parameters as NAME: VALUE")
+		return
+	}
+	module = rules.ModuleName(module)
+	r.take(n, line, "modules", "option "+module+" "+key, []string{"parameters", module, key}, value)
+}

@@ -14,7 +14,7 @@ import (
 // CAISSON_UPDATE it is written there.
 func TestThePageShowsTheOrder(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("\n| kind | moment | but the agent's |\n|---|---|---|\n")
+	b.WriteString("\n| kind | moment | but later |\n|---|---|---|\n")
 	for _, k := range Kinds() {
 		if !slices.Contains([]When{WhenLoader, WhenEarly, WhenAgent}, k.When) || (kindOf(k.Name).early != nil) != (k.When == WhenEarly) {
 			t.Errorf("%s: nothing says when it is there: %q", k.Name, k.When)
@@ -22,13 +22,13 @@ func TestThePageShowsTheOrder(t *testing.T) {
 		var but []string
 		for _, l := range Laters {
 			if l.Kind == k.Name {
-				but = append(but, l.What+": "+l.Why)
+				but = append(but, l.What+": "+string(l.When)+", as "+l.Why)
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", k.Name, k.When, strings.Join(but, "; "))
 	}
 	for _, l := range Laters {
-		if k := kindOf(l.Kind); k.early == nil || l.What == "" || l.Why == "" {
+		if k := kindOf(l.Kind); k.early == nil || l.What == "" || l.Why == "" || l.When != WhenRemote && l.When != WhenAgent {
 			t.Errorf("%+v is about no kind that is set early, or has no reason", l)
 		}
 	}
@@ -73,6 +73,15 @@ func TestWhatIsEarly(t *testing.T) {
 	}
 	if len(all.Mounts) != 7 || len(all.Sysctl) != 2 {
 		t.Error("it changed what it was asked about")
+	}
+	for refused, want := range map[string]string{"": "/srv/nfs /srv/nfs/in /srv/iscsi /srv/late /srv/bound", "/srv/late": "/srv/nfs /srv/nfs/in /srv/iscsi"} {
+		var got []string
+		for _, m := range all.Remote(func(m Mount) bool { return m.Target != refused }) {
+			got = append(got, m.Target)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("but %q remote are %q", refused, got)
+		}
 	}
 	for _, none := range []Items{{}, {Files: all.Files}, {Mounts: all.Mounts[1:2]}, {Sysctl: all.Sysctl[:1]}} {
 		if early := none.Early(); !early.IsEmpty() {

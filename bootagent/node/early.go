@@ -17,11 +17,11 @@ import (
 // turnWithin is how long what is set before services start waits for whom the node is open to.
 const turnWithin = 10 * time.Second
 
-// SetEarly sets what is to be there before services start. It is the act of a service of its
-// own, which no other waits for longer than that may take.
-func SetEarly(ctx context.Context, o session.Options) error {
+// SetEarly sets what is to be there at a moment before services start. It is the act of a service
+// of its own, which no other waits for longer than that may take.
+func SetEarly(ctx context.Context, o session.Options, when spec.When) error {
 	o.Fetch = func(spec.Bootstrap, track.Way) (oci.Source, error) {
-		return nil, errors.New("there is no network before services start")
+		return nil, errors.New("no registry is asked before services start")
 	}
 	turn, cancel := context.WithTimeout(ctx, turnWithin)
 	defer cancel()
@@ -35,5 +35,5 @@ func SetEarly(ctx context.Context, o session.Options) error {
 	if n.session.Tracker == nil {
 		return n.Close() // nobody is trusted: nothing runs
 	}
-	return errors.Join(n.cycle.Early(ctx), n.Close())
+	return errors.Join(n.cycle.Early(ctx, when), n.Close())
 }

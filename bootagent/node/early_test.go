@@ -4,16 +4,20 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // forwards is the parameter that can cut the node off.
@@ -66,11 +70,16 @@ func (m *machine) reboot() {
 // after left others.
 func (m *machine) early(left int64) {
 	m.t.Helper()
+	m.sets(left, spec.WhenEarly)
+}
+
+func (m *machine) sets(left int64, when spec.When) {
+	m.t.Helper()
 	n := m.open()
 	defer n.Close() // as a killed process does
 	ctx := &ends{Context: m.t.Context()}
 	ctx.left.Store(left)
-	if err := n.cycle.Early(ctx); err != nil {
+	if err := n.cycle.Early(ctx, when); err != nil {
 		m.t.Log(err)
 	}
 }
@@ -221,6 +230,58 @@ func TestEarlyIsCareful(t *testing.T) {
 	}
 }
 
+// What comes before remote-fs.target is mounted as who made the root knew, and nothing else is
+// set or counted; the agent makes the rest.
+func TestMountsBeforeRemoteFS(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	table := m.root + "/proc/self/mountinfo"
+	if err := errors.Join(os.Remove(table), os.Symlink("/proc/self/mountinfo", table)); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(name string, options, after []string) spec.Mount {
+		at := m.root + "/" + name
+		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) }) // it is this test's alone, if it is there
+		return spec.Mount{ID: name, Device: "tmpfs", Type: "tmpfs", Target: at, Options: options, After: after}
+	}
+	there := func() (list string) {
+		for _, name := range []string{"local", "remote", "late"} {
+			if text, err := os.ReadFile(table); err != nil || strings.Contains(string(text), " "+m.root+"/"+name+" ") {
+				list += name + " "
+			}
+		}
+		return list
+	}
+	m.publishItems(1, layerNamed("a"), spec.Items{
+		Mounts: []spec.Mount{mount("local", nil, nil), mount("remote", []string{"_netdev"}, nil), mount("late", nil, []string{"x.service"})},
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}})
+	m.boot()
+	m.sets(1000, spec.WhenRemote) // who made the root does not know of it
+	if got := there(); got != "" {
+		t.Errorf("mounted: %s", got)
+	}
+	m.put(paths.Remote, m.root+"/remote\n")
+	m.early(1000)
+	if got := there(); got != "local " || m.swappiness("") != "10" {
+		t.Errorf("early: mounted %s", got)
+	}
+	runs := m.state().Early.Of(m.state().Staged.Overlay)
+	m.put("/proc/sys/vm/swappiness", "33\n") // of somebody else
+	m.sets(1000, spec.WhenRemote)
+	if got, s := there(), m.state(); got != "local remote " || m.swappiness("") != "33" || s.Early.Of(s.Staged.Overlay) != runs || s.Trial != nil {
+		t.Errorf("remote: mounted %s, %+v", got, s)
+	}
+	if st := m.apply(); there() != "local remote late " || st.Health != spec.HealthOK || m.swappiness("") != "10" {
+		t.Errorf("mounted: %s; %+v", there(), st)
+	}
+	if err := unix.Unmount(m.root+"/remote", 0); err != nil {
+		t.Fatal(err)
+	}
+	if m.sets(1000, spec.WhenRemote); there() != "local late " {
+		t.Errorf("the agent has begun, and there is %s", there())
+	}
+}
+
 // What was set early and cuts the node off is taken back before anything is held against it.
 func TestEarlyCutsOff(t *testing.T) {
 	r := newRemote(t)
@@ -239,11 +300,11 @@ func TestEarlyCutsOff(t *testing.T) {
 // It asks nobody, and a node without a record of its boot is none of its own.
 func TestEarlyNeedsNobody(t *testing.T) {
 	m := newEarly(t)
-	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}); err == nil || !strings.Contains(err.Error(), "machine-id") {
+	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}, spec.WhenEarly); err == nil || !strings.Contains(err.Error(), "machine-id") {
 		t.Errorf("without a boot record: %v", err)
 	}
 	m.boot()
-	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}); err != nil {
+	if err := SetEarly(t.Context(), session.Options{Root: m.root, Say: t.Logf}, spec.WhenEarly); err != nil {
 		t.Errorf("nobody is trusted: %v", err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // version and built are set by the Makefile. The clock of a node is never
@@ -112,7 +113,10 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 		return fetch.Serve(ctx, os.Stdin, a.out, a.err)
 	}
 	if len(args) == 1 && args[0] == paths.SetEarly { // of caisson-early.service
-		return node.SetEarly(ctx, a.options("run"))
+		return node.SetEarly(ctx, a.options("run"), spec.WhenEarly)
+	}
+	if len(args) == 1 && args[0] == paths.SetRemote { // of caisson-remote.service
+		return node.SetEarly(ctx, a.options("run"), spec.WhenRemote)
 	}
 	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
 		return node.NoteDeadline(ctx, a.root)

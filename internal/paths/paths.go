@@ -37,6 +37,7 @@ const (
 	RootBoot     = "/etc/caisson/boot.json"   // in such a root: its record, see state.LoadRecord
 	RootUpper    = "/etc/caisson/upper"       // in such a root: what RunUpper is in others
 	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
+	Remote       = "/etc/caisson/remote"      // in one that RemoteService has, with the targets of its mounts
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
@@ -82,20 +83,22 @@ const (
 
 // In the layer.
 const (
-	Agent        = "/usr/lib/caisson/caisson-agent"
-	AppArmorDir  = "/usr/lib/caisson/apparmor" // compiled profiles
-	AgentService = "caisson-agent.service"
-	EarlyService = "caisson-early.service"
-	SetEarly     = "set-early"                  // the agent's argument in it
-	SoftReboot   = "caisson-soft-reboot.target" // leads to the root at NextRoot
-	StackNext    = "stack-next-root"            // the agent's argument in the service that makes that root
-	NoteDeadline = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
-	DeadlineOver = "deadline-over"              // the agent's argument where it is asked for that, with the seconds that a generation has beside its scripts
-	JudgedTimer  = "caisson-judged.timer"       // asks whether the agent looks at what is judged
-	JudgedOver   = "judged-over"                // the agent's argument where that is asked
-	RescueKeys   = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
-	RescueShell  = "rescue-shell"               // and where such a key begins a session
-	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
+	Agent         = "/usr/lib/caisson/caisson-agent"
+	AppArmorDir   = "/usr/lib/caisson/apparmor" // compiled profiles
+	AgentService  = "caisson-agent.service"
+	EarlyService  = "caisson-early.service"
+	RemoteService = "caisson-remote.service"
+	SetEarly      = "set-early"                  // the agent's argument in it
+	SetRemote     = "set-remote"                 // and in RemoteService
+	SoftReboot    = "caisson-soft-reboot.target" // leads to the root at NextRoot
+	StackNext     = "stack-next-root"            // the agent's argument in the service that makes that root
+	NoteDeadline  = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
+	DeadlineOver  = "deadline-over"              // the agent's argument where it is asked for that, with the seconds that a generation has beside its scripts
+	JudgedTimer   = "caisson-judged.timer"       // asks whether the agent looks at what is judged
+	JudgedOver    = "judged-over"                // the agent's argument where that is asked
+	RescueKeys    = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
+	RescueShell   = "rescue-shell"               // and where such a key begins a session
+	KeysDir       = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )
 
 // Prefix of every file that caisson writes into a directory it shares with others.

@@ -18,7 +18,7 @@ import (
 // each switch is closed, or a comment in the unit names it and says why not.
 func TestConfinement(t *testing.T) {
 	require.Tool(t, "systemd-analyze")
-	for _, unit := range []string{"./caisson-agent.service", "./caisson-early.service"} {
+	for _, unit := range []string{"./caisson-agent.service", "./caisson-early.service", "./caisson-remote.service"} {
 		out, err := exec.Command("systemd-analyze", "security", "--offline=yes", "--json=short", "--no-pager", unit).CombinedOutput()
 		if err != nil {
 			require.Missing(t, "tools", "systemd-analyze security --offline: "+string(out))
@@ -45,8 +45,11 @@ func TestEarlyIsConfinedAsTheAgent(t *testing.T) {
 		}
 		return lines
 	}
-	if agent, early := confined("caisson-agent.service"), confined("caisson-early.service"); len(agent) < 10 || !slices.Equal(agent, early) {
-		t.Errorf("the agent has %q, and early %q", agent, early)
+	agent := confined("caisson-agent.service")
+	for _, name := range []string{"caisson-early.service", "caisson-remote.service"} {
+		if other := confined(name); len(agent) < 10 || !slices.Equal(agent, other) {
+			t.Errorf("the agent has %q, and %s %q", agent, name, other)
+		}
 	}
 }
 

@@ -3,12 +3,14 @@
 package handover
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/items/service"
+	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -16,52 +18,80 @@ import (
 const orderFile = paths.Prefix + "mounts.conf"
 
 // order makes units wait for the mounts that come before them, and for secrets that the agent
-// opens, and the agent,
-// which mounts, wait for the units that come before a mount. An order that would
-// be a circle is left out and said: systemd would break it anywhere, and the
-// agent could be what it leaves out.
+// opens; and what mounts, for the units that come before a mount: [paths.RemoteService] where
+// those may come before remote-fs.target, else the agent. An order that would be a circle is
+// left out and said: systemd would break it anywhere, and the agent could be what it leaves out.
 func (n *Node) order() error {
-	before, after := map[string]bool{}, map[string]bool{}
-	for _, m := range n.Overlay.Items.Mounts {
+	order, items := unitorder.Read(n.Root), &n.Overlay.Items
+	lines := map[string][]string{} // of drop-ins, by unit
+	after := func(unit, other string) bool {
+		ok := order.After(unit, other)
+		if ok {
+			lines[unit] = append(lines[unit], "After="+other)
+		}
+		return ok
+	}
+	first := map[string][]string{} // units that do not wait for the agent, with the mounts that come before them
+	for _, m := range items.Mounts {
 		for _, u := range m.Before {
-			before[u] = true
+			switch {
+			case slices.Contains(rules.WaitingUnits, u): // the agent's own unit says so
+			case strings.HasSuffix(u, ".target") || !after(u, paths.AgentService): // logins wait for targets, and the agent for scripts
+				first[u] = append(first[u], m.Target)
+			}
 		}
+	}
+	for _, u := range items.Units {
+		if n.SecretsLater && len(u.SecretNames()) > 0 && !slices.Contains(rules.WaitingUnits, u.Name) && !after(u.Name, paths.AgentService) {
+			n.Say("no secret comes before %s: it starts before the agent, which opens them", u.Name)
+		}
+	}
+	never := func(u string) bool { return !order.After(paths.RemoteService, u) }
+	remote := items.Remote(func(m spec.Mount) bool {
+		return order.Has(paths.RemoteService) && !slices.ContainsFunc(m.After, never)
+	})
+	makers := map[string]string{} // by target; the agent makes all others
+	for _, m := range items.Early().Mounts {
+		makers[m.Target] = paths.EarlyService
+	}
+	for _, m := range remote {
+		makers[m.Target] = paths.RemoteService
+	}
+	for _, m := range items.Mounts {
+		by := cmp.Or(makers[m.Target], paths.AgentService)
 		for _, u := range m.After {
-			after[u] = true
+			if !after(by, u) {
+				n.Say("no mount comes after %s: it starts after the agent, which mounts", u)
+			} else if strings.HasSuffix(u, ".target") { // which nothing else may ask for
+				lines[by] = append(lines[by], "Wants="+u)
+			}
 		}
 	}
-	for _, u := range n.Overlay.Items.Units {
-		if n.SecretsLater && len(u.SecretNames()) > 0 {
-			before[u.Name] = true
+	for _, unit := range slices.Sorted(maps.Keys(first)) {
+		for _, target := range first[unit] {
+			if by := cmp.Or(makers[target], paths.AgentService); !after(unit, by) {
+				n.Say("%s does not come before %s, which starts before %s", target, unit, by)
+			}
 		}
 	}
-	for _, unit := range slices.Sorted(maps.Keys(before)) {
-		if slices.Contains(rules.WaitingUnits, unit) {
-			continue // the agent's own unit says so
+	if len(remote) > 0 {
+		lines[paths.AgentService] = append(lines[paths.AgentService], "Wants="+paths.RemoteService)
+		var list strings.Builder
+		for _, m := range remote {
+			list.WriteString(m.Target + "\n")
 		}
-		if service.Early(n.Root, unit) {
-			n.Say("no mount and no secret comes before %s: it starts before the agent, which makes them", unit)
-			continue
-		}
-		if err := n.dropIn(unit, "After="+paths.AgentService); err != nil {
+		if err := n.write(paths.Remote, []byte(list.String()), 0o644); err != nil {
 			return err
 		}
 	}
-	var lines []string
-	for _, unit := range slices.Sorted(maps.Keys(after)) {
-		if before[unit] || slices.Contains(rules.WaitingUnits, unit) || slices.Contains(rules.LateUnits, unit) {
-			n.Say("no mount comes after %s: it starts after the agent, which mounts", unit)
-			continue
-		}
-		lines = append(lines, "After="+unit)
-		if strings.HasSuffix(unit, ".target") { // which nothing else may ask for
-			lines = append(lines, "Wants="+unit)
+	for _, unit := range slices.Sorted(maps.Keys(lines)) {
+		slices.Sort(lines[unit])
+		text := "[Unit]\n" + strings.Join(slices.Compact(lines[unit]), "\n") + "\n"
+		if err := n.write("/etc/systemd/system/"+unit+".d/"+orderFile, []byte(text), 0o644); err != nil {
+			return err
 		}
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return n.dropIn(paths.AgentService, lines...)
+	return nil
 }
 
 // early marks a root in which something is set before services start: in all others its unit
@@ -88,8 +118,4 @@ func (n *Node) stay() error {
 		}
 	}
 	return nil
-}
-
-func (n *Node) dropIn(unit string, lines ...string) error {
-	return n.write("/etc/systemd/system/"+unit+".d/"+orderFile, []byte("[Unit]\n"+strings.Join(lines, "\n")+"\n"), 0o644)
 }

@@ -9,33 +9,63 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // What a mount says of units holds at boot: systemd reads it before it starts any.
 func TestOrderOfMounts(t *testing.T) {
 	const dropIn, agent = "etc/systemd/system/%s.d/60-caisson-mounts.conf", "caisson-agent.service"
+	const remote = "caisson-remote.service"
+	wants := "[Unit]\nWants=" + remote + "\n"
 	units := map[string]string{
-		"usr/lib/systemd/system/postgresql@.service":  "[Unit]\nAfter=network.target\n",
-		"usr/lib/systemd/system/early.service":        "[Unit]\nDefaultDependencies = no\n",
-		"etc/systemd/system/networking.service":       "[Unit]\nBefore=network.target shutdown.target\n",
-		"usr/lib/systemd/system/networking.service":   "[Unit]\n",
-		"usr/lib/systemd/system/openipmi@now.service": "[Unit]\nBefore=caisson-agent.service\n",
+		"usr/lib/systemd/system/sysinit.target":               "[Unit]\nAfter=local-fs.target\n",
+		"usr/lib/systemd/system/local-fs.target":              "[Unit]\nDefaultDependencies=no\n",
+		"usr/lib/systemd/system/network.target":               "[Unit]\n",
+		"usr/lib/systemd/system/network-online.target":        "[Unit]\nAfter=network.target\n",
+		"usr/lib/systemd/system/remote-fs.target":             "[Unit]\n",
+		"usr/lib/systemd/system/multi-user.target":            "[Unit]\n",
+		"usr/lib/systemd/system/docker.service":               "[Unit]\n",
+		"etc/systemd/system/multi-user.target.wants/" + agent: "",
+		"usr/lib/systemd/system/nfs-server.service":           "[Unit]\nDefaultDependencies=no\nAfter=network.target local-fs.target\n",
+		"usr/lib/systemd/system/scripts.service":              "[Unit]\nAfter=remote-fs.target\n",
+		"usr/lib/systemd/system/postgresql@.service":          "[Unit]\nAfter=network.target\n",
+		"usr/lib/systemd/system/early.service":                "[Unit]\nDefaultDependencies = no\nBefore=sysinit.target\n",
+		"etc/systemd/system/networking.service":               "[Unit]\nBefore=network.target shutdown.target\n",
+		"usr/lib/systemd/system/networking.service":           "[Unit]\n",
+		"usr/lib/systemd/system/openipmi@now.service":         "[Unit]\nBefore=caisson-agent.service\n",
 	}
+	for _, own := range []string{agent, "caisson-early.service", remote} {
+		text, err := systemd.Units.ReadFile(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		units["usr/lib/systemd/system/"+own] = string(text)
+	}
+	const comes = "[Unit]\nAfter=caisson-agent.service\n"
 	for _, tc := range []struct {
-		before, after string
-		want          map[string]string // drop-ins, by unit
-		said          string
+		before, after, fstype string
+		want                  map[string]string // drop-ins, by unit
+		said                  string
 	}{
-		{"db.service", "", map[string]string{"db.service": "[Unit]\nAfter=caisson-agent.service\n"}, ""},
-		{"postgresql@main.service docker.service", "", map[string]string{"postgresql@main.service": "[Unit]\nAfter=caisson-agent.service\n"}, ""},
-		{"", "network-online.target iscsid.service", map[string]string{agent: "[Unit]\nAfter=iscsid.service\nAfter=network-online.target\nWants=network-online.target\n"}, ""},
-		{"local-fs.target", "", nil, "local-fs.target"},
-		{"early.service", "", nil, "early.service"},
-		{"networking.service", "", nil, "networking.service"},
-		{"db.service", "db.service", map[string]string{"db.service": "[Unit]\nAfter=caisson-agent.service\n"}, "after db.service"},
-		{"", "docker.service", nil, "docker.service"},
-		{"", "multi-user.target", nil, "multi-user.target"},
+		{"db.service", "", "ext4", map[string]string{"db.service": comes}, ""},
+		{"postgresql@main.service docker.service", "", "ext4", map[string]string{"postgresql@main.service": comes}, ""},
+		{"nfs-server.service", "", "ext4", map[string]string{"nfs-server.service": comes}, ""},
+		{"", "network-online.target iscsid.service", "ext4", map[string]string{agent: wants,
+			remote: "[Unit]\nAfter=iscsid.service\nAfter=network-online.target\nWants=network-online.target\n"}, ""},
+		{"scripts.service remote-fs.target", "network-online.target", "nfs4", map[string]string{agent: wants, "scripts.service": comes,
+			"remote-fs.target": "[Unit]\nAfter=" + remote + "\n", remote: "[Unit]\nAfter=network-online.target\nWants=network-online.target\n"}, ""},
+		{"", "scripts.service", "ext4", map[string]string{agent: "[Unit]\nAfter=scripts.service\n"}, ""},
+		{"local-fs.target", "", "ext4", map[string]string{"local-fs.target": "[Unit]\nAfter=caisson-early.service\n"}, ""},
+		{"early.service", "", "ext4", map[string]string{"early.service": "[Unit]\nAfter=caisson-early.service\n"}, ""},
+		{"systemd-udevd.service", "", "ext4", nil, "systemd-udevd.service"},
+		{"local-fs.target", "", "fuse", nil, "local-fs.target"},
+		{"network.target", "network-online.target", "nfs", map[string]string{agent: wants,
+			remote: "[Unit]\nAfter=network-online.target\nWants=network-online.target\n"}, "network.target"},
+		{"networking.service", "", "ext4", map[string]string{"networking.service": "[Unit]\nAfter=caisson-early.service\n"}, ""},
+		{"db.service", "db.service", "ext4", map[string]string{"db.service": comes}, "after db.service"},
+		{"", "docker.service", "ext4", nil, "docker.service"},
+		{"", "multi-user.target", "ext4", nil, "multi-user.target"},
 	} {
 		t.Run(tc.before+" mount "+tc.after, func(t *testing.T) {
 			n := &Node{Root: t.TempDir(), Overlay: &spec.Overlay{}}
@@ -49,7 +79,7 @@ func TestOrderOfMounts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			n.Overlay.Items.Mounts = []spec.Mount{{ID: "m", Before: strings.Fields(tc.before), After: strings.Fields(tc.after)}}
+			n.Overlay.Items.Mounts = []spec.Mount{{ID: "m", Target: "/srv/m", Type: tc.fstype, Before: strings.Fields(tc.before), After: strings.Fields(tc.after)}}
 			if err := n.order(); err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +88,14 @@ func TestOrderOfMounts(t *testing.T) {
 					t.Errorf("%s: %q, %v; want %q", unit, got, err, want)
 				}
 			}
-			if len(n.wrote) != len(tc.want) {
+			made := len(tc.want)
+			if _, ok := tc.want[remote]; ok {
+				made++
+				if got, err := os.ReadFile(n.path("/etc/caisson/remote")); err != nil || string(got) != "/srv/m\n" {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+			if len(n.wrote) != made {
 				t.Errorf("wrote %q", n.wrote)
 			}
 			if (tc.said == "") != (said == "") || !strings.Contains(said, tc.said) {

@@ -514,17 +514,19 @@ func TestRefused(t *testing.T) {
 // TestEarlyUnitsDoNotWait: one that the agent starts after would be waited for in a circle.
 func TestEarlyUnitsDoNotWait(t *testing.T) {
 	root := t.TempDir()
-	write(t, root, map[string]string{"usr/lib/systemd/system/early.service": "[Unit]\nDefaultDependencies=no\n", "usr/lib/systemd/system/before.service": "[Unit]\nBefore=network.target foo.service\n",
+	write(t, root, map[string]string{"usr/lib/systemd/system/early.service": "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\n",
+		"usr/lib/systemd/system/caisson-agent.service": "[Unit]\nAfter=network.target\n[Service]\n", "usr/lib/systemd/system/network.target": "[Unit]\n", "usr/lib/systemd/system/sysinit.target": "[Unit]\n",
+		"usr/lib/systemd/system/nfs-mountd.service": "[Unit]\nDefaultDependencies=no\nAfter=network.target\n", "usr/lib/systemd/system/before.service": "[Unit]\nBefore=network.target foo.service\n",
 		"usr/lib/systemd/system/late@.service": "[Service]\nExecStart=/bin/true\n"})
 	var want []spec.Service
-	for _, unit := range []string{"early.service", "before.service", "late@a.service", "none.service", "kubelet.service"} {
+	for _, unit := range []string{"early.service", "before.service", "late@a.service", "none.service", "nfs-mountd.service", "kubelet.service"} {
 		want = append(want, spec.Service{Name: unit, Unit: unit})
 	}
 	var got []string
 	for _, f := range Files(want, root) {
 		got = append(got, strings.TrimPrefix(f.Path, "/etc/systemd/system/"))
 	}
-	if fmt.Sprint(got) != "[late@a.service.d/60-caisson-service.conf none.service.d/60-caisson-service.conf]" {
+	if fmt.Sprint(got) != "[late@a.service.d/60-caisson-service.conf none.service.d/60-caisson-service.conf nfs-mountd.service.d/60-caisson-service.conf]" {
 		t.Errorf("%v", got)
 	}
 }

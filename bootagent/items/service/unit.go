@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -28,54 +29,17 @@ func isDropIn(key string) bool { return strings.HasSuffix(key, "/"+dropIn+".conf
 
 // Files are the drop-ins of services in a system: their units start when the agent has
 // mounted what they read. A unit that the agent itself starts after has none.
-func Files(want []spec.Service, root string) []files.Want {
-	var out []files.Want
+func Files(want []spec.Service, root string) (out []files.Want) {
+	if len(want) == 0 {
+		return nil
+	}
+	order := unitorder.Read(root)
 	for _, s := range want {
-		if rules.ServiceUnit(s.Unit) == nil && !Early(root, s.Unit) && !slices.Contains(rules.WaitingUnits, s.Unit) {
+		if rules.ServiceUnit(s.Unit) == nil && !slices.Contains(rules.WaitingUnits, s.Unit) && order.After(s.Unit, paths.AgentService) {
 			out = append(out, files.Want{File: spec.File{Path: rules.UnitDropIn(s.Unit, dropIn), Content: "[Unit]\nAfter=" + paths.AgentService + "\n"}})
 		}
 	}
 	return out
-}
-
-// Early reports whether the agent's unit is ordered after a unit, as far as its name
-// and its file say.
-func Early(root, unit string) bool {
-	if slices.Contains(rules.EarlyUnits, unit) {
-		return true
-	}
-	file := unit
-	if name, instance, ok := strings.Cut(unit, "@"); ok { // of a template
-		file = name + "@" + instance[strings.LastIndexByte(instance, '.'):]
-	}
-	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/"} {
-		text, err := os.ReadFile(filepath.Join(root, dir+file))
-		if err != nil {
-			continue // a unit that is not there starts never
-		}
-		return early(string(text))
-	}
-	return false
-}
-
-// early looks for what orders a unit before the agent.
-func early(text string) bool {
-	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch strings.TrimSpace(key) {
-		case "DefaultDependencies":
-			if on := strings.ToLower(strings.TrimSpace(value)); on == "no" || on == "false" || on == "off" || on == "0" {
-				return true
-			}
-		case "Before":
-			for other := range strings.FieldsSeq(value) {
-				if slices.Contains(rules.EarlyUnits, other) || other == paths.AgentService {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // notifyUnit has systemd and the unit read the files again, and forgets the pending entry.

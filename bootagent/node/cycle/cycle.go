@@ -148,13 +148,14 @@ func (c *Cycle) Apply(ctx context.Context) (*spec.Status, error) {
 	return st, err
 }
 
-// Early sets what of the overlay that this root runs is to be there before services start.
-func (c *Cycle) Early(ctx context.Context) error {
+// Early sets what of the overlay that this root runs is to be there at a moment before services
+// start.
+func (c *Cycle) Early(ctx context.Context, when spec.When) error {
 	found, err := c.Effect.Found()
 	if err != nil || found == nil {
 		return err
 	}
-	_, err = c.cycle(ctx, starting{found})
+	_, err = c.cycle(ctx, starting{found, when})
 	return err
 }
 

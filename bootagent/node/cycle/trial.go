@@ -82,12 +82,15 @@ func (e undone) act(ctx context.Context, c *Cycle, now record.Snapshot, step dec
 }
 
 // starting is a root that comes up, on which no service has started.
-type starting struct{ next *track.Found }
+type starting struct {
+	next *track.Found
+	when spec.When
+}
 
 func (e starting) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
 	f.Event, f.Runs = decide.Early, c.Effect.Runs(now.State)
 	is, err := c.Operations.Phase(now.State, f.Runs)
-	f.Prior = c.Starts.Prior(now.State, e.next, is.Phase != run.Entering)
+	f.Prior = c.Starts.Prior(now.State, e.next, is.Phase != run.Entering, e.when)
 	return err
 }
 

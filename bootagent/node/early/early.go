@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package early sets what is to be there before services start: kernel parameters, cards, local
-// mounts and swap space, see docs/order.md. Whether, and how much of it, package decide says;
+// Package early sets what is to be there before services start: kernel parameters, cards, mounts
+// and swap space, see docs/order.md. Whether, and how much of it, package decide says;
 // bootagent/node/cycle asks, and bootagent/node makes it.
 package early
 
@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -42,6 +43,7 @@ const glance = 100 * time.Millisecond
 type Early struct {
 	*effect.Effect
 	soak *soak.Soak
+	when spec.When  // what is set is there: WhenEarly or WhenRemote
 	want spec.Items // what is to be set
 	kept spec.Items // how that is set of it which can cut the node off, where nothing good is there
 }
@@ -49,17 +51,34 @@ type Early struct {
 // New returns that of an open node.
 func New(e *effect.Effect, s *soak.Soak) *Early { return &Early{Effect: e, soak: s} }
 
-// Prior is what speaks for setting what an overlay has for this moment. A mount that nothing
+// Prior is what speaks for setting what an overlay has for a moment. A mount that nothing
 // proved and that can cut the node off is left to the agent: what hangs in it must not end the
-// trial of the rest.
-func (e *Early) Prior(s *state.State, next *track.Found, proved bool) decide.Prior {
-	e.want, e.kept = next.Overlay.Items.Early(), e.Kept(s, next.Generation)
+// trial of the rest. So no trial begins with mounts alone, and none of [spec.WhenRemote].
+func (e *Early) Prior(s *state.State, next *track.Found, proved bool, when spec.When) (p decide.Prior) {
+	e.when, e.want, e.kept = when, next.Overlay.Items.Early(), e.Kept(s, next.Generation)
+	if when == spec.WhenRemote {
+		e.want = spec.Items{Mounts: e.remote(next.Overlay.Items.Mounts)}
+	} else {
+		p = decide.Prior{Runs: s.Early.Of(next.Generation.Overlay), Heard: e.soak.Heard()}
+	}
 	if !proved {
 		e.want.Mounts = e.want.Harmless().Mounts
 	}
 	e.want.Mounts = slices.DeleteFunc(e.want.Mounts, func(m spec.Mount) bool { return e.coveredLater(m.Target) || e.coveredLater(m.Device) })
 	e.want.Swaps = slices.DeleteFunc(e.want.Swaps, func(s spec.Swap) bool { return e.coveredLater(s.Device) })
-	return decide.Prior{Runs: s.Early.Of(next.Generation.Overlay), Heard: e.soak.Heard(), Cuts: strings.Join(spec.CutsOff(&e.kept, &e.want), ", ")}
+	p.Cuts = strings.Join(spec.CutsOff(&e.kept, &e.want), ", ")
+	return p
+}
+
+// remote are the mounts of which who made the root knew that they may come before
+// remote-fs.target.
+func (e *Early) remote(all []spec.Mount) []spec.Mount {
+	list, err := os.ReadFile(e.Path(paths.Remote))
+	if err != nil {
+		e.Say("mounts over the network are left to the agent: %v", err)
+	}
+	targets := strings.Split(string(list), "\n")
+	return slices.DeleteFunc(slices.Clone(all), func(m spec.Mount) bool { return !slices.Contains(targets, m.Target) })
 }
 
 // units are where systemd looks for units of mounts, those of fstab(5) among them.
@@ -107,38 +126,45 @@ func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) er
 		e.RecordStep("early-left-out", events.With("why", step.Why))
 		return e.Follow()
 	}
-	g, part := next.Generation, *next
+	part := *next
 	if part.Overlay.Items = e.want; step.Act == decide.SetHarmless {
 		part.Overlay.Items = e.want.Harmless()
 	}
 	if part.Overlay.Items.IsEmpty() {
 		return nil
 	}
-	err := e.Owner.Commit(record.Change{State: func(s *state.State) {
-		s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
-		if step.Act == decide.SetOnTrial {
-			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: session.Seconds(e.Within()), Boot: e.Scopes.Kernel, Since: time.Now().Unix(), Kept: e.kept}
-		}
-	}})
-	if err != nil {
-		return fmt.Errorf("nothing is set before services start: %w", err)
-	}
-	e.RecordStep("early", events.With("generation", g.Generation), events.With("why", step.Why))
+	e.RecordStep(string(e.when), events.With("generation", next.Generation.Generation), events.With("why", step.Why))
 	table := e.Items(&part)
-	if err := items.Renew(table); err != nil {
-		return err
-	}
-	e.add(ctx, kernelWithin, &part, table, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if step.Act == decide.SetOnTrial {
-		if err := e.Owner.Commit(record.Change{State: func(s *state.State) { s.Trial.Whole = true }}); err != nil {
+	if e.when == spec.WhenEarly {
+		if err := e.kernel(ctx, &part, table, step); err != nil {
 			return err
 		}
 	}
 	e.add(ctx, disksWithin, &part, table, items.EarlyDisks, func(d spec.Drift) bool { return namesDisk(&part.Overlay.Items, d) })
 	return nil
+}
+
+// kernel sets what the kernel has at once, and saves before what is on trial.
+func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item, step decide.Step) error {
+	g := part.Generation
+	err := e.Owner.Commit(record.Change{State: func(s *state.State) {
+		s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
+		if step.Act == decide.SetOnTrial {
+			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: session.Seconds(e.Within()),
+				Boot: e.Scopes.Kernel, Since: time.Now().Unix(), Kept: e.kept}
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("nothing is set before services start: %w", err)
+	}
+	if err := items.Renew(table); err != nil {
+		return err
+	}
+	e.add(ctx, kernelWithin, part, table, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() })
+	if ctx.Err() != nil || step.Act != decide.SetOnTrial {
+		return ctx.Err()
+	}
+	return e.Owner.Commit(record.Change{State: func(s *state.State) { s.Trial.Whole = true }})
 }
 
 // add sets some kinds, again while something comes that is waited for, and no longer than

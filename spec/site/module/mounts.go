@@ -160,8 +160,12 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	}
 	c.ValidFields(e.Key.At, map[string]report.Pos{"target": d.Target.At, "device": d.Device.At, "type": d.Type.At, "options": d.Options.At,
 		"before": d.Before.At, "after": d.After.At}, rules.Mount(m))
+	if !d.After.Set() && (slices.Contains(networkTypes, m.Type) || slices.Contains(m.Options, "_netdev")) {
+		m.After = []string{"network-online.target"}
+	}
+	early := (&spec.Items{Mounts: []spec.Mount{m}}).Early()
 	for _, u := range m.Before {
-		if slices.Contains(rules.EarlyUnits, u) {
+		if early.IsEmpty() && slices.Contains(rules.EarlyUnits, u) {
 			c.Warnf(d.Before.At, "order", "name the services that use the mount", "%s is there before the agent starts, which mounts: this order cannot hold", u)
 		}
 	}
@@ -172,9 +176,6 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	}
 	if len(m.Before) == 0 {
 		m.Before = []string{"docker.service"}
-	}
-	if !d.After.Set() && (slices.Contains(networkTypes, m.Type) || slices.Contains(m.Options, "_netdev")) {
-		m.After = []string{"network-online.target"}
 	}
 	return m, true
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -46,67 +45,66 @@ func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by 
 			return nil, err
 		}
 	}
-	err = p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-		if v.index == nil {
+	err = p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, r *run) error {
+		if r.v.index == nil {
 			return p.unpublished()
 		}
 		if policy.Beside {
-			policy = v.policy
-			if err := run.checkSigners(policy); err != nil {
+			policy = r.v.policy
+			if err := r.p.checkSigners(policy); err != nil {
 				return err
 			}
 		}
-		step, err := decide(ctx, &Fleet{run, v})
-		if err == nil && step == nil && v.index.Root.Reserved {
-			result, err = run.repair(ctx, v, batch)
+		step, err := decide(ctx, r.Fleet)
+		switch {
+		case err != nil || step == nil && !r.Reserved():
 			return err
+		case step == nil:
+			err = r.repair(ctx)
+		default:
+			err = r.step(ctx, name, by, step)
 		}
-		if err != nil || step == nil {
-			return err
-		}
-		if step.Plan != nil {
-			if step.Row.Plan, err = run.putPlan(ctx, *step.Plan); err != nil {
-				return err
-			}
-		}
-		result, err = run.step(ctx, v, batch, name, by, step)
+		result = r.result
 		return err
 	})
 	return result, err
 }
 
 // step writes a step.
-func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, name string, by By, step *Step) (*Result, error) {
-	x := v.next()
-	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+func (r *run) step(ctx context.Context, name string, by By, step *Step) (err error) {
+	if step.Plan != nil {
+		if step.Row.Plan, err = r.p.putPlan(ctx, *step.Plan); err != nil {
+			return err
+		}
+	}
+	x := r.v.following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
-	result := newResult(x.Root)
-	c := &change{by: by, verb: strings.TrimSpace(verbOfRollout + name + " " + step.What), index: x, rows: true, placed: step.Placed}
-	c.by.Reason = cmp.Or(step.Why, by.Reason)
+	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{by.Author, cmp.Or(step.Why, by.Reason)}, x)
+	c := r.c
+	c.rows, c.placed = true, step.Placed
 	if step.Cut != nil {
-		c.cut = withRollout(v.index.Root.Rollouts, name, *step.Cut)
+		c.cut = withRollout(r.v.index.Root.Rollouts, name, *step.Cut)
 	}
-	var err error
-	if c.reject, err = v.list(Lists{Reject: step.Reject}); err != nil {
-		return nil, err
+	if c.reject, err = r.v.list(Lists{Reject: step.Reject}); err != nil {
+		return err
 	}
-	s := &selected{p: p, policy: v.policy, x: x, result: result, c: c}
-	if s.rows, err = v.index.All(ctx); err != nil {
-		return nil, err
+	s := &selected{run: r, policy: r.v.policy}
+	if s.rows, err = r.v.index.All(ctx); err != nil {
+		return err
 	}
 	for _, n := range step.Nodes {
 		if err := s.add(n); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if !step.Named {
-		if err := p.checkSuccession(ctx, c.todo); err != nil {
-			return nil, err
+		if err := r.p.checkSuccession(ctx, c.todo); err != nil {
+			return err
 		}
 	}
-	kept, err := p.renewKept(ctx, v, x, s.held, func(string) bool { return false })
+	kept, err := r.renewKept(ctx, s.held, noNode)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.todo = slices.Concat(c.todo, kept)
 	if step.Back != nil {
@@ -114,30 +112,28 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 			w.generation = x.Root.Generation
 			c.todo = append(c.todo, w)
 		}
-		result.Stay = step.Back.Stay
+		r.result.Stay = step.Back.Stay
 	}
-	if err := p.repairTags(ctx, v, c); err != nil {
-		return nil, err
+	if err := r.repairTags(ctx); err != nil {
+		return err
 	}
-	result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
-	if step.First != nil && !p.Dry {
+	r.result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
+	if step.First != nil && !r.p.Dry {
 		if err := step.First(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return result, p.write(ctx, v.policy, v, batch, c, result)
+	return r.write(ctx, r.v.policy)
 }
 
 // repair takes up a publish that was cut, and changes nothing else.
-func (p *Publisher) repair(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
-	x := v.next()
-	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
-	c := &change{verb: verbMend, index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
-	if err := p.repairTags(ctx, v, c); err != nil {
-		return nil, err
+func (r *run) repair(ctx context.Context) error {
+	r.begin(verbMend, By{Reason: "a publish was cut"}, r.v.following())
+	r.c.rows = true
+	if err := r.repairTags(ctx); err != nil {
+		return err
 	}
-	result := newResult(x.Root)
-	return result, p.write(ctx, v.policy, v, batch, c, result)
+	return r.write(ctx, r.v.policy)
 }
 
 // planLife is how long the signature of a plan is valid. The index names plans by
@@ -175,16 +171,30 @@ func (f *Fleet) UnderWay(ctx context.Context) (map[string]string, error) {
 	if f.v.index == nil {
 		return nil, nil
 	}
-	return f.p.underWay(ctx, f.v.index.Root)
+	nodes := map[string]string{}
+	for name, r := range f.v.index.Root.Rollouts {
+		if r.Ended() {
+			continue
+		}
+		plan, err := f.Plan(ctx, name, r)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range plan.Waves {
+			for node := range w.Nodes {
+				nodes[node] = name
+			}
+		}
+	}
+	return nodes, nil
 }
 
 // Plan reads the plan of a rollout. The verified index vouches for it.
 func (f *Fleet) Plan(ctx context.Context, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
-	return f.p.plan(ctx, f.v.policy.Fleet, name, r)
+	return readPlan(ctx, f.p.Registry.Source(), f.v.policy.Fleet, name, r)
 }
 
-func (p *Publisher) plan(ctx context.Context, fleet, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
-	src := p.Registry.Source()
+func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
 	resp, err := src.Manifest(ctx, oci.RepoFleet, r.Plan, "")
 	if err != nil {
 		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
@@ -231,23 +241,3 @@ func withRollout(rows map[string]spec.Rollout, name string, row spec.Rollout) ma
 
 // errUnderWay is returned for a publish that a rollout is to make.
 var errUnderWay = errors.New("under way")
-
-// underWay returns the nodes of rollouts that have not ended, with its name.
-func (p *Publisher) underWay(ctx context.Context, root spec.FleetIndex) (map[string]string, error) {
-	nodes := map[string]string{}
-	for name, r := range root.Rollouts {
-		if r.Ended() {
-			continue
-		}
-		plan, err := p.plan(ctx, root.Fleet, name, r)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range plan.Waves {
-			for node := range w.Nodes {
-				nodes[node] = name
-			}
-		}
-	}
-	return nodes, nil
-}

@@ -6,13 +6,15 @@ import (
 	"context"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // dropReplaced removes the tags of machines that nodes are not bound to any more: a
 // machine that was replaced would else still find the overlay, and be refused.
-func (p *Publisher) dropReplaced(ctx context.Context, todo []work) {
+func (r *run) dropReplaced(ctx context.Context) {
+	todo := r.c.todo
 	used := map[string]bool{}
 	for _, w := range todo {
 		for _, tag := range trust.AliasTags(w.match.MACs, w.match.UUIDs) {
@@ -21,28 +23,28 @@ func (p *Publisher) dropReplaced(ctx context.Context, todo []work) {
 	}
 	for _, w := range todo {
 		if w.was != nil {
-			p.dropAliases(ctx, w.name, w.was.Match, used)
+			r.dropAliases(ctx, w.name, w.was.Match, used)
 		}
 	}
 }
 
 // dropAliases removes the tags of a node's machines, but for those in use. A tag
 // that another node took over at some time stays.
-func (p *Publisher) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
+func (r *run) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
 	for _, tag := range trust.AliasTags(was.MACs, was.UUIDs) {
-		if used[tag] || !p.isTagOf(ctx, tag, node) {
+		if used[tag] || !isTagOf(ctx, r.p.Registry, tag, node) {
 			continue
 		}
-		if err := p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
-			p.Say("node:%s, which node %s had before, could not be removed: %v", tag, node, err)
+		if err := r.p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
+			r.Say("node:%s, which node %s had before, could not be removed: %v", tag, node, err)
 		}
 	}
 }
 
 // isTagOf reports whether a tag leads to an overlay of a node. Nothing is verified:
 // whoever can alter what a tag leads to can remove the tag, too.
-func (p *Publisher) isTagOf(ctx context.Context, tag, node string) bool {
-	src := p.Registry.Source()
+func isTagOf(ctx context.Context, in *registry.Registry, tag, node string) bool {
+	src := in.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return false

@@ -7,25 +7,82 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
+// run is a change of a fleet at work, while no other publisher changes it.
+type run struct {
+	*Fleet // what is published; its publisher has the time and the registry of this run
+	batch  *registry.Batch
+
+	c      *change // what is written
+	result *Result
+	after  func() error // is called once it is written; nil is nothing
+}
+
+// change has plan say what becomes of a fleet that is published, and writes it as the next
+// generation. Nodes whose tag a publish that was cut has moved get again what their row says.
+func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(context.Context, *run) error) (result *Result, err error) {
+	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
+		if err := r.mayChange(); err != nil {
+			return err
+		}
+		r.begin(verb, by, r.v.following())
+		result = r.result
+		if err := plan(ctx, r); err != nil {
+			return err
+		}
+		if err := r.repairTags(ctx); err != nil {
+			return err
+		}
+		touched := map[string]bool{}
+		for _, w := range r.c.todo {
+			touched[w.name] = true
+		}
+		for _, line := range slices.Concat(result.Held, result.Ended) {
+			touched[line.Node] = true
+		}
+		result.Unchanged += r.c.index.Len() - len(touched)
+		if err := r.write(ctx, r.v.policy); err != nil || r.after == nil || p.Dry {
+			return err
+		}
+		return r.after()
+	})
+	return result, err
+}
+
+// mayChange refuses a registry without a fleet, and signers that do not count.
+func (r *run) mayChange() error {
+	if r.v.index == nil {
+		return r.p.unpublished()
+	}
+	return r.p.checkSigners(r.v.policy)
+}
+
+// begin makes an index what is written.
+func (r *run) begin(verb string, by By, x *index.Index) {
+	r.c = &change{by: by, verb: verb, index: x, reject: r.v.rejected()}
+	r.result = newResult(x.Root)
+}
+
 // runAlone runs f while no other publisher changes the fleet. Where one does it waits for
 // as long as it may, or returns an error that says what to do.
-func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
+func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) error {
 	if p.Dry {
 		return p.runDry(ctx, policy, why, f)
 	}
 	began := time.Now()
 	for {
 		alone := false
-		err := p.tryAlone(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
+		err := p.tryAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
 			alone = true
-			return f(ctx, p, b, v)
+			return f(ctx, r)
 		})
 		left := p.Wait - time.Since(began)
 		if alone || !errors.Is(err, reserve.ErrTaken) || left <= 0 {
@@ -43,31 +100,31 @@ func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f 
 
 // tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its
 // lock keeps others out, held since before the first read.
-func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
+func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (err error) {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
 	for range 2 {
-		run, v, err := p.begin(ctx, policy, why)
+		is, err := p.begin(ctx, policy, why)
 		if err != nil {
 			return err
 		}
-		work := func(ctx context.Context, run *Publisher) error {
-			if err := run.adoptMoves(ctx, v); err != nil {
+		work := func(ctx context.Context, is *Fleet) error {
+			if err := is.adoptMoves(ctx); err != nil {
 				return err
 			}
-			return f(ctx, run, batch, v)
+			return f(ctx, &run{Fleet: is, batch: batch})
 		}
 		if p.Registry.Ref().IsLayout() {
-			return work(ctx, run)
+			return work(ctx, is)
 		}
-		others, err := run.runReserved(ctx, v, work)
+		others, err := is.runReserved(ctx, work)
 		if err != nil || len(others) == 0 {
 			return err
 		}
-		if err := run.reserver().Await(ctx, others); err != nil {
+		if err := is.p.reserver().Await(ctx, others); err != nil {
 			return err
 		}
 	}
@@ -75,29 +132,31 @@ func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f 
 }
 
 // begin looks at what is published.
-func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Publisher, *view, error) {
-	run := *p
-	run.Now = p.now()
-	v, err := run.look(ctx, policy, why)
+func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Fleet, error) {
+	q := *p
+	q.Now = p.now()
+	v, err := q.look(ctx, policy, why)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	run.Now, err = run.issueTime(ctx, v)
-	return &run, v, err
+	f := &Fleet{&q, v}
+	q.Now, err = f.issueTime(ctx)
+	return f, err
 }
 
-// runReserved runs f while the next generation is reserved, or returns the intents of other
+// runReserved runs work while the next generation is reserved, or returns the intents of other
 // publishers, which are in the way.
-func (p *Publisher) runReserved(ctx context.Context, v *view, f func(context.Context, *Publisher) error) (others []reserve.Found, err error) {
+func (f *Fleet) runReserved(ctx context.Context, work func(context.Context, *Fleet) error) (others []reserve.Found, err error) {
+	v := f.v
 	from := reserve.Start{Manifest: v.manifest, Generation: 1, Reserved: v.seen.Reserved}
 	if v.index != nil {
 		from.Epoch, from.Generation = v.index.Root.Epoch, v.index.Root.Generation+1
 	}
-	return p.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
-		run := *p
-		run.lease, run.Registry, run.Now = l, p.Registry.While(l.CheckHeld), p.now()
+	return f.p.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
+		q := *f.p
+		q.lease, q.Registry, q.Now = l, f.p.Registry.While(l.CheckHeld), f.p.now()
 		v.seen.Reserved = l.After
-		return f(ctx, &run)
+		return work(ctx, &Fleet{&q, v})
 	})
 }
 

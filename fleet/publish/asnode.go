@@ -44,7 +44,7 @@ func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string
 
 // viewAsNode looks under a node's names, where the node does.
 func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepted, error) {
-	c, err := trust.Overlay(ctx, r.Registry.Source(), []string{name}, "")
+	c, err := trust.Overlay(ctx, r.p.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	var o spec.Overlay
 	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
 	v := r.v
-	a, err := r.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
+	a, err := r.p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: r.Now}, trust.Known{Fleet: v.current})
+		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: r.p.Now}, trust.Known{Fleet: v.current})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ var errUnfinished = errors.New("of a generation that is given out and not publis
 // checkAlias wants the tag of a machine to lead to what a node has that is bound to it:
 // several may be, as where a node is held and another has its machine by now.
 func (r *verifying) checkAlias(ctx context.Context, tag, manifest string) error {
-	resp, err := r.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
+	resp, err := r.p.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return fmt.Errorf("node:%s: %w", tag, err)
 	}

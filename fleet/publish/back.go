@@ -33,7 +33,7 @@ type Back struct {
 // each was to get since: a node that got yet another one stays as it is, and so does one
 // that is held, or that had nothing then.
 func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor) (*Back, error) {
-	b := &returning{editing: &editing{Publisher: f.p, v: f.v, layers: map[string]release.Layer{}},
+	b := &returning{editing: &editing{run: &run{Fleet: f}, layers: map[string]release.Layer{}},
 		back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}, usable: map[string]error{}}
 	var todo []work
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -89,7 +89,7 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 	if err != nil {
 		return err
 	}
-	w.holds, _ = hold.Split(w.was.Holds, b.Now)
+	w.holds, _ = hold.Split(w.was.Holds, b.p.Now)
 	switch {
 	case was != nil && was.Overlay == w.was.Overlay:
 		return nil
@@ -112,7 +112,7 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 	} else if err != nil {
 		return err
 	}
-	o, err := b.content(ctx, b.v, w.name, *was)
+	o, err := b.content(ctx, w.name, *was)
 	if lost(err) {
 		b.noteLost(w, err.Error())
 		return nil

@@ -21,7 +21,8 @@ import (
 
 // overlay reads a published overlay and verifies that it is the one in the index,
 // and signed as nodes demand it.
-func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*lookedOverlay, error) {
+func (f *Fleet) overlay(ctx context.Context, name string) (*lookedOverlay, error) {
+	p, v := f.p, f.v
 	row, _, err := v.index.Row(ctx, name)
 	if err != nil {
 		return nil, err
@@ -52,73 +53,72 @@ type Lists struct {
 // expire. No content changes and no generation is taken, but after a publish that was
 // cut: its nodes get again what they had. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
-	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-		result, err = run.refresh(ctx, v, batch, lists)
+	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
+		err := r.refresh(ctx, lists)
+		result = r.result
 		return err
 	})
 	return result, err
 }
 
-func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch, lists Lists) (*Result, error) {
-	if v.index == nil {
-		return nil, p.unpublished()
+func (r *run) refresh(ctx context.Context, lists Lists) error {
+	if err := r.mayChange(); err != nil {
+		return err
 	}
-	if err := p.checkSigners(v.policy); err != nil {
-		return nil, err
-	}
+	v := r.v
 	rows, err := v.index.All(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reject, err := p.reject(ctx, v, lists, rows)
+	reject, err := r.reject(ctx, lists, rows)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if lists.Loader != nil {
 		if err := v.setLoader(*lists.Loader); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	x := v.next()
-	if v.index.Root.Reserved {
-		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	if r.Reserved() {
+		x = v.following()
 	}
-	if len(rows) == 0 && v.index.Root.Reserved {
-		return nil, p.unpublished() // the first publish was cut: there is nothing to go back to
+	if len(rows) == 0 && r.Reserved() {
+		return r.p.unpublished() // the first publish was cut: there is nothing to go back to
 	}
-	result := newResult(x.Root)
-	result.Rejected, result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
+	r.begin(verbRefresh, By{Author: r.p.Author, Reason: "a publish was cut"}, x)
+	r.result.Rejected, r.result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
+	r.c.reject = reject
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if p.isOld(rows[name].Expires, v.policy.Lifetime) {
+		if r.isOld(rows[name].Expires, v.policy.Lifetime) {
 			names = append(names, name)
 		}
 	}
-	c := &change{by: By{Author: p.Author, Reason: "a publish was cut"}, verb: verbRefresh, index: x, reject: reject}
-	if c.todo, err = p.renewKept(ctx, v, x, names, func(string) bool { return false }); err != nil {
-		return nil, err
+	if r.c.todo, err = r.renewKept(ctx, names, noNode); err != nil {
+		return err
 	}
-	if err := p.repairTags(ctx, v, c); err != nil {
-		return nil, err
+	if err := r.repairTags(ctx); err != nil {
+		return err
 	}
-	result.Unchanged = len(rows) - len(c.todo)
+	r.result.Unchanged = len(rows) - len(r.c.todo)
 	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
-	return result, p.write(ctx, v.policy, v, batch, c, result)
+	return r.write(ctx, v.policy)
 }
 
 // reject returns the reject list with changes, and says whose each is.
-func (p *Publisher) reject(ctx context.Context, v *view, lists Lists, rows index.Rows) ([]string, error) {
+func (f *Fleet) reject(ctx context.Context, lists Lists, rows index.Rows) ([]string, error) {
+	v := f.v
 	more, err := v.list(Lists{Reject: lists.Reject})
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range without(more, v.rejected()) {
-		if !p.sayRejected(d, []string{d}, rows) && !lists.Unseen && !p.has(ctx, d) {
+		if !f.sayRejected(d, []string{d}, rows) && !lists.Unseen && !isThere(ctx, f.p.Registry, d) {
 			return nil, hint("'caisson history --node NODE -o json' has the digests that a node had; --yes rejects it all the same",
-				"no node has %s or had it before, and %s has no overlay and no layer of it", d, p.Registry.Ref())
+				"no node has %s or had it before, and %s has no overlay and no layer of it", d, f.p.Registry.Ref())
 		}
 	}
-	f := &Fleet{p, v}
 	for _, text := range lists.Given {
 		g, err := f.Find(ctx, text)
 		if err != nil {
@@ -128,25 +128,25 @@ func (p *Publisher) reject(ctx context.Context, v *view, lists Lists, rows index
 		if err != nil {
 			return nil, err
 		}
-		p.sayRejected("generation "+g.String(), all, rows)
+		f.sayRejected("generation "+g.String(), all, rows)
 		lists.Reject = slices.Concat(lists.Reject, all)
 	}
 	return v.list(lists)
 }
 
-// has reports whether the registry has an overlay or a layer of a digest.
-func (p *Publisher) has(ctx context.Context, digest string) bool {
-	if body, _, err := p.Registry.Blob(ctx, oci.RepoNode, digest); err == nil {
+// isThere reports whether a registry has an overlay or a layer of a digest.
+func isThere(ctx context.Context, in *registry.Registry, digest string) bool {
+	if body, _, err := in.Blob(ctx, oci.RepoNode, digest); err == nil {
 		body.Close() // nothing is read
 		return true
 	}
-	_, _, err := p.Registry.Manifest(ctx, oci.RepoLayer, digest)
+	_, _, err := in.Manifest(ctx, oci.RepoLayer, digest)
 	return err == nil
 }
 
 // sayRejected names the nodes that have, or had before, what is added to the reject list, and
 // reports whether there are any.
-func (p *Publisher) sayRejected(what string, digests []string, rows index.Rows) bool {
+func (f *Fleet) sayRejected(what string, digests []string, rows index.Rows) bool {
 	var have, had []string
 	for _, name := range plain.Names(maps.Keys(rows)) {
 		row := rows[name]
@@ -158,13 +158,13 @@ func (p *Publisher) sayRejected(what string, digests []string, rows index.Rows) 
 		}
 	}
 	if len(have) > 0 {
-		p.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", what, plain.Some(have, 5))
+		f.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", what, plain.Some(have, 5))
 	}
 	if len(had) > 0 {
-		p.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
+		f.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
 	}
 	if len(have)+len(had) == 0 {
-		p.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", what)
+		f.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", what)
 	}
 	return len(have)+len(had) > 0
 }
@@ -172,7 +172,8 @@ func (p *Publisher) sayRejected(what string, digests []string, rows index.Rows) 
 // renewKept prepares new signatures over what nodes have, of the new generation where fresh
 // says so, else of the one that each has. A node whose pause is over moves on in any
 // case.
-func (p *Publisher) renewKept(ctx context.Context, v *view, x *index.Index, names []string, fresh func(node string) bool) ([]work, error) {
+func (r *run) renewKept(ctx context.Context, names []string, fresh func(node string) bool) ([]work, error) {
+	x := r.c.index
 	todo := make([]work, len(names))
 	for i, name := range names {
 		todo[i].name = name
@@ -182,7 +183,7 @@ func (p *Publisher) renewKept(ctx context.Context, v *view, x *index.Index, name
 		if err != nil {
 			return err
 		}
-		looked, err := p.overlay(ctx, v, w.name)
+		looked, err := r.overlay(ctx, w.name)
 		if err != nil {
 			return err
 		}
@@ -204,6 +205,17 @@ func (p *Publisher) renewKept(ctx context.Context, v *view, x *index.Index, name
 		return w.setDocument(fixedDocument(doc))
 	})
 	return todo, err
+}
+
+// For [run.renewKept]: who takes the new generation.
+func noNode(string) bool    { return false }
+func everyNode(string) bool { return true }
+
+// following returns a copy of the index to change, of the next generation.
+func (v *view) following() *index.Index {
+	x := v.next()
+	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	return x
 }
 
 // next returns a copy of the index to change.

@@ -55,7 +55,8 @@ func (p *Publisher) now() time.Time {
 
 // issueTime returns the time to sign: now, or a second after the newest that is
 // published, so that what is newer always has the later date.
-func (p *Publisher) issueTime(ctx context.Context, v *view) (time.Time, error) {
+func (f *Fleet) issueTime(ctx context.Context) (time.Time, error) {
+	p, v := f.p, f.v
 	date, _ := p.Registry.Date(ctx) // zero when it has none
 	t := &times{now: p.now(), registry: date, newest: v.newest}
 	if err := p.allRules().clock.Run(t); err != nil {

@@ -20,8 +20,9 @@ import (
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []string, loaders []spec.Loader, keys *chain.Chain) (memory.Stamp, error) {
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: reject, Loaders: loaders,
+func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, error) {
+	x := r.c.index
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.c.reject, Loaders: r.v.loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
 	if keys != nil {
 		doc.KeysVersion = keys.Version()
@@ -37,7 +38,7 @@ func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []str
 	if x.Root.Grant != nil {
 		also = append(also, x.Root.Grant)
 	}
-	return p.putFleet(ctx, x.Root.Fleet, raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
+	return r.p.putFleet(ctx, x.Root.Fleet, raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
 }
 
 // keepsAll refuses to write fleet:current again without what a later release has put into it.
@@ -58,7 +59,7 @@ func keepsAll(document string, leftOut []string) error {
 }
 
 // putIndex writes what has changed of an index: shards, then the root.
-func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index, tags ...string) (memory.Stamp, error) {
+func (p *Publisher) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (memory.Stamp, error) {
 	if err := x.Store(ctx, p.putShard); err != nil {
 		return memory.Stamp{}, err
 	}
@@ -66,16 +67,16 @@ func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index,
 	if err != nil {
 		return memory.Stamp{}, err
 	}
-	return p.putFleet(ctx, x.Root.Fleet, raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime)
+	return p.putFleet(ctx, x.Root.Fleet, raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life)
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
-// before it, or over what [Publisher.adoptMoves] made of them.
-func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, next spec.FleetIndex) error {
-	x := v.index.Fork()
+// before it, or over what [Fleet.adoptMoves] made of them.
+func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.FleetIndex) error {
+	x := r.v.index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
 	x.Root = next
-	_, err := p.putIndex(ctx, policy, x, "index")
+	_, err := r.p.putIndex(ctx, life, x, "index")
 	return err
 }
 

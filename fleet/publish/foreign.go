@@ -34,9 +34,9 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	if len(kept.Operator) == len(r.now.Operator) {
 		return nil
 	}
-	seen, known := r.Memory.At(r.Registry.Ref().String())
+	seen, known := r.p.Memory.At(r.p.Registry.Ref().String())
 	if !known {
-		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.Registry.Ref())
+		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.p.Registry.Ref())
 		return nil
 	}
 	span := spec.Span{Epoch: x.Root.Epoch, From: 1, To: x.Root.Generation}
@@ -48,7 +48,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	}
 	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}
 	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
-		first, last, r.Memory.Name())
+		first, last, r.p.Memory.Name())
 	if !isForeign(x.Root, last) {
 		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)
 	}
@@ -59,7 +59,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	given := index.Rows{}
 	if l := r.remembered(ctx); l == nil {
 		r.Say("what nodes had before that is not known: 'caisson rollback' does not go back behind it")
-	} else if given, err = r.pastOf(l).Nodes(ctx); err != nil {
+	} else if given, err = r.p.pastOf(l).Nodes(ctx); err != nil {
 		return err
 	}
 	for name, row := range rows {
@@ -80,9 +80,9 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 // remembered returns the root of the generation that this publisher wrote last, nil where that
 // cannot be had: only its digest proves it.
 func (r *rotating) remembered(ctx context.Context) *looked {
-	seen, _ := r.Memory.At(r.Registry.Ref().String())
+	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
 	for _, by := range []Policy{r.now, r.next} { // a run that was cut may have signed it again
-		l, err := r.readPast(ctx, by, Generation{seen.Epoch, seen.Generation})
+		l, err := r.p.readPast(ctx, by, Generation{seen.Epoch, seen.Generation})
 		if err == nil && oci.Digest(l.candidate.Document) == seen.Index.Digest {
 			return l
 		}
@@ -92,11 +92,12 @@ func (r *rotating) remembered(ctx context.Context) *looked {
 
 // passOver has nodes that get something else go back, later, to what they had before what a
 // foreign generation gave them, and not to what they get now.
-func (p *Publisher) passOver(ctx context.Context, v *view, c *change) error {
+func (r *run) passOver(ctx context.Context) error {
+	c := r.c
 	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
 		return nil
 	}
-	own, err := (&Fleet{p, v}).ownBefore(ctx, Generation{v.index.Root.Epoch, v.index.Root.Generation})
+	own, err := r.ownBefore(ctx, Generation{r.v.index.Root.Epoch, r.v.index.Root.Generation})
 	if err != nil {
 		return err
 	}

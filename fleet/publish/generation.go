@@ -149,12 +149,12 @@ func (s *Past) Nodes(ctx context.Context) (index.Rows, error) { return s.index.A
 
 // Content reads an overlay of any generation. A verified row vouches for it.
 func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
-	o, err := f.p.content(ctx, f.v, node, c)
+	o, err := f.content(ctx, node, c)
 	return o, ofNode(node, err)
 }
 
-func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Content) (*spec.Overlay, error) {
-	doc, err := oci.ReadBlob(ctx, p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
+func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
+	doc, err := oci.ReadBlob(ctx, f.p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
 	}
@@ -162,7 +162,7 @@ func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Co
 	if err := spec.Decode(doc, &o); err != nil {
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
 	}
-	if o.Node != node || o.Fleet != v.policy.Fleet || o.Layer != c.Layer {
+	if o.Node != node || o.Fleet != f.v.policy.Fleet || o.Layer != c.Layer {
 		return nil, refusal.New(refusal.Contradiction, "overlay %s is for node %q, fleet %q, layer %s", c.Overlay, o.Node, o.Fleet, o.Layer)
 	}
 	return &o, nil

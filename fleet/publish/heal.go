@@ -24,7 +24,8 @@ import (
 // rollout's, their rows say from now on what it gave them: its next step goes on with
 // the wave or with the way back, and moves none of them once more. It changes the view,
 // and so what is written next, be that cut as well.
-func (p *Publisher) adoptMoves(ctx context.Context, v *view) error {
+func (f *Fleet) adoptMoves(ctx context.Context) error {
+	v := f.v
 	if v.index == nil || !v.index.Root.Reserved {
 		return nil
 	}
@@ -32,7 +33,7 @@ func (p *Publisher) adoptMoves(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	if v.torn, err = p.findTorn(ctx, rows); err != nil || !isOfRollout(v.index.Root.Doing) {
+	if v.torn, err = f.findTorn(ctx, rows); err != nil || !isOfRollout(v.index.Root.Doing) {
 		return err
 	}
 	var todo []work
@@ -43,7 +44,7 @@ func (p *Publisher) adoptMoves(ctx context.Context, v *view) error {
 	var mu sync.Mutex
 	taken := index.Rows{}
 	err = forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		row, err := p.readMoved(ctx, v, w)
+		row, err := f.readMoved(ctx, w)
 		if row == nil || err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (p *Publisher) adoptMoves(ctx context.Context, v *view) error {
 		v.index.Set(name, row)
 	}
 	if len(taken) > 0 {
-		p.Say("%s was cut: %s had moved, and stay so", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
+		f.Say("%s was cut: %s had moved, and stay so", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
 	}
 	return nil
 }
@@ -113,7 +114,8 @@ func generationWasGivenOut(l *lookedOverlay) error {
 
 // readMoved returns the row of a node that a rollout moved before it was cut; nil where what
 // its tag leads to does not count, or the node is held. It is put right like any other then.
-func (p *Publisher) readMoved(ctx context.Context, v *view, w *work) (*spec.Published, error) {
+func (f *Fleet) readMoved(ctx context.Context, w *work) (*spec.Published, error) {
+	p, v := f.p, f.v
 	if holds, _ := hold.Split(w.was.Holds, p.Now); len(holds) > 0 {
 		return nil, nil
 	}
@@ -145,11 +147,11 @@ func (p *Publisher) readMoved(ctx context.Context, v *view, w *work) (*spec.Publ
 // repairTags adds to a change what puts right a publish that was cut: nodes whose tag it has
 // moved, and that the change does not publish, get again what their row says, of the new
 // generation.
-func (p *Publisher) repairTags(ctx context.Context, v *view, c *change) error {
-	if !v.index.Root.Reserved {
+func (r *run) repairTags(ctx context.Context) error {
+	if !r.Reserved() {
 		return nil
 	}
-	torn := maps.Clone(v.torn)
+	c, torn := r.c, maps.Clone(r.v.torn)
 	for _, w := range c.todo {
 		if !w.resigned {
 			delete(torn, w.name)
@@ -167,17 +169,17 @@ func (p *Publisher) repairTags(ctx context.Context, v *view, c *change) error {
 	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do
 	c.rows = true                                                                 // the generation that was given out is nobody's
 	if len(torn) > 0 {
-		what, _ := cutChange(v.index.Root)
-		p.Say("%s: %s to get again what the index says", what, plain.Count(len(torn), "node"))
+		what, _ := cutChange(r.v.index.Root)
+		r.Say("%s: %s to get again what the index says", what, plain.Count(len(torn), "node"))
 	}
-	todo, err := p.renewKept(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
+	todo, err := r.renewKept(ctx, slices.Sorted(maps.Keys(torn)), everyNode)
 	c.todo = append(c.todo, todo...)
 	return err
 }
 
 // findTorn returns the nodes whose tag does not name the overlay of their row: a publish
 // was cut after it had moved them.
-func (p *Publisher) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
+func (f *Fleet) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
 	var todo []work
 	for name, row := range rows {
 		todo = append(todo, work{name: name, was: &row})
@@ -185,7 +187,7 @@ func (p *Publisher) findTorn(ctx context.Context, rows index.Rows) (map[string]b
 	var mu sync.Mutex
 	torn := map[string]bool{}
 	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, w.name, "")
+		resp, err := f.p.Registry.Source().Manifest(ctx, oci.RepoNode, w.name, "")
 		if err != nil && !isNotFound(err) {
 			return err
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -42,11 +41,11 @@ func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
 func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, error) {
 	var layers []release.Layer
 	find := func(ctx context.Context, e *editing) (err error) {
-		layers, err = e.Layers(ctx, e.v.policy, layer)
+		layers, err = e.p.Layers(ctx, e.v.policy, layer)
 		return err
 	}
 	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *work) error {
-		looked, err := e.overlay(ctx, e.v, w.name)
+		looked, err := e.overlay(ctx, w.name)
 		if err != nil {
 			return err
 		}
@@ -74,13 +73,12 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		if to == "" {
 			return nil
 		}
-		f := &Fleet{e.Publisher, e.v}
-		g, err := f.Find(ctx, to)
-		if err == nil && f.Foreign(g) {
+		g, err := e.Find(ctx, to)
+		if err == nil && e.Foreign(g) {
 			return hint("go back to an earlier one", "generation %s was not given out by who revoked a key since: nodes do not go back to it", g)
 		}
 		if err == nil {
-			past, err = f.Past(ctx, g)
+			past, err = e.Past(ctx, g)
 		}
 		return err
 	}
@@ -116,7 +114,7 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 	if err := e.v.allowed(had.Layer, had.Overlay); err != nil {
 		return err
 	}
-	o, err := e.content(ctx, e.v, w.name, *had)
+	o, err := e.content(ctx, w.name, *had)
 	if err != nil {
 		return err
 	}
@@ -151,14 +149,8 @@ func contentBefore(ctx context.Context, past *Past, w *work) (was *spec.Content,
 // [Publisher.Resume]. They go on looking and reporting.
 func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *work) error {
-		looked, err := e.overlay(ctx, e.v, w.name)
-		if err != nil {
-			return err
-		}
-		o := &looked.overlay
 		e.addHold(w, spec.HoldPause)
-		w.aside = true
-		return e.sign(ctx, w, o)
+		return e.signAside(ctx, w)
 	})
 }
 
@@ -168,13 +160,7 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 		if !e.endHold(w, true) {
 			return nil
 		}
-		looked, err := e.overlay(ctx, e.v, w.name)
-		if err != nil {
-			return err
-		}
-		o := &looked.overlay
-		w.aside = true
-		return e.sign(ctx, w, o)
+		return e.signAside(ctx, w)
 	})
 }
 
@@ -189,11 +175,9 @@ func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 
 // editing is a run over chosen nodes. Their work is prepared several at a time.
 type editing struct {
-	*Publisher
-	v      *view
+	*run
 	h      Hold
 	mu     sync.Mutex
-	result *Result
 	layers map[string]release.Layer // read, by digest
 	older  map[aged][]string        // secrets that would become older → nodes
 }
@@ -201,34 +185,26 @@ type editing struct {
 // edit lets f change what nodes have and how they are held, after find has found what
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
-func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (result *Result, err error) {
-	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-		if v.index == nil {
-			return p.unpublished()
+func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (*Result, error) {
+	return p.change(ctx, verb, h.By, func(ctx context.Context, r *run) error {
+		if !h.Until.IsZero() && !h.Until.After(r.p.Now) {
+			return hint("give a later one", "it is %s by now, and the end of the hold is over", r.p.Now.Format(time.RFC3339))
 		}
-		if err := p.checkSigners(v.policy); err != nil {
-			return err
-		}
-		if !h.Until.IsZero() && !h.Until.After(run.Now) {
-			return hint("give a later one", "it is %s by now, and the end of the hold is over", run.Now.Format(time.RFC3339))
-		}
-		x := v.next()
-		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
-		todo, err := selectNodes(ctx, v, h)
+		todo, err := selectNodes(ctx, r.v, h)
 		if err != nil {
 			return err
 		}
-		if err := run.sayUnderWay(ctx, v, todo); err != nil {
+		if err := r.sayUnderWay(ctx, todo); err != nil {
 			return err
 		}
-		e := &editing{Publisher: run, v: v, h: h, result: newResult(x.Root), layers: map[string]release.Layer{}}
+		c, e := r.c, &editing{run: r, h: h, layers: map[string]release.Layer{}}
 		if find != nil {
 			if err := find(ctx, e); err != nil {
 				return err
 			}
 		}
 		if err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-			w.generation, w.holds = x.Root.Generation, w.was.Holds
+			w.generation, w.holds = c.index.Root.Generation, w.was.Holds
 			return f(ctx, e, w)
 		}); err != nil {
 			return err
@@ -236,7 +212,6 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		if err := olderSecrets(e.older); err != nil {
 			return err
 		}
-		c := &change{by: h.By, verb: verb, index: x, reject: v.rejected()}
 		for _, w := range todo {
 			switch {
 			case w.overlay != "":
@@ -244,35 +219,22 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			case !slices.Equal(w.holds, w.was.Holds):
 				row := *w.was
 				row.Holds = w.holds
-				x.Set(w.name, row)
+				c.index.Set(w.name, row)
 				c.rows = true
 			}
-		}
-		if err := run.repairTags(ctx, v, c); err != nil {
-			return err
-		}
-		touched := map[string]bool{}
-		for _, w := range c.todo {
-			touched[w.name] = true
 		}
 		if len(todo) > 0 && len(e.result.Stay) == len(todo) {
 			return hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s", plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
 		}
-		for _, line := range slices.Concat(e.result.Held, e.result.Ended) {
-			touched[line.Node] = true
-		}
-		e.result.Unchanged = x.Len() - len(touched)
 		e.result.sort()
-		result = e.result
-		return run.write(ctx, v.policy, v, batch, c, result)
+		return nil
 	})
-	return result, err
 }
 
 // sayUnderWay names the rollouts that the nodes of a hold belong to: what is held is left
 // out of their waves, and neither ends them nor is ended by them.
-func (p *Publisher) sayUnderWay(ctx context.Context, v *view, todo []work) error {
-	under, err := p.underWay(ctx, v.index.Root)
+func (f *Fleet) sayUnderWay(ctx context.Context, todo []work) error {
+	under, err := f.UnderWay(ctx)
 	if err != nil {
 		return err
 	}
@@ -283,8 +245,8 @@ func (p *Publisher) sayUnderWay(ctx context.Context, v *view, todo []work) error
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(nodes)) {
-		p.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout pause', 'undo' or 'abort' is about all of it",
-			r, v.index.Root.Rollouts[r].Phase, nodes[r])
+		f.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout pause', 'undo' or 'abort' is about all of it",
+			r, f.v.index.Root.Rollouts[r].Phase, nodes[r])
 	}
 	return nil
 }
@@ -319,11 +281,11 @@ func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 
 // addHold adds a hold to a node's.
 func (e *editing) addHold(w *work, kind string) {
-	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.Now.Unix()}
+	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.p.Now.Unix()}
 	if !e.h.Until.IsZero() {
 		one.Until = e.h.Until.Unix()
 	}
-	last, _ := hold.Split(w.was.Holds, e.Now)
+	last, _ := hold.Split(w.was.Holds, e.p.Now)
 	var ended []spec.Hold
 	w.holds, ended = hold.Put(last, one)
 	e.mu.Lock()
@@ -346,6 +308,16 @@ func (e *editing) endHold(w *work, pause bool) bool {
 	defer e.mu.Unlock()
 	e.result.Ended = append(e.result.Ended, HoldLine{w.name, ended})
 	return true
+}
+
+// signAside gives a node what it has, paused as its holds say.
+func (e *editing) signAside(ctx context.Context, w *work) error {
+	looked, err := e.overlay(ctx, w.name)
+	if err != nil {
+		return err
+	}
+	w.aside = true
+	return e.sign(ctx, w, &looked.overlay)
 }
 
 // sign gives a node an overlay, paused as its holds say.
@@ -374,7 +346,7 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 func (e *editing) layer(ctx context.Context, digest string) (release.Layer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return readOnce(ctx, e.Registry, e.layers, digest)
+	return readOnce(ctx, e.p.Registry, e.layers, digest)
 }
 
 // checkReleased refuses a layer that was removed, or that nobody trusted released.
@@ -385,6 +357,6 @@ func (e *editing) checkReleased(ctx context.Context, digest string) error {
 	if known || digest == "" {
 		return nil
 	}
-	_, err := e.Layers(ctx, e.v.policy, digest)
+	_, err := e.p.Layers(ctx, e.v.policy, digest)
 	return err
 }

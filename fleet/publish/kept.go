@@ -56,7 +56,7 @@ func (s *selected) keep(k keptRows) {
 			continue
 		}
 		s.result.Kept = append(s.result.Kept, name)
-		if s.o.All || s.p.isOld(row.Expires, s.policy.Lifetime) || s.torn[name] {
+		if s.o.All || s.isOld(row.Expires, s.policy.Lifetime) || s.v.torn[name] {
 			s.held = append(s.held, name)
 		}
 	}

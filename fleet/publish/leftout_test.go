@@ -91,7 +91,7 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	must(t, err)
 	digest, err := f.putFleetDocument(t.Context(), "metal-a", addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife)
 	must(t, err)
-	if _, err := f.plan(t.Context(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
+	if _, err := readPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 }

@@ -42,7 +42,7 @@ func (v *view) setLoader(l spec.Loader) error {
 // checkLoader wants all of a loader in the registry.
 func (r *verifying) checkLoader(ctx context.Context, l spec.Loader) error {
 	for _, d := range []oci.Descriptor{{MediaType: oci.TypeUKI, Digest: l.Image.Digest, Size: l.Image.Size}, {MediaType: oci.TypeESP, Digest: l.ESP.Digest, Size: l.ESP.Size}} {
-		there, err := r.Registry.HasBlob(ctx, oci.RepoLoader, d)
+		there, err := r.p.Registry.HasBlob(ctx, oci.RepoLoader, d)
 		if err == nil && !there {
 			err = fmt.Errorf("%s: %w: no disk gets it; 'caisson loader' publishes it again", d.Digest, oci.ErrNotFound)
 		}

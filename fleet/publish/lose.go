@@ -36,7 +36,7 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 	if stays, err := r.staysSigned(grant); stays || err != nil {
 		return err
 	}
-	older, err := (&Fleet{r.Publisher, r.v}).WithoutFeature(ctx, spec.KeyChainFeature)
+	older, err := r.WithoutFeature(ctx, spec.KeyChainFeature)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *rotating) staysSigned(grant []byte) (bool, error) {
 		return false, err
 	}
 	var signers []sign.Verifier // after it
-	for _, s := range r.Signers {
+	for _, s := range r.p.Signers {
 		if pub, counts := sign.Find(r.next.Operator, s.Public()); counts {
 			signers = append(signers, pub)
 		}

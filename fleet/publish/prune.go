@@ -47,13 +47,10 @@ type PrunedGeneration struct {
 // nobody is kept out of a registry server then, and generations stay there. A forged
 // document can keep a layer, never remove one.
 func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
-	remove := func(ctx context.Context, p *Publisher, batch *registry.Batch) (err error) {
-		out, err = p.prune(ctx, batch, keep, dry)
-		return err
-	}
 	if p.Trust != nil && !dry {
-		err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, _ *view) error {
-			return remove(ctx, run, batch)
+		err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, r *run) (err error) {
+			out, err = r.p.prune(ctx, r.batch, keep, dry)
+			return err
 		})
 		return out, err
 	}
@@ -63,16 +60,14 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return nil, err
 	}
 	if dry {
-		err = remove(ctx, p, nil)
-		return out, err
+		return p.prune(ctx, nil, keep, dry)
 	}
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
-	err = remove(ctx, p, batch)
-	return out, err
+	return p.prune(ctx, batch, keep, dry)
 }
 
 func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep, dry bool) (*Pruned, error) {
@@ -96,7 +91,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	for i, g := range list {
 		stays := count < keep.Generations || !locked || n.goneBackTo[g]
 		if stays {
-			changed, err := p.isChanged(ctx, list[i:])
+			changed, err := isChanged(ctx, p.Registry.Source(), list[i:])
 			if stays = !errors.Is(err, errNotKept); stays && err != nil {
 				return nil, err
 			}
@@ -141,10 +136,10 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 // isChanged reports whether the first of some generations, the newest first, has other rows
 // than the one before it: steps of a rollout may only tell how far that is. It is errNotKept
 // of one that was removed and whose tag the registry kept.
-func (p *Publisher) isChanged(ctx context.Context, list []Generation) (bool, error) {
+func isChanged(ctx context.Context, in oci.Source, list []Generation) (bool, error) {
 	var shards [2][]spec.Shard
 	for i, g := range list[:min(2, len(list))] {
-		c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+		c, err := document(ctx, in, g.tag(), oci.TypeFleetIndex, maxIndex)
 		if refusal.Of(err) == refusal.MediaType { // an earlier prune left its tag, which leads to nothing
 			if i > 0 {
 				return true, nil
@@ -213,7 +208,7 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 		if r.Ended() {
 			continue
 		}
-		plan, err := n.p.plan(ctx, l.index.Fleet, name, r)
+		plan, err := readPlan(ctx, n.p.Registry.Source(), l.index.Fleet, name, r)
 		if err != nil {
 			return err
 		}

@@ -396,12 +396,13 @@ func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	f.Now = f.Now.Add(time.Second)
 	reserved := v.index.Root
 	reserved.Generation, reserved.Doing = 2, what
-	must(f.t, f.putReserved(f.t.Context(), f.policy, v, reserved))
+	at := &run{Fleet: &Fleet{f.Publisher, v}}
+	must(f.t, at.putReserved(f.t.Context(), f.policy.Lifetime, reserved))
 	node := f.nodes("", "cut")[0]
 	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: given}}
 	must(f.t, cut[0].setDocument(node.Doc))
 	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
-	_, err = f.pushNode(f.t.Context(), &cut[0])
+	_, err = at.pushNode(f.t.Context(), &cut[0])
 	must(f.t, err)
 	f.mustBoot(given, "")
 }

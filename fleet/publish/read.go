@@ -91,7 +91,7 @@ func (f *Fleet) Unfinished(ctx context.Context) (string, error) {
 	if !f.Reserved() {
 		return "", nil
 	}
-	return f.p.unfinished(ctx, f.v.index.Root)
+	return f.unfinished(ctx)
 }
 
 // Root returns the digest of the manifest of fleet:index, "" where nothing is
@@ -116,7 +116,7 @@ func (f *Fleet) Row(ctx context.Context, node string) (spec.Published, bool, err
 
 // Overlay returns what is published for a node of the index.
 func (f *Fleet) Overlay(ctx context.Context, node string) (*spec.Overlay, error) {
-	l, err := f.p.overlay(ctx, f.v, node)
+	l, err := f.overlay(ctx, node)
 	if err != nil {
 		return nil, ofNode(node, err)
 	}
@@ -142,7 +142,7 @@ func (f *Fleet) Layer(ctx context.Context, digest string) (release.Layer, error)
 // RunsOn returns the other layers on which what is live of a node's overlay may be
 // applied, newest first.
 func (f *Fleet) RunsOn(ctx context.Context, node string) ([]string, error) {
-	l, err := f.p.overlay(ctx, f.v, node)
+	l, err := f.overlay(ctx, node)
 	if err != nil {
 		return nil, ofNode(node, err)
 	}

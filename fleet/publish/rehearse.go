@@ -71,27 +71,27 @@ var errDry = errors.New("a dry run writes nothing")
 
 // runDry runs f on what is published now. No other publisher is kept out, and no write
 // leaves this program, whatever f does.
-func (p *Publisher) runDry(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
+func (p *Publisher) runDry(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) error {
 	if p.Memory != nil {
 		p.Memory.Fixed()
 	}
-	run, v, err := p.begin(ctx, policy, why)
+	is, err := p.begin(ctx, policy, why)
 	if err != nil {
 		return err
 	}
-	run.Registry = p.Registry.While(func() error { return errDry })
-	if err := run.adoptMoves(ctx, v); err != nil {
+	is.p.Registry = p.Registry.While(func() error { return errDry })
+	if err := is.adoptMoves(ctx); err != nil {
 		return err
 	}
-	return f(ctx, run, &registry.Batch{}, v)
+	return f(ctx, &run{Fleet: is, batch: &registry.Batch{}})
 }
 
-// rehearseInto says in a result what a change would write, after the nodes' own decision about it.
-func (p *Publisher) rehearseInto(ctx context.Context, policy Policy, c *change, result *Result) error {
-	q := *p
+// rehearse says in the result what would be written, after the nodes' own decision about it.
+func (r *run) rehearse(ctx context.Context, policy Policy) error {
+	q, c := *r.p, r.c
 	if c.judges == nil { // else it is about whose signatures they have
 		var err error
-		if q, policy, err = p.withTrialKey(policy); err != nil {
+		if q, policy, err = r.p.withTrialKey(policy); err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,10 @@ func (p *Publisher) rehearseInto(ctx context.Context, policy Policy, c *change, 
 		return err
 	}
 	for i := range c.todo {
-		result.add(&c.todo[i], c.todo[i].generation)
+		r.result.add(&c.todo[i], c.todo[i].generation)
 	}
-	result.sort()
-	result.DryRun = true
+	r.result.sort()
+	r.result.DryRun = true
 	return nil
 }
 

@@ -31,7 +31,7 @@ type keptRoot struct {
 // generation, of any age, and to sign it again would make it the fleet's word. What this publisher
 // remembers by its digest is its own, by any signature. Nodes can still go back to what the verified index says that they had before.
 func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
-	list, err := (&Fleet{r.Publisher, r.v}).Generations(ctx)
+	list, err := r.Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 		if g == present {
 			continue // it is written with fleet:index
 		}
-		l, err := r.readPast(ctx, r.next, g)
+		l, err := r.p.readPast(ctx, r.next, g)
 		signed := err == nil
 		if refusal.OfKeys(err) && enough {
-			l, err = r.readPast(ctx, before, g)
+			l, err = r.p.readPast(ctx, before, g)
 		}
 		if own != nil && own.past == g {
 			l, err = own, nil
@@ -70,7 +70,7 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 // resignPast puts kept generations again, with the signatures of those who sign now beside
 // those that they have. Each says what was said before: its time of issue stays.
 func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
-	if r.Dry {
+	if r.p.Dry {
 		return nil
 	}
 	mine := r.mine()
@@ -86,14 +86,14 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 				bundles = append(bundles, b)
 			}
 		}
-		for _, s := range r.Signers {
+		for _, s := range r.p.Signers {
 			b, err := sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
 			if err != nil {
 				return err
 			}
 			bundles = append(bundles, b)
 		}
-		if _, err := r.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
+		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
 			return fmt.Errorf("sign generation %s: %w", g.past, err)
 		}
 	}
@@ -103,7 +103,7 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 // mine returns the ids of the keys that sign now.
 func (r *rotating) mine() map[string]bool {
 	ids := map[string]bool{}
-	for _, s := range r.Signers {
+	for _, s := range r.p.Signers {
 		if pub, err := sign.NewVerifier(s.Public()); err == nil {
 			ids[pub.ID()] = true
 		}
@@ -137,7 +137,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	}
 	noteLayers(had, rows)
 	for _, g := range past {
-		if rows, err = r.pastOf(g.looked).Nodes(ctx); err != nil {
+		if rows, err = r.p.pastOf(g.looked).Nodes(ctx); err != nil {
 			return err
 		}
 		noteLayers(had, rows)
@@ -146,7 +146,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		if digest == "" || layers[digest] {
 			continue
 		}
-		switch err := release.Verify(ctx, r.Registry, digest, trusted); {
+		switch err := release.Verify(ctx, r.p.Registry, digest, trusted); {
 		case err == nil:
 			layers[digest] = true
 		case lost(err):
@@ -156,9 +156,9 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		}
 	}
 	delete(layers, "")
-	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.rotation.Layers, r.v.seen.Layers.Digest), By: key, Now: r.Now, Dry: r.Dry}
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.rotation.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
-	switch err := release.Resign(ctx, r.Registry, by); {
+	switch err := release.Resign(ctx, r.p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
 		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, makes another current", err)
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -18,83 +19,62 @@ import (
 // machine that asks finds nothing; what it runs goes on. Nodes that left the index
 // with a publish are retired as well. Cut anywhere, it is done by doing it again: a
 // node without a row keeps its name until all else of it is gone.
-func (p *Publisher) Retire(ctx context.Context, names []string, by By) (result *Result, err error) {
-	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-		result, err = run.retire(ctx, v, batch, names, by)
-		return err
-	})
-	return result, err
+func (p *Publisher) Retire(ctx context.Context, names []string, by By) (*Result, error) {
+	return p.change(ctx, "retire", by, func(ctx context.Context, r *run) error { return r.retire(ctx, names) })
 }
 
-func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, names []string, by By) (*Result, error) {
-	if v.index == nil {
-		return nil, p.unpublished()
-	}
-	if err := p.checkSigners(v.policy); err != nil {
-		return nil, err
-	}
-	x := v.next()
-	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
-	result := newResult(x.Root)
-	c := &change{by: by, verb: "retire", index: x, reject: v.rejected()}
+func (r *run) retire(ctx context.Context, names []string) error {
 	var unknown error
 	bound := map[string]spec.Match{}
-	for _, name := range names {
-		row, listed, err := v.index.Row(ctx, name)
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		row, listed, err := r.v.index.Row(ctx, name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if listed {
-			x.Remove(name)
-			c.rows, bound[name] = true, row.Match
+			r.c.index.Remove(name)
+			r.c.rows, bound[name] = true, row.Match
+			r.result.Unchanged-- // of the rows before it
 			continue
 		}
-		match, err := p.readLeft(ctx, name)
+		match, err := readLeft(ctx, r.p.Registry, name)
 		if isNotFound(err) {
 			unknown = hint("'caisson verify' lists them", "node %q is not published", name)
-			p.Say("%v: nothing of it is left to retire", unknown)
+			r.Say("%v: nothing of it is left to retire", unknown)
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		bound[name] = match
 	}
 	if len(bound) == 0 {
-		return nil, unknown
+		return unknown
 	}
-	result.Left = plain.Names(maps.Keys(bound))
-	if err := p.repairTags(ctx, v, c); err != nil {
-		return nil, err
-	}
-	rows, err := x.All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	result.Unchanged = len(rows) - len(c.todo)
-	if err := p.write(ctx, v.policy, v, batch, c, result); err != nil || p.Dry {
-		return result, err
-	}
-	for _, name := range result.Left {
-		p.dropAliases(ctx, name, bound[name], nil)
-		if err := p.Registry.Untag(ctx, oci.RepoNode, name); err != nil {
-			return nil, fmt.Errorf("remove node:%s: %w", name, err)
+	r.result.Left = plain.Names(maps.Keys(bound))
+	r.after = func() error {
+		for _, name := range r.result.Left {
+			r.dropAliases(ctx, name, bound[name], nil)
+			if err := r.p.Registry.Untag(ctx, oci.RepoNode, name); err != nil {
+				return fmt.Errorf("remove node:%s: %w", name, err)
+			}
 		}
+		return r.batch.Flush()
 	}
-	return result, batch.Flush()
+	return nil
 }
 
 // readLeft returns the machines of a node that has a tag and no row; [oci.ErrNotFound] where
 // it has no tag, or one that a registry could not remove.
-func (p *Publisher) readLeft(ctx context.Context, name string) (match spec.Match, err error) {
-	raw, _, err := p.Registry.Manifest(ctx, oci.RepoNode, name)
+func readLeft(ctx context.Context, in *registry.Registry, name string) (match spec.Match, err error) {
+	raw, _, err := in.Manifest(ctx, oci.RepoNode, name)
 	if err != nil {
 		return match, fmt.Errorf("node:%s: %w", name, err)
 	}
 	if m, err := oci.ParseManifest(raw); err == nil && m.ArtifactType == oci.TypeGone {
 		return match, oci.ErrNotFound
 	}
-	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
+	c, err := trust.Overlay(ctx, in.Source(), []string{name}, "")
 	if err != nil {
 		return match, fmt.Errorf("node:%s: %w", name, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -47,10 +46,11 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 	if now.Chain == nil {
 		return nil, nil, errors.New("the site has no version of the keys to go on from")
 	}
-	run := func(by Policy, f func(context.Context, *Publisher, *registry.Batch, *view) (*Result, error)) error {
+	alone := func(by Policy, f func(context.Context, *run) error) error {
 		by.Site = false // what it is to be completed from is the version, not the site
-		return p.runAlone(ctx, by, purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-			result, err = f(ctx, run, batch, v)
+		return p.runAlone(ctx, by, purpose{half: true}, func(ctx context.Context, r *run) error {
+			err := f(ctx, r)
+			result = r.result
 			return err
 		})
 	}
@@ -71,31 +71,27 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		if err != nil || named || now.former == nil {
 			return now.Chain, nil, err
 		}
-		return now.Chain, result, run(now, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
-			run.Signers = slices.DeleteFunc(slices.Clone(run.Signers), func(s crypto.Signer) bool {
+		err = alone(now, func(ctx context.Context, r *run) error {
+			r.p.Signers = slices.DeleteFunc(slices.Clone(r.p.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
 				return !counts
 			})
-			return run.refresh(ctx, v, batch, Lists{})
+			return r.refresh(ctx, Lists{})
 		})
+		return now.Chain, result, err
 	}
 	c, next, err := r.sign(now)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.checkSuccessors(now, next); err != nil {
+	if err := checkSuccessors(p.Signers, now, next); err != nil {
 		return nil, nil, err
 	}
-	rotate := func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
-		if v.index == nil {
-			return nil, run.unpublished()
-		}
-		return (&rotating{run, v, r, now, next}).run(ctx, batch)
-	}
-	err = run(now, rotate)
+	rotate := func(ctx context.Context, at *run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
+	err = alone(now, rotate)
 	if refusal.OfKeys(err) { // it was cut after the index was signed again
 		next.former = &now
-		if again := run(next, rotate); !refusal.OfKeys(again) {
+		if again := alone(next, rotate); !refusal.OfKeys(again) {
 			err = again
 		}
 	}
@@ -152,9 +148,9 @@ func SignKeys(doc spec.Keys, root []crypto.Signer) (trust.Candidate, error) {
 }
 
 // checkSuccessors refuses signers that neither version names, and too few of the next one.
-func (p *Publisher) checkSuccessors(now, next Policy) error {
+func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
 	seen := map[string]bool{}
-	for _, s := range p.Signers {
+	for _, s := range signers {
 		if pub, ok := sign.Find(next.Operator, s.Public()); ok {
 			seen[pub.ID()] = true
 		} else if _, ok := sign.Find(now.Operator, s.Public()); !ok {
@@ -174,54 +170,56 @@ func (p *Publisher) checkSuccessors(now, next Policy) error {
 // rotating is a rotation at work: what it has signed again of what is published, that nodes
 // which know the keys of before or the next ones can boot.
 type rotating struct {
-	*Publisher
-	v         *view
+	*run
 	rotation  Rotation
 	now, next Policy
 }
 
-func (r *rotating) run(ctx context.Context, batch *registry.Batch) (*Result, error) {
+func (r *rotating) rotate(ctx context.Context) error {
+	if r.v.index == nil {
+		return r.p.unpublished()
+	}
 	x := r.v.next()
 	if x.Root.Reserved {
-		return nil, hint("'caisson refresh' puts it right", "a publish is unfinished")
+		return hint("'caisson refresh' puts it right", "a publish is unfinished")
 	}
 	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(r.next.Operator), pems(r.next.Release), r.next.Threshold
 	grant, err := r.grant()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.checkLost(ctx, grant); err != nil {
-		return nil, err
+		return err
 	}
 	x.Root.Grant = grant
 	if err := r.markForeign(ctx, x); err != nil {
-		return nil, err
+		return err
 	}
 	past, err := r.keptPast(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.resignLayers(ctx, past); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.resignPast(ctx, past); err != nil {
-		return nil, err
+		return err
 	}
 	rows, err := x.All(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	result := newResult(x.Root)
-	c := &change{by: r.rotation.By, verb: "keys", index: x, reject: r.v.rejected(), keys: r.next.Chain, judges: []Policy{r.next}}
-	if c.todo, err = r.renewKept(ctx, r.v, x, slices.Sorted(maps.Keys(rows)), func(string) bool { return false }); err != nil {
-		return nil, err
+	r.begin("keys", r.rotation.By, x)
+	r.c.keys, r.c.judges = r.next.Chain, []Policy{r.next}
+	if r.c.todo, err = r.renewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
+		return err
 	}
-	if err := r.keepBundles(ctx, c.todo); err != nil {
-		return nil, err
+	if err := r.keepBundles(ctx, r.c.todo); err != nil {
+		return err
 	}
 	r.v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
 	r.v.policy.Chain = r.now.Chain
-	return result, r.write(ctx, r.now, r.v, batch, c, result)
+	return r.write(ctx, r.now)
 }
 
 // keepBundles has each node keep the signatures by operators of the version before, and has
@@ -229,7 +227,7 @@ func (r *rotating) run(ctx context.Context, batch *registry.Batch) (*Result, err
 func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 	mine := r.mine()
 	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		looked, err := r.overlay(ctx, r.v, w.name)
+		looked, err := r.overlay(ctx, w.name)
 		if err != nil {
 			return err
 		}

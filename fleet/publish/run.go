@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -49,27 +48,29 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	}
 	policy.Site = true
 	why := purpose{publish: true, raise: o.Epoch > 0}
-	err = p.runAlone(ctx, policy, why, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
 		if policy.Beside {
-			policy = v.policy
-			if err := run.checkSigners(policy); err != nil {
+			policy = r.v.policy
+			if err := r.p.checkSigners(policy); err != nil {
 				return err
 			}
 		}
-		result, err = run.publish(ctx, policy, v, batch, nodes, o)
+		err := r.publish(ctx, policy, nodes, o)
+		result = r.result
 		return err
 	})
 	return result, err
 }
 
-func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *registry.Batch, nodes []Node, o Options) (*Result, error) {
+func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Options) error {
+	p, v := r.p, r.v
 	fresh := v.index == nil
 	if fresh {
 		v.index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
 	}
 	old := v.index.Root
 	if err := checkFrom(o.From, old); err != nil {
-		return nil, err
+		return err
 	}
 	x := v.index.Fork()
 	x.Root = spec.FleetIndex{
@@ -80,17 +81,18 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 	}
 	if o.Epoch > 0 {
 		if err := raiseEpoch(&x.Root, policy, o); err != nil {
-			return nil, err
+			return err
 		}
 		o.All = true // every node must move, or it would be below the floor
 	}
-	s := &selected{p: p, policy: policy, o: o, x: x, result: newResult(x.Root), torn: v.torn, c: &change{by: o.By, verb: "publish", index: x, reject: v.rejected()}}
+	r.begin("publish", o.By, x)
+	s := &selected{run: r, policy: policy, o: o}
 	var err error
 	if s.rows, err = v.index.All(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	if s.underWay, err = p.underWay(ctx, x.Root); err != nil {
-		return nil, err
+	if s.underWay, err = r.UnderWay(ctx); err != nil {
+		return err
 	}
 	kept := s.kept(nodes)
 	for _, n := range nodes {
@@ -100,37 +102,37 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 			continue
 		}
 		if err := s.add(n); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	s.keep(kept)
 	s.dropLeft(nodes)
 	s.repairOthers()
-	renewed, err := p.renewKept(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
+	renewed, err := r.renewKept(ctx, s.held, func(node string) bool { return o.All || v.torn[node] })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !o.LayerNamed {
 		if err := p.checkSuccession(ctx, s.c.todo); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := p.reportFast(ctx, s.c.todo); err != nil {
-		return nil, err
+		return err
 	}
 	s.c.todo = append(s.c.todo, renewed...)
 	if o.First != nil && !p.Dry {
 		if err := o.First(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := p.write(ctx, policy, v, batch, s.c, s.result); err != nil {
-		return s.result, err
+	if err := r.write(ctx, policy); err != nil {
+		return err
 	}
 	if fresh {
 		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
 	}
-	return s.result, nil
+	return nil
 }
 
 // checkFrom refuses what was agreed to when something else was published.
@@ -143,23 +145,18 @@ func checkFrom(from *spec.Floor, is spec.FleetIndex) error {
 
 // selected sorts the nodes of a publish: what changes, what is held, what stays.
 type selected struct {
-	p      *Publisher
-	policy Policy
-	o      Options
-	rows   index.Rows
-	torn   map[string]bool // nodes whose tag a cut publish has moved
-	// Nodes of rollouts, with its name: what changes them is its to publish.
-	underWay map[string]string
-	x        *index.Index
-	c        *change
-	held     []string // nodes that need a signature over what they have
-	result   *Result
+	*run
+	policy   Policy
+	o        Options
+	rows     index.Rows
+	underWay map[string]string // nodes of rollouts, with its name: what changes them is its to publish
+	held     []string          // nodes that need a signature over what they have
 }
 
 func (s *selected) add(n Node) error {
 	was, known := s.rows[n.Name]
 	if s.o.Only != nil && !s.o.Only(n.Name) {
-		if known && !s.torn[n.Name] {
+		if known && !s.v.torn[n.Name] {
 			s.result.Unchanged++
 		}
 		return nil
@@ -169,24 +166,24 @@ func (s *selected) add(n Node) error {
 		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
 		s.c.rows = true
 		was.Holds = holds
-		s.x.Set(n.Name, was)
+		s.c.index.Set(n.Name, was)
 	}
 	if len(holds) > 0 {
 		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
-		if s.o.All || s.p.isOld(was.Expires, s.policy.Lifetime) || s.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
+		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
 			s.held = append(s.held, n.Name)
 		}
 		return nil
 	}
-	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.x.Root.Generation}
+	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.c.index.Root.Generation}
 	if err := w.setDocument(func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }); err != nil {
 		return err
 	}
 	if known {
 		w.was = &was
 	}
-	if known && !s.o.All && !s.torn[n.Name] && was.Overlay == w.overlay {
-		if !s.p.isOld(was.Expires, s.policy.Lifetime) {
+	if known && !s.o.All && !s.v.torn[n.Name] && was.Overlay == w.overlay {
+		if !s.isOld(was.Expires, s.policy.Lifetime) {
 			s.result.Unchanged++
 			return nil
 		}
@@ -227,7 +224,7 @@ func (s *selected) dropLeft(nodes []Node) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
 		if !listed[name] && !slices.Contains(s.result.Kept, name) {
-			s.x.Remove(name)
+			s.c.index.Remove(name)
 			s.c.rows = true
 			s.result.Left = append(s.result.Left, name)
 		}
@@ -237,7 +234,7 @@ func (s *selected) dropLeft(nodes []Node) {
 // repairOthers puts right what a cut publish left with nodes that are not published now: they
 // get again what their row says.
 func (s *selected) repairOthers() {
-	for _, name := range slices.Sorted(maps.Keys(s.torn)) {
+	for _, name := range slices.Sorted(maps.Keys(s.v.torn)) {
 		if s.o.Only != nil && !s.o.Only(name) {
 			s.held = append(s.held, name)
 		}
@@ -245,8 +242,8 @@ func (s *selected) repairOthers() {
 }
 
 // isOld reports whether a signature has used up two thirds of its life.
-func (p *Publisher) isOld(expires int64, lifetime time.Duration) bool {
-	return time.Unix(expires, 0).Sub(p.Now) < lifetime/3
+func (f *Fleet) isOld(expires int64, lifetime time.Duration) bool {
+	return time.Unix(expires, 0).Sub(f.p.Now) < lifetime/3
 }
 
 func raiseEpoch(x *spec.FleetIndex, policy Policy, o Options) error {

@@ -20,13 +20,13 @@ import (
 // given since: the last one, and those that its last statement named. One that was
 // rejected or pruned, or that lacks what the overlay needs, is left out; the oldest of
 // more than [sign.MaxRunsOn] are, too. New signatures over the same content name the same.
-func (p *Publisher) findLayers(ctx context.Context, v *view, c *change) error {
-	e := &editing{Publisher: p, layers: map[string]release.Layer{}}
+func (r *run) findLayers(ctx context.Context) error {
+	c, e := r.c, &editing{run: r, layers: map[string]release.Layer{}}
 	return forEach(ctx, c.todo, func(ctx context.Context, w *work) error {
 		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.runsOn != nil {
 			return nil
 		}
-		last, err := p.overlay(ctx, v, w.name)
+		last, err := r.overlay(ctx, w.name)
 		if err != nil && !lost(err) {
 			return err
 		}

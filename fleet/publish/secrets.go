@@ -23,7 +23,7 @@ func (e *editing) noteSecrets(ctx context.Context, w *work, o *spec.Overlay) err
 	if len(o.Secrets) == 0 || e.h.OldSecrets {
 		return nil
 	}
-	looked, err := e.overlay(ctx, e.v, w.name)
+	looked, err := e.overlay(ctx, w.name)
 	if err != nil {
 		return err
 	}

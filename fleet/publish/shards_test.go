@@ -42,7 +42,7 @@ func manyNodes(t testing.TB) (f *fleet, written *atomic.Int64) {
 		})
 	}
 	f.Now = f.Now.Add(time.Second)
-	_, err = f.putIndex(t.Context(), f.policy, x, "gen-0-1", "index")
+	_, err = f.putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
 	if n := len(x.Root.Shards); n != 512 {
 		t.Fatalf("%d shards", n)

@@ -42,7 +42,7 @@ func TestTakeUp(t *testing.T) {
 				f.Now = f.Now.Add(time.Minute)
 				reserved := v.index.Root
 				reserved.Generation, reserved.Doing = 4, c.doing
-				must(t, f.putReserved(t.Context(), f.policy, v, reserved))
+				must(t, (&run{Fleet: &Fleet{f.Publisher, v}}).putReserved(t.Context(), f.policy.Lifetime, reserved))
 				_, err = f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, first, "n0")
 				must(t, err)
 			}

@@ -58,7 +58,7 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r
 		if err != nil {
 			return nil, err
 		}
-		r, err = q.verify(ctx, v, only)
+		r, err = (&Fleet{&q, v}).verify(ctx, only)
 		if err != nil || r.OK() {
 			return r, err
 		}
@@ -72,19 +72,18 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r
 
 // verifying is one look at all that is published, through the eyes of nodes.
 type verifying struct {
-	*Publisher
+	*Fleet
 	*Report
-	v    *view
 	rows index.Rows
 }
 
-func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report, error) {
-	rows, err := v.index.All(ctx)
+func (f *Fleet) verify(ctx context.Context, only []string) (*Report, error) {
+	rows, err := f.v.index.All(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x := v.index.Root
-	r := &verifying{p, &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}, v, rows}
+	x := f.v.index.Root
+	r := &verifying{f, &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}, rows}
 	if err := r.addUnfinished(ctx); err != nil {
 		return nil, err
 	}
@@ -139,14 +138,14 @@ func (r *verifying) all(ctx context.Context, only []string) error {
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		found, err := r.Layers(ctx, v.policy, digest)
+		found, err := r.p.Layers(ctx, v.policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return err
 		}
 		for _, l := range found { // none of a layer that is refused
 			r.noteLeftOut(l.LeftOut)
 		}
-		if !r.Images {
+		if !r.p.Images {
 			continue
 		}
 		for _, l := range found {
@@ -178,7 +177,7 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 
 // checkService wants the image of a service in the registry, whose overlay was verified.
 func (r *verifying) checkService(ctx context.Context, image spec.Blob) error {
-	there, err := r.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
+	there, err := r.p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
 		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' publishes it again", oci.ErrNotFound)
 	}
@@ -187,18 +186,18 @@ func (r *verifying) checkService(ctx context.Context, image spec.Blob) error {
 
 // addUnfinished says that a publish is at work, or was cut.
 func (r *verifying) addUnfinished(ctx context.Context) error {
-	x := r.v.index.Root
-	if !x.Reserved {
+	if !r.Reserved() {
 		return nil
 	}
-	detail, err := r.unfinished(ctx, x)
+	detail, err := r.unfinished(ctx)
 	r.Findings = append(r.Findings, Check{What: "fleet:index", Verdict: unfinished, Detail: detail})
 	return err
 }
 
 // unfinished says who is at a generation that is reserved, or that nobody is.
-func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, error) {
-	at, err := p.reserver().Standing(ctx)
+func (f *Fleet) unfinished(ctx context.Context) (string, error) {
+	x := f.v.index.Root
+	at, err := f.p.reserver().Standing(ctx)
 	switch {
 	case err != nil:
 		return "", err

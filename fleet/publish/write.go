@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -99,24 +98,25 @@ func (c *change) describe(now time.Time) *spec.FleetChange {
 }
 
 // write signs and pushes, in the order that the package comment promises.
-func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, c *change, result *Result) error {
+func (r *run) write(ctx context.Context, policy Policy) error {
+	p, v, c := r.p, r.v, r.c
 	if err := v.keepsAll(); err != nil {
 		return err
 	}
 	p.current = v.current
 	x := c.index
-	if err := p.findLayers(ctx, v, c); err != nil {
+	if err := r.findLayers(ctx); err != nil {
 		return err
 	}
-	if err := p.passOver(ctx, v, c); err != nil {
+	if err := r.passOver(ctx); err != nil {
 		return err
 	}
 	takes := c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) // a generation
 	if p.Dry {
 		if !takes {
-			result.Generation = v.index.Root.Generation
+			r.result.Generation = v.index.Root.Generation
 		}
-		return p.rehearseInto(ctx, policy, c, result)
+		return r.rehearse(ctx, policy)
 	}
 	if err := p.signNodes(ctx, policy, &x.Root, c.todo, c.judges...); err != nil {
 		return err
@@ -133,22 +133,22 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 		if reserved.Doing, reserved.Rollouts = c.describe(p.Now), v.index.Root.Rollouts; c.cut != nil {
 			reserved.Rollouts = c.cut
 		}
-		if err := p.putReserved(ctx, policy, v, reserved); err != nil {
+		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
 		}
 		x.Root.Change = c.describe(p.Now)
 	} else {
 		x.Root.Generation = max(v.index.Root.Generation, 1)
-		result.Generation = x.Root.Generation
+		r.result.Generation = x.Root.Generation
 	}
-	if err := p.pushNodes(ctx, x, c.todo, result); err != nil {
+	if err := r.pushNodes(ctx); err != nil {
 		return err
 	}
 	if c.placed != nil {
 		c.placed()
 	}
-	p.dropReplaced(ctx, c.todo)
-	stamp, err := p.putIndex(ctx, policy, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
+	r.dropReplaced(ctx)
+	stamp, err := p.putIndex(ctx, policy.Lifetime, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
 	if err != nil {
 		return err
 	}
@@ -162,11 +162,11 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err := p.putKeys(ctx, keys); err != nil {
 		return err
 	}
-	current, err := p.putCurrent(ctx, x, c.reject, v.loaders, keys)
+	current, err := r.putCurrent(ctx, keys)
 	if err != nil {
 		return err
 	}
-	if err := batch.Flush(); err != nil {
+	if err := r.batch.Flush(); err != nil {
 		return err
 	}
 	p.lease.NoteGiven(x.Root.Generation)
@@ -260,35 +260,35 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 	})
 }
 
-func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, result *Result) error {
+func (r *run) pushNodes(ctx context.Context) error {
 	var mu sync.Mutex
-	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		done, err := p.pushNode(ctx, w)
+	err := forEach(ctx, r.c.todo, func(ctx context.Context, w *work) error {
+		done, err := r.pushNode(ctx, w)
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		x.Set(w.name, done)
-		result.add(w, done.Generation)
+		r.c.index.Set(w.name, done)
+		r.result.add(w, done.Generation)
 		return nil
 	})
-	result.sort()
+	r.result.sort()
 	return err
 }
 
-func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, error) {
+func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
 	doc, err := w.document()
 	if err != nil {
 		return spec.Published{}, err
 	}
 	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
 	for _, b := range blobs {
-		if err := p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
+		if err := r.p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
 		}
 	}
-	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
+	manifest, err := r.p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
 	if err != nil {
 		return spec.Published{}, err
 	}

@@ -49,9 +49,7 @@ func (a *app) keysPlanCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	service.flags(f)
-	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
-	r.known.looking(f)
-	r.reach.flags(a, f)
+	r.looking(a, f, toSite)
 	return c
 }
 
@@ -216,10 +214,7 @@ func (a *app) keysPullCommand() *cobra.Command {
 			return a.printChain(now.Chain)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
-	r.known.looking(f)
-	r.reach.flags(a, f)
+	r.looking(a, c.Flags(), toSite)
 	return c
 }
 

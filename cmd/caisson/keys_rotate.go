@@ -40,14 +40,13 @@ type keysChanged struct {
 
 // rotating is a change of a site's keys: the flags, and what was read.
 type rotating struct {
-	to, release, epoch, layers, reason string
-	root, lose                         []string
-	revoke, dry, looks                 bool // looks: it signs nothing
-	anew, yes                          bool // the chain is given up for another one, though nodes follow it
-	who                                signers
-	reach                              access
-	known                              memoryFlags
-	service                            asking
+	destination
+	release, epoch, layers, reason string
+	root, lose                     []string
+	revoke, dry, looks             bool // looks: it signs nothing
+	anew, yes                      bool // the chain is given up for another one, though nodes follow it
+	who                            signers
+	service                        asking
 
 	site   *site.Site
 	policy publish.Policy
@@ -105,7 +104,7 @@ func (r *rotating) dryFlag(c *cobra.Command) {
 
 func (r *rotating) flags(a *app, c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
+	r.destination.flags(a, f, toSite)
 	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE` or of command:CMD; those of both versions, as many as their thresholds")
 	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE` or of command:CMD, where release keys change")
 	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE` or of command:CMD, where epoch keys change")
@@ -113,8 +112,6 @@ func (r *rotating) flags(a *app, c *cobra.Command) {
 	f.StringArrayVar(&r.lose, "lose", nil, "go on though `NODE` refuses what is published after this, until it boots by a loader that follows the keys")
 	r.service.flags(f)
 	r.who.keyFlags(f)
-	r.known.flags(f)
-	r.reach.flags(a, f)
 }
 
 // open reads the site and connects to where it is published.
@@ -139,12 +136,7 @@ func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
 			return nil, err
 		}
 	}
-	reg, err := r.reach.open(r.to)
-	if err != nil {
-		return nil, err
-	}
-	r.known.remember = cmp.Or(r.known.remember, memoryName(names[0]))
-	p, err := a.publisher(reg, by, &trustFlags{}, r.known)
+	p, err := r.destination.open(a, names[0], by, true)
 	if err == nil {
 		p.Dry = r.dry
 	}

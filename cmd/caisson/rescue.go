@@ -39,13 +39,12 @@ type rescued struct {
 
 // rescuing is a statement in the making.
 type rescuing struct {
-	code, to, file, reason string
-	lasts                  time.Duration
-	sshKeys                []string
-	console                bool
-	who                    signers
-	reach                  access
-	known                  memoryFlags
+	destination
+	code, file, reason string
+	lasts              time.Duration
+	sshKeys            []string
+	console            bool
+	who                signers
 
 	site   *site.Site
 	policy publish.Policy
@@ -78,10 +77,8 @@ func (a *app) rescueCommand() *cobra.Command {
 	f.BoolVar(&r.console, "console", false, "open a root shell on the console")
 	f.StringVar(&r.reason, "reason", "", "why, for those who find it in the node's journal")
 	f.StringVar(&r.file, "out", "", "write it to `FILE` to carry it to the node, instead of publishing it; a CD where the name ends in .iso")
-	f.StringVar(&r.to, "to", "", "the fleet is published in `REF` instead of the site's registry")
 	r.who.keyFlags(f)
-	r.known.looking(f)
-	r.reach.flags(a, f)
+	r.looking(a, f, toSite)
 	return c
 }
 
@@ -200,12 +197,7 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 // for the first is.
 func (r *rescuing) publish(ctx context.Context, a *app, site string, doc spec.Rescue, names []string, by []crypto.Signer) (string, error) {
 	r.to = cmp.Or(r.to, r.site.Registry())
-	reg, err := r.reach.open(r.to)
-	if err != nil {
-		return "", err
-	}
-	r.known.remember = cmp.Or(r.known.remember, memoryName(site))
-	p, err := a.publisher(reg, nil, &trustFlags{}, r.known)
+	p, err := r.open(a, site, nil, true)
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"maps"
 	"slices"
 	"time"
@@ -47,29 +48,64 @@ type publication struct {
 	to     string
 }
 
-// publishing are the flags of a verb that publishes a site.
-type publishing struct {
+// destination is where a site is published, and what is remembered of it.
+type destination struct {
 	to    string
-	why   changer
-	who   signers
 	reach access
 	known memoryFlags
+}
+
+const toSite = "the fleet is published in `REF` instead of the site's registry"
+
+// flags are those of a verb that writes there.
+func (x *destination) flags(a *app, f *pflag.FlagSet, to string) {
+	x.looking(a, f, to)
+	x.known.waiting(f)
+}
+
+// looking are those of a verb that changes nothing there.
+func (x *destination) looking(a *app, f *pflag.FlagSet, to string) {
+	f.StringVar(&x.to, "to", "", to)
+	x.known.looking(f)
+	x.reach.flags(a, f)
+}
+
+// open opens it, with the keys that sign; the memory is beside file. mayMake says that nothing
+// need be there.
+func (x *destination) open(a *app, file string, by []crypto.Signer, mayMake bool) (*publish.Publisher, error) {
+	open := x.reach.existing
+	if mayMake {
+		open = x.reach.open
+	}
+	reg, err := open(x.to)
+	if err != nil {
+		return nil, err
+	}
+	known := x.known
+	known.remember = cmp.Or(known.remember, memoryName(file))
+	return a.publisher(reg, by, &trustFlags{}, known)
+}
+
+// publishing are the flags of a verb that publishes a site.
+type publishing struct {
+	destination
+	why   changer
+	who   signers
 	cache string
 }
 
 func (x *publishing) flags(a *app, f *pflag.FlagSet, to string) {
-	f.StringVar(&x.to, "to", "", to)
+	x.destination.flags(a, f, to)
 	f.StringVar(&x.cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	x.why.flags(f)
 	x.who.flags(f)
-	x.known.flags(f)
-	x.reach.flags(a, f)
 }
 
 // open opens where a site is published that was read from file, with the keys that sign; mayMake
 // says that nothing need be there for a site without a layer.
 func (x *publishing) open(a *app, s *site.Site, file, expires string, mayMake bool) (r *publication, err error) {
-	r = &publication{site: s, to: cmp.Or(x.to, s.Registry())}
+	x.to = cmp.Or(x.to, s.Registry())
+	r = &publication{site: s, to: x.to}
 	if r.to == "" {
 		return nil, cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 	}
@@ -80,17 +116,7 @@ func (x *publishing) open(a *app, s *site.Site, file, expires string, mayMake bo
 	if err != nil {
 		return nil, err
 	}
-	known := x.known
-	known.remember = cmp.Or(known.remember, memoryName(file))
-	open := x.reach.existing
-	if mayMake && !s.HasLayer() {
-		open = x.reach.open
-	}
-	reg, err := open(r.to)
-	if err != nil {
-		return nil, err
-	}
-	if r.p, err = a.publisher(reg, by, &trustFlags{}, known); err == nil {
+	if r.p, err = x.destination.open(a, file, by, mayMake && !s.HasLayer()); err == nil {
 		r.p.Dry = x.who.dry
 	}
 	return r, err

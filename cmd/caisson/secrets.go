@@ -186,23 +186,12 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 					return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said, recipient), "look again on the node's console; reports may be forged")
 				}
 			}
-			was, known := r.Nodes[node]
-			switch {
-			case known && was.Recipient == recipient:
-				a.say("node %s has that recipient already", node)
-				return a.printSecrets(s, []string{node})
-			case known && !replace:
-				return cli.WithHint(fmt.Errorf("node %s has the recipient %s since %s", node, was.Recipient, was.Since.Format(time.DateOnly)),
-					"--replace, where the machine, its state disk or its key is another one")
-			}
-			for other, one := range r.Nodes {
-				if other != node && one.Recipient == recipient {
-					return cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other), "'caisson secrets forget' ends it")
-				}
-			}
-			r.Nodes[node] = seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}
-			if err := r.Write(); err != nil {
+			had, err := r.Accept(seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}, replace)
+			if err != nil {
 				return err
+			}
+			if had {
+				a.say("node %s has that recipient already", node)
 			}
 			return a.printSecrets(s, []string{node})
 		},

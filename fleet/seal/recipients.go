@@ -84,6 +84,26 @@ func ReadRecipients(dir string) (*Recipients, error) {
 	return r, nil
 }
 
+// Accept writes down the recipient of a node, and reports whether the node has it already. One
+// in place of another must be meant so.
+func (r *Recipients) Accept(one Accepted, replace bool) (had bool, err error) {
+	was, known := r.Nodes[one.Node]
+	switch {
+	case known && was.Recipient == one.Recipient:
+		return true, nil
+	case known && !replace:
+		return false, cli.WithHint(fmt.Errorf("node %s has the recipient %s since %s", one.Node, was.Recipient, was.Since.Format(time.DateOnly)),
+			"--replace, where the machine, its state disk or its key is another one")
+	}
+	for other, has := range r.Nodes {
+		if has.Recipient == one.Recipient {
+			return false, cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other), "'caisson secrets forget' ends it")
+		}
+	}
+	r.Nodes[one.Node] = one
+	return false, r.Write()
+}
+
 // Write replaces the file, unless somebody else has meanwhile.
 func (r *Recipients) Write() error {
 	var rows []any

@@ -4,9 +4,12 @@ package sites
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -18,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -65,3 +69,50 @@ func (n namespaces) Delete(_ context.Context, e event.DeleteEvent, q queue)   { 
 func (n namespaces) Generic(_ context.Context, e event.GenericEvent, q queue) { n.add(e.Object, q) }
 
 var _ handler.EventHandler = namespaces{}
+
+// members returns the Nodes of the cluster, as memory has them. They are watched from the
+// first time on: where no Site names them, nobody asks an API server for Nodes.
+func (r *Reconciler) members(ctx context.Context) ([]cluster.Member, error) {
+	if r.watchNodes != nil {
+		if err := r.watchNodes(); err != nil {
+			return nil, err
+		}
+	}
+	var l corev1.NodeList
+	if err := r.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	out := make([]cluster.Member, len(l.Items))
+	for i, n := range l.Items {
+		out[i] = cluster.Member{Name: n.Name, Labels: n.Labels, UUID: n.Status.NodeInfo.SystemUUID}
+	}
+	return out, nil
+}
+
+// nodesOf has namespaces looked at again whose Sites name the cluster's Nodes, when these
+// change in what a site may read of them: a heartbeat is not a change.
+func (r *Reconciler) nodesOf(mgr ctrl.Manager, c controller.Controller) error {
+	each := handler.TypedFuncs[*corev1.Node, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.TypedUpdateEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
+	}
+	changed := predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || e.ObjectOld.Status.NodeInfo.SystemUUID != e.ObjectNew.Status.NodeInfo.SystemUUID
+	}}
+	return c.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, each, changed))
+}
+
+// lookAgain looks again at the namespaces whose Sites name Nodes.
+func (r *Reconciler) lookAgain(ctx context.Context, q queue) {
+	sites, err := r.list(ctx, cluster.Site)
+	if err != nil {
+		return // memory always answers; what changed is seen at the next look
+	}
+	for _, one := range sites {
+		list, _ := one.Object["inventory"].([]any) // nil where there is none
+		if len(list) > 0 {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: one.GetNamespace()}}, settle)
+		}
+	}
+}

@@ -37,7 +37,7 @@ caisson publish site.yaml -o json 2>error.json || jq -r .error error.json
 // checkOutputPage holds docs/json.md to the schemas.
 func checkOutputPage(t *testing.T) {
 	t.Helper()
-	page := jsonHead
+	page, verbs := jsonHead, map[string][]string{} // by the shape that they print
 	for _, verb := range slices.Sorted(maps.Keys(results)) {
 		file := schemaFile(verb)
 		data, err := os.ReadFile(file)
@@ -52,7 +52,10 @@ func checkOutputPage(t *testing.T) {
 		if verb == "error" {
 			name = "any, when it fails"
 		}
-		page += fmt.Sprintf("| %s | [%s](%s) |\n", name, s, strings.TrimPrefix(file, "../../docs/"))
+		verbs[s.String()] = append(verbs[s.String()], fmt.Sprintf("[%s](%s)", name, strings.TrimPrefix(file, "../../docs/")))
+	}
+	for _, shape := range slices.SortedFunc(maps.Keys(verbs), func(a, b string) int { return strings.Compare(verbs[a][0], verbs[b][0]) }) {
+		page += fmt.Sprintf("| %s | %s |\n", strings.Join(verbs[shape], ", "), shape)
 	}
 	page = doctext.Wrap(page+jsonFoot, 100)
 	const name = "../../docs/json.md"

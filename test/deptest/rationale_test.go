@@ -44,7 +44,7 @@ func TestEachDependencyHasAReason(t *testing.T) {
 		head string // of the table
 	}{
 		{[]string{"go.mod", "packaging/deb/nfpm.mod"}, "docs/rationale.md", "| module | for |"},
-		{[]string{"kube/go.mod"}, "docs/rationale-fleet.md", "| of `kube/go.mod` | for |"},
+		{[]string{"kube/go.mod"}, "docs/adr/rationale-fleet.md", "| of `kube/go.mod` | for |"},
 	} {
 		text, err := os.ReadFile(filepath.Join("../..", c.page))
 		if err != nil {

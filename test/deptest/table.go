@@ -10,7 +10,7 @@ import (
 )
 
 // tail begins what a first sentence adds to what a package does.
-var tail = regexp.MustCompile(`[:;] |, (?:as|see|so|which|for|of which|in|with|from) |\.$`)
+var tail = regexp.MustCompile(`[:;] |, (?:as|see|so|which|for|of which|of|in|with|from|by|before|out|at|and) |\.$`)
 
 // PackagesPage returns the page of docs that lists the floors of folders and the packages
 // that programs link, each with what its own comment says first that it does.

@@ -154,7 +154,7 @@ type Proof struct {
 // Gates is what the checks say, and which ways lead back.
 type Gates struct {
 	Passed, Failed bool
-	CutOff         bool // what failed is that this boot does not reach the registry
+	CutOff         bool // only a boot takes it back: this one does not reach the registry, or has read what only a start reads
 	Why            string
 	Good           bool // something ran well before, and can be verified
 	SameLayer      bool // it belongs to a layer that this root can have as it is

@@ -219,7 +219,7 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and no generation that proved itself before can run", Does: "goes on with it, broken, and looks from the start",
 		is: func(f *Facts) bool { return !f.Gates.Good }},
-	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, the layer stayed, and it is not that this boot does not reach the registry", Does: "rejects it, and puts in effect what ran before",
+	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, the layer stayed, this boot reaches the registry, and it has read nothing that only a start reads", Does: "rejects it, and puts in effect what ran before",
 		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live && !f.Gates.CutOff }},
 	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root, or a boot that cut nothing off", Does: "rejects it, and starts the machine over into what ran before",
 		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // publishFile signs a generation with a file that networkd reads when it starts.
@@ -188,6 +189,39 @@ func TestWhatOnlyABootReads(t *testing.T) {
 	r.save(s)
 	if r.boots(spec.SourceFetched); r.state().Current.Generation != 2 || r.state().Current.Unread != "" {
 		t.Errorf("a boot that is well proves nothing: %+v", r.state().Current)
+	}
+}
+
+// A site's check that fails on a root which came up with what only a start reads brings back what
+// ran before by a boot: to take a file away restarts no program. All else goes back live.
+func TestWhatABootHasReadGoesBackByABoot(t *testing.T) {
+	read := spec.Items{Files: []spec.File{{Path: "/etc/ssh/sshd_config.d/a.conf", Mode: "0644"}}}
+	for what, row := range map[string]struct {
+		items   spec.Items
+		booted  bool
+		reboots int
+	}{
+		"read by a boot":      {read, true, 1},
+		"read by nobody yet":  {read, false, 0},
+		"read when it is set": {items2("20", "1"), true, 0},
+	} {
+		r := newRemote(t)
+		r.up()
+		if row.items.Sysctl == nil {
+			row.items.Sysctl = items2("10", "1").Sysctl
+		}
+		r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Items: row.items,
+			Gates: &spec.Gates{Checks: []spec.HealthCheck{{Name: "ready", File: "/ready", Timeout: 1, Interval: 1, Retries: 1}}}}, sign.Predicate{Generation: 2})
+		r.confirm(fixture.Now())
+		if row.booted {
+			r.boots(spec.SourceFetched)
+		} else {
+			r.must(r.syncOnce())
+		}
+		r.looks()
+		if s := r.state(); r.reboots != row.reboots || s.Current.Generation != 1 || s.Staged == nil || s.Staged.Failed == "" {
+			t.Errorf("%s: %d reboots, current %+v, staged %+v", what, r.reboots, s.Current, s.Staged)
+		}
 	}
 }
 

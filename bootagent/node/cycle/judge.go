@@ -97,7 +97,8 @@ func (e *judged) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
 		return nil
 	}
 	failed, good := e.Found.Generation, e.good.Generation
-	f.Gates.Good, f.Gates.CutOff, f.Gates.SameLayer = true, e.cutOff(), c.Root.RunsHere(good.Layer)
+	read := f.Remembers && failed.Pair(c.Boot.Generation) && len(spec.Unread(&e.good.Overlay.Items, &e.Found.Overlay.Items)) > 0
+	f.Gates.Good, f.Gates.CutOff, f.Gates.SameLayer = true, read || e.cutOff(), c.Root.RunsHere(good.Layer)
 	f.Gates.Live, _ = c.Destination.Extent(e.Found, e.good)
 	f.Gates.Soft = c.Destination.SoftBack(now.State, failed, good, e.verdict.Why)
 	return nil

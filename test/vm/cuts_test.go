@@ -49,14 +49,7 @@ func powerCuts(t *testing.T, forgets bool) {
 	t.Helper()
 	require.Tool(t, "qemu-img", "dumpe2fs", "e2fsck")
 	c := &cord{Fleet: fleet(t), cuts: map[string]int{}, forgets: forgets}
-	seed := rand.Uint64()
-	if s := os.Getenv("CAISSON_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("CAISSON_SEED=%d pulls the cord at the same moments again", seed)
+	seed := seedOf(t)
 
 	layers := [2]string{c.index(t)}
 	c.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
@@ -70,6 +63,20 @@ func powerCuts(t *testing.T, forgets bool) {
 	for _, s := range stages {
 		t.Logf("%3d cuts: %s", c.cuts[s.name], s.name)
 	}
+}
+
+// seedOf returns the seed of the moments: CAISSON_SEED, or one that is drawn.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("CAISSON_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CAISSON_SEED=%d pulls the cord at the same moments again", seed)
+	return seed
 }
 
 // series cuts 26 times.

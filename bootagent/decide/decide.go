@@ -11,7 +11,8 @@
 //
 // A row's name is what the journal, the black box, why and the metrics call a decision whose
 // act changes anything, see [Act.Changes]: package cycle counts it, and the act writes its
-// record, by RecordStep of package session. One that waits is what the status says of it.
+// record, with a field by Transition of package events. One that waits is what the status says
+// of it.
 // docs/decisions.md shows the table as it is here, see TestThePageShowsTheTable.
 //
 // To add a transition, add a row, and an act where there is none that does it; of a new

@@ -231,3 +231,8 @@ func (r *Result) Age(last []spec.Drift, now time.Time, up time.Duration) {
 		r.Health = r.Health.And(spec.HealthDegraded)
 	}
 }
+
+// Deferred reports whether a setting is one that could not be set yet.
+func Deferred(drift []spec.Drift, item, key string) bool {
+	return slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && d.Item == item && d.Key == key })
+}

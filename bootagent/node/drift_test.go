@@ -218,8 +218,8 @@ func TestEarly(t *testing.T) {
 	early := func(kinds ...string) *spec.Status {
 		t.Helper()
 		n := m.open()
-		n.session.Options.Rival = func(d spec.Drift) string { return "sysctl (pid 7)" }
-		n.session.Options.Hints = func(kind string) []string { return []string{"of " + kind} }
+		n.effect.Rival = func(d spec.Drift) string { return "sysctl (pid 7)" }
+		n.look.Hints = func(kind string) []string { return []string{"of " + kind} }
 		st, err := n.Early(t.Context(), kinds)
 		if err != nil {
 			t.Fatal(err)

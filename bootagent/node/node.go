@@ -41,6 +41,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
+	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/spec"
@@ -88,19 +90,45 @@ func Read(_ context.Context, o session.Options, bootstrap *spec.Bootstrap) (*Nod
 
 // assemble makes the parts of a node, each of those below it.
 func assemble(s *session.Session) *Node {
-	n := &Node{session: s, root: stacked.New(s),
-		services: &services.Services{Root: s.Options.Root, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker, Store: s.Store, Log: s.Record, Say: s.Say},
-		protect:  &protect.Protection{Root: s.Options.Root, Cgroup: s.Options.Cgroup, Owner: s.Owner, Log: s.Record},
-		post:     &post.Post{Folder: s.Folder, Boot: s.Scopes.Kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send, Log: s.Record, Say: s.Say},
-		holds:    &hold.Holds{Owner: s.Owner, By: s.Options.By, Log: s.Record},
-	}
-	n.effect = effect.New(s, n.root, n.services)
-	n.destination = destination.New(n.effect, n.root, n.services, n.protect)
-	n.soak = soak.New(n.effect)
-	n.operate = operate.New(n.destination, n.effect, n.soak, n.post)
-	n.look = &look.Look{Session: s, Root: n.root, Services: n.services, Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Protection: n.protect}
-	n.cycle = &cycle.Cycle{Session: s, Root: n.root, Services: n.services, Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Holds: n.holds, Look: n.look, Starts: early.New(n.effect, n.soak)}
+	o, dir, root, kernel, alone := s.Options, s.Options.Root, s.Scopes.Root, s.Scopes.Kernel, s.Lock != nil
+	n := &Node{session: s}
+	n.root = &stacked.Root{Dir: dir, ID: root, Alone: alone, Owner: s.Owner, Journal: s.Journal, Tracker: s.Tracker, Store: s.Store,
+		Log: s.Record, Say: s.Say}
+	n.services = &services.Services{Root: dir, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker,
+		Store: s.Store, Log: s.Record, Say: s.Say}
+	n.protect = &protect.Protection{Root: dir, Cgroup: o.Cgroup, Owner: s.Owner, Log: s.Record}
+	n.post = &post.Post{Folder: s.Folder, Boot: kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send,
+		Log: s.Record, Say: s.Say}
+	n.holds = &hold.Holds{Owner: s.Owner, By: o.By, Log: s.Record}
+	n.effect = &effect.Effect{Unbound: s.Unbound, Last: s.Last, Clock: s, Made: o.Made, Within: s.Within(), Rival: o.Rival,
+		Table: effect.Table{Dir: dir, Scopes: s.Scopes, Alone: alone, Owner: s.Owner, Folder: s.Folder, Journal: s.Journal, Tracker: s.Tracker,
+			Root: n.root, Services: n.services, Runner: s.Runner(), Systemd: s.Systemd(), Log: s}}
+	n.destination = &destination.Destination{Dir: dir, Owner: s.Owner, Folder: s.Folder, Tracker: s.Tracker, Store: s.Store, Root: n.root,
+		Services: n.services, Effect: n.effect, Machine: s, Runner: s.Runner(), Lift: n.protect.Lift, Log: s}
+	n.soak = &soak.Soak{Dir: dir, Root: root, Kernel: kernel, Owner: s.Owner, Tracker: s.Tracker, Running: n.effect.Running, Up: s.Up,
+		Dial: s.Dial, Runner: s.Runner(), Systemd: s.Systemd() != nil, Log: s}
+	n.operate = &operate.Operations{Base: engine(s), Root: root, Kernel: kernel, Owner: s.Owner, Destination: n.destination, Effect: n.effect,
+		Soak: n.soak, Post: n.post, Decided: o.Decided}
+	n.look = &look.Look{Agent: o.Version, Owner: s.Owner, Tracker: s.Tracker, Effect: n.effect, Destination: n.destination, Soak: n.soak,
+		Operations: n.operate, Protection: n.protect, Node: s, Events: s.Box().Events, Hints: o.Hints}
+	starts := &early.Early{Dir: dir, Kernel: kernel, Owner: s.Owner, Journal: s.Journal, Items: n.effect.Items, Kept: n.effect.Kept,
+		Within: s.Within(), Log: s}
+	n.cycle = &cycle.Cycle{ByHand: o.By != session.Service, Owner: s.Owner, Reached: s.Reached, Decided: o.Decided, Log: s,
+		Effect: n.effect, Destination: n.destination, Soak: n.soak, Operations: n.operate, Holds: n.holds, Look: n.look, Starts: starts}
 	return n
+}
+
+// engine is what the engine of operations has of an open node.
+func engine(s *session.Session) operation.Engine {
+	e := operation.Engine{Dir: s.Folder.Path("ops"), Root: s.Options.Root, Boot: s.Start(), Remembers: s.Scopes.Disk != "",
+		Now: s.Now, Up: s.Up, Synchronised: s.Synchronised, Runner: s.Runner()}
+	if units := s.Systemd(); units != nil {
+		e.Units = units
+	}
+	if e.Runner == nil {
+		e.Runner = new(process.Group) // which knows only its own
+	}
+	return e
 }
 
 // running does something with what a node runs.

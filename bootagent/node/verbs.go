@@ -14,9 +14,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -117,3 +121,99 @@ func (n *Node) Settle(ctx context.Context, st *spec.Status) (*spec.Status, error
 	}
 	return now, n.look.Keep(now)
 }
+
+// Early looks at some kinds, of which somebody has said that they may be others now, and
+// does what Apply does about drift there. There is no status when nothing is different.
+func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) {
+	found, err := n.effect.Running()
+	if err != nil {
+		return nil, err
+	}
+	guard := n.effect.Guard(found)
+	if guard == nil { // nothing was set yet
+		return n.cycle.Apply(ctx)
+	}
+	paused, err := n.effect.PausedBy(found)
+	if err != nil {
+		return nil, err
+	}
+	some := slices.DeleteFunc(n.effect.Items(found), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
+	result := n.effect.LookAt(ctx, found, func(ctx context.Context) items.Result {
+		if paused == "" {
+			return items.Keep(ctx, some, n.session.Journal, guard)
+		}
+		return items.Look(ctx, some, guard)
+	})
+	n.session.RecordChanges(result, found.Generation.Generation, "drift")
+	if err := n.effect.Counted(n.effect.Corrections().Keep(found.Generation.Overlay)); err != nil {
+		return nil, err
+	}
+	last := n.session.Last()
+	if len(result.Changes) == 0 && result.Same(last) {
+		return nil, nil
+	}
+	result.Beside(last)
+	return n.look.Report(found, result)
+}
+
+// Overlay is what the node runs.
+func (n *Node) Overlay() (*spec.Overlay, error) {
+	return running(n, func(f *track.Found) (*spec.Overlay, error) { return &f.Overlay, nil })
+}
+
+// Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and
+// returns what was quarantined. The service corrects it within seconds.
+func (n *Node) Clear(item, key string) ([]spec.Drift, error) { return n.effect.Clear(item, key) }
+
+// Wipe asks for everything again, as if nothing had been fetched, and then forgets what
+// this node keeps of generations that it neither runs nor is to run. Where the registry
+// gives nothing that holds, nothing is forgotten. What says what may be believed stays,
+// and what is of this node and not of the registry: floor, epoch, what was rejected, holds,
+// originals, the histories of scripts and operations.
+func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
+	if n.session.Tracker == nil {
+		return nil, n.session.Unbound
+	}
+	n.session.Tracker.Anew = true
+	st, err := n.cycle.Sync(ctx)
+	if err != nil {
+		return st, fmt.Errorf("nothing is wiped: %w", err)
+	}
+	s, err := n.session.Owner.State()
+	if err != nil {
+		return st, err
+	}
+	running, err := n.effect.Running()
+	if err != nil {
+		return st, err
+	}
+	judged, err := gate.Load(n.session.Path(paths.RunGates))
+	switch {
+	case err != nil:
+		return st, err
+	case s.Trial.Pending(), judged.Of(n.session.Scopes.Root, running.Generation.Overlay):
+		return st, errors.New("nothing is wiped: this node may have to go back from the change that is on trial")
+	}
+	gone := 0
+	err = n.session.Owner.Commit(record.Change{State: func(to *state.State) {
+		gone = to.Forget(running.Generation, n.session.Boot.Generation)
+		s = to
+	}})
+	if err != nil {
+		return st, err
+	}
+	n.session.Record("wiped", events.With("generations", gone), events.With("why", "sync --wipe"))
+	n.destination.Tidy(s)
+	return st, nil
+}
+
+// ErrNoKey is for a node without a key of secrets.
+var ErrNoKey = session.ErrNoKey
+
+// Recipients are what secrets are to be sealed to for this node and, while its key is rotated,
+// what they were sealed to before.
+func (n *Node) Recipients() (now, before string, err error) { return n.session.Recipients() }
+
+// RotateRecipient makes the next key of this node's secrets, where no rotation is under way.
+// The one before is removed once nothing needs it that the node runs or goes back to.
+func (n *Node) RotateRecipient() error { return n.session.RotateRecipient() }

@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/digest"
-
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // turn is what an operation that disturbs has taken on its way to the act, and gives
@@ -190,3 +192,32 @@ func (e *Engine) release(ctx context.Context, m *spec.Maintenance, group string)
 }
 
 var errNoSlots = errors.New("slots are not taken here")
+
+// unsynchronised says why nobody has set the clock.
+func (e *Engine) unsynchronised() string {
+	const what = "the clock is not synchronised: "
+	s, ok := timeservice.In(func(path string) bool {
+		_, err := os.Lstat(filepath.Join(e.Root, path))
+		return err == nil
+	})
+	switch {
+	case !ok:
+		return what + "this system has none of " + strings.Join(timeservice.Packages(), ", ")
+	case e.Units == nil:
+		return what + s.Unit + " cannot be asked without systemd"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	state, since, err := e.Units.State(ctx, s.Unit)
+	switch {
+	case err != nil:
+		return what + err.Error()
+	case state != "active":
+		return what + s.Unit + " is not active"
+	}
+	servers := "its servers"
+	if len(e.Servers) > 0 {
+		servers = strings.Join(e.Servers, ", ")
+	}
+	return fmt.Sprintf("%sno time that %s accepts came from %s since it started, at %s", what, s.Unit, servers, window.Moment(since))
+}

@@ -54,20 +54,19 @@ func (o *Owner) State() (*state.State, error) { return o.folder.Load() }
 // Read returns what is written down.
 func (o *Owner) Read() (Snapshot, error) {
 	s, err := o.folder.Load()
-	b := *o.boot
-	b.Live = o.Live()
-	return Snapshot{s, &b}, err
+	return Snapshot{s, o.Boot()}, err
 }
 
-// Live returns what is noted of this boot.
-func (o *Owner) Live() state.Live {
-	l := o.boot.Live
+// Boot returns the record of this boot.
+func (o *Owner) Boot() *state.Boot {
+	b := *o.boot
+	l := &b.Live
 	l.Refused, l.Corrupt, l.Sound = slices.Clone(l.Refused), slices.Clone(l.Corrupt), slices.Clone(l.Sound)
 	for _, m := range []*map[string]uint64{&l.Counts.Drift, &l.Counts.Corrections, &l.Counts.Fetches, &l.Counts.Transitions} {
 		*m = maps.Clone(*m)
 	}
 	l.Counts.Artifacts = maps.Clone(l.Counts.Artifacts)
-	return l
+	return &b
 }
 
 // Commit writes a change down, the state before the record of the boot, which ends with it.
@@ -93,6 +92,9 @@ func (o *Owner) Commit(c Change) error {
 func (o *Owner) Note(change func(*state.Live)) error {
 	return o.Commit(Change{Boot: func(b *state.Boot) { change(&b.Live) }})
 }
+
+// Remember changes what is noted of this boot. The next Commit writes it down.
+func (o *Owner) Remember(change func(*state.Live)) { change(&o.boot.Live) }
 
 func (o *Owner) save(s *state.State, u Urgency) error {
 	if u == Verdict {

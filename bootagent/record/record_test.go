@@ -114,3 +114,20 @@ func TestUrgencyOnAFullDisk(t *testing.T) {
 		t.Error("the verdict is on the disk")
 	}
 }
+
+// What is remembered is written down with the next change, and not before.
+func TestRemember(t *testing.T) {
+	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
+	o, _ := opened(t, dir, boot)
+	before := o.Boot()
+	o.Remember(func(l *state.Live) { l.Stuck = "a" })
+	if _, err := os.Stat(boot); !errors.Is(err, fs.ErrNotExist) || o.Boot().Live.Stuck != "a" || before.Live.Stuck != "" {
+		t.Errorf("%v, %+v", err, o.Boot().Live)
+	}
+	if err := o.SetSync(spec.SyncBehind, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := state.LoadBoot(boot); err != nil || b.Live.Stuck != "a" || b.Sync != spec.SyncBehind || b.Live.SyncSince == 0 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}

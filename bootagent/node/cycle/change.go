@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -37,7 +36,7 @@ type try struct {
 func (c *Cycle) tries(ctx context.Context, before, next *track.Found, comesUp bool) (event, error) {
 	e := try{before: before, next: next, comesUp: comesUp}
 	if comesUp && len(spec.CutsOff(&spec.Items{}, &next.Overlay.Items)) > 0 {
-		if e.unreached = c.Reached(ctx, c.Within()/6); e.unreached != nil {
+		if e.unreached = c.Reached(ctx, c.Effect.Within/6); e.unreached != nil {
 			return e, nil
 		}
 	}
@@ -75,8 +74,9 @@ func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.S
 		next, lookErr := c.looks()
 		return then(next, errors.Join(err, lookErr))
 	case decide.ApplyUntested:
-		c.RecordStep("untested", events.With("generation", e.next.Generation.Generation), events.With("why", step.Why))
-		c.Say("what could cut this node off is applied untested: %s", step.Why)
+		c.Log.Record("untested", events.With("generation", e.next.Generation.Generation), events.With("why", step.Why),
+			events.Transition(step.Name))
+		c.Log.Say("what could cut this node off is applied untested: %s", step.Why)
 		return last(c.enforce(ctx, e.next))
 	case decide.TryForOperator, decide.TryForReach, decide.Plain:
 	default:
@@ -90,7 +90,7 @@ func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.S
 		return last(c.enforce(ctx, e.next))
 	case e.comesUp:
 		m.result = c.Effect.LookAt(ctx, e.next, func(ctx context.Context) items.Result {
-			return items.Reconcile(ctx, c.Effect.Items(e.next), c.Journal)
+			return items.Reconcile(ctx, c.Effect.Items(e.next), c.Effect.Journal)
 		})
 		err = c.Effect.Counted(c.Effect.Corrections().Begin(e.next.Generation.Overlay))
 	default:
@@ -125,7 +125,8 @@ func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.
 	case decide.Leave:
 		// Something else of it could not even be begun, as a file of a user who is not there before it.
 		why := &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
-		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.EndTrial(), c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
+		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.Owner.EndTrial(),
+			c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
 			return nil, nil, err
 		}
 		return last(c.Look.Status(ctx))
@@ -134,7 +135,7 @@ func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.
 	case decide.Await:
 		return last(c.await(ctx, e.next, e.result))
 	case decide.Probe:
-		return then(probed{e, c.Reached(ctx, c.Within())}, nil)
+		return then(probed{e, c.Reached(ctx, c.Effect.Within)}, nil)
 	case decide.Settle:
 		return last(c.moved(ctx, e.next, e.result))
 	}
@@ -162,7 +163,7 @@ func (e probed) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decid
 	case decide.UndoForGood:
 		st, err := c.undoForGood(ctx, e, step.Why)
 		if e.comesUp && st != nil { // the node goes on, and its status says how
-			c.Say("%v", err)
+			c.Log.Say("%v", err)
 			err = nil
 		}
 		return nil, st, err
@@ -176,7 +177,7 @@ func passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(
 
 // change applies a generation to the running root; before is nil where nothing runs.
 func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result items.Result, err error) {
-	if err := c.TryAgain(next.Generation); err != nil {
+	if err := c.Owner.TryAgain(next.Generation); err != nil {
 		return result, err
 	}
 	result, err = c.Effect.Change(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
@@ -188,7 +189,7 @@ func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result i
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	if before != nil {
-		c.Root.SayLeft(before, next, result)
+		c.Effect.Root.SayLeft(before, next, result)
 	}
 	return result, nil
 }
@@ -204,10 +205,10 @@ func (c *Cycle) unkept(ctx context.Context, why error) error {
 
 // moved notes that a generation is in effect.
 func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
-	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
-	c.Services.Note(&next.Overlay)
+	c.Log.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	c.Effect.Services.Note(&next.Overlay)
 	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil }); err != nil {
-		c.Say("%v", err) // it is written again with what follows
+		c.Log.Say("%v", err) // it is written again with what follows
 	}
 	if err := c.Effect.Retire(ctx, result); err != nil {
 		return nil, err
@@ -248,14 +249,16 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 		return nil, errors.Join(result.Err, err)
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
-	c.RecordStep("taken-back", events.With("generation", next.Generation.Generation), events.With("stays", before.Generation.Generation), events.With("why", step.Why))
+	c.Log.Record("taken-back", events.With("generation", next.Generation.Generation),
+		events.With("stays", before.Generation.Generation), events.With("why", step.Why), events.Transition(step.Name))
 	if step.Name != "cut-short" { // which is not a failure
-		c.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(session.Kmsg)})
+		c.Log.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did,
+			Console: blackbox.Console(events.Kmsg)})
 		err = c.Owner.Note(func(l *state.Live) {
 			l.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 		})
 	}
-	if err := errors.Join(err, c.SetSync(spec.SyncBehind, step.Why)); err != nil {
+	if err := errors.Join(err, c.Owner.SetSync(spec.SyncBehind, step.Why)); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
@@ -24,10 +25,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/hold"
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
-	"github.com/caisson-os/caisson/bootagent/node/services"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
-	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -39,9 +37,11 @@ import (
 
 // Cycle is that of an open node.
 type Cycle struct {
-	*session.Session
-	Root        *stacked.Root
-	Services    *services.Services
+	ByHand      bool // a person asks, and not the service
+	Owner       *record.Owner
+	Reached     func(ctx context.Context, within time.Duration) error // asks the registry, for as long as within
+	Decided     decide.Observer
+	Log         effect.Log
 	Effect      *effect.Effect
 	Destination *destination.Destination
 	Soak        *soak.Soak
@@ -67,7 +67,7 @@ type event interface {
 
 // cycle decides and acts, until an act is the last one.
 func (c *Cycle) cycle(ctx context.Context, e event) (st *spec.Status, err error) {
-	var name string
+	var step decide.Step
 	for range maxSteps {
 		now, err := c.Owner.Read()
 		if err != nil {
@@ -77,20 +77,16 @@ func (c *Cycle) cycle(ctx context.Context, e event) (st *spec.Status, err error)
 		if err != nil {
 			return nil, err
 		}
-		step := c.Options.Decided.Next(f)
+		step = c.Decided.Next(f)
 		if step.Act.Changes() {
-			metrics.CountTransition(&c.Boot.Live.Counts, step.Name)
+			c.Owner.Remember(func(l *state.Live) { metrics.CountTransition(&l.Counts, step.Name) })
 		}
-		before := c.Transition
-		c.Transition = step.Name
 		e, st, err = e.act(ctx, c, now, step)
-		c.Transition = before
 		if e == nil || err != nil {
 			return st, err
 		}
-		name = step.Name
 	}
-	return nil, fmt.Errorf("%d decisions led to no end, the last one was %s", maxSteps, name)
+	return nil, fmt.Errorf("%d decisions led to no end, the last one was %s", maxSteps, step.Name)
 }
 
 // last, then and noAct are how an act ends: with a status, with what is decided next, and where
@@ -105,8 +101,9 @@ func noAct(step decide.Step) (event, *spec.Status, error) {
 func (c *Cycle) facts(now record.Snapshot, e event, ended bool) (*decide.Facts, error) {
 	s, b := now.State, now.Boot
 	f := &decide.Facts{
-		Attached: b.Mode == spec.ModeAttached, Begun: c.Begun(), Remembers: b.Disk != "" && !b.ReadOnly && c.Folder.Unsaved() == nil,
-		Boot: c.Scopes.Kernel, Up: c.Up(), Now: time.Now().Unix(), Ended: ended, Retry: c.Retries,
+		Attached: b.Mode == spec.ModeAttached, Begun: c.Effect.Begun(),
+		Remembers: b.Disk != "" && !b.ReadOnly && c.Effect.Folder.Unsaved() == nil,
+		Boot:      c.Effect.Scopes.Kernel, Up: c.Effect.Clock.Up(), Now: time.Now().Unix(), Ended: ended, Retry: c.Destination.Retries,
 		Best: s.Best(), Current: s.Current, Staged: s.Staged, Ahead: s.Ahead, Root: b.Generation, Without: b.Live.Without,
 	}
 	if trial := s.Trial; trial != nil && !trial.Pending() {
@@ -114,14 +111,14 @@ func (c *Cycle) facts(now record.Snapshot, e event, ended bool) (*decide.Facts, 
 	}
 	err := e.facts(c, now, f)
 	if err == nil {
-		f.Run, err = c.Operations.Phase(s, f.Runs)
+		f.Run, err = c.Operations.Phase(now, f.Runs)
 	}
 	return f, err
 }
 
 // Settle ends what was left unfinished, and may have gone wrong, while nobody looked.
 func (c *Cycle) Settle(ctx context.Context) error {
-	if c.Tracker == nil {
+	if c.Effect.Tracker == nil {
 		return nil
 	}
 	_, err := c.cycle(ctx, begin{})
@@ -131,8 +128,8 @@ func (c *Cycle) Settle(ctx context.Context) error {
 // Apply reconciles the node with the overlay it runs. A generation that was
 // staged for this boot is promoted: it came up and was applied.
 func (c *Cycle) Apply(ctx context.Context) (*spec.Status, error) {
-	if c.Tracker == nil {
-		return nil, c.Unbound
+	if c.Effect.Tracker == nil {
+		return nil, c.Effect.Unbound
 	}
 	if err := c.Settle(ctx); err != nil {
 		return nil, err
@@ -155,7 +152,14 @@ func (c *Cycle) Early(ctx context.Context, when spec.When) error {
 	if err != nil || found == nil {
 		return err
 	}
-	_, err = c.cycle(ctx, starting{found, when})
+	now, err := c.Owner.Read()
+	if err != nil {
+		return err
+	}
+	is, err := c.Operations.Phase(now, c.Effect.Runs(now.State))
+	if err == nil {
+		_, err = c.cycle(ctx, starting{c.Starts.Plan(now.State, found, is.Phase != run.Entering, when)})
+	}
 	return err
 }
 
@@ -164,13 +168,14 @@ func (c *Cycle) Early(ctx context.Context, when spec.When) error {
 // A refusal changes nothing: the node goes on as it is. So does a change that
 // fails; then there is a status and an error.
 func (c *Cycle) Sync(ctx context.Context) (*spec.Status, error) {
-	if c.Tracker == nil {
-		return nil, c.Unbound
+	if c.Effect.Tracker == nil {
+		return nil, c.Effect.Unbound
 	}
 	st, err := c.sync(ctx)
-	c.Destination.FreeMemory()           // what waits may be another layer now
-	if c.Options.By != session.Service { // who asks by hand leaves a trace, whatever comes of it
-		c.Record("asked", events.With("sync", c.Boot.Sync), events.With("why", c.Boot.SyncDetail))
+	c.Destination.FreeMemory() // what waits may be another layer now
+	if c.ByHand {              // that leaves a trace, whatever comes of it
+		b := c.Owner.Boot()
+		c.Log.Record("asked", events.With("sync", b.Sync), events.With("why", b.SyncDetail))
 	}
 	return st, err
 }
@@ -182,14 +187,14 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 	var t answered
 	var err error
 	if t.before, err = c.Effect.Found(); err != nil { // the keys were changed, or the disk was: what the registry has may still be good
-		c.Say("the running overlay is missing or no longer verifies: %v", err)
+		c.Log.Say("the running overlay is missing or no longer verifies: %v", err)
 	}
-	t.next, t.fault = c.Tracker.Sync(ctx)
+	t.next, t.fault = c.Effect.Tracker.Sync(ctx)
 	sync, detail := track.Describe(t.fault)
 	if t.fault != nil {
 		t.next = nil
 		if refusal.Of(t.fault) != "" {
-			c.Note(state.Generation{}, t.fault, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
+			c.Log.Note(state.Generation{}, t.fault, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
 		}
 	} else {
 		if err := errors.Join(c.Destination.NoteHad(t.next), c.Destination.ForThisRoot(ctx, t.before, t.next)); err != nil {
@@ -205,7 +210,7 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 			l.TakenBack = nil
 		}
 	})
-	if err := errors.Join(noted, c.SetSync(sync, detail)); err != nil {
+	if err := errors.Join(noted, c.Owner.SetSync(sync, detail)); err != nil {
 		return nil, errors.Join(t.fault, err)
 	}
 	return c.cycle(ctx, t)
@@ -214,12 +219,11 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 // enforce makes the node as an overlay says.
 func (c *Cycle) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	guard := c.Effect.Guard(found)
-	keep := func(ctx context.Context) items.Result {
-		return items.Keep(ctx, c.Effect.Items(found), c.Journal, guard)
-	}
-	result := c.Effect.LookAt(ctx, found, keep)
-	c.Services.Note(&found.Overlay)
-	c.RecordChanges(result, found.Generation.Generation, c.Effect.Cause(guard != nil))
+	result := c.Effect.LookAt(ctx, found, func(ctx context.Context) items.Result {
+		return items.Keep(ctx, c.Effect.Items(found), c.Effect.Journal, guard)
+	})
+	c.Effect.Services.Note(&found.Overlay)
+	c.Log.RecordChanges(result, found.Generation.Generation, c.Effect.Cause(guard != nil))
 	remember := c.Effect.Corrections().Keep
 	if guard == nil {
 		remember = c.Effect.Corrections().Begin

@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -39,11 +38,11 @@ func (c *Cycle) Judge(ctx context.Context, before *soak.Judged, looked gate.Reco
 	if now.Record.Overlay != before.Record.Overlay || now.Record.Began != before.Record.Began {
 		return time.Second, nil, nil // another change was put in effect
 	}
-	if err := looked.Save(c.Path(paths.RunGates)); err != nil {
+	if err := looked.Save(c.Effect.Path(paths.RunGates)); err != nil {
 		return 0, nil, err
 	}
 	now.Record = looked
-	e := &judged{Judged: now}
+	e := &judged{of: now}
 	if err := e.judge(c); err != nil {
 		return 0, nil, err
 	}
@@ -55,7 +54,7 @@ func (c *Cycle) Judge(ctx context.Context, before *soak.Judged, looked gate.Reco
 
 // judged is a look at the checks of what is in effect.
 type judged struct {
-	*soak.Judged
+	of      *soak.Judged
 	verdict gate.Verdict
 	paused  string        // of one that failed: why nothing may be changed now
 	good    *track.Found  // of one that failed: what it can go back to, nil where that is nothing
@@ -68,12 +67,12 @@ func (e *judged) judge(c *Cycle) error {
 	if err != nil {
 		return err
 	}
-	s, failed := now.State, e.Found.Generation
+	s, failed := now.State, e.of.Found.Generation
 	e.good = nil
-	if e.verdict = c.Soak.Verdict(s, e.Judged); e.verdict.State != gate.Failed {
+	if e.verdict = c.Soak.Verdict(s, e.of); e.verdict.State != gate.Failed {
 		return nil
 	}
-	if e.paused, err = c.Effect.PausedBy(e.Found); e.paused != "" || err != nil {
+	if e.paused, err = c.Effect.PausedBy(e.of.Found); e.paused != "" || err != nil {
 		return err
 	}
 	best := s.Best()
@@ -83,23 +82,23 @@ func (e *judged) judge(c *Cycle) error {
 	if best == nil || best.Pair(failed) {
 		return nil
 	}
-	if e.good, err = c.Tracker.Recall(best); err != nil {
-		c.Say("what ran before cannot come back: %v", err)
+	if e.good, err = c.Effect.Tracker.Recall(best); err != nil {
+		c.Log.Say("what ran before cannot come back: %v", err)
 		e.good = nil
 	}
 	return nil
 }
 
 func (e *judged) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
-	f.Event, f.Runs, f.Paused = decide.Judged, &e.Found.Generation, e.paused
+	f.Event, f.Runs, f.Paused = decide.Judged, &e.of.Found.Generation, e.paused
 	f.Gates = decide.Gates{Passed: e.verdict.State == gate.Passed, Failed: e.verdict.State == gate.Failed, Why: e.verdict.Why}
 	if e.good == nil {
 		return nil
 	}
-	failed, good := e.Found.Generation, e.good.Generation
-	read := f.Remembers && failed.Pair(c.Boot.Generation) && len(spec.Unread(&e.good.Overlay.Items, &e.Found.Overlay.Items)) > 0
-	f.Gates.Good, f.Gates.CutOff, f.Gates.SameLayer = true, read || e.cutOff(), c.Root.RunsHere(good.Layer)
-	f.Gates.Live, _ = c.Destination.Extent(e.Found, e.good)
+	failed, good := e.of.Found.Generation, e.good.Generation
+	read := f.Remembers && failed.Pair(now.Boot.Generation) && len(spec.Unread(&e.good.Overlay.Items, &e.of.Found.Overlay.Items)) > 0
+	f.Gates.Good, f.Gates.CutOff, f.Gates.SameLayer = true, read || e.cutOff(), c.Effect.Root.RunsHere(good.Layer)
+	f.Gates.Live, _ = c.Destination.Extent(e.of.Found, e.good)
 	f.Gates.Soft = c.Destination.SoftBack(now.State, failed, good, e.verdict.Why)
 	return nil
 }
@@ -110,22 +109,22 @@ func (e *judged) cutOff() bool { return e.verdict.Check == gate.Reach.Name }
 func (e *judged) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (next event, st *spec.Status, err error) {
 	switch step.Act {
 	case decide.Prove:
-		if err := c.promote(e.Found.Generation, step.Why); err != nil {
+		if err := c.promote(e.of.Found.Generation, step); err != nil {
 			return nil, nil, err
 		}
 		return last(c.Look.Status(ctx))
 	case decide.Later:
 		if step.Why != "" {
 			e.wait = again
-			c.Say("a gate failed, and nothing is changed now: %s", step.Why)
+			c.Log.Say("a gate failed, and nothing is changed now: %s", step.Why)
 			return nil, nil, nil
 		}
-		e.wait = c.Soak.NextLook(e.Judged)
+		e.wait = c.Soak.NextLook(e.of)
 		return last(c.Look.Status(ctx))
 	case decide.BackLive, decide.BackBoot:
 		return c.goBack(ctx, e, step)
 	case decide.Stay:
-		return last(c.remainBroken(ctx, e))
+		return last(c.remainBroken(ctx, e, step))
 	}
 	return noAct(step)
 }
@@ -151,18 +150,19 @@ func (c *Cycle) settle(ctx context.Context, e inEffect) error {
 	if err != nil {
 		return err
 	}
-	e.reach = proof.Unproven && !proof.Soaking && !e.rests && c.Soak.MustReach(now.State, e.next) && c.Reached(ctx, c.Within()/6) != nil // else it has shown that
+	e.reach = proof.Unproven && !proof.Soaking && !e.rests && c.Soak.MustReach(now.State, e.next) &&
+		c.Reached(ctx, c.Effect.Within/6) != nil // else it has shown that
 	_, err = c.cycle(ctx, e)
 	return err
 }
 
 // proof is what speaks for the generation.
 func (e inEffect) proof(c *Cycle, now record.Snapshot) (decide.Proof, error) {
-	looked, err := gate.Load(c.Path(paths.RunGates))
+	looked, err := gate.Load(c.Effect.Path(paths.RunGates))
 	g, applied := e.next.Generation, now.Boot.Live.Applied
 	unproven := (now.Boot.Mode != spec.ModeAttached && g.Pair(now.Boot.Generation) || applied != nil && applied.Same(g)) && now.State.Unproven(g)
 	return decide.Proof{Of: g, Unproven: unproven, Keeps: e.keeps, Applied: e.applied, Gates: (e.next.Overlay.Gates != nil || e.reach) && !e.rests,
-		Soaking: looked.Of(c.Scopes.Root, g.Overlay), Health: string(e.result.Health)}, err
+		Soaking: looked.Of(c.Effect.Scopes.Root, g.Overlay), Health: string(e.result.Health)}, err
 }
 
 func (e inEffect) facts(c *Cycle, now record.Snapshot, f *decide.Facts) (err error) {
@@ -180,11 +180,11 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 			err = c.Owner.Note(func(l *state.Live) { l.Applied = &e.next.Generation })
 		}
 	case decide.Unarm:
-		err = c.EndDeadline()
+		err = c.Effect.EndDeadline()
 	case decide.Prove:
-		err = c.promote(e.next.Generation, step.Why)
+		err = c.promote(e.next.Generation, step)
 	case decide.Soak:
-		err = c.Soak.BeginGates(ctx, e.next.Generation, e.reach)
+		err = c.Soak.BeginGates(ctx, step, e.next.Generation, e.reach)
 	default:
 		return noAct(step)
 	}
@@ -196,24 +196,28 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 // rejected is not tried again until somebody says so. Where the disk does not take that, it
 // reports that it is to be decided again: over which ways back it lasts is another matter.
 func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next event, st *spec.Status, err error) {
-	failed, good, why := e.Found.Generation, e.good, e.verdict.Why
-	kept := c.Folder.Unsaved() == nil
+	failed, good, why := e.of.Found.Generation, e.good, e.verdict.Why
+	kept := c.Effect.Folder.Unsaved() == nil
 	err = c.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
 		if e.cutOff() {
 			s.Doubt(failed)
 		}
-		s.GoBack(failed, good.Generation, why, time.Now(), c.Root.LayersHere(s)...)
+		s.GoBack(failed, good.Generation, why, time.Now(), c.Effect.Root.LayersHere(s)...)
 	}})
 	if err != nil {
 		return nil, nil, err
 	}
 	way := c.Destination.WayBack(ctx, step.Act == decide.BackLive)
-	if kept && c.Folder.Unsaved() != nil {
+	if kept && c.Effect.Folder.Unsaved() != nil {
 		return e, nil, e.judge(c)
 	}
-	c.RecordStep("gate-failed", events.With("generation", failed.Generation), events.With("overlay", failed.Overlay), events.With("back", good.Generation.Generation), events.With("by-way-of", way), events.With("why", why))
-	c.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", c.Destination.NameBeside(good.Generation, failed), way), Console: blackbox.Console(session.Kmsg)})
-	if err := c.SetSync(spec.SyncBehind, destination.RejectedText(failed, why)); err != nil {
+	c.Log.Record("gate-failed", events.With("generation", failed.Generation), events.With("overlay", failed.Overlay),
+		events.With("back", good.Generation.Generation), events.With("by-way-of", way), events.With("why", why),
+		events.Transition(step.Name))
+	c.Log.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: step.Name, Why: why,
+		Did:     fmt.Sprintf("goes back to %s (%s), and does not try it again", c.Destination.NameBeside(good.Generation, failed), way),
+		Console: blackbox.Console(events.Kmsg)})
+	if err := c.Owner.SetSync(spec.SyncBehind, destination.RejectedText(failed, why)); err != nil {
 		return nil, nil, err
 	}
 	if step.Act == decide.BackLive {
@@ -223,7 +227,8 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 		return nil, nil, err
 	}
 	class, reason, err := c.Destination.Reboot(ctx)
-	c.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", c.Destination.NameBeside(failed, good.Generation), why, c.Destination.NameBeside(good.Generation, failed), class, reason)
+	c.Log.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", c.Destination.NameBeside(failed, good.Generation), why,
+		c.Destination.NameBeside(good.Generation, failed), class, reason)
 	e.wait = again
 	return nil, nil, err
 }
@@ -233,18 +238,19 @@ func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Ge
 	if err := c.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &good.Generation, "" }); err != nil {
 		return nil, err
 	}
-	if err := durable.Remove(c.Path(paths.RunGates)); err != nil {
+	if err := durable.Remove(c.Effect.Path(paths.RunGates)); err != nil {
 		return nil, err
 	}
-	c.Services.Bring(ctx, &good.Overlay)
+	c.Effect.Services.Bring(ctx, &good.Overlay)
 	result, err := c.Effect.PutBack(context.WithoutCancel(ctx), good, failed)
 	if err != nil {
 		return nil, err
 	}
-	c.Services.Note(&good.Overlay)
-	c.RecordChanges(result, good.Generation.Generation, fmt.Sprintf("generation %d did not pass its gates", failed.Generation))
-	c.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why, good.Generation.Generation)
-	if err := errors.Join(c.Effect.Retire(ctx, result), c.EndDeadline()); err != nil {
+	c.Effect.Services.Note(&good.Overlay)
+	c.Log.RecordChanges(result, good.Generation.Generation, fmt.Sprintf("generation %d did not pass its gates", failed.Generation))
+	c.Log.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why,
+		good.Generation.Generation)
+	if err := errors.Join(c.Effect.Retire(ctx, result), c.Effect.EndDeadline()); err != nil {
 		return nil, err
 	}
 	return c.Look.Report(good, result)
@@ -252,11 +258,13 @@ func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Ge
 
 // remainBroken leaves in effect what failed: there is nothing better. It is looked at from the
 // start, and counts as good when it holds after all.
-func (c *Cycle) remainBroken(ctx context.Context, e *judged) (*spec.Status, error) {
-	j, why := e.Judged, e.verdict.Why
-	if c.Boot.Live.Stuck != why {
-		c.RecordStep("gate-failed", events.With("generation", j.Found.Generation.Generation), events.With("by-way-of", "none"), events.With("why", why))
-		c.Note(j.Found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: c.Transition, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(session.Kmsg)})
+func (c *Cycle) remainBroken(ctx context.Context, e *judged, step decide.Step) (*spec.Status, error) {
+	j, why := e.of, e.verdict.Why
+	if c.Owner.Boot().Live.Stuck != why {
+		c.Log.Record("gate-failed", events.With("generation", j.Found.Generation.Generation), events.With("by-way-of", "none"),
+			events.With("why", why), events.Transition(step.Name))
+		c.Log.Note(j.Found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: step.Name, Why: why,
+			Did: "goes on with it: there is nothing better", Console: blackbox.Console(events.Kmsg)})
 		if err := c.Owner.Note(func(l *state.Live) { l.Stuck = why }); err != nil {
 			return nil, err
 		}
@@ -266,7 +274,7 @@ func (c *Cycle) remainBroken(ctx context.Context, e *judged) (*spec.Status, erro
 	for name, p := range looked {
 		j.Record.Checks[name] = gate.Progress{Looked: p.Looked, Why: p.Why}
 	}
-	if err := j.Record.Save(c.Path(paths.RunGates)); err != nil {
+	if err := j.Record.Save(c.Effect.Path(paths.RunGates)); err != nil {
 		return nil, err
 	}
 	e.wait = c.Soak.NextLook(j)
@@ -274,16 +282,17 @@ func (c *Cycle) remainBroken(ctx context.Context, e *judged) (*spec.Status, erro
 }
 
 // promote makes a generation that is in effect the current one.
-func (c *Cycle) promote(g state.Generation, why string) error {
-	fields := []events.Field{events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay), events.With("why", why)}
+func (c *Cycle) promote(g state.Generation, step decide.Step) error {
+	fields := []events.Field{events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay),
+		events.With("why", step.Why), events.Transition(step.Name)}
 	if g.IsAhead() {
 		fields = append(fields, events.With("on", g.Layer), events.With("waits", g.Waits))
 	}
-	c.RecordStep("promoted", fields...)
+	c.Log.Record("promoted", fields...)
 	var now *state.State
 	err := c.Owner.Commit(record.Change{State: func(s *state.State) {
 		g.Unread = c.Soak.Unread(s, g)
-		s.Prove(g, c.Root.LayersHere(s)...)
+		s.Prove(g, c.Effect.Root.LayersHere(s)...)
 		now = s
 	}})
 	if err != nil {

@@ -24,8 +24,8 @@ type begin struct{}
 func (begin) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
 	s := now.State
 	f.Event, f.Runs = decide.Begin, c.Effect.Runs(s)
-	f.HoldOver = c.Tracker != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
-	f.Return = c.Tracker != nil && c.Destination.CanReturn(s)
+	f.HoldOver = c.Effect.Tracker != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
+	f.Return = c.Effect.Tracker != nil && c.Destination.CanReturn(s)
 	f.Doubt = s.Doubted != nil && f.Runs != nil && !f.Runs.Same(*s.Doubted)
 	return nil
 }
@@ -37,13 +37,14 @@ func (e begin) act(ctx context.Context, c *Cycle, now record.Snapshot, step deci
 			return nil, nil, err
 		}
 		// Nobody has just asked the registry: what the node runs is older than what it has accepted.
-		return e, nil, c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", now.State.Trial.Generation.Generation, step.Why))
+		why := fmt.Sprintf("generation %d was undone: %s", now.State.Trial.Generation.Generation, step.Why)
+		return e, nil, c.Owner.SetSync(spec.SyncBehind, why)
 	case decide.Follow:
 		return e, nil, c.Holds.Expire()
 	case decide.Arrive:
-		return e, nil, c.Root.Arrive(*now.State.Current)
+		return e, nil, c.Effect.Root.Arrive(*now.State.Current)
 	case decide.Compare:
-		return doubted{c.Reached(ctx, c.Within())}, nil, nil
+		return doubted{c.Reached(ctx, c.Effect.Within)}, nil, nil
 	case decide.Go:
 		return nil, nil, nil
 	}
@@ -66,7 +67,7 @@ func (doubted) act(_ context.Context, c *Cycle, _ record.Snapshot, step decide.S
 	case decide.None:
 		return nil, nil, nil
 	case decide.Convict, decide.Absolve:
-		return begin{}, nil, c.Soak.Compared(step.Act == decide.Absolve, step.Why)
+		return begin{}, nil, c.Soak.Compared(step)
 	}
 	return noAct(step)
 }
@@ -99,7 +100,7 @@ func generationOf(found *track.Found) *state.Generation {
 
 func (e looked) facts(c *Cycle, _ record.Snapshot, f *decide.Facts) (err error) {
 	f.Event, f.Runs = decide.Look, generationOf(e.before)
-	f.Elsewhere = f.Best != nil && !c.Root.RunsHere(f.Best.Layer)
+	f.Elsewhere = f.Best != nil && !c.Effect.Root.RunsHere(f.Best.Layer)
 	f.Paused, err = c.Effect.PausedBy(e.before)
 	return err
 }
@@ -116,10 +117,11 @@ func (e looked) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decid
 		}
 		return last(c.enforce(ctx, e.before))
 	case decide.Return:
-		c.RecordStep("returning", events.With("why", step.Why))
-		c.Note(e.before.Generation, nil, spec.Event{Event: spec.EventLeft, Transition: step.Name, Why: step.Why, Did: "starts the machine over into what proved itself"})
+		c.Log.Record("returning", events.With("why", step.Why), events.Transition(step.Name))
+		c.Log.Note(e.before.Generation, nil, spec.Event{Event: spec.EventLeft, Transition: step.Name, Why: step.Why,
+			Did: "starts the machine over into what proved itself"})
 		class, why, err := c.Destination.Reboot(ctx)
-		c.Say("%s; going back by a %s: %s", step.Why, class, why)
+		c.Log.Say("%s; going back by a %s: %s", step.Why, class, why)
 		if err == nil {
 			return last(c.Look.Status(ctx))
 		}
@@ -128,8 +130,8 @@ func (e looked) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decid
 		if err := c.Effect.Prepare(ctx, e.before); err != nil {
 			return nil, nil, err
 		}
-		if err := c.TryAgain(e.before.Generation); err != nil { // it is tried all the same: this root has nothing else
-			c.Say("%v", err)
+		if err := c.Owner.TryAgain(e.before.Generation); err != nil { // it is tried all the same: this root has nothing else
+			c.Log.Say("%v", err)
 		}
 		return then(c.tries(ctx, nil, e.before, true))
 	}
@@ -157,7 +159,7 @@ func (e answered) facts(c *Cycle, now record.Snapshot, f *decide.Facts) (err err
 	switch {
 	case o.Held || o.Unchanged || f.Attached:
 	case e.before == nil:
-		o.Here = c.Root.RunsHere(next.Overlay.Layer)
+		o.Here = c.Effect.Root.RunsHere(next.Overlay.Layer)
 	default:
 		o.Live, o.Why = c.Destination.Extent(e.before, next)
 	}
@@ -180,7 +182,7 @@ func (e answered) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 		st, err := c.Look.Status(ctx)
 		return nil, st, errors.Join(e.fault, err)
 	case decide.Decline:
-		if err := c.SetSync(spec.SyncBehind, destination.RejectedText(e.next.Generation, step.Why)); err != nil {
+		if err := c.Owner.SetSync(spec.SyncBehind, destination.RejectedText(e.next.Generation, step.Why)); err != nil {
 			return nil, nil, err
 		}
 		return then(c.looks())

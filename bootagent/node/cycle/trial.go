@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/node/early"
+	"github.com/caisson-os/caisson/bootagent/node/hold"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -19,18 +20,18 @@ import (
 
 // await leaves a change to its operator.
 func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
-	c.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	c.Log.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
 	if err := c.Effect.Retire(ctx, result); err != nil {
 		return nil, err
 	}
 	within := next.Overlay.Confirm.Within
 	err := c.Owner.Commit(record.Change{Urgent: record.Word, State: func(s *state.State) {
-		s.Trial.Ends = int64((c.Up()+time.Second-1)/time.Second) + within
+		s.Trial.Ends = int64((c.Effect.Clock.Up()+time.Second-1)/time.Second) + within
 	}})
 	if err != nil {
 		return nil, errors.Join(err, c.unkept(ctx, err))
 	}
-	c.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, within)
+	c.Log.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, within)
 	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack = nil }); err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (c *Cycle) undoForGood(ctx context.Context, t probed, why string) (*spec.St
 		return nil, err
 	}
 	failed := fmt.Errorf("generation %d was undone: after it %w", t.next.Generation.Generation, t.fault)
-	if err := c.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why)); err != nil {
+	if err := c.Owner.SetSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why)); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	found, err := c.Effect.Running()
@@ -82,16 +83,12 @@ func (e undone) act(ctx context.Context, c *Cycle, now record.Snapshot, step dec
 }
 
 // starting is a root that comes up, on which no service has started.
-type starting struct {
-	next *track.Found
-	when spec.When
-}
+type starting struct{ plan early.Plan }
 
 func (e starting) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
 	f.Event, f.Runs = decide.Early, c.Effect.Runs(now.State)
-	is, err := c.Operations.Phase(now.State, f.Runs)
-	f.Prior = c.Starts.Prior(now.State, e.next, is.Phase != run.Entering, e.when)
-	return err
+	f.Prior = e.plan.Prior(now)
+	return nil
 }
 
 func (e starting) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
@@ -99,7 +96,70 @@ func (e starting) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 	case decide.None:
 		return nil, nil, nil
 	case decide.LeaveOut, decide.Set, decide.SetHarmless, decide.SetOnTrial:
-		return nil, nil, c.Starts.Set(ctx, e.next, step)
+		return nil, nil, c.Starts.Set(ctx, e.plan, step)
 	}
 	return noAct(step)
+}
+
+// ReturnTo changes the node to the generation that choose returns. The decision is saved
+// first: cut in between, the next look goes on with it. A change that fails is taken back,
+// and the decision with it.
+func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (*spec.Status, error) {
+	if c.Effect.Tracker == nil {
+		return nil, c.Effect.Unbound
+	}
+	before, err := c.Effect.Running()
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Owner.State()
+	if err != nil {
+		return nil, err
+	}
+	to := choose(s.Kept(), before.Generation)
+	if to == nil {
+		return nil, hold.NotKept(s.Kept())
+	}
+	next, err := c.Effect.Tracker.Return(to)
+	if err != nil {
+		return nil, err
+	}
+	if s.Trial.Pending() {
+		s.Undo("somebody went back to generation " + fmt.Sprint(to.Generation))
+	}
+	was := s.Clone()
+	s.Return(*to, c.Effect.Root.LayersHere(s)...)
+	s.Keep(h)
+	live, why := c.Owner.Boot().Mode == spec.ModeAttached, ""
+	if !live {
+		live, why = c.Destination.Extent(before, next)
+	}
+	save := record.Change{State: func(to *state.State) { *to = *s }, Urgent: record.Verdict}
+	if !live { // a boot would forget what is in memory only
+		save.Urgent = record.Word
+	}
+	if err := c.Owner.Commit(save); err != nil {
+		return nil, err
+	}
+	c.Holds.RecordHold(h.Kind, h, to.Generation)
+	if !live {
+		if err := c.Look.Wait(next, "a reboot: "+why); err != nil {
+			return nil, err
+		}
+		return c.Look.Status(ctx)
+	}
+	result, err := c.Effect.Change(ctx, before, next, func(s *state.State, _ string) { *s = *was })
+	switch {
+	case err != nil:
+		return nil, err
+	case result.Err != nil:
+		st, err := c.cycle(ctx, made{try: try{before: before, next: next}, result: result, returns: true})
+		return st, errors.Join(err, c.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }, Urgent: record.Verdict}))
+	}
+	c.Log.RecordChanges(result, to.Generation, h.Kind)
+	noted := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil })
+	if err := errors.Join(noted, c.Owner.SetSync(spec.SyncBehind, state.SayHold(&h)), c.Effect.Root.Arrive(next.Generation)); err != nil {
+		return nil, err
+	}
+	return c.Look.Report(next, result)
 }

@@ -19,14 +19,14 @@ import (
 // There must be a good generation on this layer: what is ahead of it does not come back
 // without it.
 func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Found) error {
-	if d.Boot.Mode == spec.ModeAttached || found.Held || found.Unchanged {
+	if d.Owner.Boot().Mode == spec.ModeAttached || found.Held || found.Unchanged {
 		return nil
 	}
-	runs := d.root.Layer()
+	runs := d.Root.Layer()
 	if before != nil {
 		runs = before.Generation.Layer
 	}
-	if d.root.Bring(ctx, found.Generation.Layer); d.root.Fits(found.Generation.Layer) == nil {
+	if d.Root.Bring(ctx, found.Generation.Layer); d.Root.Fits(found.Generation.Layer) == nil {
 		return nil
 	}
 	s, err := d.Owner.State()
@@ -42,7 +42,7 @@ func (d *Destination) ForThisRoot(ctx context.Context, before, found *track.Foun
 // NoteHad notes what the registry had when it was first asked since this machine
 // started, where its loader has not: that may have reached no registry.
 func (d *Destination) NoteHad(found *track.Found) error {
-	if d.Boot.Live.Had != "" {
+	if d.Owner.Boot().Live.Had != "" {
 		return nil
 	}
 	had, err := spec.RootID(&found.Overlay, found.Overlay.Layer)
@@ -74,11 +74,11 @@ func (d *Destination) Extent(from, to *track.Found) (live bool, why string) {
 			return false, e.Why
 		}
 	}
-	if b := d.Boot.Live.ForBoot; b != nil && b.Overlay == to.Generation.Overlay && !d.Retries {
+	if b := d.Owner.Boot().Live.ForBoot; b != nil && b.Overlay == to.Generation.Overlay && !d.Retries {
 		return false, b.Reason
 	}
 	if to.Generation.Layer != from.Generation.Layer {
-		if err := d.root.Fits(to.Generation.Layer); err != nil {
+		if err := d.Root.Fits(to.Generation.Layer); err != nil {
 			return false, err.Error()
 		}
 	}

@@ -3,13 +3,19 @@
 package destination
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -17,7 +23,7 @@ import (
 // rejected: its images are here.
 func (d *Destination) SoftBack(s *state.State, failed, good state.Generation, why string) bool {
 	s = s.Clone()
-	s.GoBack(failed, good, why, time.Now(), d.root.LayersHere(s)...)
+	s.GoBack(failed, good, why, time.Now(), d.Root.LayersHere(s)...)
 	next, class, _, err := d.Destination(context.Background(), s, nil) // it reads the disk alone
 	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
 }
@@ -25,10 +31,12 @@ func (d *Destination) SoftBack(s *state.State, failed, good state.Generation, wh
 // CanReturn reports whether an operator's decision to go back, which this root was not told
 // of, can be followed on it.
 func (d *Destination) CanReturn(s *state.State) bool {
-	if s.Hold == nil || s.Current == nil || d.Boot.Mode == spec.ModeAttached || !d.root.RunsHere(s.Current.Layer) || !decide.Older(*s.Current, d.Boot.Generation) {
+	boot := d.Owner.Boot()
+	if s.Hold == nil || s.Current == nil || boot.Mode == spec.ModeAttached || !d.Root.RunsHere(s.Current.Layer) ||
+		!decide.Older(*s.Current, boot.Generation) {
 		return false
 	}
-	now, err := d.Tracker.Recall(&d.Boot.Generation)
+	now, err := d.Tracker.Recall(&boot.Generation)
 	if err != nil {
 		return false // running says so
 	}
@@ -65,10 +73,51 @@ func (d *Destination) NameBeside(g, other state.Generation) string {
 // versionOf is the version of a layer that is here, else its digest.
 func (d *Destination) versionOf(layer string) string {
 	if store, err := d.Store(); err == nil {
-		here := stage.Stager{Store: store, Talk: StackTime, Say: d.Say}
+		here := stage.Stager{Store: store, Talk: StackTime, Say: d.Log.Say}
 		if l, err := here.Describe(context.Background(), layer); err == nil && l.Version != "" {
 			return l.Version
 		}
 	}
 	return layer
+}
+
+// RebootMark begins the line that is ours in a file which others may write, too.
+const RebootMark = "caisson: "
+
+// SayMove says how this node gets to another layer that waits and is here, in the words of
+// the plan; "" where that is not known. It reads the disk alone.
+func (d *Destination) SayMove() string {
+	next, class, why, err := d.Next(context.Background())
+	if err != nil || next == nil {
+		return "" // the verb that starts the node over says why
+	}
+	return class + ": " + why
+}
+
+// SayWay says how this node gets to what waits, and why it waits where that is not only
+// that it is another layer.
+func (d *Destination) SayWay(why string) string {
+	switch move := d.SayMove(); {
+	case move == "":
+		return why
+	case why == spec.EffectOf(spec.PartLayer).Why:
+		return move
+	default:
+		return move + "; " + why
+	}
+}
+
+// othersWait returns what others wait for a reboot for: a soft-reboot cannot start a kernel that
+// they installed.
+func (d *Destination) othersWait() (string, error) {
+	data, err := os.ReadFile(d.path(paths.RebootReasons))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for line := range bytes.Lines(data) {
+		if !bytes.HasPrefix(line, []byte(RebootMark)) {
+			return strings.TrimSpace(string(line)), nil
+		}
+	}
+	return "", nil
 }

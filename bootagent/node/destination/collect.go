@@ -19,28 +19,29 @@ import (
 // deleted. That of what waits, or ran well before the one before, may be missing. Memory is
 // spent on less, see keepInMemory.
 func (d *Destination) collect(s *state.State) error {
-	if d.Boot.Mode == spec.ModeAttached {
+	boot := d.Owner.Boot()
+	if boot.Mode == spec.ModeAttached {
 		return nil
 	}
 	store, err := d.Store()
 	if err != nil {
 		return err
 	}
-	here, perhaps := []*state.Generation{s.Current, s.Previous, &d.Boot.Generation, {Layer: d.Boot.Live.Stacked}}, []*state.Generation{s.Staged}
+	here, perhaps := []*state.Generation{s.Current, s.Previous, &boot.Generation, {Layer: boot.Live.Stacked}}, []*state.Generation{s.Staged}
 	for _, g := range s.Earlier {
 		perhaps = append(perhaps, &g)
 	}
-	if d.InMemory() {
-		here, perhaps = d.stackedOnly(), append(d.keepInMemory(s), &d.Boot.Generation)
+	if boot.InMemory() {
+		here, perhaps = d.stackedOnly(), append(d.keepInMemory(s), &boot.Generation)
 	}
 	keep, err := needed(store, here, perhaps)
 	if err != nil {
 		return err
 	}
-	d.services.Keep(keep)
+	d.Services.Keep(keep)
 	freed, err := store.Collect(keep)
 	if freed > 0 {
-		d.Say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
+		d.Log.Say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
 	}
 	return err
 }
@@ -90,7 +91,7 @@ func needs(store *layers.Store, layer string) ([]string, error) {
 
 // stackedOnly is the layer that this root is made of.
 func (d *Destination) stackedOnly() []*state.Generation {
-	return []*state.Generation{{Layer: d.root.Layer()}}
+	return []*state.Generation{{Layer: d.Root.Layer()}}
 }
 
 // keepInMemory returns the generations whose layers stay in memory beside that of this root: the one
@@ -105,7 +106,7 @@ func (d *Destination) keepInMemory(s *state.State) []*state.Generation {
 
 // FreeMemory gives back the memory of layers that nobody goes to any more.
 func (d *Destination) FreeMemory() {
-	if staging, _ := stage.Runs(d.Path(paths.RunStaging)); staging || !d.InMemory() || d.Tracker == nil {
+	if staging, _ := stage.Runs(d.path(paths.RunStaging)); staging || !d.Owner.Boot().InMemory() || d.Tracker == nil {
 		return
 	}
 	s, err := d.Owner.State()
@@ -113,13 +114,13 @@ func (d *Destination) FreeMemory() {
 		err = d.collect(s)
 	}
 	if err != nil {
-		d.Say("clean up: %v", err)
+		d.Log.Say("clean up: %v", err)
 	}
 }
 
 // Tidy deletes what no state names any more. What is left over costs room only.
 func (d *Destination) Tidy(s *state.State) {
-	if err := errors.Join(d.Folder.CollectOverlays(s, append(d.effect.Reverting(), d.services.Serving()...)...), d.collect(s)); err != nil {
-		d.Say("clean up: %v", err)
+	if err := errors.Join(d.Folder.CollectOverlays(s, append(d.Effect.Reverting(), d.Services.Serving()...)...), d.collect(s)); err != nil {
+		d.Log.Say("clean up: %v", err)
 	}
 }

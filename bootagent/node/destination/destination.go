@@ -10,6 +10,7 @@ package destination
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -18,12 +19,14 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/protect"
 	"github.com/caisson-os/caisson/bootagent/node/services"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -31,23 +34,42 @@ import (
 
 // Destination is that of an open node.
 type Destination struct {
-	*session.Session
-	root     *stacked.Root
-	services *services.Services
-	effect   *effect.Effect
-	protect  *protect.Protection
+	Dir      string // prefix of every path, for tests
+	Retries  bool   // also what was left out
+	Owner    *record.Owner
+	Folder   *state.Folder
+	Tracker  *track.Tracker // nil where nobody is trusted
+	Store    func() (*layers.Store, error)
+	Root     *stacked.Root
+	Services *services.Services
+	Effect   *effect.Effect
+	Machine  Machine
+	Runner   process.Runner // makes the next root; nil where systemd does not run
+	Lift     func() error   // has the kernel protect nothing any more
+	Log      Log
 }
 
-// New returns the destination of an open node.
-func New(e *effect.Effect, root *stacked.Root, services *services.Services, p *protect.Protection) *Destination {
-	return &Destination{Session: e.Session, root: root, services: services, effect: e, protect: p}
+// Machine is started over.
+type Machine interface {
+	Up() time.Duration // since its kernel started
+	Reboot(ctx context.Context) error
+	SoftReboot(ctx context.Context) error
 }
+
+// Log is where it is written down what a node does.
+type Log interface {
+	Record(event string, fields ...events.Field)
+	Note(g state.Generation, err error, e spec.Event) // into the black box
+	Say(format string, args ...any)
+}
+
+func (d *Destination) path(name string) string { return filepath.Join(d.Dir, name) }
 
 // Rejected says why a generation must not be put in effect here, "" where it may. The
 // attempts of the boot that is running now do not count against it.
 func (d *Destination) Rejected(g state.Generation) string {
 	begun := g.Attempts
-	if g.Pair(d.Boot.Generation) {
+	if g.Pair(d.Owner.Boot().Generation) {
 		begun = 0
 	}
 	return decide.Refused(g, begun, time.Now().Unix())
@@ -73,6 +95,9 @@ type Awaited struct {
 // Candidate returns the generation that the next boot is to try before what ran well, nil where
 // there is none: where nothing is staged, it was rejected, or the node is to keep what it has.
 func (d *Destination) Candidate(s *state.State) *state.Generation {
+	if d.Tracker == nil {
+		return nil
+	}
 	if g := d.Tracker.Candidate(s); g != nil && d.Rejected(*g) == "" {
 		return g
 	}
@@ -82,11 +107,11 @@ func (d *Destination) Candidate(s *state.State) *state.Generation {
 // Awaited returns what a reboot of a node that runs something is waited for, nil where
 // nothing is.
 func (d *Destination) Awaited(running *track.Found) (*Awaited, error) {
-	s, err := d.Owner.State()
-	if err != nil || d.Boot.Mode == spec.ModeAttached {
+	now, err := d.Owner.Read()
+	if err != nil || now.Boot.Mode == spec.ModeAttached {
 		return nil, err
 	}
-	g := d.Candidate(s)
+	g := d.Candidate(now.State)
 	if g == nil || running.Generation.Pair(*g) {
 		return nil, nil // what is in effect has to prove itself
 	}
@@ -110,12 +135,12 @@ func (d *Destination) stageSoon(ctx context.Context) error {
 // Next is destination for a node that cannot fetch any more: where a soft-reboot leads to
 // it, its images are here.
 func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why string, err error) {
-	s, err := d.Owner.State()
+	now, err := d.Owner.Read()
 	if err != nil {
 		return nil, "", "", err
 	}
-	next, class, why, err = d.Destination(ctx, s, nil)
-	if err != nil || next == nil || len(next.Missing) == 0 || d.InMemory() && class != spec.ClassSoftReboot {
+	next, class, why, err = d.Destination(ctx, now.State, nil)
+	if err != nil || next == nil || len(next.Missing) == 0 || now.Boot.InMemory() && class != spec.ClassSoftReboot {
 		return next, class, why, err
 	}
 	return nil, spec.ClassReboot, fmt.Sprintf("its layer is not staged: %s is not in the store", next.Missing[0].Digest), nil
@@ -133,11 +158,12 @@ func (d *Destination) nextBoot(s *state.State) *state.Generation {
 // that is of the layer that runs, and how it gets there once it has its images. The
 // description of its layer is asked of a source where it is not here; nil asks nobody.
 func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class, why string, err error) {
-	if d.Boot.Mode == spec.ModeAttached || d.Tracker == nil {
+	boot := d.Owner.Boot()
+	if boot.Mode == spec.ModeAttached || d.Tracker == nil {
 		return nil, spec.ClassReboot, "caisson did not boot this host", nil
 	}
 	g := d.nextBoot(s)
-	if g == nil || g.Layer == d.Boot.Generation.Layer {
+	if g == nil || g.Layer == boot.Generation.Layer {
 		return nil, spec.ClassReboot, "no other layer waits", nil
 	}
 	if s.Trial.Pending() {
@@ -146,7 +172,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if others, err := d.othersWait(); err != nil || others != "" {
 		return nil, spec.ClassReboot, "not only a layer waits: " + others, err
 	}
-	running, err := d.effect.Running()
+	running, err := d.Effect.Running()
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -158,14 +184,15 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if err != nil {
 		return nil, "", "", err
 	}
-	layer, err := stage.Stager{Store: store, From: from, Talk: StackTime, Say: d.Say}.Describe(ctx, g.Layer)
+	layer, err := stage.Stager{Store: store, From: from, Talk: StackTime, Say: d.Log.Say}.Describe(ctx, g.Layer)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("its layer is not staged: %w", err)
 	}
 	if err := trust.ForMachine(layer, d.Tracker.Bootstrap, runtime.GOARCH); err != nil {
 		return nil, "", "", err
 	}
-	next = &nextroot.Next{Pair: nextroot.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: d.Boot, State: d.Folder, Store: store, Unproven: s.Staged == g, Say: d.Say}
+	next = &nextroot.Next{Pair: nextroot.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: boot, State: d.Folder,
+		Store: store, Unproven: s.Staged == g, Say: d.Log.Say}
 	if uuids := d.Tracker.Identity.UUIDs; len(uuids) > 0 {
 		next.UUID = uuids[0]
 	}
@@ -178,8 +205,8 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if !next.Unproven {
 		to.Generation.Attempts = 0 // it came up
 	}
-	class, why = nextroot.Class(d.Boot, &running.Overlay, to)
-	if class == spec.ClassSoftReboot && d.InMemory() {
+	class, why = nextroot.Class(boot, &running.Overlay, to)
+	if class == spec.ClassSoftReboot && boot.InMemory() {
 		class, why, err = d.fitsMemory(next, class, why)
 	}
 	return next, class, why, err

@@ -21,14 +21,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// reboot starts the machine over.
-func (d *Destination) reboot(ctx context.Context) error {
-	if d.Options.Reboot != nil {
-		return d.Options.Reboot(ctx)
-	}
-	return process.Manager{}.Reboot(ctx)
-}
-
 // How long a soft-reboot may take to begin, before it is a reboot.
 const (
 	stageTime = time.Minute     // for what is not staged yet; as long as the loader gives a newer layer
@@ -40,7 +32,7 @@ const (
 // returns when it is begun.
 func (d *Destination) Reboot(ctx context.Context) (class, why string, err error) {
 	if err := d.stageSoon(ctx); err != nil {
-		d.Say("%v", err) // what follows says that it is not there
+		d.Log.Say("%v", err) // what follows says that it is not there
 	}
 	next, class, why, err := d.Next(ctx)
 	if err != nil {
@@ -53,8 +45,8 @@ func (d *Destination) Reboot(ctx context.Context) (class, why string, err error)
 		}
 		class, why = spec.ClassReboot, "no soft-reboot: "+err.Error()
 	}
-	d.Say("a reboot: %s", why)
-	return class, why, d.reboot(ctx)
+	d.Log.Say("a reboot: %s", why)
+	return class, why, d.Machine.Reboot(ctx)
 }
 
 // softReboot goes to the next root. The attempt is counted before, as the loader counts
@@ -70,45 +62,43 @@ func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }}), d.EndDeadline(), next.Clear())
+			err = errors.Join(err, d.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }}),
+				deadline.End(d.path(paths.RunDeadline)), next.Clear())
 		}
 	}()
 	if next.Unproven {
 		if err := d.Owner.Commit(record.Change{State: func(s *state.State) { s.Staged.Attempts++ }}); err != nil {
 			return err
 		}
-		if err := deadline.Begin(d.Path(paths.RunDeadline), d.Up()); err != nil {
+		if err := deadline.Begin(d.path(paths.RunDeadline), d.Machine.Up()); err != nil {
 			return err
 		}
 	}
-	if err := d.protect.Lift(); err != nil { // the next root's own init sets these parameters, too
+	if err := d.Lift(); err != nil { // the next root's own init sets these parameters, too
 		return err
 	}
-	d.Note(g, nil, spec.Event{Event: spec.EventEntered, Why: "by a soft-reboot"})
-	d.Record("soft-reboot", events.With("generation", g.Generation), events.With("layer", g.Layer))
-	d.Say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
+	d.Log.Note(g, nil, spec.Event{Event: spec.EventEntered, Why: "by a soft-reboot"})
+	d.Log.Record("soft-reboot", events.With("generation", g.Generation), events.With("layer", g.Layer))
+	d.Log.Say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
 	ctx = context.WithoutCancel(ctx) // what is begun here ends this agent, too: that must not count as its failure
-	if d.Options.SoftReboot != nil {
-		return d.Options.SoftReboot(ctx)
-	}
-	return process.Manager{}.SoftReboot(ctx)
+	return d.Machine.SoftReboot(ctx)
 }
 
 // stackNext has a service make the next root.
 func (d *Destination) stackNext(ctx context.Context) error {
-	runner := d.Runner()
-	if runner == nil {
+	if d.Runner == nil {
 		return errors.New("systemd does not run here")
 	}
-	log := d.Path(paths.Run + "/swap.log")
+	log := d.path(paths.Run + "/swap.log")
 	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, StackTime+time.Minute)
 	defer cancel()
-	id, err := runner.Start(ctx, process.Command{Name: "caisson-swap", Args: []string{d.Path(paths.Agent), paths.StackNext}, Env: []string{"PATH=/usr/sbin:/usr/bin"}, Dir: "/", Log: log, Limit: StackTime})
+	id, err := d.Runner.Start(ctx, process.Command{Name: "caisson-swap", Args: []string{d.path(paths.Agent), paths.StackNext},
+		Env: []string{"PATH=/usr/sbin:/usr/bin"}, Dir: "/", Log: log, Limit: StackTime})
 	if err == nil {
-		err = runner.Wait(ctx, id)
+		err = d.Runner.Wait(ctx, id)
 	}
 	if err != nil {
 		said, _ := os.ReadFile(log) // it says why, where it came so far

@@ -10,7 +10,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/nextroot"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -21,18 +24,19 @@ import (
 // otherwise. It needs no lock, and resumes what was cut. Without a disk it brings into memory
 // what a soft-reboot needs.
 func (d *Destination) Stage(ctx context.Context) error {
-	if d.Tracker == nil || d.Boot.Mode == spec.ModeAttached || d.Boot.ReadOnly {
+	boot := d.Owner.Boot()
+	if d.Tracker == nil || boot.Mode == spec.ModeAttached || boot.ReadOnly {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := d.Owner.State()
-	if err == nil && d.InMemory() {
+	if err == nil && boot.InMemory() {
 		return d.stageInMemory(ctx, s)
 	}
 	if err != nil {
 		return err
 	}
 	g := d.Candidate(s)
-	if g == nil || g.Layer == d.root.Layer() {
+	if g == nil || g.Layer == d.Root.Layer() {
 		return nil
 	}
 	found, err := d.Tracker.Recall(g)
@@ -43,13 +47,14 @@ func (d *Destination) Stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	release, err := stage.Begin(d.Path(paths.RunStaging))
+	release, err := stage.Begin(d.path(paths.RunStaging))
 	if err != nil {
 		return err
 	}
 	defer release()
 	var bytes spec.Bytes
-	to := stage.Stager{Bytes: &bytes, Store: store, From: d.Tracker.Source, Kept: append([]string{d.root.Layer()}, s.Layers()...), Talk: 10 * time.Minute, Say: d.Say}
+	to := stage.Stager{Bytes: &bytes, Store: store, From: d.Tracker.Source, Kept: append([]string{d.Root.Layer()}, s.Layers()...),
+		Talk: 10 * time.Minute, Say: d.Log.Say}
 	err = to.Layer(ctx, found.Overlay.Layer, d.Tracker.Bootstrap)
 	if err != nil {
 		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
@@ -75,15 +80,78 @@ func (d *Destination) noteBytes(layer string, b spec.Bytes) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(d.Path(paths.RunStaged), data, 0o640)
+	return durable.WriteFile(d.path(paths.RunStaged), data, 0o640)
 }
 
 // BytesOf is what this service fetched of a layer; nil where it did not.
 func (d *Destination) BytesOf(layer string) *spec.Bytes {
 	var s stagedBytes
-	data, err := os.ReadFile(d.Path(paths.RunStaged))
+	data, err := os.ReadFile(d.path(paths.RunStaged))
 	if err != nil || json.Unmarshal(data, &s) != nil || s.Layer != layer {
 		return nil // a figure for people: what cannot be read is not shown
 	}
 	return &s.Bytes
+}
+
+// fitsMemory is the class of a soft-reboot into a root some of whose images have yet to be
+// brought into memory.
+func (d *Destination) fitsMemory(next *nextroot.Next, class, why string) (string, string, error) {
+	if len(next.Missing) == 0 {
+		return class, why, nil
+	}
+	has, err := memory.Read(d.path("/proc/meminfo"))
+	if err != nil {
+		return "", "", err
+	}
+	if refused := has.Refuses(next.Missing); refused != "" {
+		return spec.ClassReboot, refused, nil
+	}
+	return class, why, nil
+}
+
+// stageInMemory brings the images of the root that this node goes to into memory, where a
+// soft-reboot leads to it: those that the running one has are there. When that fails, or
+// the root is to be had by a reboot only, what was brought is given back.
+func (d *Destination) stageInMemory(ctx context.Context, s *state.State) error {
+	if g := d.nextBoot(s); g == nil || g.Layer == d.Owner.Boot().Generation.Layer {
+		return nil
+	}
+	release, err := stage.Begin(d.path(paths.RunStaging)) // nothing is freed meanwhile
+	if err != nil {
+		return err
+	}
+	defer release()
+	next, class, _, err := d.Destination(ctx, s, d.Tracker.Source)
+	if err != nil || next == nil || class == spec.ClassSoftReboot && len(next.Missing) == 0 {
+		return err
+	}
+	var bytes spec.Bytes
+	if class == spec.ClassSoftReboot {
+		to := stage.Stager{Bytes: &bytes, Store: next.Store, From: d.Tracker.Source, Kept: []string{d.Root.Layer()}, Talk: 10 * time.Minute,
+			Say: d.Log.Say}
+		if err = to.Missing(ctx, stage.Images(*next.Pair.Layer)...); err == nil {
+			return d.noteBytes(next.Pair.Generation.Layer, bytes)
+		}
+		err = fmt.Errorf("stage generation %d: %w", next.Pair.Generation.Generation, err)
+	}
+	return errors.Join(err, d.giveUp(s, next))
+}
+
+// giveUp frees the memory of images that only a root has which is not gone to.
+func (d *Destination) giveUp(s *state.State, next *nextroot.Next) error {
+	others := []*state.Generation{&d.Owner.Boot().Generation}
+	if s.Current != nil && s.Current.Layer != next.Pair.Generation.Layer {
+		others = append(others, s.Current)
+	}
+	keep, err := needed(next.Store, d.stackedOnly(), others)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, i := range next.Pair.Layer.Images {
+		if !keep[i.Digest] {
+			errs = append(errs, next.Store.Drop(i.Digest))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -17,10 +17,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
@@ -41,45 +39,67 @@ const glance = 100 * time.Millisecond
 // Early is that of an open node. What of the overlay is to be there it adds and asks nobody;
 // what it cannot set, or has no time for, the agent sets, which looks at everything.
 type Early struct {
-	*effect.Effect
-	soak *soak.Soak
-	when spec.When  // what is set is there: WhenEarly or WhenRemote
-	want spec.Items // what is to be set
-	kept spec.Items // how that is set of it which can cut the node off, where nothing good is there
+	Dir     string // prefix of every path, for tests
+	Kernel  string // id of its boot
+	Owner   *record.Owner
+	Journal *journal.Journal
+	Items   func(*track.Found) []item.Item
+	Kept    func(*state.State, state.Generation) spec.Items // how that is set which can cut the node off, where nothing good is there
+	Within  time.Duration                                   // that a change has to prove that the node is still reached
+	Log     Log
 }
 
-// New returns that of an open node.
-func New(e *effect.Effect, s *soak.Soak) *Early { return &Early{Effect: e, soak: s} }
+// Log is where it is written down what a node does.
+type Log interface {
+	Record(event string, fields ...events.Field)
+	RecordChanges(result items.Result, generation uint64, why string)
+	Say(format string, args ...any)
+}
 
-// Prior is what speaks for setting what an overlay has for a moment. A mount that nothing
-// proved and that can cut the node off is left to the agent: what hangs in it must not end the
-// trial of the rest. So no trial begins with mounts alone, and none of [spec.WhenRemote].
-func (e *Early) Prior(s *state.State, next *track.Found, proved bool, when spec.When) (p decide.Prior) {
-	e.when, e.want, e.kept = when, next.Overlay.Items.Early(), e.Kept(s, next.Generation)
+// Plan is what of a generation is to be there before services start.
+type Plan struct {
+	next       *track.Found
+	when       spec.When // it is to be there: WhenEarly or WhenRemote
+	want, kept spec.Items
+}
+
+// Plan returns what of a generation is to be there at a moment. A mount that nothing proved and
+// that can cut the node off is left to the agent: what hangs in it must not end the trial of the
+// rest. So no trial begins with mounts alone, and none of [spec.WhenRemote].
+func (e *Early) Plan(s *state.State, next *track.Found, proved bool, when spec.When) Plan {
+	want := next.Overlay.Items.Early()
 	if when == spec.WhenRemote {
-		e.want = spec.Items{Mounts: e.remote(next.Overlay.Items.Mounts)}
-	} else {
-		p = decide.Prior{Runs: s.Early.Of(next.Generation.Overlay), Heard: e.soak.Heard()}
+		want = spec.Items{Mounts: e.remote(next.Overlay.Items.Mounts)}
 	}
 	if !proved {
-		e.want.Mounts = e.want.Harmless().Mounts
+		want.Mounts = want.Harmless().Mounts
 	}
-	e.want.Mounts = slices.DeleteFunc(e.want.Mounts, func(m spec.Mount) bool { return e.coveredLater(m.Target) || e.coveredLater(m.Device) })
-	e.want.Swaps = slices.DeleteFunc(e.want.Swaps, func(s spec.Swap) bool { return e.coveredLater(s.Device) })
-	p.Cuts = strings.Join(spec.CutsOff(&e.kept, &e.want), ", ")
-	return p
+	want.Mounts = slices.DeleteFunc(want.Mounts, func(m spec.Mount) bool { return e.coveredLater(m.Target) || e.coveredLater(m.Device) })
+	want.Swaps = slices.DeleteFunc(want.Swaps, func(s spec.Swap) bool { return e.coveredLater(s.Device) })
+	return Plan{next, when, want, e.Kept(s, next.Generation)}
+}
+
+// Prior is what speaks for setting it.
+func (p Plan) Prior(now record.Snapshot) decide.Prior {
+	prior := decide.Prior{Cuts: strings.Join(spec.CutsOff(&p.kept, &p.want), ", ")}
+	if p.when == spec.WhenEarly {
+		prior.Runs, prior.Heard = now.State.Early.Of(p.next.Generation.Overlay), now.Boot.Heard()
+	}
+	return prior
 }
 
 // remote are the mounts of which who made the root knew that they may come before
 // remote-fs.target.
 func (e *Early) remote(all []spec.Mount) []spec.Mount {
-	list, err := os.ReadFile(e.Path(paths.Remote))
+	list, err := os.ReadFile(e.path(paths.Remote))
 	if err != nil {
-		e.Say("mounts over the network are left to the agent: %v", err)
+		e.Log.Say("mounts over the network are left to the agent: %v", err)
 	}
 	targets := strings.Split(string(list), "\n")
 	return slices.DeleteFunc(slices.Clone(all), func(m spec.Mount) bool { return !slices.Contains(targets, m.Target) })
 }
+
+func (e *Early) path(name string) string { return filepath.Join(e.Dir, name) }
 
 // units are where systemd looks for units of mounts, those of fstab(5) among them.
 var units = []string{"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/lib/systemd/system"}
@@ -89,7 +109,7 @@ var units = []string{"/etc/systemd/system", "/run/systemd/system", "/run/systemd
 func (e *Early) coveredLater(path string) bool {
 	for ; filepath.IsAbs(path) && path != "/"; path = filepath.Dir(path) {
 		for _, dir := range units {
-			if to, err := filepath.EvalSymlinks(e.Path(dir + "/" + mountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
+			if to, err := filepath.EvalSymlinks(e.path(dir + "/" + mountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
 				return true
 			}
 		}
@@ -115,28 +135,29 @@ func mountUnit(path string) string {
 
 // mounted reports whether something is mounted at a path.
 func (e *Early) mounted(path string) bool {
-	text, err := os.ReadFile(e.Path("/proc/self/mountinfo"))
+	text, err := os.ReadFile(e.path("/proc/self/mountinfo"))
 	return err == nil && strings.Contains(string(text), " "+path+" ")
 }
 
 // Set sets what was decided. That it begins, and what is on trial, is on the disk before.
-func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) error {
+func (e *Early) Set(ctx context.Context, p Plan, step decide.Step) error {
+	named := events.Transition(step.Name)
 	if step.Act == decide.LeaveOut {
-		e.Say("nothing is set before services start: %s", step.Why)
-		e.RecordStep("early-left-out", events.With("why", step.Why))
+		e.Log.Say("nothing is set before services start: %s", step.Why)
+		e.Log.Record("early-left-out", events.With("why", step.Why), named)
 		return e.Follow()
 	}
-	part := *next
-	if part.Overlay.Items = e.want; step.Act == decide.SetHarmless {
-		part.Overlay.Items = e.want.Harmless()
+	part := *p.next
+	if part.Overlay.Items = p.want; step.Act == decide.SetHarmless {
+		part.Overlay.Items = p.want.Harmless()
 	}
 	if part.Overlay.Items.IsEmpty() {
 		return nil
 	}
-	e.RecordStep(string(e.when), events.With("generation", next.Generation.Generation), events.With("why", step.Why))
+	e.Log.Record(string(p.when), events.With("generation", part.Generation.Generation), events.With("why", step.Why), named)
 	table := e.Items(&part)
-	if e.when == spec.WhenEarly {
-		if err := e.kernel(ctx, &part, table, step); err != nil {
+	if p.when == spec.WhenEarly {
+		if err := e.kernel(ctx, &part, table, p.kept, step); err != nil {
 			return err
 		}
 	}
@@ -145,13 +166,13 @@ func (e *Early) Set(ctx context.Context, next *track.Found, step decide.Step) er
 }
 
 // kernel sets what the kernel has at once, and saves before what is on trial.
-func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item, step decide.Step) error {
+func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item, kept spec.Items, step decide.Step) error {
 	g := part.Generation
 	err := e.Owner.Commit(record.Change{State: func(s *state.State) {
 		s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
 		if step.Act == decide.SetOnTrial {
-			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: session.Seconds(e.Within()),
-				Boot: e.Scopes.Kernel, Since: time.Now().Unix(), Kept: e.kept}
+			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: int64(e.Within / time.Second),
+				Boot: e.Kernel, Since: time.Now().Unix(), Kept: kept}
 		}
 	}})
 	if err != nil {
@@ -174,7 +195,7 @@ func (e *Early) add(ctx context.Context, within time.Duration, part *track.Found
 	defer cancel()
 	for {
 		result := items.Add(ctx, table, e.Journal, kinds)
-		e.RecordChanges(result, part.Generation.Generation, session.WhyBoot)
+		e.Log.RecordChanges(result, part.Generation.Generation, events.WhyBoot)
 		waits := slices.ContainsFunc(result.Drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && comes(d) })
 		if waits {
 			select {
@@ -185,7 +206,7 @@ func (e *Early) add(ctx context.Context, within time.Duration, part *track.Found
 		}
 		for _, i := range result.Items {
 			if i.Error != "" || waits {
-				e.Say("%s is left to the agent: %s", i.Name, i.Error)
+				e.Log.Say("%s is left to the agent: %s", i.Name, i.Error)
 			}
 		}
 		return
@@ -194,7 +215,7 @@ func (e *Early) add(ctx context.Context, within time.Duration, part *track.Found
 
 // udevBusy reports whether udev still has events of devices before it.
 func (e *Early) udevBusy() bool {
-	_, err := os.Stat(e.Path("/run/udev/queue"))
+	_, err := os.Stat(e.path("/run/udev/queue"))
 	return err == nil
 }
 

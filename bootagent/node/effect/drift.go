@@ -9,7 +9,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide/policy"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
@@ -34,17 +33,17 @@ func (ef *Effect) Guard(found *track.Found) items.Guard {
 		},
 		Late:  func(item, key string) string { return ef.Late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) },
 		Book:  ef.Corrections(),
-		Fresh: func(item, key string) bool { return session.Deferred(last.Drift, item, key) },
-		Rival: ef.Options.Rival, Now: time.Now(), Up: ef.Up(),
+		Fresh: func(item, key string) bool { return items.Deferred(last.Drift, item, key) },
+		Rival: ef.Rival, Now: time.Now(), Up: ef.Clock.Up(),
 		Began: func(quarantined []spec.Drift) {
-			if ef.Lock == nil {
+			if !ef.Alone {
 				return // only looking
 			}
 			for _, d := range quarantined {
 				why := found.Overlay.Enforced(d.Item, d.Key).Budget.String()
 				d = rules.Spelled(d)
-				ef.Record("quarantined", events.With("item", d.Item), events.With("key", d.Key), events.With("from", d.From), events.With("to", d.To),
-					events.With("count", d.Count), events.With("rival", d.Rival), events.With("why", why))
+				ef.Log.Record("quarantined", events.With("item", d.Item), events.With("key", d.Key), events.With("from", d.From),
+					events.With("to", d.To), events.With("count", d.Count), events.With("rival", d.Rival), events.With("why", why))
 			}
 		},
 	}
@@ -56,10 +55,10 @@ func (ef *Effect) Late(found *track.Found, r *spec.Realtime) string {
 	switch {
 	case r == nil || len(r.Windows) == 0:
 		return ""
-	case !ef.Synchronised():
+	case !ef.Clock.Synchronised():
 		return "its window is not known: the clock is not synchronised"
 	}
-	if ok, why := window.May(found.Overlay.Maintenance, r.Windows, ef.Now()); !ok {
+	if ok, why := window.May(found.Overlay.Maintenance, r.Windows, ef.Clock.Now()); !ok {
 		return why
 	}
 	return ""
@@ -71,7 +70,7 @@ func (ef *Effect) Corrections() *policy.Book {
 	if ef.book == nil {
 		var err error
 		if ef.book, err = policy.Open(ef.Folder.Path(), ef.Scopes.Kernel); err != nil {
-			ef.Say("corrections are counted from zero: %v", err)
+			ef.Log.Say("corrections are counted from zero: %v", err)
 		}
 	}
 	return ef.book
@@ -81,7 +80,7 @@ func (ef *Effect) Corrections() *policy.Book {
 // is set must not hang on a count.
 func (ef *Effect) Counted(err error) error {
 	if track.OfDisk(err) {
-		ef.Say("corrections are not kept: %v", err)
+		ef.Log.Say("corrections are not kept: %v", err)
 		return nil
 	}
 	return err
@@ -96,7 +95,8 @@ func (ef *Effect) Clear(item, key string) ([]spec.Drift, error) {
 	}
 	for _, d := range ended {
 		s := rules.Spelled(d)
-		ef.Record("cleared", events.With("item", s.Item), events.With("key", s.Key), events.With("count", s.Count), events.With("rival", s.Rival))
+		ef.Log.Record("cleared", events.With("item", s.Item), events.With("key", s.Key), events.With("count", s.Count),
+			events.With("rival", s.Rival))
 	}
 	return ended, nil
 }
@@ -126,9 +126,9 @@ func ChangedKinds(from, to *track.Found) (kinds []string) {
 func (ef *Effect) Cause(inEffect bool) string {
 	switch {
 	case !ef.Begun():
-		return session.WhyBoot
+		return events.WhyBoot
 	case !inEffect:
-		return session.WhyAgain
+		return events.WhyAgain
 	}
-	return session.WhyDrift
+	return events.WhyDrift
 }

@@ -11,13 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/decide/policy"
-	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/node/services"
-	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/record/takeover"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/spec"
@@ -25,23 +19,32 @@ import (
 
 // Effect is what an open node runs.
 type Effect struct {
-	*session.Session
-	root     *stacked.Root
-	services *services.Services
+	Table
+	Unbound error              // why there is no Tracker: nobody is trusted
+	Last    func() spec.Status // after the last run, the zero one when there was none
+	Clock   Clock
+	Made    time.Duration           // that a change has to be made, beside what its scripts take; 0 is five minutes, and one for each program
+	Within  time.Duration           // that a change has to prove that the node is still reached
+	Rival   func(spec.Drift) string // who made a drift so; "": nobody knows
 
-	Began []item.Item     // all that this node made
-	book  *policy.Book    // opened when it is asked for
-	taken *takeover.Found // what Divingbell left and is not put away yet
+	book *policy.Book // opened when it is asked for
 }
 
-// New returns what an open node runs.
-func New(s *session.Session, root *stacked.Root, services *services.Services) *Effect {
-	return &Effect{Session: s, root: root, services: services}
+// Clock is the time of a node.
+type Clock interface {
+	Up() time.Duration  // since the kernel started
+	Now() time.Time     // by which windows are judged
+	Synchronised() bool // it may be
 }
+
+// Begun reports whether this root was brought to what its overlay says at least once: a pause is
+// for a machine that runs, not for one that comes up.
+func (ef *Effect) Begun() bool { return ef.Last().RootID == ef.Scopes.Root }
 
 // Runs is what this root runs, nil where that is nothing.
 func (ef *Effect) Runs(s *state.State) *state.Generation {
-	return decide.Runs(s, ef.Boot.Generation, ef.Boot.Live.Applied, ef.Scopes.Kernel, ef.root.RunsHere)
+	boot := ef.Owner.Boot()
+	return decide.Runs(s, boot.Generation, boot.Live.Applied, ef.Scopes.Kernel, ef.Root.RunsHere)
 }
 
 // PausedBy says why nothing may be changed now, "" where it may. A machine that comes up is
@@ -73,11 +76,11 @@ func (ef *Effect) Running() (*track.Found, error) {
 	found, err := ef.Tracker.Recall(g)
 	if err != nil && g.IsAhead() && s.Current != nil && s.Current.Layer == g.Layer {
 		// A newer signature of it may leave this layer out.
-		ef.Say("what runs is not signed for this layer any more: %v", err)
+		ef.Log.Say("what runs is not signed for this layer any more: %v", err)
 		g = s.Current
 		found, err = ef.Tracker.Recall(g)
 	}
-	if w := ef.Boot.Live.Without; err == nil && w != nil && w.Overlay == g.Overlay {
+	if w := ef.Owner.Boot().Live.Without; err == nil && w != nil && w.Overlay == g.Overlay {
 		found.Overlay.Items = found.Overlay.Items.Keeping(w.Kept)
 	}
 	return found, err
@@ -90,17 +93,6 @@ func (ef *Effect) Found() (*track.Found, error) {
 		return nil, nil
 	}
 	return found, err
-}
-
-// Items are all kinds with what a generation wants of them.
-func (ef *Effect) Items(f *track.Found) []item.Item {
-	o := &f.Overlay
-	open, dir := ef.opener(o)
-	table := items.Table(o.Items, items.Options{Accounts: ef.root.Accounts(f.Generation.Layer), Services: ef.services.Effective(o.Services), Images: ef.services.Images(), Secrets: o.Secrets, SecretDir: dir, OpenSecret: open, OwnSecrets: track.OwnSecrets(o),
-		Journal: ef.Journal, Scopes: ef.Scopes, State: ef.Folder.Path(), Exec: ef.Folder.Path("exec"), Log: ef.Say,
-		Proc: ef.Seam("/proc"), Etc: ef.Seam("/etc"), Sys: ef.Seam("/sys"), Lib: ef.Seam("/lib"), Dev: ef.Seam("/dev"), Runner: ef.Runner(), Systemd: ef.Systemd(), Signed: ef.signed, Past: ef.past(), Leaving: ef.leaving()})
-	ef.Began = append(ef.Began, table...)
-	return table
 }
 
 // Pause returns the pause of this node, nil when there is none or it is over: an

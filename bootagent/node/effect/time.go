@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide/policy"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
@@ -31,7 +31,7 @@ const madeWithin = 5 * time.Minute
 // unit has a minute for its programs. Foreground scripts have their own timeouts, and what
 // they take comes on top.
 func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
-	return cmp.Or(ef.Options.Made, madeWithin+time.Duration(o.Items.Programs())*time.Minute)
+	return cmp.Or(ef.Made, madeWithin+time.Duration(o.Items.Programs())*time.Minute)
 }
 
 // watch returns what times the runs under a context. Scripts that they wait for count
@@ -41,9 +41,9 @@ func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 	return item.HearScripts(ctx, func(limit time.Duration) func() {
 		moved, ends := w.script(limit), []func() error(nil)
 		for _, file := range []string{paths.RunDeadline, paths.RunJudged} {
-			ended, err := deadline.Script(ef.Path(file), ef.Up, limit)
+			ended, err := deadline.Script(ef.Path(file), ef.Clock.Up, limit)
 			if err != nil {
-				ef.Say("%v", err) // it counts for the deadline, then
+				ef.Log.Say("%v", err) // it counts for the deadline, then
 				continue
 			}
 			ends = append(ends, ended)
@@ -52,7 +52,7 @@ func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 			moved()
 			for _, ended := range ends {
 				if err := ended(); err != nil {
-					ef.Say("%v", err) // as above
+					ef.Log.Say("%v", err) // as above
 				}
 			}
 		}
@@ -62,7 +62,7 @@ func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 // LookAt gives a look at what runs, and the corrections that it leads to, the time of a
 // change. A run that only reads is its caller's to end.
 func (ef *Effect) LookAt(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
-	if ef.Lock == nil {
+	if !ef.Alone {
 		return run(ctx)
 	}
 	return ef.Bounded(ctx, "a look", found, ef.MakingTime(&found.Overlay), run)
@@ -89,9 +89,10 @@ func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, f
 		lastWords()
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
-		ef.Note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(session.Kmsg)})
-		ef.Record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
-		ef.Say("%v; this agent ends", why)
+		ef.Log.Note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again",
+			Console: blackbox.Console(events.Kmsg)})
+		ef.Log.Record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
+		ef.Log.Say("%v; this agent ends", why)
 		os.Exit(1)
 	})
 	defer stop()
@@ -156,8 +157,8 @@ func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Do
 	if before != nil {
 		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
 	}
-	ef.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(session.Kmsg)})
-	ef.Record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
+	ef.Log.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(events.Kmsg)})
+	ef.Log.Record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
 	folder := state.View(ef.Folder.Path()) // of its own: what the others remember of it is theirs
 	folder.Beside(ef.Path(paths.RunState))
 	s, err := folder.Load()
@@ -169,8 +170,48 @@ func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Do
 		err = errors.Join(err, ef.Counted(book.Begin("")))
 	}
 	if err != nil {
-		ef.Say("%v", err)
+		ef.Log.Say("%v", err)
 	}
-	ef.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
+	ef.Log.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
 	os.Exit(1)
+}
+
+// stopwatch has something happen after a time in which scripts are not counted: each has a
+// timeout of its own. One script is waited for at a time.
+type stopwatch struct {
+	mu     sync.Mutex
+	alarms []*alarm
+}
+
+type alarm struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+// after has something happen after a time; stop reports whether it came before that.
+func (w *stopwatch) after(limit time.Duration, do func()) (stop func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := &alarm{time.AfterFunc(limit, do), time.Now().Add(limit)}
+	w.alarms = append(w.alarms, a)
+	return a.timer.Stop
+}
+
+// script puts all off by what a script may take, until it has ended: then by what it took.
+func (w *stopwatch) script(limit time.Duration) (ended func()) {
+	began := time.Now()
+	w.move(limit)
+	return func() { w.move(min(0, time.Since(began)-limit)) }
+}
+
+// move puts all off that has not happened.
+func (w *stopwatch) move(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.alarms {
+		if a.timer.Stop() {
+			a.at = a.at.Add(by)
+			a.timer.Reset(time.Until(a.at))
+		}
+	}
 }

@@ -9,10 +9,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -28,14 +31,15 @@ func (ef *Effect) BeginTrial(next *track.Found, kept spec.Items, step decide.Ste
 	case decide.TryForOperator:
 		trial.Confirm, trial.Within = state.ByOperator, next.Overlay.Confirm.Within
 	case decide.TryForReach:
-		trial.Confirm, trial.Within = state.ByReach, int64(ef.Within()/time.Second)
+		trial.Confirm, trial.Within = state.ByReach, int64(ef.Within/time.Second)
 	default:
 		return nil, nil
 	}
 	if err := ef.Owner.Commit(record.Change{State: func(s *state.State) { s.Trial = trial }}); err != nil {
 		return nil, fmt.Errorf("a change that may have to be undone is not begun: %w", err)
 	}
-	ef.RecordStep("trial", events.With("generation", next.Generation.Generation), events.With("confirm", trial.Confirm), events.With("why", step.Why))
+	ef.Log.Record("trial", events.With("generation", next.Generation.Generation), events.With("confirm", trial.Confirm),
+		events.With("why", step.Why), events.Transition(step.Name))
 	return trial, nil
 }
 
@@ -58,7 +62,7 @@ func (ef *Effect) Change(ctx context.Context, before, next *track.Found, forget 
 // another root, it goes on with the generation, but with what can cut it off as it was.
 func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason string, doubt bool, step decide.Step) error {
 	if err := ef.Folder.MakeRoom(); err != nil { // for the journal of what is taken back
-		ef.Say("%v", err)
+		ef.Log.Say("%v", err)
 	}
 	tried := s.Trial
 	if tried.Boot != ef.Scopes.Kernel { // the originals that were taken over ended with its kernel
@@ -75,14 +79,14 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 		return err
 	}
 	why := fmt.Sprintf("generation %d is undone", tried.Generation.Generation)
-	ef.RecordChanges(result, back.Generation.Generation, why)
+	ef.Log.RecordChanges(result, back.Generation.Generation, why)
 	if result.Err != nil {
-		ef.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
+		ef.Log.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
 	if step.Act == decide.Withhold {
 		err := ef.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
 			b.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
-			ef.root.SetGeneration(b, tried.Generation)
+			stacked.SetGeneration(b, tried.Generation)
 		}})
 		if err != nil {
 			return err
@@ -107,11 +111,92 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 		return err
 	}
 	if reason != "" {
-		ef.Note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Transition: step.Name, Why: reason, Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
+		ef.Log.Note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Transition: step.Name, Why: reason,
+			Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
 	}
-	ef.RecordStep("undone", events.With("generation", tried.Generation.Generation), events.With("stays", back.Generation.Generation), events.With("why", reason))
+	ef.Log.Record("undone", events.With("generation", tried.Generation.Generation), events.With("stays", back.Generation.Generation),
+		events.With("why", reason), events.Transition(step.Name))
 	if s.Current == nil {
 		return ef.EndDeadline() // another boot would end the same
 	}
 	return nil
+}
+
+// WayBack returns what this root can go back to from the change on trial: what proved
+// itself, or else what it was at before; nil where there is neither.
+func (ef *Effect) WayBack(s *state.State) *state.Generation {
+	if best := s.Best(); best != nil && ef.Root.RunsHere(best.Layer) {
+		return best
+	}
+	if a := ef.Owner.Boot().Live.Applied; a != nil && !s.Trial.Of(*a) && ef.Root.RunsHere(a.Layer) {
+		return a
+	}
+	return nil
+}
+
+// Kept is how that is set which can cut the node off, where there is nothing good to go back to:
+// was set, where some of it was set on trial before services started.
+func (ef *Effect) Kept(s *state.State, g state.Generation) (kept spec.Items) {
+	if t := s.Trial; t.Pending() && t.Whole {
+		return t.Kept
+	}
+	if ef.WayBack(s) == nil {
+		kept = kept.Keeping(items.Kept(ef.Items(&track.Found{Generation: g})))
+	}
+	return kept
+}
+
+// GoTo notes what this root runs now, in place of what it was changed to or came up with.
+// What was judged is not in effect any more.
+func (ef *Effect) GoTo(g state.Generation) error {
+	boot := ef.Owner.Boot()
+	cameWith, applied := g.Pair(boot.Generation), boot.Live.Applied
+	if applied == nil && cameWith || applied != nil && applied.Same(g) && applied.Pair(g) {
+		return nil
+	}
+	if err := durable.Remove(ef.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	return ef.Owner.Note(func(l *state.Live) {
+		if l.Applied, l.Stuck = &g, ""; cameWith {
+			l.Applied = nil
+		}
+	})
+}
+
+// PutBack makes the node as back says, where the tried generation made it otherwise: the
+// rest is drift, as it was before.
+func (ef *Effect) PutBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
+	from, err := ef.Tracker.Recall(&tried)
+	limit := ef.MakingTime(&back.Overlay)
+	ctx, watch := ef.watch(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer watch.after(limit, func() { cancel(context.DeadlineExceeded) })()
+	bounded := func(run func(context.Context) items.Result) items.Result {
+		return ef.endAfter(ctx, watch, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit, run)
+	}
+	if err != nil { // nobody knows any more what it changed
+		result := bounded(func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, ef.Items(back), ef.Journal)
+		})
+		return result, ef.Counted(ef.Corrections().Begin(back.Generation.Overlay))
+	}
+	guard := ef.Guard(back)
+	result := bounded(func(ctx context.Context) items.Result {
+		return items.Undo(ctx, ef.Items(back), ef.Items(from), ef.Journal, guard)
+	})
+	return result, ef.MoveCorrections(from, back, result)
+}
+
+// Back returns what this root goes back to, or else what is on trial,
+// but with what can cut the node off as it was.
+func (ef *Effect) Back(s *state.State) (found *track.Found, err error) {
+	if to := ef.WayBack(s); to != nil {
+		return ef.Tracker.Recall(to)
+	}
+	if found, err = ef.Tracker.Recall(&s.Trial.Generation); err == nil {
+		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
+	}
+	return found, err
 }

@@ -7,6 +7,7 @@ package look
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
@@ -14,13 +15,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/effect"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/protect"
-	"github.com/caisson-os/caisson/bootagent/node/services"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
-	"github.com/caisson-os/caisson/bootagent/node/stacked"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/metrics"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -29,15 +29,28 @@ import (
 
 // Look is at an open node.
 type Look struct {
-	*session.Session
-	Root        *stacked.Root
-	Services    *services.Services
+	Agent       string // its version
+	Owner       *record.Owner
+	Tracker     *track.Tracker // nil where nobody is trusted
 	Effect      *effect.Effect
 	Destination *destination.Destination
 	Soak        *soak.Soak
 	Operations  *operate.Operations
 	Protection  *protect.Protection
+	Node        Node
+	Events      func() ([]spec.Event, error) // of the black box
+	Hints       func(kind string) []string   // what tells of changes; nil is what the service has said
 }
+
+// Node is what an open node says of itself.
+type Node interface {
+	Damage() error               // what its journal has lost
+	Recipient() string           // of secrets, "" where it has none that lasts
+	Corrupt() ([]string, error)  // images of which a block is not what was signed
+	Listen(address string) error // has metrics answered there, "" nowhere
+}
+
+func (l *Look) host() say.Host { return say.Host{Root: l.Effect.Dir} }
 
 // follow has the kernel protect what an overlay wants protected, once it is set. Somebody
 // who has paused a node is to be able to change what is on it.
@@ -51,33 +64,30 @@ func (l *Look) follow(found *track.Found) error {
 	} else if p != nil {
 		keys = nil
 	}
-	live := &l.Boot.Live
-	if len(keys) == 0 && len(live.Protection.Keys) == 0 {
-		live.Protection.Trouble = ""
-		return nil
+	had, trouble := l.Owner.Boot().Live.Protection, ""
+	if len(keys) > 0 || len(had.Keys) > 0 {
+		if err := l.Protection.Protect(keys); err != nil {
+			trouble = "kernel parameters are not protected: " + err.Error()
+		}
 	}
-	trouble := ""
-	if err := l.Protection.Protect(keys); err != nil {
-		trouble = "kernel parameters are not protected: " + err.Error()
+	if trouble != "" && trouble != had.Trouble {
+		l.Effect.Log.Record("unprotected", events.With("why", trouble))
 	}
-	if trouble != "" && trouble != live.Protection.Trouble {
-		l.Record("unprotected", events.With("why", trouble))
-	}
-	live.Protection.Trouble = trouble
+	l.Owner.Remember(func(live *state.Live) { live.Protection.Trouble = trouble })
 	return nil
 }
 
 // noteUp notes once that this boot came up, and as what.
 func (l *Look) noteUp(st *spec.Status, g state.Generation) {
-	if l.Boot.Live.Up {
+	if l.Owner.Boot().Live.Up {
 		return
 	}
-	l.Boot.Live.Up = true
+	l.Owner.Remember(func(live *state.Live) { live.Up = true })
 	e := spec.Event{Event: spec.EventUp, Why: "health " + string(st.Health)}
 	if detail := say.Worst(st); detail != "" {
 		e.Why += ": " + detail
 	}
-	l.Note(g, nil, e)
+	l.Effect.Log.Note(g, nil, e)
 }
 
 // Status looks again at everything and writes nothing.
@@ -87,8 +97,8 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	result := l.Effect.Look(ctx, found)
-	last := l.Last()
-	result.Age(last.Drift, time.Now(), l.Up())
+	last := l.Effect.Last()
+	result.Age(last.Drift, time.Now(), l.Effect.Clock.Up())
 	if last.Overlay == found.Generation.Overlay {
 		result.Explain(last.Items, last.Drift)
 	}
@@ -104,7 +114,7 @@ func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
 
 // Watch is the status of a node on which nothing is to be changed now.
 func (l *Look) Watch(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
-	l.Say("nothing is changed now: %s", why)
+	l.Effect.Log.Say("nothing is changed now: %s", why)
 	result := l.Effect.Look(ctx, found)
 	if err := l.Effect.Counted(l.Effect.Corrections().Save()); err != nil {
 		return nil, err
@@ -114,42 +124,46 @@ func (l *Look) Watch(ctx context.Context, found *track.Found, why string) (*spec
 
 // Report is the status after a run; it is kept for those who only read.
 func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, error) {
-	if err := say.KeepTrace(l.Path(paths.RunTrace), result.Steps, !l.Begun(), l.Say); err != nil {
+	if err := say.KeepTrace(l.Effect.Path(paths.RunTrace), result.Steps, !l.Effect.Begun(), l.Effect.Log.Say); err != nil {
 		return nil, err
 	}
 	if err := l.follow(found); err != nil {
 		return nil, err
 	}
-	last := l.Last()
-	result.Age(last.Drift, time.Now(), l.Up())
+	last := l.Effect.Last()
+	result.Age(last.Drift, time.Now(), l.Effect.Clock.Up())
 	l.noteImages(found.Generation)
 	v, err := l.viewed(found, result)
 	if err != nil {
 		return nil, err
 	}
 	for said := false; ; said = true {
+		v.Boot = l.Owner.Boot()
 		status := v.Status()
 		l.noteUp(status, found.Generation)
-		l.count(status, last.Drift)
-		say.NoteAxes(&l.Boot.Live, status, time.Now())
+		l.Owner.Remember(func(live *state.Live) {
+			l.count(&live.Counts, status, last.Drift)
+			say.NoteAxes(live, status, time.Now())
+		})
 		trouble := ""
 		if err := l.publishMetrics(found, status); err != nil {
 			trouble = err.Error()
 		}
-		if said || trouble == l.Boot.Live.MetricsTrouble {
+		if said || trouble == l.Owner.Boot().Live.MetricsTrouble {
 			return status, l.Keep(status)
 		}
-		l.Boot.Live.MetricsTrouble, last = trouble, *status // which the status is to say, too
+		l.Owner.Remember(func(live *state.Live) { live.MetricsTrouble = trouble }) // which the status is to say, too
+		last = *status
 	}
 }
 
 // Keep keeps a status for those who only read.
 func (l *Look) Keep(status *spec.Status) error {
 	if err := l.MarkReboot(); err != nil {
-		l.Say("say that a reboot is waited for: %v", err)
+		l.Effect.Log.Say("say that a reboot is waited for: %v", err)
 	}
-	if len(status.LeftOut) > 0 && l.Last().Overlay != status.Overlay {
-		l.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
+	if len(status.LeftOut) > 0 && l.Effect.Last().Overlay != status.Overlay {
+		l.Effect.Log.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
 	}
 	if err := l.Owner.Note(func(live *state.Live) { say.NoteAxes(live, status, time.Now()) }); err != nil {
 		return err
@@ -164,16 +178,55 @@ func (l *Look) Keep(status *spec.Status) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(l.Path(paths.RunStatus), data, 0o640)
+	return durable.WriteFile(l.Effect.Path(paths.RunStatus), data, 0o640)
 }
 
 // Trace says how long the steps took that made this node as it is.
 func (l *Look) Trace(found *track.Found) (*spec.Trace, error) {
-	t, err := say.ReadTrace(l.Path(paths.RunTrace))
+	t, err := say.ReadTrace(l.Effect.Path(paths.RunTrace))
 	if err != nil {
 		return nil, err
 	}
-	t.Node, t.BootID, t.Boot = found.Overlay.Node, l.Scopes.Kernel, l.Boot.Trace
-	t.Started = time.Now().Add(-l.Up()).UTC().Truncate(time.Second)
+	t.Node, t.BootID, t.Boot = found.Overlay.Node, l.Effect.Scopes.Kernel, l.Owner.Boot().Trace
+	t.Started = time.Now().Add(-l.Effect.Clock.Up()).UTC().Truncate(time.Second)
 	return &t, nil
+}
+
+// count counts what a look found that the one before had not. What a root lacks that has
+// just come up is not drift.
+func (l *Look) count(c *state.Counts, st *spec.Status, last []spec.Drift) {
+	if l.Effect.Begun() {
+		metrics.CountDrift(c, st.Drift, last)
+	}
+	metrics.NoteArtifacts(c, st, time.Now())
+}
+
+// publishMetrics writes the metrics where the overlay wants them, and removes them
+// where it does not want them any more, or wants them where they must not be.
+func (l *Look) publishMetrics(found *track.Found, st *spec.Status) error {
+	want, wrong := metrics.Wanted(&found.Overlay)
+	if err := l.MoveMetrics(want.File); err != nil {
+		return errors.Join(wrong, err)
+	}
+	var text []byte
+	if want != (spec.Metrics{}) {
+		text = metrics.Text(&metrics.Facts{Now: time.Now(), Status: st, Maintenance: found.Overlay.Maintenance,
+			Counts: l.Owner.Boot().Live.Counts})
+	}
+	return errors.Join(wrong, metrics.Publish(l.Effect.Dir, want, text), l.Node.Listen(want.Listen))
+}
+
+// MoveMetrics removes the file that metrics were written to before, and notes to
+// which they are written from now on.
+func (l *Look) MoveMetrics(to string) error {
+	s, err := l.Owner.State()
+	if err != nil || s.MetricsFile == to {
+		return err
+	}
+	if s.MetricsFile != "" {
+		if err := metrics.Withdraw(l.Effect.Dir, s.MetricsFile); err != nil {
+			return err
+		}
+	}
+	return l.Owner.Commit(record.Change{State: func(s *state.State) { s.MetricsFile = to }})
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -18,7 +20,7 @@ import (
 // What Sync would leave to a reboot or to an operator is one deferred change.
 func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 	if l.Tracker == nil {
-		return nil, l.Unbound
+		return nil, l.Effect.Unbound
 	}
 	found, err := l.Tracker.Look(ctx)
 	if err != nil {
@@ -33,7 +35,7 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 			return nil, err
 		}
 		why := ""
-		if live, reason := l.Destination.Extent(before, found); !live && l.Boot.Mode != spec.ModeAttached {
+		if live, reason := l.Destination.Extent(before, found); !live && l.Owner.Boot().Mode != spec.ModeAttached {
 			why = "waits for a reboot: " + reason
 		}
 		if found.Held {
@@ -63,10 +65,41 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 	if err != nil {
 		return changes, err
 	}
-	cannot, err := l.Cannot(&found.Overlay)
+	cannot, err := l.cannot(&found.Overlay)
 	if changes = append(changes, cannot...); found.Generation.IsAhead() {
 		changes = append(changes, spec.Drift{Item: "overlay", Key: "layer", From: found.Generation.Layer, To: found.Generation.Waits,
 			Action: spec.ActionDefer, Reason: "waits for a reboot: " + spec.EffectOf(spec.PartLayer).Why})
 	}
 	return changes, err
+}
+
+// Why says what is wrong with this node. A node that cannot say what it runs still has
+// its black box.
+func (l *Look) Why(ctx context.Context) (spec.Why, error) {
+	events, trouble := l.Events()
+	if l.Effect.Unbound != nil {
+		return spec.Why{}, l.Effect.Unbound
+	}
+	st, err := l.Status(ctx)
+	if err != nil {
+		if errors.Is(err, track.ErrNothing) {
+			err = nil
+		}
+		st = say.Nothing(l.Owner.Boot(), l.Tracker.Bootstrap.Fleet, err)
+	}
+	return say.Why(st, l.Owner.Boot(), events, trouble), nil
+}
+
+// ForFleet returns what this node tells its fleet of a status, and where it goes; nil
+// where its overlay says nothing of reports.
+func (l *Look) ForFleet(found *track.Found, st *spec.Status) (*spec.Report, *spec.Reporting, error) {
+	to, err := say.Reporting(&found.Overlay)
+	if to == nil || err != nil {
+		return nil, nil, err
+	}
+	r := say.Report(st, to, found.Overlay.Maintenance, time.Now())
+	if t, err := l.Trace(found); err == nil { // a report says more without its boot than none
+		r.SetBoot(t)
+	}
+	return r, to, nil
 }

@@ -19,8 +19,8 @@ import (
 
 // Wait leaves a generation to a later time.
 func (l *Look) Wait(next *track.Found, why string) error {
-	l.Say("generation %d waits for %s", next.Generation.Generation, why)
-	return errors.Join(l.SetSync(spec.SyncBehind, "waits for "+why), l.MarkReboot())
+	l.Effect.Log.Say("generation %d waits for %s", next.Generation.Generation, why)
+	return errors.Join(l.Owner.SetSync(spec.SyncBehind, "waits for "+why), l.MarkReboot())
 }
 
 // MarkReboot keeps the files by which people and programs such as kured learn that a
@@ -31,7 +31,7 @@ func (l *Look) MarkReboot() error {
 	if err != nil {
 		return err
 	}
-	old, err := os.ReadFile(l.Path(paths.RebootReasons))
+	old, err := os.ReadFile(l.Effect.Path(paths.RebootReasons))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -48,28 +48,28 @@ func (l *Look) MarkReboot() error {
 		return nil
 	}
 	if why == "" && len(lines) == 0 {
-		return errors.Join(durable.Remove(l.Path(paths.RebootRequired)), durable.Remove(l.Path(paths.RebootReasons)))
+		return errors.Join(durable.Remove(l.Effect.Path(paths.RebootRequired)), durable.Remove(l.Effect.Path(paths.RebootReasons)))
 	}
 	if why != "" {
 		lines = append(lines, why+"\n")
 	}
-	if err := durable.WriteFile(l.Path(paths.RebootReasons), []byte(strings.Join(lines, "")), 0o644); err != nil {
+	if err := durable.WriteFile(l.Effect.Path(paths.RebootReasons), []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
 	}
-	if _, err := os.Stat(l.Path(paths.RebootRequired)); err == nil {
+	if _, err := os.Stat(l.Effect.Path(paths.RebootRequired)); err == nil {
 		return nil
 	}
-	return durable.WriteFile(l.Path(paths.RebootRequired), []byte("*** System restart required ***\n"), 0o644)
+	return durable.WriteFile(l.Effect.Path(paths.RebootRequired), []byte("*** System restart required ***\n"), 0o644)
 }
 
 // waitsWhy says for which generation a reboot is waited for, what of it needs one, and
 // when the node reboots by itself; "" where none is.
 func (l *Look) waitsWhy() (string, error) {
-	s, err := l.Owner.State()
-	if err != nil || l.Boot.Mode == spec.ModeAttached || l.Tracker == nil {
+	now, err := l.Owner.Read()
+	if err != nil || now.Boot.Mode == spec.ModeAttached {
 		return "", err
 	}
-	g := l.Destination.Candidate(s)
+	g := l.Destination.Candidate(now.State)
 	if g == nil {
 		return "", nil
 	}

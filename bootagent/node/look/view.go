@@ -4,12 +4,16 @@ package look
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -17,19 +21,23 @@ import (
 
 // viewed is the node with what runs, as a look at its items has found it.
 func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error) {
-	s, err := l.Owner.State()
+	now, err := l.Owner.Read()
 	if err != nil {
 		return nil, err
 	}
+	s, boot, ef := now.State, now.Boot, l.Effect
 	v := &say.View{
-		Now: time.Now(), Up: l.Up(), Agent: l.Options.Version, Recipient: l.Recipient(), Image: l.Host().ImageVersion(), BootID: l.Scopes.Kernel, RootID: l.Scopes.Root, Boot: l.Boot, State: s,
-		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires, LayerVersion: l.Root.Version(found.Generation.Layer),
-		Items: result.Items, Drift: result.Drift, Hints: l.hints(result.Items),
-		Damage: l.Damage(), Unsaved: l.Folder.Unsaved(), Operations: l.Operations.View(found), Services: l.Services.List(&found.Overlay), Profiles: l.profiles(),
+		Now: time.Now(), Up: l.Effect.Clock.Up(), Agent: l.Agent, Recipient: l.Node.Recipient(),
+		Image: l.host().ImageVersion(), BootID: ef.Scopes.Kernel, RootID: ef.Scopes.Root, Boot: boot, State: s,
+		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires,
+		LayerVersion: ef.Root.Version(found.Generation.Layer),
+		Items:        result.Items, Drift: result.Drift, Hints: l.hints(result.Items),
+		Damage: l.Node.Damage(), Unsaved: ef.Folder.Unsaved(), Operations: l.Operations.View(found),
+		Services: ef.Services.List(&found.Overlay), Profiles: profiles(boot),
 	}
 	if l.Tracker != nil {
 		if v.Keys = l.Tracker.Known(); v.Keys != nil {
-			v.Keys.Forgets = l.Scopes.Disk == ""
+			v.Keys.Forgets = ef.Scopes.Disk == ""
 		}
 	}
 	if s.Staged != nil {
@@ -38,17 +46,17 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	if v.Unwell, err = l.Soak.Unwell(found); err != nil {
 		return nil, err
 	}
-	if v.Pause, err = l.Effect.Pause(found); err != nil {
+	if v.Pause, err = ef.Pause(found); err != nil {
 		return nil, err
 	}
-	if v.Cannot, err = l.Cannot(&found.Overlay); err != nil {
+	if v.Cannot, err = l.cannot(&found.Overlay); err != nil {
 		return nil, err
 	}
 	if v.Rescue, err = l.rescue(false); err != nil {
 		return nil, err
 	}
-	wrote := append(items.Wrote(l.Journal), l.Boot.Wrote...)
-	if v.Foreign, err = say.Foreign(l.Path(cmp.Or(l.Boot.Upper, paths.RunUpper)+"/upper"), wrote); err != nil {
+	wrote := append(items.Wrote(ef.Journal), boot.Wrote...)
+	if v.Foreign, err = say.Foreign(l.Effect.Path(cmp.Or(boot.Upper, paths.RunUpper)+"/upper"), wrote); err != nil {
 		return nil, err
 	}
 	j, err := l.Soak.Judging()
@@ -58,24 +66,24 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	if j != nil {
 		v.Judged = &say.Judged{Record: j.Record, Checks: j.Checks()}
 	}
-	v.Staging, v.StagingSince = stage.Runs(l.Path(paths.RunStaging))
+	v.Staging, v.StagingSince = stage.Runs(l.Effect.Path(paths.RunStaging))
 	if v.Waits() != "" {
 		v.Move = l.Destination.SayMove()
 	}
 	return v, nil
 }
 
-// Cannot lists what an overlay asks of an attached host that needs a layer.
-func (l *Look) Cannot(o *spec.Overlay) ([]spec.Drift, error) {
-	if l.Boot.Mode != spec.ModeAttached {
+// cannot lists what an overlay asks of an attached host that needs a layer.
+func (l *Look) cannot(o *spec.Overlay) ([]spec.Drift, error) {
+	if l.Owner.Boot().Mode != spec.ModeAttached {
 		return nil, nil
 	}
-	return l.Host().Cannot(o)
+	return l.host().Cannot(o)
 }
 
 // profiles are those of AppArmor that are not as the layer says.
-func (l *Look) profiles() []spec.Drift {
-	drift, err := apparmor.Check(l.Boot.Layer.AppArmor)
+func profiles(b *state.Boot) []spec.Drift {
+	drift, err := apparmor.Check(b.Layer.AppArmor)
 	if err != nil {
 		drift = append(drift, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
 	}
@@ -86,14 +94,80 @@ func (l *Look) profiles() []spec.Drift {
 // process, what it has said last.
 func (l *Look) hints(kinds []spec.ItemStatus) map[string][]string {
 	by := map[string][]string{}
-	if l.Options.Hints != nil {
+	if l.Hints != nil {
 		for _, k := range kinds {
-			by[k.Name] = l.Options.Hints(k.Name)
+			by[k.Name] = l.Hints(k.Name)
 		}
 		return by
 	}
-	for _, k := range l.Last().Items {
+	for _, k := range l.Effect.Last().Items {
 		by[k.Name] = k.Hints
 	}
 	return by
+}
+
+// rescue is who is let in, with the code where root is shown it; nil where no rescue key counts
+// and nobody was let in.
+func (l *Look) rescue(code bool) (*spec.RescueStatus, error) {
+	b, err := rescue.Read(l.Effect.Dir, l.Effect.Scopes.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	counts := false
+	if l.Tracker != nil {
+		keys, err := l.Tracker.RescueKeys()
+		counts = err == nil && len(keys.Keys) > 0 // the service says the error
+	}
+	if !counts && b.Open == nil && b.Times == 0 {
+		return nil, nil
+	}
+	s := b.Status(l.Effect.Clock.Up())
+	if code && counts {
+		s.Code = b.Code
+	}
+	return s, nil
+}
+
+// noteImages asks the kernel what it has met in the images that it checks while they are
+// read. The next boot need not read those in which it found nothing wrong; the others it
+// reads, and fetches again where their files differ.
+func (l *Look) noteImages(g state.Generation) {
+	boot := l.Owner.Boot()
+	live := &boot.Live
+	if len(boot.Images.WhenRead) == 0 || !l.Effect.Alone {
+		return
+	}
+	corrupt, err := l.Node.Corrupt()
+	if err != nil {
+		l.Effect.Log.Say("ask the kernel about the images: %v", err)
+		return
+	}
+	var sound []string
+	for _, image := range boot.Images.WhenRead {
+		switch {
+		case slices.Contains(live.Corrupt, image):
+		case slices.Contains(corrupt, image):
+			live.Corrupt = append(live.Corrupt, image)
+			name := say.ImageName(&boot.Layer, image)
+			why := fmt.Sprintf("image %s (%s): %s", name, image, say.CorruptImage)
+			l.Effect.Log.Say("%s", why)
+			l.Effect.Log.Note(g, nil, spec.Event{Event: spec.EventCorrupt, Item: "image", Key: name, Errno: "EIO", Why: why,
+				Did: "goes on, and has the next boot read all of it"})
+		default:
+			sound = append(sound, image)
+		}
+	}
+	l.Owner.Remember(func(l *state.Live) { l.Corrupt = live.Corrupt })
+	if slices.Equal(sound, live.Sound) {
+		return
+	}
+	store, err := l.Destination.Store()
+	if err == nil {
+		err = store.KeepSound(sound)
+	}
+	if err != nil {
+		l.Effect.Log.Say("the next boot reads all images: %v", err)
+		return
+	}
+	l.Owner.Remember(func(l *state.Live) { l.Sound = sound })
 }

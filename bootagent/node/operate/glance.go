@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 )
@@ -26,11 +25,11 @@ type glance struct {
 
 // Glances returns the looks that are due.
 func (op *Operations) Glances() (g Glances, err error) {
-	found, err := op.effect.Running()
+	found, err := op.Effect.Running()
 	if err != nil || found.Overlay.Gates == nil {
 		return g, err
 	}
-	g.after = op.soak.Afterwards(found)
+	g.after = op.Soak.Afterwards(found)
 	names, err := op.Engine(found).Judged()
 	if err != nil {
 		return g, err
@@ -75,7 +74,7 @@ func (op *Operations) NoteGlances(before Glances, looked []gate.Record) (wait ti
 			}
 			g.record = looked[i]
 		}
-		next := max(time.Second, time.Duration(g.record.Judge(now.after.Checks).Next-session.Seconds(op.Up()))*time.Second)
+		next := g.record.NextLook(now.after.Checks, op.Base.Up())
 		if wait == 0 || next < wait {
 			wait = next
 		}

@@ -5,12 +5,14 @@ package operate
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
@@ -22,18 +24,19 @@ import (
 // caisson did not boot. What was published last says when, not what runs: else nobody
 // could change that once something waits.
 func (op *Operations) swap(running *track.Found) *operation.Swap {
-	if op.Boot.Mode == spec.ModeAttached {
+	boot := op.Owner.Boot()
+	if boot.Mode == spec.ModeAttached {
 		return nil
 	}
-	s := &operation.Swap{Newest: op.Boot.Sync == spec.SyncCurrent, Reboot: func(ctx context.Context) error {
-		_, _, err := op.destination.Reboot(ctx)
+	s := &operation.Swap{Newest: boot.Sync == spec.SyncCurrent, Reboot: func(ctx context.Context) error {
+		_, _, err := op.Destination.Reboot(ctx)
 		return err
 	}}
-	if s.Runs, s.Unknown = spec.RootID(&running.Overlay, op.Boot.Generation.Layer); s.Unknown != nil {
+	if s.Runs, s.Unknown = spec.RootID(&running.Overlay, boot.Generation.Layer); s.Unknown != nil {
 		return s
 	}
 	by := running
-	a, err := op.destination.Awaited(running)
+	a, err := op.Destination.Awaited(running)
 	if err != nil {
 		s.Unknown = fmt.Errorf("what waits for a reboot is not known: %w", err)
 		return s
@@ -52,20 +55,20 @@ func (op *Operations) swap(running *track.Found) *operation.Swap {
 
 // ready says what keeps the machine from being rebooted at all, whatever its policy is.
 func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destination.Awaited) error {
-	st, err := op.Owner.State()
+	now, err := op.Owner.Read()
 	if err != nil {
 		return err
 	}
 	f := &decide.Facts{Event: decide.Swap}
-	if f.Run, err = op.Phase(st, &running.Generation); err != nil {
+	if f.Run, err = op.Phase(now, &running.Generation); err != nil {
 		return err
 	}
-	f.Awaits.Uncounted = op.Boot.ReadOnly
-	f.Awaits.Forgotten = op.Boot.Disk == "" && forgotten(&op.Boot.Live, s.Waits)
-	if f.Awaits.Missing, err = op.missing(st, a); err != nil {
+	f.Awaits.Uncounted = now.Boot.ReadOnly
+	f.Awaits.Forgotten = now.Boot.Disk == "" && forgotten(&now.Boot.Live, s.Waits)
+	if f.Awaits.Missing, err = op.missing(now, a); err != nil {
 		return err
 	}
-	switch step := op.Options.Decided.Next(f); step.Act {
+	switch step := op.Decided.Next(f); step.Act {
 	case decide.Remain:
 		s.Cannot = step.Why
 	case decide.Delay:
@@ -76,12 +79,12 @@ func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destinat
 }
 
 // missing says what of the root that waits is not here yet, "" where nothing is.
-func (op *Operations) missing(st *state.State, a *destination.Awaited) (string, error) {
+func (op *Operations) missing(now record.Snapshot, a *destination.Awaited) (string, error) {
 	switch {
-	case a.Found.Overlay.Layer == op.Boot.Generation.Layer:
+	case a.Found.Overlay.Layer == now.Boot.Generation.Layer:
 		return "", nil
-	case op.InMemory():
-		next, class, _, err := op.destination.Destination(context.Background(), st, nil) // it reads memory alone
+	case now.Boot.InMemory():
+		next, class, _, err := op.Destination.Destination(context.Background(), now.State, nil) // it reads memory alone
 		switch {
 		case err != nil:
 			return err.Error(), nil
@@ -90,11 +93,11 @@ func (op *Operations) missing(st *state.State, a *destination.Awaited) (string, 
 		}
 		return "", nil
 	}
-	store, err := op.Store()
+	store, err := op.Destination.Store()
 	if err != nil {
 		return "", err
 	}
-	to := stage.Stager{Store: store, Say: op.Say}
+	to := stage.Stager{Store: store, Say: op.Effect.Log.Say}
 	here, err := to.Here(context.Background(), a.Found.Overlay.Layer) // it reads the disk alone
 	if err == nil && !here {
 		return "its layer is not on the state disk yet", nil
@@ -103,19 +106,20 @@ func (op *Operations) missing(st *state.State, a *destination.Awaited) (string, 
 }
 
 // Phase is what this node is at.
-func (op *Operations) Phase(s *state.State, runs *state.Generation) (run.Record, error) {
-	root := run.Root{Attached: op.Boot.Mode == spec.ModeAttached, Begun: op.Begun(), Boot: op.Scopes.Kernel, By: op.Boot.Generation, Runs: runs}
+func (op *Operations) Phase(now record.Snapshot, runs *state.Generation) (run.Record, error) {
+	root := run.Root{Attached: now.Boot.Mode == spec.ModeAttached, Begun: op.Effect.Begun(), Boot: op.Kernel, By: now.Boot.Generation,
+		Runs: runs}
 	if runs != nil {
-		judged, err := gate.Load(op.Path(paths.RunGates))
+		judged, err := gate.Load(filepath.Join(op.Base.Root, paths.RunGates))
 		if err != nil {
 			return run.Record{}, err
 		}
-		root.Judged = judged.Of(op.Scopes.Root, runs.Overlay)
-		if op.Tracker != nil && !root.Attached {
-			root.Takes = op.destination.Candidate(s)
+		root.Judged = judged.Of(op.Root, runs.Overlay)
+		if !root.Attached {
+			root.Takes = op.Destination.Candidate(now.State)
 		}
 	}
-	return run.Read(s, &op.Boot.Live, root), nil
+	return run.Read(now.State, &now.Boot.Live, root), nil
 }
 
 // forgotten reports whether a root may have been tried by a boot that remembers nothing: the

@@ -60,7 +60,7 @@ func (p *Protection) Kernel() bool { return p.Root == "" || p.Cgroup != "" }
 // Exempt lets a process write what the kernel protects, and nobody else; 0 is none.
 // The lock is held by one process at a time, which is the one.
 func (p *Protection) Exempt(pid int) error {
-	if len(p.Owner.Live().Protection.Keys) == 0 || !p.Kernel() {
+	if len(p.Owner.Boot().Live.Protection.Keys) == 0 || !p.Kernel() {
 		return nil
 	}
 	cgroup, err := p.cgroup()
@@ -80,7 +80,7 @@ func (p *Protection) Protect(keys []string) error {
 	if !p.Kernel() {
 		return nil
 	}
-	had := p.Owner.Live().Protection
+	had := p.Owner.Boot().Live.Protection
 	cgroup, err := p.cgroup()
 	if err != nil {
 		if len(keys) == 0 && len(had.Keys) == 0 {
@@ -121,7 +121,7 @@ func (p *Protection) Lift() error { return p.Protect(nil) }
 
 // Protected are the parameters of which the kernel refuses writes, as paths.
 func (p *Protection) Protected() []string {
-	asked := p.Owner.Live().Protection
+	asked := p.Owner.Boot().Live.Protection
 	if asked.Trouble != "" {
 		return nil
 	}
@@ -137,7 +137,7 @@ const (
 
 // NoteRefused writes down which writes the kernel has refused.
 func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
-	live := p.Owner.Live()
+	live := p.Owner.Boot().Live
 	for _, r := range list {
 		if !slices.Contains(p.Protected(), r.Key) {
 			continue // it was lifted meanwhile

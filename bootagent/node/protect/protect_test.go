@@ -42,7 +42,7 @@ func TestRefusedWrites(t *testing.T) {
 	if err := p.NoteRefused(many); err != nil {
 		t.Fatal(err)
 	}
-	if l := p.Owner.Live(); len(l.Refused) != maxRefused || l.Refused[maxRefused-1].Rival != fmt.Sprint(2*maxRefused-1) {
+	if l := p.Owner.Boot().Live; len(l.Refused) != maxRefused || l.Refused[maxRefused-1].Rival != fmt.Sprint(2*maxRefused-1) {
 		t.Errorf("%d are kept", len(l.Refused))
 	}
 }

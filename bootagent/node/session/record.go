@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
@@ -19,17 +17,6 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// Why a change was made that no operator and no new generation asked for.
-const (
-	WhyBoot   = "boot"   // the root has just come up: what it lacks is set
-	WhyAgain  = "again"  // all was put back before
-	WhyDrift  = "drift"  // it was right before
-	WhyWaited = "waited" // what it was deferred for has come: a module, a device, a path, a window
-)
-
-// Kmsg is the kernel's log.
-const Kmsg = events.Kmsg
 
 // log is where records of this node go.
 func (n *Session) log() events.Log {
@@ -48,14 +35,6 @@ func (n *Session) Record(event string, fields ...events.Field) {
 	n.log().Record(event, fields...)
 }
 
-// RecordStep is record for what comes of a decision, by the name of its transition.
-func (n *Session) RecordStep(event string, fields ...events.Field) {
-	if n.Transition != "" {
-		fields = append(fields, events.With("transition", n.Transition))
-	}
-	n.Record(event, fields...)
-}
-
 // inEffect is the generation that this node has accepted and runs, 0 where that is not
 // known.
 func (n *Session) inEffect() uint64 {
@@ -71,36 +50,21 @@ func (n *Session) inEffect() uint64 {
 // RecordChanges writes a record of each change that a run made.
 func (n *Session) RecordChanges(result items.Result, generation uint64, why string) {
 	changes := result.Changes
-	if why == WhyDrift {
+	if why == events.WhyDrift {
 		last := n.Last().Drift
 		var waited, drifted []spec.Drift
 		for _, d := range changes {
-			if Deferred(last, d.Item, d.Key) {
+			if items.Deferred(last, d.Item, d.Key) {
 				waited = append(waited, d)
 			} else {
 				drifted = append(drifted, d)
 			}
 		}
-		n.log().Changes(waited, generation, WhyWaited)
-		metrics.CountCorrections(&n.Boot.Live.Counts, drifted, last)
+		n.log().Changes(waited, generation, events.WhyWaited)
+		n.Owner.Remember(func(l *state.Live) { metrics.CountCorrections(&l.Counts, drifted, last) })
 		changes = drifted
 	}
 	n.log().Changes(changes, generation, why)
-}
-
-// Deferred reports whether a setting is one that could not be set yet.
-func Deferred(drift []spec.Drift, item, key string) bool {
-	return slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && d.Item == item && d.Key == key })
-}
-
-// SetSync sets the sync axis and notes since when it is so.
-func (n *Session) SetSync(sync spec.Sync, detail string) error {
-	return n.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
-		if b.Sync != sync || b.Live.SyncSince == 0 {
-			b.Live.SyncSince = time.Now().Unix()
-		}
-		b.Sync, b.SyncDetail = sync, detail
-	}})
 }
 
 // Note puts an event into the black box, once a boot. That it could not be noted is said,

@@ -24,15 +24,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/trial"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
-	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -70,14 +67,6 @@ type Options struct {
 	Decided    decide.Observer
 }
 
-// Listen has metrics answered at an address, "" nowhere.
-func (o Options) Listen(address string) error {
-	if o.Metrics == nil {
-		return nil // a verb, which ends
-	}
-	return o.Metrics(address)
-}
-
 // Runner is what scripts and operations run in, see package process.
 type Runner = process.Runner
 
@@ -101,18 +90,16 @@ func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 
 // Session is an open node. Close releases its lock.
 type Session struct {
-	Options    Options
-	Boot       *state.Boot
-	Owner      *record.Owner // of Boot and of the state in Folder
-	Lost       error         // why originals of earlier boots are not known
-	Unbound    error         // why there is no Tracker: nobody is trusted yet
-	Folder     *state.Folder
-	Journal    *journal.Journal
-	Scopes     item.Scopes
-	Tracker    *track.Tracker
-	Lock       *os.File // nil when only looking
-	Retries    bool     // also what was left out
-	Transition string   // name of the one that is made, "" between two
+	Options Options
+	Boot    *state.Boot
+	Owner   *record.Owner // of Boot and of the state in Folder
+	Lost    error         // why originals of earlier boots are not known
+	Unbound error         // why there is no Tracker: nobody is trusted yet
+	Folder  *state.Folder
+	Journal *journal.Journal
+	Scopes  item.Scopes
+	Tracker *track.Tracker
+	Lock    *os.File // nil when only looking
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -372,57 +359,3 @@ func (n *Session) Identity(b *spec.Bootstrap) trust.Identity {
 	id.Node = cmp.Or(n.Options.Name, n.Boot.Node, id.Node)
 	return id
 }
-
-// Say says something to whoever looks on.
-func (n *Session) Say(format string, args ...any) { n.Options.Say(format, args...) }
-
-// Path returns where a file of the machine is, below the root of a test.
-func (n *Session) Path(name string) string { return filepath.Join(n.Options.Root, name) }
-
-// Runner is what scripts and operations run in: services of systemd, where this is
-// its system.
-func (n *Session) Runner() process.Runner {
-	switch {
-	case n.Options.Runner != nil:
-		return n.Options.Runner
-	case n.Options.Root == "" && process.SystemdRuns():
-		return process.Service{}
-	}
-	return nil
-}
-
-// Systemd is the one that runs this node, nil where none does.
-func (n *Session) Systemd() units.Systemd {
-	if n.Options.Root == "" && process.SystemdRuns() {
-		return process.Manager{}
-	}
-	return nil
-}
-
-// Seam is a directory of a test's root, and the real one where there is none.
-func (n *Session) Seam(name string) string {
-	if n.Options.Root == "" {
-		return ""
-	}
-	return n.Path(name)
-}
-
-// Poster sends a letter as a machine that a bootstrap and a way describe.
-type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error
-
-var errNoPoster = errors.New("this program sends nothing to services")
-
-// Send sends a letter as this machine, by the clock of now.
-func (n *Session) Send(ctx context.Context, l report.Letter) error {
-	if n.Options.Post == nil {
-		return errNoPoster
-	}
-	s, err := n.Owner.State()
-	if err != nil {
-		return err
-	}
-	return n.Options.Post(ctx, n.Tracker.Bootstrap, n.Way(s, n.Tracker.Identity), l)
-}
-
-// Host is the machine below this node's root.
-func (n *Session) Host() say.Host { return say.Host{Root: n.Options.Root} }

@@ -35,8 +35,9 @@ func (so *Soak) Bound(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file := so.Path(paths.RunJudged)
-	if j == nil || so.Boot.Mode == spec.ModeAttached || s.Back(j.Found.Generation) == nil || slices.Contains(j.Found.Overlay.KernelArgs, "caisson.deadline=0") {
+	file := so.path(paths.RunJudged)
+	if j == nil || so.Owner.Boot().Mode == spec.ModeAttached || s.Back(j.Found.Generation) == nil ||
+		slices.Contains(j.Found.Overlay.KernelArgs, "caisson.deadline=0") {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -57,10 +58,8 @@ func (so *Soak) Bound(ctx context.Context) error {
 }
 
 func (so *Soak) timer(ctx context.Context, job string) error {
-	if !so.hasSystemd() {
+	if !so.Systemd {
 		return nil
 	}
 	return process.Manager{}.Do(ctx, job, paths.JudgedTimer)
 }
-
-func (so *Soak) hasSystemd() bool { return so.Options.Root == "" && process.SystemdRuns() }

@@ -8,13 +8,15 @@ package soak
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
@@ -27,12 +29,26 @@ import (
 
 // Soak is that of an open node.
 type Soak struct {
-	*session.Session
-	effect *effect.Effect
+	Dir          string // prefix of every path, for tests
+	Root, Kernel string // ids of the root and of the boot of its kernel
+	Owner        *record.Owner
+	Tracker      *track.Tracker // nil where nobody is trusted
+	Running      func() (*track.Found, error)
+	Up           func() time.Duration
+	Dial         func(ctx context.Context) error // asks the registry
+	Runner       process.Runner                  // of checks; nil is process groups
+	Systemd      bool                            // it runs here
+	Log          Log
 }
 
-// New returns what an open node judges.
-func New(e *effect.Effect) *Soak { return &Soak{e.Session, e} }
+// Log is where it is written down what a node does.
+type Log interface {
+	Record(event string, fields ...events.Field)
+	Note(g state.Generation, err error, e spec.Event) // into the black box
+	Say(format string, args ...any)
+}
+
+func (so *Soak) path(name string) string { return filepath.Join(so.Dir, name) }
 
 // Judged is a change that has not proved itself: what is in effect, what is known of
 // it, and what it is judged by.
@@ -57,7 +73,7 @@ func (j *Judged) Checks() (checks []spec.HealthCheck) {
 // boot is all that shows whether what it brought cuts the node off, whatever that is. Without
 // a way back nothing would follow.
 func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
-	if so.Boot.Mode == spec.ModeAttached || !so.Heard() || !found.Generation.Pair(so.Boot.Generation) {
+	if boot := so.Owner.Boot(); boot.Mode == spec.ModeAttached || !boot.Heard() || !found.Generation.Pair(boot.Generation) {
 		return false
 	}
 	back := s.Back(found.Generation)
@@ -68,17 +84,13 @@ func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
 	return err == nil // what cannot be read is not a way back
 }
 
-// Heard reports whether the registry was reached before this boot; a medium tells nothing of it.
-func (so *Soak) Heard() bool {
-	return so.Boot.Source == spec.SourceFetched && (so.Boot.Live.Began != "" || so.Boot.Upper == paths.RootUpper)
-}
-
 // Unread is what of a generation that has proved itself only a start of its program reads, and
 // no boot has come up with; see [state.Generation.Unread].
 func (so *Soak) Unread(s *state.State, g state.Generation) string {
-	best, booted := s.Best(), g.Pair(so.Boot.Generation)
+	boot, best := so.Owner.Boot(), s.Best()
+	booted := g.Pair(boot.Generation)
 	switch {
-	case so.Boot.Mode == spec.ModeAttached || best == nil || booted && (so.Heard() || s.Back(g) == nil):
+	case boot.Mode == spec.ModeAttached || best == nil || booted && (boot.Heard() || s.Back(g) == nil):
 		return ""
 	case booted:
 		return "all of it" // nobody answered before this boot
@@ -98,15 +110,15 @@ func (so *Soak) Unread(s *state.State, g state.Generation) string {
 
 // Judging returns the change that is being judged, nil when there is none.
 func (so *Soak) Judging() (*Judged, error) {
-	record, err := gate.Load(so.Path(paths.RunGates))
+	record, err := gate.Load(so.path(paths.RunGates))
 	if err != nil || record == nil || so.Tracker == nil {
 		return nil, err
 	}
-	found, err := so.effect.Running()
+	found, err := so.Running()
 	if err != nil {
 		return nil, err
 	}
-	if !record.Of(so.Scopes.Root, found.Generation.Overlay) {
+	if !record.Of(so.Root, found.Generation.Overlay) {
 		return nil, nil
 	}
 	return &Judged{found, *record}, nil
@@ -114,45 +126,46 @@ func (so *Soak) Judging() (*Judged, error) {
 
 // BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
 // it came up, and from now on the gates decide; with reach, whether it reaches the registry, too.
-func (so *Soak) BeginGates(ctx context.Context, g state.Generation, reach bool) error {
-	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
+func (so *Soak) BeginGates(ctx context.Context, step decide.Step, g state.Generation, reach bool) error {
+	if err := so.Owner.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}
 	if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &g, "" }); err != nil {
 		return err
 	}
-	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up()), Reach: reach}
-	if err := r.Save(so.Path(paths.RunGates)); err != nil {
+	r := gate.Record{Root: so.Root, Overlay: g.Overlay, Began: gate.Seconds(so.Up()), Reach: reach}
+	if err := r.Save(so.path(paths.RunGates)); err != nil {
 		return err
 	}
-	so.RecordStep("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay))
-	if err := deadline.End(so.Path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
+	so.Log.Record("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay),
+		events.Transition(step.Name))
+	if err := deadline.End(so.path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
 		return err
 	}
 	if err := so.Bound(ctx); err != nil {
-		so.Say("%v", err) // it is judged all the same
+		so.Log.Say("%v", err) // it is judged all the same
 	}
-	return so.EndDeadline()
+	return deadline.End(so.path(paths.RunDeadline))
 }
 
 // EndGates forgets what was judged, and that anything else than what is current was in effect.
 func (so *Soak) EndGates() error {
-	if err := durable.Remove(so.Path(paths.RunGates)); err != nil {
+	if err := durable.Remove(so.path(paths.RunGates)); err != nil {
 		return err
 	}
-	if so.Boot.Live.Applied != nil || so.Boot.Live.Stuck != "" {
+	if l := so.Owner.Boot().Live; l.Applied != nil || l.Stuck != "" {
 		if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = nil, "" }); err != nil {
 			return err
 		}
 	}
-	return so.EndDeadline()
+	return deadline.End(so.path(paths.RunDeadline))
 }
 
 // Verdict says whether a change did what it should. One that was rejected by an agent
 // which was ended before it had acted stays so; one that the node goes on with all the same
 // is good when its checks hold.
 func (so *Soak) Verdict(s *state.State, j *Judged) gate.Verdict {
-	if s.Staged != nil && s.Staged.Same(j.Found.Generation) && so.Boot.Live.Stuck == "" {
+	if s.Staged != nil && s.Staged.Same(j.Found.Generation) && so.Owner.Boot().Live.Stuck == "" {
 		why := ""
 		switch {
 		case j.Found.Generation.IsAhead():
@@ -169,17 +182,44 @@ func (so *Soak) Verdict(s *state.State, j *Judged) gate.Verdict {
 
 // NextLook is how long it takes until a check is to be looked at.
 func (so *Soak) NextLook(j *Judged) time.Duration {
-	return max(time.Second, time.Duration(j.Record.Judge(j.Checks()).Next-session.Seconds(so.Up()))*time.Second)
+	return j.Record.NextLook(j.Checks(), so.Up())
 }
 
 // Prober looks at checks as this node does.
 func (so *Soak) Prober() gate.Prober {
-	p := gate.Prober{Root: so.Options.Root, Log: so.Path(paths.RunChecks), Runner: so.Runner(), Now: func() int64 { return session.Seconds(so.Up()) }, Reach: so.Dial}
+	p := gate.Prober{Root: so.Dir, Log: so.path(paths.RunChecks), Runner: so.Runner, Now: func() int64 { return gate.Seconds(so.Up()) },
+		Reach: so.Dial}
 	if p.Runner == nil {
 		p.Runner = new(process.Group)
 	}
-	if so.hasSystemd() {
+	if so.Systemd {
 		p.Units = process.Manager{}
 	}
 	return p
+}
+
+// Compared notes what was decided of what is doubted, after it was compared with what ran before.
+func (so *Soak) Compared(step decide.Step) error {
+	absolved, why := step.Act == decide.Absolve, step.Why
+	var g state.Generation
+	did := "keeps it rejected"
+	err := so.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
+		g = *s.Doubted
+		if absolved {
+			did = "does not hold it against the generation, and takes it again when the registry answers"
+			s.Absolve()
+		}
+		s.Doubted = nil
+	}})
+	if err != nil {
+		return err
+	}
+	so.Log.Record("compared", events.With("generation", g.Generation), events.With("overlay", g.Overlay), events.With("why", why),
+		events.Transition(step.Name))
+	so.Log.Note(g, nil, spec.Event{Event: spec.EventCompared, Transition: step.Name, Why: why, Did: did})
+	so.Log.Say("generation %d: %s: %s", g.Generation, why, did)
+	if !absolved {
+		return nil
+	}
+	return so.Owner.SetSync(spec.SyncUnreachable, fmt.Sprintf("generation %d is taken again when the registry answers: %s", g.Generation, why))
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -13,12 +14,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/say"
 )
 
 // SayLeft says which users left with a change, and that their processes go on.
 func (r *Root) SayLeft(from, to *track.Found, result items.Result) {
 	rows := append(r.Accounts(from.Generation.Layer).Changes, r.Accounts(to.Generation.Layer).Changes...)
-	passwd, err := r.Host().Read("/etc/passwd")
+	passwd, err := say.Host{Root: r.Dir}.Read("/etc/passwd")
 	if err != nil {
 		r.Say("%v", err)
 		return
@@ -31,7 +33,7 @@ func (r *Root) SayLeft(from, to *track.Found, result items.Result) {
 		for _, c := range rows {
 			f := strings.Split(cmp.Or(c.From.Row, c.To.Row), ":")
 			if c.Key == d.Key && len(f) > 2 {
-				r.Record("user-left", events.With("user", name), events.With("uid", f[2]), events.With("processes", r.processesOf(f[2])),
+				r.Log("user-left", events.With("user", name), events.With("uid", f[2]), events.With("processes", r.processesOf(f[2])),
 					events.With("generation", to.Generation.Generation), events.With("why", "processes that run go on"))
 				break
 			}
@@ -51,7 +53,7 @@ func hasShell(passwd, name string) bool {
 
 // processesOf counts the processes of a user.
 func (r *Root) processesOf(uid string) (count int) {
-	list, err := os.ReadDir(r.Path("/proc"))
+	list, err := os.ReadDir(filepath.Join(r.Dir, "/proc"))
 	if err != nil {
 		return 0 // a figure for people
 	}

@@ -19,9 +19,11 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record"
+	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -32,12 +34,18 @@ import (
 
 // Root is the root that runs, and the layers that it can have.
 type Root struct {
-	*session.Session
+	Dir     string // prefix of every path, for tests
+	ID      string
+	Alone   bool // nobody else looks or acts: what is found is kept
+	Owner   *record.Owner
+	Journal *journal.Journal
+	Tracker *track.Tracker                // nil where nobody is trusted
+	Store   func() (*layers.Store, error) // of the layers of a root that caisson made
+	Log     func(event string, fields ...events.Field)
+	Say     func(format string, args ...any)
+
 	layers map[string]*Beside // by digest
 }
-
-// New returns the root of an open node.
-func New(s *session.Session) *Root { return &Root{Session: s} }
 
 // Beside is a layer that this root can have without being stacked again: it differs from
 // the one that is stacked in accounts only.
@@ -53,21 +61,20 @@ type otherLayer string
 func (o otherLayer) Error() string { return string(o) }
 
 // Layer is the layer whose images this root is made of.
-func (r *Root) Layer() string { return cmp.Or(r.Boot.Live.Stacked, r.Boot.Generation.Layer) }
+func (r *Root) Layer() string { return layerOf(r.Owner.Boot()) }
 
-// SetGeneration notes in the record of a boot by which generation this root goes. Its layer may be
+func layerOf(b *state.Boot) string { return cmp.Or(b.Live.Stacked, b.Generation.Layer) }
+
+// SetGeneration notes in the record of a boot by which generation its root goes. Its layer may be
 // another one than the root is made of.
-func (r *Root) SetGeneration(b *state.Boot, g state.Generation) {
-	b.Live.Stacked = r.Layer()
-	b.Generation = g
-}
+func SetGeneration(b *state.Boot, g state.Generation) { b.Live.Stacked, b.Generation = layerOf(b), g }
 
 // Arrive notes that this root runs a generation that is older than the one that it came up
 // with.
 func (r *Root) Arrive(at state.Generation) error {
 	return r.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
 		if b.Mode != spec.ModeAttached {
-			r.SetGeneration(b, at)
+			SetGeneration(b, at)
 		}
 	}})
 }
@@ -93,8 +100,8 @@ func (r *Root) LayersHere(s *state.State) (here []string) {
 // that are here once, and kept for as long as this root: what was put in effect is known
 // whatever becomes of the store.
 func (r *Root) Beside(layer string) (*Beside, error) {
-	if layer == r.Layer() || r.Boot.Mode == spec.ModeAttached {
-		return &Beside{Version: r.Boot.Layer.Version}, nil
+	if boot := r.Owner.Boot(); layer == layerOf(boot) || boot.Mode == spec.ModeAttached {
+		return &Beside{Version: boot.Layer.Version}, nil
 	}
 	if b := r.layers[layer]; b != nil {
 		return b, nil
@@ -105,7 +112,7 @@ func (r *Root) Beside(layer string) (*Beside, error) {
 		if store, err = r.Store(); err == nil {
 			b, err = r.compareAccounts(store, layer)
 		}
-		if err == nil && r.Lock != nil {
+		if err == nil && r.Alone {
 			err = r.keepBeside(layer, b)
 		}
 	}
@@ -120,7 +127,7 @@ func (r *Root) Beside(layer string) (*Beside, error) {
 }
 
 func (r *Root) besideName(layer string) string {
-	return filepath.Join(r.Path(paths.RunAccounts), digest.Hex(layer)+".json")
+	return filepath.Join(r.Dir, paths.RunAccounts, digest.Hex(layer)+".json")
 }
 
 // maxBeside caps the file of one layer, which only the agent writes.
@@ -135,7 +142,7 @@ func (r *Root) keptBeside(layer string) (*Beside, error) {
 		return nil, fmt.Errorf("read what layer %s changes: %w", layer, err)
 	}
 	b := new(Beside)
-	if json.Unmarshal(data, b) != nil || b.Root != r.Scopes.Root {
+	if json.Unmarshal(data, b) != nil || b.Root != r.ID {
 		return nil, nil // it is of another root, or of another release: it is made again
 	}
 	return b, nil
@@ -144,7 +151,7 @@ func (r *Root) keptBeside(layer string) (*Beside, error) {
 func (r *Root) keepBeside(layer string, b *Beside) error {
 	data, err := spec.Encode(b)
 	if err == nil {
-		err = os.MkdirAll(r.Path(paths.RunAccounts), 0o700)
+		err = os.MkdirAll(filepath.Join(r.Dir, paths.RunAccounts), 0o700)
 	}
 	if err == nil {
 		err = durable.WriteFile(r.besideName(layer), data, 0o600)
@@ -177,7 +184,7 @@ func (r *Root) Fits(layer string) error {
 	if _, err := r.Beside(layer); err != nil {
 		return err
 	}
-	drift, err := accounts.New(r.Accounts(layer), cmp.Or(r.Options.Root, "/"), nil, r.Journal).Check(context.Background())
+	drift, err := accounts.New(r.Accounts(layer), cmp.Or(r.Dir, "/"), nil, r.Journal).Check(context.Background())
 	if err != nil {
 		return err
 	}
@@ -192,5 +199,5 @@ func (r *Root) Version(layer string) string {
 	if b, err := r.Beside(layer); err == nil && b.Version != "" {
 		return b.Version
 	}
-	return r.Boot.Layer.Version
+	return r.Owner.Boot().Layer.Version
 }

@@ -43,6 +43,15 @@ type Boot struct {
 	Upper    string `json:"upper,omitempty"`    // where the writable part of the root is mounted; "" is paths.RunUpper
 }
 
+// InMemory reports whether this node has its images in memory, as one without a state disk.
+// They outlive a soft-reboot, and no other.
+func (b *Boot) InMemory() bool { return b.Mode != spec.ModeAttached && b.Disk == "" }
+
+// Heard reports whether the registry was reached before this boot; a medium tells nothing of it.
+func (b *Boot) Heard() bool {
+	return b.Source == spec.SourceFetched && (b.Live.Began != "" || b.Upper == paths.RootUpper)
+}
+
 // Images is how what is read of this root's images is compared with what was signed.
 type Images struct {
 	WhenRead []string `json:"whenRead,omitempty"` // digests of those that the kernel checks block by block; the others were read whole

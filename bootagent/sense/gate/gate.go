@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -107,6 +108,14 @@ func (r *Record) Judge(checks []spec.HealthCheck) Verdict {
 	}
 	return v
 }
+
+// NextLook is how long it takes until a check is to be looked at, up is how long the kernel runs.
+func (r *Record) NextLook(checks []spec.HealthCheck, up time.Duration) time.Duration {
+	return max(time.Second, time.Duration(r.Judge(checks).Next-Seconds(up))*time.Second)
+}
+
+// Seconds is a time since the kernel started as a record has it.
+func Seconds(up time.Duration) int64 { return int64(up / time.Second) }
 
 func joined(name, why string) string {
 	if why == "" {

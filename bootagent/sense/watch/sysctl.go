@@ -30,16 +30,16 @@ const maxRefused = 16
 
 // writes are the attempts to write parameters.
 type writes struct {
-	*bpf.Observer
-	watch  *Watch
-	cgroup *os.File
-	keys   string // of what it was begun for
+	observer *bpf.Observer
+	watch    *Watch
+	cgroup   *os.File
+	keys     string // of what it was begun for
 }
 
-func (s *writes) fd() int { return s.FD() }
+func (s *writes) fd() int { return s.observer.FD() }
 
 func (s *writes) close() {
-	if err := s.Close(); err != nil {
+	if err := s.observer.Close(); err != nil {
 		s.watch.say("%v", err)
 	}
 	s.cgroup.Close() // only read
@@ -49,7 +49,7 @@ func (s *writes) close() {
 func (s *writes) drain() (kinds []string, lost bool) {
 	w := s.watch
 	for n := 0; ; n++ {
-		e, more := s.Next()
+		e, more := s.observer.Next()
 		if !more {
 			return kinds, lost
 		}

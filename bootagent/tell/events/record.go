@@ -30,6 +30,14 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
+// Why a change was made that no operator and no new generation asked for.
+const (
+	WhyBoot   = "boot"   // the root has just come up: what it lacks is set
+	WhyAgain  = "again"  // all was put back before
+	WhyDrift  = "drift"  // it was right before
+	WhyWaited = "waited" // what it was deferred for has come: a module, a device, a path, a window
+)
+
 // Field is one NAME=value of a record.
 type Field struct {
 	Name  string // in small letters
@@ -38,6 +46,9 @@ type Field struct {
 
 // With returns a field.
 func With(name string, value any) Field { return Field{name, value} }
+
+// Transition returns the field of an event that comes of a decision, by the name of its row.
+func Transition(name string) Field { return Field{"transition", name} }
 
 // Log is where the records of a node go.
 type Log struct {

@@ -27,7 +27,8 @@ import "slices"
 type Act string
 
 // quiet are the acts that change nothing on the node but what it says of itself.
-var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Compare, Later, Wait, Renumber, Unarm, Delay, Remain, AskMedium, AskAgain, LeaveOut, Set, SetHarmless}
+var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Compare, LookAgain, DeferGeneration,
+	Renumber, EndDeadline, DeferReboot, NeverReboot, AskMedium, AskAgain, LeaveOut, Set, SetHarmless}
 
 // Changes reports whether an act changes what the node runs, tries, or goes back to.
 func (a Act) Changes() bool { return !slices.Contains(quiet, a) }
@@ -37,7 +38,7 @@ type Step struct {
 	Name string // of the transition
 	Act  Act
 	Why  string
-	For  string // of Delay: one of the For constants of package spec
+	For  string // of DeferReboot: one of the For constants of package spec
 }
 
 // Row is a transition.
@@ -49,7 +50,7 @@ type Row struct {
 	Does  string // for people
 	is    func(f *Facts) bool
 	why   func(f *Facts) string
-	waits string // of Delay, and of no other act: for what
+	waits string // of DeferReboot, and of no other act: for what
 }
 
 // Next returns what to do.

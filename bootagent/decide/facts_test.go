@@ -114,7 +114,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a change outlives its time"
 		case f.Paused != "" && slices.Contains([]Event{Look, Answer, Judged}, f.Event) && slices.Contains(changes, s.Act):
 			wrong = "a paused node is changed"
-		case f.Event == Answer && f.Offer.Held && (s.Act == Change || s.Act == PutBack || s.Act == Rest || s.Act == Take):
+		case f.Event == Answer && f.Offer.Held && (s.Act == Change || s.Act == PutBack || s.Act == Rest || s.Act == NoteNumber):
 			wrong = "a held node moves"
 		case f.Event == Answer && f.waits() && s.Act == Change && !f.Run.To.Same(f.Offer.Generation):
 			wrong = "two changes at once"
@@ -122,17 +122,17 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "what failed is tried again"
 		case f.Event == Answer && s.Act == Change && f.Runs != nil && !f.Attached && !f.Offer.Live:
 			wrong = "a running root is changed as only a boot can"
-		case f.Event == Made && f.Result.Failed && (s.Act == Settle || s.Act == Await || s.Act == Probe):
+		case f.Event == Made && f.Result.Failed && (s.Act == Settle || s.Act == AwaitOperator || s.Act == Probe):
 			wrong = "what failed is in effect"
 		case f.Event == Made && s.Act == Settle && f.Result.Trial != "":
 			wrong = "what is on trial is in effect"
-		case f.Ended && s.Act == Blame, f.Ended && s.Act == UndoForGood:
+		case f.Ended && s.Act == RejectChange, f.Ended && s.Act == UndoForGood:
 			wrong = "the end of the agent is held against a change"
-		case f.Event == Try && f.Try.Cuts != "" && f.Try.Unreached == "" && s.Act == Plain:
+		case f.Event == Try && f.Try.Cuts != "" && f.Try.Unreached == "" && s.Act == MakeWithoutTrial:
 			wrong = "what can cut the node off is not on trial"
 		case f.Event == Effect && s.Act == Prove && f.Proof.Applied && f.Proof.Gates:
 			wrong = "what has checks proved itself without them"
-		case f.Event == Judged && !f.Gates.Failed && (s.Act == BackLive || s.Act == BackBoot || s.Act == Stay):
+		case f.Event == Judged && !f.Gates.Failed && (s.Act == BackLive || s.Act == BackBoot || s.Act == KeepLooking):
 			wrong = "what did not fail is left"
 		case f.Event == Judged && s.Act == BackBoot && (f.Attached || !f.Gates.Good || !f.Remembers && !f.Gates.Soft):
 			wrong = "a boot that leads to the same"
@@ -144,11 +144,11 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a comparison with what is not as it was before"
 		case f.Event == Judged && s.Act == BackLive && (!f.Gates.Good || !f.Attached && !(f.Gates.SameLayer && f.Gates.Live)):
 			wrong = "a way back that does not lead there"
-		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:
+		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == KeepLooking:
 			wrong = "nothing is done about what failed"
 		case f.Event == Swap && s.Act == SetOut && (pending || f.Run.Phase == run.Soaking):
 			wrong = "a machine is started over while something has to prove itself"
-		case f.Event == Swap && s.Act != Remain && (f.Awaits.Uncounted || f.Awaits.Forgotten):
+		case f.Event == Swap && s.Act != NeverReboot && (f.Awaits.Uncounted || f.Awaits.Forgotten):
 			wrong = "a machine is started over again and again"
 		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0):
 			wrong = "a loader enters what it must not"

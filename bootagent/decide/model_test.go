@@ -514,7 +514,7 @@ func (m *model) ask() error {
 			f = m.facts(Answer)
 			f.Offer = offer
 			continue
-		case Take:
+		case NoteNumber:
 			if err := m.effects(next, Proof{}); err != nil {
 				return err
 			}
@@ -546,7 +546,7 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	t.Try.Asked = c.asks && m.disk.Current != nil
 	var by state.Confirm
 	switch m.decide(t).Act {
-	case Afresh:
+	case ComeUpWithout:
 		if err := m.undo("", false); err != nil {
 			return err
 		}
@@ -584,20 +584,20 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 		m.partial = m.live.Without != nil && m.live.Without.Overlay == was.Overlay
 	}
 	switch m.decide(made).Act {
-	case Blame:
+	case RejectChange:
 		return m.save(func(s *state.State) { s.Reject(g, "it failed", time.Unix(0, 0)); s.Trial = nil })
-	case Postpone:
+	case RetryInAWhile:
 		return m.save(func(s *state.State) {
 			s.Postpone(g, "busy", time.Unix(m.now, 0), time.Unix(m.now+3600, 0))
 			s.Trial = nil
 		})
-	case RetryLater:
+	case RetrySoon:
 		return m.save(func(s *state.State) { s.Trial = nil })
-	case Await:
+	case AwaitOperator:
 		err := m.save(func(s *state.State) { s.Trial.Ends = int64(m.up/time.Second) + s.Trial.Within })
 		m.begun = true
 		return err
-	case Leave:
+	case DeferToBoot:
 		m.fail("it was begun")
 	case Probe:
 		p := m.facts(Probed)
@@ -646,7 +646,7 @@ func (m *model) judge() error {
 	switch m.decide(f).Act {
 	case Prove:
 		return m.prove(*g)
-	case Stay:
+	case KeepLooking:
 		m.live.Stuck = "sick"
 	case BackLive:
 		if err := m.save(reject); err != nil {

@@ -12,64 +12,64 @@ import (
 
 // Acts.
 const (
-	PutBack        Act = "put back"              // undo the change on trial; the way is decided at Undo
-	Follow         Act = "follow"                // end the hold
-	Arrive         Act = "arrive"                // note that this root goes by an older generation
-	Go             Act = "go on"                 // nothing is unfinished
-	Watch          Act = "watch"                 // look and report, change nothing
-	ComeUp         Act = "come up"               // apply to a root that has come up what nobody has proved
-	Return         Act = "return"                // start the machine over into what proved itself
-	Keep           Act = "keep"                  // correct what differs from what runs
-	Stop           Act = "stop"                  // there is nothing to act on
-	Report         Act = "report"                // say how the node is, and why nothing newer was had
-	LookNow        Act = "look"                  // go on as a look does
-	Decline        Act = "decline"               // say why, and go on as a look does
-	Take           Act = "take"                  // note a newer generation of what runs, and go on as a look does
-	Wait           Act = "wait"                  // leave it to a later time
-	Rest           Act = "rest"                  // put in effect a generation that says that nothing is to be changed
-	Change         Act = "change"                // apply it to the running root, all of it or nothing
-	ApplyUntested  Act = "apply untested"        // apply it as what is kept is
-	TryForReach    Act = "try, for reach"        // save that it is on trial by the way to the registry, and make it
-	TryForOperator Act = "try, for the operator" // save that it is on trial by its operator, and make it
-	Plain          Act = "plain"                 // make it
-	Leave          Act = "leave"                 // leave it to a boot: this root cannot be changed so
-	Blame          Act = "blame"                 // note the failure, and do not try it again
-	Postpone       Act = "postpone"              // note the failure, and try it again in a while
-	RetryLater     Act = "retry later"           // note the failure, and try it again
-	Await          Act = "await"                 // leave it to its operator, for a time
-	Probe          Act = "probe"                 // try the way to the registry
-	Compare        Act = "compare"               // try the way to the registry, for what is doubted
-	Convict        Act = "convict"               // what is doubted stays rejected
-	Absolve        Act = "absolve"               // what is doubted is not rejected any more
-	Settle         Act = "settle"                // it is in effect
-	UndoAndRetry   Act = "undo, retry"           // undo it, and try it again
-	UndoForGood    Act = "undo for good"         // undo it, and do not try it again
-	Forget         Act = "forget"                // put back what ran, and forget the trial
-	Withhold       Act = "withhold"              // go on without what can cut the node off, and note why
-	Restore        Act = "restore"               // put back what ran, and note why
-	Afresh         Act = "afresh"                // take back what was set before services started, and come up without
-	LeaveOut       Act = "leave out"             // set nothing before services start, and say so
-	Set            Act = "set"                   // set what is to be there before services start
-	SetHarmless    Act = "set harmless"          // set of it what cannot cut the node off
-	SetOnTrial     Act = "set, on trial"         // save that it is on trial, and set it
-	None           Act = "none"                  // nothing
-	Renumber       Act = "renumber"              // the checks go on, for the newer number
-	Unarm          Act = "unarm"                 // end the deadline of this boot
-	Prove          Act = "prove"                 // it is the newest that proved itself
-	Soak           Act = "soak"                  // the checks decide
-	BackLive       Act = "back, live"            // reject it, and put in effect what ran before
-	BackBoot       Act = "back, boot"            // reject it, and start the machine over into what ran before
-	Stay           Act = "stay"                  // go on with it and look from the start
-	Later          Act = "later"                 // look again
-	Remain         Act = "remain"                // never start over by itself
-	Delay          Act = "delay"                 // start over later
-	SetOut         Act = "set out"               // start over, in its turn
-	Enter          Act = "enter"                 // stack its layer and switch to it
-	EnterOld       Act = "enter old"             // enter what the node has
-	FallBack       Act = "fall back"             // look for the best of what ran well before
-	AskMedium      Act = "ask medium"            // ask a medium that carries a layer
-	StartOver      Act = "start over"            // start the machine over
-	AskAgain       Act = "ask again"             // show why nothing is entered, and ask again in a while
+	PutBack          Act = "put back"              // undo the change on trial; the way is decided at Undo
+	Follow           Act = "follow"                // end the hold
+	Arrive           Act = "arrive"                // note that this root goes by an older generation
+	Go               Act = "go on"                 // nothing is unfinished
+	Watch            Act = "watch"                 // look and report, change nothing
+	ComeUp           Act = "come up"               // apply to a root that has come up what nobody has proved
+	Return           Act = "return"                // start the machine over into what proved itself
+	Keep             Act = "keep"                  // correct what differs from what runs
+	Stop             Act = "stop"                  // there is nothing to act on
+	Report           Act = "report"                // say how the node is, and why nothing newer was had
+	LookNow          Act = "look"                  // go on as a look does
+	Decline          Act = "decline"               // say why, and go on as a look does
+	NoteNumber       Act = "note the number"       // note a newer generation of what runs, and go on as a look does
+	DeferGeneration  Act = "defer the generation"  // leave it to a later time
+	Rest             Act = "rest"                  // put in effect a generation that says that nothing is to be changed
+	Change           Act = "change"                // apply it to the running root, all of it or nothing
+	ApplyUntested    Act = "apply untested"        // apply it as what is kept is
+	TryForReach      Act = "try, for reach"        // save that it is on trial by the way to the registry, and make it
+	TryForOperator   Act = "try, for the operator" // save that it is on trial by its operator, and make it
+	MakeWithoutTrial Act = "make without a trial"  // make it
+	DeferToBoot      Act = "defer to a boot"       // leave it to a boot: this root cannot be changed so
+	RejectChange     Act = "reject the change"     // note the failure, and do not try it again
+	RetryInAWhile    Act = "retry in a while"      // note the failure, and try it again in a while
+	RetrySoon        Act = "retry soon"            // note the failure, and try it again
+	AwaitOperator    Act = "await the operator"    // leave it to its operator, for a time
+	Probe            Act = "probe"                 // try the way to the registry
+	Compare          Act = "compare"               // try the way to the registry, for what is doubted
+	Convict          Act = "convict"               // what is doubted stays rejected
+	Absolve          Act = "absolve"               // what is doubted is not rejected any more
+	Settle           Act = "settle"                // it is in effect
+	UndoAndRetry     Act = "undo, retry"           // undo it, and try it again
+	UndoForGood      Act = "undo for good"         // undo it, and do not try it again
+	Forget           Act = "forget"                // put back what ran, and forget the trial
+	Withhold         Act = "withhold"              // go on without what can cut the node off, and note why
+	Restore          Act = "restore"               // put back what ran, and note why
+	ComeUpWithout    Act = "come up without"       // take back what was set before services started, and come up without
+	LeaveOut         Act = "leave out"             // set nothing before services start, and say so
+	Set              Act = "set"                   // set what is to be there before services start
+	SetHarmless      Act = "set harmless"          // set of it what cannot cut the node off
+	SetOnTrial       Act = "set, on trial"         // save that it is on trial, and set it
+	None             Act = "none"                  // nothing
+	Renumber         Act = "renumber"              // the checks go on, for the newer number
+	EndDeadline      Act = "end the deadline"      // end the deadline of this boot
+	Prove            Act = "prove"                 // it is the newest that proved itself
+	Soak             Act = "soak"                  // the checks decide
+	BackLive         Act = "back, live"            // reject it, and put in effect what ran before
+	BackBoot         Act = "back, boot"            // reject it, and start the machine over into what ran before
+	KeepLooking      Act = "keep looking"          // go on with it and look from the start
+	LookAgain        Act = "look again"            // look again
+	NeverReboot      Act = "never reboot"          // never start over by itself
+	DeferReboot      Act = "defer the reboot"      // start over later
+	SetOut           Act = "set out"               // start over, in its turn
+	Enter            Act = "enter"                 // stack its layer and switch to it
+	EnterOld         Act = "enter old"             // enter what the node has
+	FallBack         Act = "fall back"             // look for the best of what ran well before
+	AskMedium        Act = "ask medium"            // ask a medium that carries a layer
+	StartOver        Act = "start over"            // start the machine over
+	AskAgain         Act = "ask again"             // show why nothing is entered, and ask again in a while
 )
 
 // Table is what a node does. Of the rows of an event the first one that holds counts.
@@ -125,23 +125,23 @@ var Table = []Row{
 		is: func(f *Facts) bool {
 			return f.Run.Phase == run.Entering && f.Runs != nil && f.Runs.Pair(f.Offer.Generation)
 		}},
-	{Name: "same-content", On: Answer, Act: Take, When: "it is a newer number of what runs", Does: "notes the number",
+	{Name: "same-content", On: Answer, Act: NoteNumber, When: "it is a newer number of what runs", Does: "notes the number",
 		is: func(f *Facts) bool {
 			return f.Runs != nil && f.Runs.Pair(f.Offer.Generation) && !f.partial(f.Offer.Generation)
 		}},
-	{Name: "first-on-another-layer", On: Answer, Act: Wait, When: "nothing runs yet, and it needs another root", Does: "waits for a boot",
+	{Name: "first-on-another-layer", On: Answer, Act: DeferGeneration, When: "nothing runs yet, and it needs another root", Does: "waits for a boot",
 		is:  func(f *Facts) bool { return f.Runs == nil && !f.Attached && !f.Offer.Here },
 		why: func(*Facts) string { return "a reboot: another layer" }},
-	{Name: "for-a-boot", On: Answer, Act: Wait, When: "not all of it can be changed on the running root", Does: "waits for a boot",
+	{Name: "for-a-boot", On: Answer, Act: DeferGeneration, When: "not all of it can be changed on the running root", Does: "waits for a boot",
 		is:  func(f *Facts) bool { return f.Runs != nil && !f.Attached && !f.Offer.Live },
 		why: func(f *Facts) string { return "a reboot: " + f.Offer.Why }},
 	{Name: "pauses", On: Answer, Act: Rest, When: "it says that nothing is to be changed", Does: "notes that it is in effect, changes nothing",
 		is: func(f *Facts) bool { return f.Paused != "" && f.Runs != nil && f.Offer.Pauses }, why: func(f *Facts) string { return f.Paused }},
-	{Name: "for-resume", On: Answer, Act: Wait, When: "the node is paused", Does: "waits until it is resumed",
+	{Name: "for-resume", On: Answer, Act: DeferGeneration, When: "the node is paused", Does: "waits until it is resumed",
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "change", On: Answer, Act: Change, When: "else", Does: "applies it to the running root, all of it or nothing"},
 
-	{Name: "early-unreached", On: Try, Act: Afresh, When: "what was set before services started can have cut the node off, and the registry is not reached", Does: "takes it back and comes up without: what follows shows whose fault it is",
+	{Name: "early-unreached", On: Try, Act: ComeUpWithout, When: "what was set before services started can have cut the node off, and the registry is not reached", Does: "takes it back and comes up without: what follows shows whose fault it is",
 		is: func(f *Facts) bool { return f.Run.Phase == run.Prepared && f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
 	{Name: "untested", On: Try, Act: ApplyUntested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: afterwards nothing would show what cut the node off",
 		is: func(f *Facts) bool { return f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
@@ -149,22 +149,22 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Try.Asked }, why: func(*Facts) string { return "who published it asked for that" }},
 	{Name: "trial-by-reach", On: Try, Act: TryForReach, When: "it can cut the node off", Does: "saves that it is on trial, and makes it",
 		is: func(f *Facts) bool { return f.Try.Cuts != "" }, why: func(f *Facts) string { return "it changes " + f.Try.Cuts }},
-	{Name: "no-trial", On: Try, Act: Plain, When: "else", Does: "makes it"},
+	{Name: "no-trial", On: Try, Act: MakeWithoutTrial, When: "else", Does: "makes it"},
 
-	{Name: "left-to-boot", On: Made, Act: Leave, When: "it could not be begun, and its layer differs in accounts", Does: "waits for a boot",
+	{Name: "left-to-boot", On: Made, Act: DeferToBoot, When: "it could not be begun, and its layer differs in accounts", Does: "waits for a boot",
 		is: func(f *Facts) bool {
 			return f.Result.Failed && f.Result.OtherLayer && !f.Result.RolledBack && !f.Ended
 		}},
-	{Name: "cut-short", On: Made, Act: RetryLater, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
+	{Name: "cut-short", On: Made, Act: RetrySoon, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
 		is:  func(f *Facts) bool { return f.Result.Failed && f.Ended },
 		why: func(*Facts) string { return "the agent was to end while it was made; the next one makes it" }},
-	{Name: "not-begun", On: Made, Act: RetryLater, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
+	{Name: "not-begun", On: Made, Act: RetrySoon, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
 		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why }},
-	{Name: "busy", On: Made, Act: Postpone, When: "something that it takes away is in use, or a disk is full or takes no writes", Does: "has taken it back; tries it again in an hour, and at a boot",
+	{Name: "busy", On: Made, Act: RetryInAWhile, When: "something that it takes away is in use, or a disk is full or takes no writes", Does: "has taken it back; tries it again in an hour, and at a boot",
 		is: func(f *Facts) bool { return f.Result.Failed && f.Result.Busy }, why: func(f *Facts) string { return f.Result.Why }},
-	{Name: "taken-back", On: Made, Act: Blame, When: "it failed", Does: "has taken it back, and does not try it again",
+	{Name: "taken-back", On: Made, Act: RejectChange, When: "it failed", Does: "has taken it back, and does not try it again",
 		is: func(f *Facts) bool { return f.Result.Failed }, why: func(f *Facts) string { return f.Result.Why }},
-	{Name: "to-confirm", On: Made, Act: Await, When: "its publisher asked for a confirmation", Does: "keeps it for that time",
+	{Name: "to-confirm", On: Made, Act: AwaitOperator, When: "its publisher asked for a confirmation", Does: "keeps it for that time",
 		is: func(f *Facts) bool { return f.Result.Trial == state.ByOperator }},
 	{Name: "to-reach", On: Made, Act: Probe, When: "it can have cut the node off", Does: "tries the way to the registry",
 		is: func(f *Facts) bool { return f.Result.Trial == state.ByReach }},
@@ -193,12 +193,12 @@ var Table = []Row{
 	{Name: "keep-on-trial", On: Effect, Act: None, When: "what is kept in effect waits to be confirmed, runs in part, or the agent is to end", Does: "proves nothing",
 		is: func(f *Facts) bool { return f.Proof.Keeps && (f.Ended || f.waits() || f.partial(f.Proof.Of)) }},
 	{Name: "soak-goes-on", On: Effect, Act: Renumber, When: "its checks are looked at already", Does: "goes on with them", is: func(f *Facts) bool { return f.Proof.Soaking }},
-	{Name: "not-offered", On: Effect, Act: Unarm, When: "it is neither what was accepted last nor an unproven one that this root came up with or was changed to, or was rejected", Does: "ends the deadline of this boot",
+	{Name: "not-offered", On: Effect, Act: EndDeadline, When: "it is neither what was accepted last nor an unproven one that this root came up with or was changed to, or was rejected", Does: "ends the deadline of this boot",
 		is: func(f *Facts) bool {
 			staged := f.Staged != nil && f.Staged.Same(f.Proof.Of)
 			return !staged && !f.Proof.Unproven || staged && f.Staged.Failed != "" && f.Staged.Again == 0 && !f.Proof.Of.IsAhead()
 		}},
-	{Name: "proved-ahead", On: Effect, Act: Unarm, When: "it proved itself on this layer, and waits for its own", Does: "ends the deadline of this boot",
+	{Name: "proved-ahead", On: Effect, Act: EndDeadline, When: "it proved itself on this layer, and waits for its own", Does: "ends the deadline of this boot",
 		is: func(f *Facts) bool {
 			return f.Ahead != nil && f.Ahead.Same(f.Proof.Of) && f.Ahead.Pair(f.Proof.Of)
 		}},
@@ -214,34 +214,34 @@ var Table = []Row{
 
 	{Name: "passed", On: Judged, Act: Prove, When: "all checks have held for their time", Does: "it is the newest that proved itself",
 		is: func(f *Facts) bool { return f.Gates.Passed }, why: func(f *Facts) string { return f.Gates.Why }},
-	{Name: "soaking", On: Judged, Act: Later, When: "no check has failed too often", Does: "looks again", is: func(f *Facts) bool { return !f.Gates.Failed }},
-	{Name: "failed-while-paused", On: Judged, Act: Later, When: "a check failed, and the node is paused", Does: "changes nothing until it is resumed",
+	{Name: "soaking", On: Judged, Act: LookAgain, When: "no check has failed too often", Does: "looks again", is: func(f *Facts) bool { return !f.Gates.Failed }},
+	{Name: "failed-while-paused", On: Judged, Act: LookAgain, When: "a check failed, and the node is paused", Does: "changes nothing until it is resumed",
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
-	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and no generation that proved itself before can run", Does: "goes on with it, broken, and looks from the start",
+	{Name: "failed-stays", On: Judged, Act: KeepLooking, When: "a check failed, and no generation that proved itself before can run", Does: "goes on with it, broken, and looks from the start",
 		is: func(f *Facts) bool { return !f.Gates.Good }},
 	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, the layer stayed, this boot reaches the registry, and it has read nothing that only a start reads", Does: "rejects it, and puts in effect what ran before",
 		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live && !f.Gates.CutOff }},
 	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root, or a boot that cut nothing off", Does: "rejects it, and starts the machine over into what ran before",
 		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
-	{Name: "failed-no-way-back", On: Judged, Act: Stay, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
+	{Name: "failed-no-way-back", On: Judged, Act: KeepLooking, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
 
-	{Name: "swap-uncounted", On: Swap, Act: Remain, When: "the state disk takes no writes", Does: "never starts over by itself: no record would show that it was tried",
+	{Name: "swap-uncounted", On: Swap, Act: NeverReboot, When: "the state disk takes no writes", Does: "never starts over by itself: no record would show that it was tried",
 		is:  func(f *Facts) bool { return f.Awaits.Uncounted },
 		why: func(*Facts) string { return "the state disk takes no writes: no record would show that it was tried" }},
-	{Name: "swap-forgotten", On: Swap, Act: Remain, When: "there is no state disk, and the registry may have offered it at boot, but another root started", Does: "never starts over by itself: no record would show that it was tried",
+	{Name: "swap-forgotten", On: Swap, Act: NeverReboot, When: "there is no state disk, and the registry may have offered it at boot, but another root started", Does: "never starts over by itself: no record would show that it was tried",
 		is: func(f *Facts) bool { return f.Awaits.Forgotten },
 		why: func(*Facts) string {
 			return "the registry may have offered it at boot, but another root started: without a state disk no record would show that it was tried"
 		}},
-	{Name: "swap-on-trial", On: Swap, Act: Delay, When: "a change is on trial", Does: "waits until it is confirmed, or undone", waits: spec.ForTurn,
+	{Name: "swap-on-trial", On: Swap, Act: DeferReboot, When: "a change is on trial", Does: "waits until it is confirmed, or undone", waits: spec.ForTurn,
 		is: func(f *Facts) bool { return f.onTrial() },
 		why: func(f *Facts) string {
 			return fmt.Sprintf("generation %d waits to be confirmed", f.Run.To.Generation)
 		}},
-	{Name: "swap-soaking", On: Swap, Act: Delay, When: "what runs has to pass its checks, and has not failed", Does: "waits until they decide", waits: spec.ForGates,
+	{Name: "swap-soaking", On: Swap, Act: DeferReboot, When: "what runs has to pass its checks, and has not failed", Does: "waits until they decide", waits: spec.ForGates,
 		is:  func(f *Facts) bool { return f.Run.Phase == run.Soaking },
 		why: func(f *Facts) string { return fmt.Sprintf("generation %d has to pass its gates", f.Run.To.Generation) }},
-	{Name: "swap-unstaged", On: Swap, Act: Delay, When: "its images are not on the state disk, or in memory, yet", Does: "waits until they are", waits: spec.ForStaging,
+	{Name: "swap-unstaged", On: Swap, Act: DeferReboot, When: "its images are not on the state disk, or in memory, yet", Does: "waits until they are", waits: spec.ForStaging,
 		is:  func(f *Facts) bool { return f.Awaits.Missing != "" },
 		why: func(f *Facts) string { return f.Awaits.Missing }},
 	{Name: "swap", On: Swap, Act: SetOut, When: "else", Does: "takes its turn, as every operation that disturbs"},

@@ -39,7 +39,7 @@ func TestEveryEventHasAnAnswer(t *testing.T) {
 		if names[r.Name] || strings.Trim(r.Name, "abcdefghijklmnopqrstuvwxyz-") != "" {
 			t.Errorf("%q is not a name, or has another row, too", r.Name)
 		}
-		if !slices.Contains(events, r.On) || r.When == "" || r.Does == "" || r.Act == "" || (r.Act == Delay) != (r.waits != "") {
+		if !slices.Contains(events, r.On) || r.When == "" || r.Does == "" || r.Act == "" || (r.Act == DeferReboot) != (r.waits != "") {
 			t.Errorf("%s: %+v", r.Name, *r)
 		}
 		last[r.On], names[r.Name] = r, true

@@ -654,7 +654,7 @@ func TestAConfirmThatCannotBeNoted(t *testing.T) {
 			r.publishConfirm(2, "a", "20", "1")
 			o := r.options()
 			o.Decided = func(_ *decide.Facts, s decide.Step) {
-				if s.Act != decide.Await {
+				if s.Act != decide.AwaitOperator {
 					return
 				}
 				if fill(); !kept {

@@ -69,7 +69,7 @@ func (e try) facts(_ *Cycle, now record.Snapshot, f *decide.Facts) error {
 // can cut the node off is on trial before anything of it is made.
 func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
 	switch step.Act {
-	case decide.Afresh:
+	case decide.ComeUpWithout:
 		err := c.undo(ctx, "")
 		next, lookErr := c.looks()
 		return then(next, errors.Join(err, lookErr))
@@ -78,7 +78,7 @@ func (e try) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.S
 			events.Transition(step.Name))
 		c.Log.Say("what could cut this node off is applied untested: %s", step.Why)
 		return last(c.enforce(ctx, e.next))
-	case decide.TryForOperator, decide.TryForReach, decide.Plain:
+	case decide.TryForOperator, decide.TryForReach, decide.MakeWithoutTrial:
 	default:
 		return noAct(step)
 	}
@@ -122,7 +122,7 @@ func (e made) facts(_ *Cycle, _ record.Snapshot, f *decide.Facts) error {
 
 func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.Step) (event, *spec.Status, error) {
 	switch step.Act {
-	case decide.Leave:
+	case decide.DeferToBoot:
 		// Something else of it could not even be begun, as a file of a user who is not there before it.
 		why := &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
 		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.Owner.EndTrial(),
@@ -130,9 +130,9 @@ func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.
 			return nil, nil, err
 		}
 		return last(c.Look.Status(ctx))
-	case decide.RetryLater, decide.Postpone, decide.Blame:
+	case decide.RetrySoon, decide.RetryInAWhile, decide.RejectChange:
 		return last(c.takenBack(ctx, e, step))
-	case decide.Await:
+	case decide.AwaitOperator:
 		return last(c.await(ctx, e.next, e.result))
 	case decide.Probe:
 		return then(probed{e, c.Reached(ctx, c.Effect.Within)}, nil)
@@ -231,16 +231,16 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 	switch {
 	case e.returns: // the decision to go there goes with it
 		did = "took it back, and goes on as before" + stays
-	case step.Act == decide.Blame:
+	case step.Act == decide.RejectChange:
 		did = "took it back, and does not try it again" + stays
-	case step.Act == decide.Postpone:
+	case step.Act == decide.RetryInAWhile:
 		did = "took it back, and tries it again in an hour and at a boot" + stays
 	}
 	err := c.Owner.Commit(record.Change{Urgent: record.Verdict, State: func(s *state.State) {
 		switch step.Act {
-		case decide.Blame:
+		case decide.RejectChange:
 			s.Reject(next.Generation, result.Err.Error(), time.Now())
-		case decide.Postpone:
+		case decide.RetryInAWhile:
 			s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
 		}
 		s.Trial = nil

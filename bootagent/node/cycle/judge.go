@@ -113,7 +113,7 @@ func (e *judged) act(ctx context.Context, c *Cycle, _ record.Snapshot, step deci
 			return nil, nil, err
 		}
 		return last(c.Look.Status(ctx))
-	case decide.Later:
+	case decide.LookAgain:
 		if step.Why != "" {
 			e.wait = again
 			c.Log.Say("a gate failed, and nothing is changed now: %s", step.Why)
@@ -123,7 +123,7 @@ func (e *judged) act(ctx context.Context, c *Cycle, _ record.Snapshot, step deci
 		return last(c.Look.Status(ctx))
 	case decide.BackLive, decide.BackBoot:
 		return c.goBack(ctx, e, step)
-	case decide.Stay:
+	case decide.KeepLooking:
 		return last(c.remainBroken(ctx, e, step))
 	}
 	return noAct(step)
@@ -179,7 +179,7 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 		if a := now.Boot.Live.Applied; a == nil || !a.Same(e.next.Generation) {
 			err = c.Owner.Note(func(l *state.Live) { l.Applied = &e.next.Generation })
 		}
-	case decide.Unarm:
+	case decide.EndDeadline:
 		err = c.Effect.EndDeadline()
 	case decide.Prove:
 		err = c.promote(e.next.Generation, step)

@@ -186,14 +186,14 @@ func (e answered) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 			return nil, nil, err
 		}
 		return then(c.looks())
-	case decide.Take:
+	case decide.NoteNumber:
 		if err := c.settle(ctx, inEffect{next: e.next}); err != nil {
 			return nil, nil, err
 		}
 		return then(c.looks())
 	case decide.LookNow:
 		return then(c.looks())
-	case decide.Wait:
+	case decide.DeferGeneration:
 		if err := c.Effect.TakeOver(); err != nil {
 			return nil, nil, err
 		}

@@ -112,7 +112,7 @@ func TestGoTo(t *testing.T) {
 // A trial is written down before anything is made, with who ends it.
 func TestBeginTrial(t *testing.T) {
 	for act, want := range map[decide.Act]state.Confirm{decide.TryForReach: state.ByReach, decide.TryForOperator: state.ByOperator,
-		decide.Plain: ""} {
+		decide.MakeWithoutTrial: ""} {
 		ef := running(t, &state.State{}, gen(1, "a"))
 		next := &track.Found{Generation: gen(2, "a")}
 		next.Overlay.Confirm = &spec.Confirm{Within: 300}

@@ -69,9 +69,9 @@ func (op *Operations) ready(s *operation.Swap, running *track.Found, a *destinat
 		return err
 	}
 	switch step := op.Decided.Next(f); step.Act {
-	case decide.Remain:
+	case decide.NeverReboot:
 		s.Cannot = step.Why
-	case decide.Delay:
+	case decide.DeferReboot:
 		s.Busy, s.Why = step.For, step.Why
 	case decide.SetOut: // in its turn, see package operation
 	}

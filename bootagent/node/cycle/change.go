@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
@@ -115,7 +113,7 @@ func (e made) facts(_ *Cycle, _ record.Snapshot, f *decide.Facts) error {
 	f.Result = decide.Result{Failed: e.before != nil && e.result.Err != nil, RolledBack: e.result.RolledBack, Trial: e.confirm,
 		OtherLayer: !e.returns && e.before != nil && e.before.Generation.Layer != e.next.Generation.Layer}
 	if f.Result.Failed {
-		f.Result.Why, f.Result.Busy = e.result.Err.Error(), passes(e.result.Err) && !e.next.Generation.IsAhead()
+		f.Result.Why, f.Result.Busy = e.result.Err.Error(), effect.Passes(e.result.Err) && !e.next.Generation.IsAhead()
 	}
 	return nil
 }
@@ -170,10 +168,6 @@ func (e probed) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decid
 	}
 	return noAct(step)
 }
-
-// passes reports whether a change failed for what is not its own and may go away: what it takes
-// away is in use, or the disk takes no writes, as one that is full.
-func passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(err) }
 
 // change applies a generation to the running root; before is nil where nothing runs.
 func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result items.Result, err error) {

@@ -4,6 +4,7 @@ package effect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"golang.org/x/sys/unix"
 )
 
 // BeginTrial saves that a change is on trial, before anything of it is made, where that was decided;
@@ -200,3 +202,7 @@ func (ef *Effect) Back(s *state.State) (found *track.Found, err error) {
 	}
 	return found, err
 }
+
+// Passes reports whether a change failed for what is not its own and may go away: what it takes
+// away is in use, or the disk takes no writes, as one that is full.
+func Passes(err error) bool { return errors.Is(err, unix.EBUSY) || track.OfDisk(err) }

@@ -86,7 +86,7 @@ func (l *Loader) esp() (f *os.File, size int64, err error) {
 var secret = regexp.MustCompile(`(?i)(passw|passphrase|secret|token|credential|api[._-]?key)`)
 
 // Credentials lists what looks like one in a bootstrap and in the arguments of a loader's
-// kernel, without its value: whoever holds a medium can read it.
+// kernel, without its value: its holder can read it.
 func Credentials(b spec.Bootstrap, args []string) (found []string) {
 	for _, arg := range append(append([]string{}, b.KernelArgs...), args...) {
 		if name, value, ok := strings.Cut(arg, "="); ok && value != "" && (secret.MatchString(name) || hasUser(value)) {

@@ -105,7 +105,7 @@ func fetch(ctx context.Context, r *registry.Registry, b spec.Blob) ([]byte, erro
 	return data, err
 }
 
-// release is what boot managers show of the loader, and order it by; see os-release(5).
+// release returns what boot managers show of the loader, and order it by; see os-release(5).
 func (l *Loader) release(number int64) string {
 	return fmt.Sprintf("ID=caisson\nIMAGE_ID=caisson\nIMAGE_VERSION=%d\nPRETTY_NAME=\"%s\"\n", number, l.name)
 }
@@ -122,5 +122,5 @@ func (s Source) line() string {
 // title is the name of the loader's file, by which it stands beside others.
 func (l *Loader) title() string { return fmt.Sprintf("caisson-%d-%s.efi", l.Number, l.id()) }
 
-// id is what tells the loader's bytes from those of others, for names of files.
+// id returns what tells the loader's bytes from those of others, for names of files.
 func (l *Loader) id() string { return digest.Hex(digest.Of(l.Image))[:12] }

@@ -38,7 +38,7 @@ import (
 	"github.com/caisson-os/caisson/media/iso"
 )
 
-// Medium is what is written to a file.
+// Medium holds what is written to a file.
 type Medium struct {
 	Loader  *Loader
 	Node    string // whose it is; its identifiers are then made from that name, and stay

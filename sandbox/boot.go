@@ -114,7 +114,7 @@ func (b *Box) console() []string {
 	return []string{console}
 }
 
-// memoryFor is how much memory a machine has, in MiB: a gigabyte, and the images of its
+// memoryFor returns how much memory a machine has, in MiB: a gigabyte, and the images of its
 // layer, which it keeps there.
 func memoryFor(layer int64) int {
 	const step = 256
@@ -162,7 +162,7 @@ func (b *Box) keep() (string, error) {
 	return content, os.WriteFile(name, []byte(b.o.Key), 0o600)
 }
 
-// diskRoom is how much room a state disk has, in bytes: whole mebibytes.
+// diskRoom returns how much room a state disk has, in bytes: whole mebibytes.
 func (b *Box) diskRoom() int64 { return cmp.Or(b.o.diskSize, 3<<30+3*(b.layer.Bytes()>>20+1)<<20) }
 
 // enlarge gives a file so many bytes, and makes it where it is not there.
@@ -209,7 +209,7 @@ func (b *Box) logIn(ctx context.Context) error {
 	return nil
 }
 
-// down is what the console says from a line on, once it has said all of it.
+// down returns what the console says from a line on, once it has said all of it.
 func (b *Box) down(ctx context.Context, end string) *DownError {
 	said, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/internal/flock"
 )
 
-// directory is where a sandbox keeps what it makes. It is locked while the process that
+// directory says where a sandbox keeps what it makes. It is locked while the process that
 // made it lives.
 type directory struct {
 	name string

@@ -22,13 +22,13 @@ const (
 
 func (r road) String() string { return [...]string{"kernel", "cd", "disk"}[r] }
 
-// Road is how the machine comes to its loader: kernel, cd or disk.
+// Road returns how the machine comes to its loader: kernel, cd or disk.
 func (b *Box) Road() string { return b.road().String() }
 
 // medium is the file of the road's medium; its name says its format.
 func (r road) medium() string { return [...]string{"", "medium.iso", "disk.raw"}[r] }
 
-// road is what the options ask for. A disk that the node makes itself, or that has no room
+// road returns what the options ask for. A disk that the node makes itself, or that has no room
 // for what firmware would start, is beside a kernel.
 func (b *Box) road() road {
 	switch {

@@ -18,7 +18,7 @@ import (
 // MaxCards is how many cards a machine has at most.
 const MaxCards = 15
 
-// plug is how a node's cards are connected: their addresses, the one of the boot first, the
+// plug says how a node's cards are connected: their addresses, the one of the boot first, the
 // network on which they are, where on it the registry answers, and what is between.
 type plug struct {
 	macs     []string

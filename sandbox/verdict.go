@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Verdict is what a node's agent says of the node.
+// Verdict holds what a node's agent says of the node.
 type Verdict struct {
 	Passed bool   // its health is ok, and its gates hold
 	Reason string // why not

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// way is how a node is reached.
+// way says how a node is reached.
 type way struct {
 	cards   []string // those that it takes, none where any will do
 	vlan    int64    // 0: without a tag

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-// installed is what install -o json prints.
+// installed is the output of install -o json.
 type installed struct {
 	Disk   string   `json:"disk"`
 	Was    []string `json:"was"`    // what was on it, a line a partition
@@ -58,7 +58,7 @@ func install(ctx context.Context, a *app, args []string) error {
 	})
 }
 
-// confirms asks whoever sits there.
+// confirms asks the person at the terminal.
 func (a *app) confirms(i *bootdisk.Installation) error {
 	what := "Erase all of it and install loader"
 	if i.Own() {

@@ -165,7 +165,7 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	return unknownVerb(args[0])
 }
 
-// app is what every verb gets.
+// app holds what every verb gets.
 type app struct {
 	out, err io.Writer
 	root     string // prefix of every path, for tests

@@ -54,7 +54,7 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 	return nil
 }
 
-// operationList is what operation list -o json prints.
+// operationList is the output of operation list -o json.
 type operationList struct {
 	Operations []spec.OperationStatus `json:"operations"`
 }
@@ -96,7 +96,7 @@ func (a *app) printOperations(list []spec.OperationStatus) {
 	}
 }
 
-// windowList is what windows -o json prints: as 'caisson windows' does.
+// windowList is the output of windows -o json: as 'caisson windows' does.
 type windowList struct {
 	Windows []nodeWindow `json:"windows"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-// recipients is what recipient -o json prints.
+// recipients is the output of recipient -o json.
 type recipients struct {
 	Recipient string `json:"recipient"`
 	Before    string `json:"before,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// reported is what report -o json prints.
+// reported is the output of report -o json.
 type reported struct {
 	To      string       `json:"to,omitempty"`  // absent where the overlay names nobody
 	Key     string       `json:"key,omitempty"` // id; absent before the first report

@@ -51,7 +51,7 @@ func printVersion(_ context.Context, a *app, args []string) error {
 	})
 }
 
-// cleared is what clear -o json prints.
+// cleared is the output of clear -o json.
 type cleared struct {
 	Cleared []spec.Drift `json:"cleared"`
 }

@@ -64,7 +64,7 @@ func word(otherwise string, args []string) (string, []string) {
 	return otherwise, args
 }
 
-// serviceList is what service -o json prints.
+// serviceList is the output of service -o json.
 type serviceList struct {
 	Services []spec.ServiceStatus `json:"services"`
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// written is what man -o json prints.
+// written is the output of man -o json.
 type written struct {
 	Dir   string   `json:"dir"`
 	Files []string `json:"files"`

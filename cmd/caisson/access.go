@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// access is how a verb reaches a registry.
+// access says how a verb reaches a registry.
 type access struct {
 	plainHTTP bool
 	caFiles   []string

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/nearest"
 )
 
-// app is what every verb gets: where to print, and how.
+// app holds what every verb gets: where to print, and how.
 type app struct {
 	out    io.Writer // results
 	err    io.Writer // talk

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// bootstrapped is what bootstrap -o json prints where it writes a file; else it prints what
+// bootstrapped is the output of bootstrap -o json where it writes a file; else it prints what
 // would be in it.
 type bootstrapped struct {
 	File string `json:"file"`

@@ -190,7 +190,7 @@ func notRevoked(trusted publish.Policy, public sign.Verifier) error {
 		"take the site as it was last published; 'caisson keys pull' brings the versions of the keys")
 }
 
-// going is what a build goes on from: the registry, and whose layers count there.
+// going holds what a build goes on from: the registry, and whose layers count there.
 type going struct {
 	*publish.Publisher
 	trusted publish.Policy
@@ -234,7 +234,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 }
 
 // before returns what to go on from, the account ledger foremost, as a release key of the
-// site signed it: whoever chooses it gives users the numbers of others, and with them
+// site signed it: its author gives users the numbers of others, and with them
 // their files. A registry that holds no layer yet begins a new one. A digest is as good as
 // a signature. Numbers that the layers where it is pushed to have given stay given,
 // whatever is named.

@@ -51,7 +51,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 	return c
 }
 
-// fleetDiff is what fleet diff -o json prints.
+// fleetDiff is the output of fleet diff -o json.
 type fleetDiff struct {
 	Nodes []view.Line `json:"nodes"`
 }
@@ -129,7 +129,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	return c
 }
 
-// fleetSlots is what fleet slots -o json prints.
+// fleetSlots is the output of fleet slots -o json.
 type fleetSlots struct {
 	Groups []hub.Group `json:"groups"`
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// asking is how the fleet's service is asked.
+// asking says how the fleet's service is asked.
 type asking struct {
 	at, tokenFile, ca string
 	known             bool // it is the service of the fleet that is meant

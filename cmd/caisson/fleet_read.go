@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// reading is what the fleet's service has read of its registry beside the index.
+// reading holds what the fleet's service has read of its registry beside the index.
 type reading struct {
 	fleet atomic.Pointer[publish.Fleet] // as it was read last
 	sent  commits.Sent

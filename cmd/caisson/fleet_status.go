@@ -85,7 +85,7 @@ var listFilters = map[string]struct{ name, says string }{
 	"sort":      {"sort", "list the nodes sorted by `WHAT`: condition (the worst first, as without it), name, generation, layer, reported; -name begins at the other end"},
 }
 
-// fleetStatus is what fleet status -o json prints: the fleet, or some nodes, or one.
+// fleetStatus is the output of fleet status -o json: the fleet, or some nodes, or one.
 type fleetStatus struct {
 	Summary *query.Summary `json:"summary,omitempty"`
 	Nodes   []view.Line    `json:"nodes,omitzero"` // of a list, also an empty one

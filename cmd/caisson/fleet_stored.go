@@ -61,7 +61,7 @@ func (a *app) fleetShown(ctx context.Context, x *storedReports, look func(shown)
 	return a.readStored(ctx, x, func(f *query.Fleet) error { return look(ownLook{f}) })
 }
 
-// ownLook is what was read without a service.
+// ownLook holds what was read without a service.
 type ownLook struct{ *query.Fleet }
 
 func (l ownLook) summary(context.Context) (query.Summary, error) { return l.Summary(), nil }

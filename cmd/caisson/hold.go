@@ -184,7 +184,7 @@ func (x *chosen) of(s *site.Site) ([]string, error) {
 	return names, nil
 }
 
-// changer is who changes a fleet, and why.
+// changer says who changes a fleet, and why.
 type changer struct{ author, reason string }
 
 func (x *changer) flags(f *pflag.FlagSet) {

@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// imaged is what image -o json prints.
+// imaged is the output of image -o json.
 type imaged struct {
 	File        string   `json:"file"`
 	Bytes       int64    `json:"bytes"`
@@ -31,7 +31,7 @@ type imaged struct {
 	Node        string   `json:"node,omitempty"`  // the one node that the medium is for
 	Nodes       int      `json:"nodes,omitempty"` // whose overlays go along
 	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node that has another overlay takes none of these
-	Credentials []string `json:"credentials"`     // what looks like one; whoever holds the medium can read it
+	Credentials []string `json:"credentials"`     // what looks like one; its holder can read it
 }
 
 // imageFlags are the flags of image.
@@ -135,7 +135,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	return a.show(result, func() { cli.Printf(a.out, "%s\t%s\n", f.out, plain.Bytes(result.Bytes)) })
 }
 
-// allows names what looks like a credential, and wants a word of whoever asked for the medium.
+// allows names what looks like a credential, and wants a word of the operator.
 func (a *app) allows(credentials []string, yes bool) error {
 	if len(credentials) == 0 {
 		return nil
@@ -177,6 +177,6 @@ func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, 
 	return carried, nil
 }
 
-// stateRoom is what a state partition has that is not enlarged: two layers, and what a node
+// stateRoom returns what a state partition has that is not enlarged: two layers, and what a node
 // writes besides.
 func stateRoom(l release.Layer) int64 { return 2*l.Bytes() + 256<<20 }

@@ -33,7 +33,7 @@ import (
 // who says which keys count.
 var keyNames = []string{site.Release, site.Operator, site.Attestation, site.Root}
 
-// initialised is what init -o json prints.
+// initialised is the output of init -o json.
 type initialised struct {
 	Dir   string   `json:"dir"`
 	Files []string `json:"files"`

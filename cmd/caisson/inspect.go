@@ -196,7 +196,7 @@ func (i inspected) print(w io.Writer, packages, profiles bool) {
 	_ = t.Flush() // the verb ends with what its output could not take
 }
 
-// inspectedNode is what inspect --node -o json prints.
+// inspectedNode is the output of inspect --node -o json.
 type inspectedNode struct {
 	Node    string         `json:"node"`
 	Row     spec.Published `json:"row"` // of fleet:index

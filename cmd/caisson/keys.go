@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/trust/chain"
 )
 
-// keyInfo is what keys … -o json prints.
+// keyInfo is the output of keys … -o json.
 type keyInfo struct {
 	ID        string `json:"id"`                  // base64 of the SHA-256 of the public key, as in signatures
 	Private   string `json:"private,omitempty"`   // file

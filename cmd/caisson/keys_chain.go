@@ -67,7 +67,7 @@ func (r *rotating) follow(ctx context.Context, a *app, names []string, hint stri
 	return p, now, err
 }
 
-// keysPlan is what keys plan -o json prints.
+// keysPlan is the output of keys plan -o json.
 type keysPlan struct {
 	Fleet   string               `json:"fleet"`
 	Version uint64               `json:"version"` // that counts
@@ -78,7 +78,7 @@ type keysPlan struct {
 	Silent int        `json:"silent,omitempty"` // nodes that have told it nothing of keys
 }
 
-// nodeKeys is what a node has reported of the keys that it knows.
+// nodeKeys holds what a node has reported of the keys that it knows.
 type nodeKeys struct {
 	Node string `json:"node"`
 	spec.KeysKnown

@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// keysChanged is what keys rotate, revoke and plan -o json print.
+// keysChanged is the output of keys rotate, revoke and plan -o json.
 type keysChanged struct {
 	Fleet   string               `json:"fleet"`
 	Version uint64               `json:"version"` // that counts, or would

@@ -16,12 +16,12 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// publishedLoader is what loader -o json prints.
+// publishedLoader is the output of loader -o json.
 type publishedLoader struct {
 	spec.Loader
 	Layer       string   `json:"layer"`            // whose kernel loads
 	Unchanged   bool     `json:"unchanged"`        // fleet:current named it already
-	Credentials []string `json:"credentials"`      // what looks like one; whoever reads the registry can read it
+	Credentials []string `json:"credentials"`      // what looks like one; readers of the registry can read it
 	DryRun      bool     `json:"dryRun,omitempty"` // nothing was published
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-// locked is what lock -o json prints.
+// locked is the output of lock -o json.
 type locked struct {
 	File     string                  `json:"file"`
 	Written  bool                    `json:"written"`

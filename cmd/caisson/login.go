@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/pull"
 )
 
-// loggedIn is what login and logout -o json print.
+// loggedIn is the output of login and logout -o json.
 type loggedIn struct {
 	Host   string `json:"host"`
 	Stored string `json:"stored"` // file or program that keeps the credentials, or kept them

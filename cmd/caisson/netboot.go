@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// netbooted is what netboot -o json prints.
+// netbooted is the output of netboot -o json.
 type netbooted struct {
 	Layer string   `json:"layer"`
 	Files []string `json:"files"`

@@ -38,7 +38,7 @@ func writable(flag, name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// systemCache is kept between the builds of whoever may write to it.
+// systemCache is kept between the builds of all who may write to it.
 const systemCache = "/var/cache/caisson"
 
 // cacheDefault says in a flag's help what [cacheDir] does.

@@ -162,7 +162,7 @@ func (p *progress) close() {
 	}
 }
 
-// where is what an event is about. What is not of a build has no variant.
+// where returns what an event is about. What is not of a build has no variant.
 func where(e builder.Event) string { return strings.TrimPrefix(e.Variant+" "+e.Step, " ") }
 
 // amount is how far a piece of work has come, in bytes or in packages; of is 0

@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// rescued is what rescue -o json prints.
+// rescued is the output of rescue -o json.
 type rescued struct {
 	Fleet   string   `json:"fleet"`
 	Node    string   `json:"node"`

@@ -48,7 +48,7 @@ type publication struct {
 	to     string
 }
 
-// destination is where a site is published, and what is remembered of it.
+// destination says where a site is published, and what is remembered of it.
 type destination struct {
 	to    string
 	reach access
@@ -242,7 +242,7 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 	})
 }
 
-// rolloutList is what rollout status -o json prints.
+// rolloutList is the output of rollout status -o json.
 type rolloutList struct {
 	Rollouts []rollout.State `json:"rollouts"` // the newest first
 }

@@ -170,7 +170,7 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 	return all, err
 }
 
-// ended is how a run exits: the end that everybody wants is not an error, and what halted
+// ended returns how a run exits: the end that everybody wants is not an error, and what halted
 // was said.
 func ended(a *app, err error) error {
 	switch {

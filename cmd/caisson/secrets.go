@@ -141,7 +141,7 @@ type secretsNode struct {
 	Sealed    []string   `json:"sealed,omitempty"` // of which these are sealed to it
 }
 
-// secretsList is what secrets list -o json prints.
+// secretsList is the output of secrets list -o json.
 type secretsList struct {
 	Nodes []secretsNode `json:"nodes"`
 }

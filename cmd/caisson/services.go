@@ -35,7 +35,7 @@ func (a *app) servicesCommand() *cobra.Command {
 	return c
 }
 
-// servicesUpdated is what services update, freeze, rollback and forward -o json print.
+// servicesUpdated is the output of services update, freeze, rollback and forward -o json.
 type servicesUpdated struct {
 	File     string           `json:"file"` // the lock
 	Services []content.Change `json:"services"`

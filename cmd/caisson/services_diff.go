@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// serviceDifference is where one service stands, as services diff prints it.
+// serviceDifference says where one service stands, as services diff prints it.
 type serviceDifference struct {
 	Name      string             `json:"name"`
 	Head      string             `json:"head,omitempty"`    // commit that git has

@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// tried is what try -o json prints.
+// tried is the output of try -o json.
 type tried struct {
 	Node             string          `json:"node"`
 	Layer            string          `json:"layer"`

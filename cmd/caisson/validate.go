@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// validation is what validate -o json prints.
+// validation is the output of validate -o json.
 type validation struct {
 	Valid    bool             `json:"valid"`
 	Errors   int              `json:"errors"`

@@ -25,7 +25,7 @@ type Fleet interface {
 	Overlay(ctx context.Context, node string) (*spec.Overlay, error)
 }
 
-// Sent is what was read. The zero value has read nothing.
+// Sent holds what was read. The zero value has read nothing.
 type Sent struct {
 	mu      sync.RWMutex
 	by      map[string]map[string]string // by overlay's digest, by service

@@ -32,7 +32,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Source is where content comes from.
+// Source says where content comes from.
 type Source struct {
 	Cache  string     // directory that is kept
 	Limits git.Limits // zero is git.Usual
@@ -48,7 +48,7 @@ func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository,
 	return git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 }
 
-// followed is where a service's branch, tag or commit leads.
+// followed says where a service's branch, tag or commit leads.
 type followed struct {
 	tip git.Commit // what it names
 	at  git.Commit // the last commit on the way there that changed the service's files

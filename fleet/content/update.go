@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Change is what an update, a rollback or a hold does to one service.
+// Change holds what an update, a rollback or a hold does to one service.
 type Change struct {
 	Name    string          `json:"name"`
 	From    string          `json:"from,omitempty"` // commit; none is locked before the first update

@@ -205,7 +205,7 @@ func (r *Repository) size() (n int64) {
 	return n
 }
 
-// Error is what git said when it failed.
+// Error holds what git said when it failed.
 type Error struct {
 	Verb string
 	Said string // its last words
@@ -244,7 +244,7 @@ func (t *tail) String() string {
 	return strings.Join(out[max(0, len(out)-3):], "; ")
 }
 
-// capped is what refuses to grow beyond [maxAnswer]. It is not a bytes.Buffer, whose ReadFrom would
+// capped refuses to grow beyond [maxAnswer]. It is not a bytes.Buffer, whose ReadFrom would
 // go round Write.
 type capped struct{ text []byte }
 

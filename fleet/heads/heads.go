@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Head is what git said of a service.
+// Head holds what git said of a service.
 type Head struct {
 	Commit  string    // "" before the first answer
 	At      time.Time // of that answer
@@ -38,7 +38,7 @@ type known struct {
 	asked time.Time
 }
 
-// key is what a commit follows from: another one is another question.
+// key returns what a commit follows from: another one is another question.
 func key(s *service.Service) string {
 	return s.Git.URL + "\n" + s.Git.Ref() + "\n" + strings.Join(s.From(), "\n")
 }

@@ -58,7 +58,7 @@ const (
 	foreign   = "not given out by who revoked a key later"
 )
 
-// Node is what a node had from a generation on.
+// Node holds what a node had from a generation on.
 type Node struct {
 	Overlay string      `json:"overlay,omitempty"` // digest; absent where it was not published
 	Layer   string      `json:"layer,omitempty"`
@@ -205,7 +205,7 @@ func Write(w io.Writer, list []Entry) {
 	_ = t.Flush() // the verb ends with what its output could not take
 }
 
-// saysOf is what a line of the history says beside its generation, its keys and its time: why
+// saysOf returns what a line of the history says beside its generation, its keys and its time: why
 // nothing is known, or verb, what was published, author and reason.
 func saysOf(e Entry) [4]string {
 	if e.Refused != "" {

@@ -30,7 +30,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Published is what a registry says of a fleet.
+// Published holds what a registry says of a fleet.
 type Published struct {
 	Fleet string
 	Floor spec.Floor // epoch and generation that were given out last
@@ -81,7 +81,7 @@ type Hub struct {
 	away     error // why the database cannot be used; nil where it can
 	watchers map[chan struct{}]bool
 
-	changing sync.Mutex           // held by whoever writes to the database
+	changing sync.Mutex           // held while the database is written
 	recorded map[string]time.Time // by node, see mayRecord; changing guards it
 }
 
@@ -116,7 +116,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	return h, h.forgetRetired(ctx)
 }
 
-// startTime is when an instance begins to hear nodes that send it reports.
+// startTime returns when an instance begins to hear nodes that send it reports.
 func (o *Options) startTime() time.Time {
 	if !o.Hears {
 		return time.Time{}
@@ -236,7 +236,7 @@ func (h *Hub) readNodes(ctx context.Context) error {
 }
 
 // fromRow makes a node of its row. What cannot be read of it is left out, and said: it
-// is of whoever else wrote to the database, and ends with the node's next report.
+// is of another writer of the database, and ends with the node's next report.
 func (h *Hub) fromRow(row store.Node) *node {
 	row.Received, row.KeySince = shownTime(row.Received), shownTime(row.KeySince)
 	if row.Key == "" { // an operator named one before it reported

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Proof is what a request for a slot proves: which key signed it, in which boot of its
+// Proof holds what a request for a slot proves: which key signed it, in which boot of its
 // node, and when. The zero value proves nothing.
 type Proof struct {
 	Key, Boot string

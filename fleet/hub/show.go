@@ -219,7 +219,7 @@ func (w *work) acceptKey(ctx context.Context, old *node, last, by string, now ti
 	return w.write(ctx)
 }
 
-// Stats are what the metrics count.
+// Stats holds what the metrics count.
 type Stats struct{ Taken, Refused, Offered, Batches int64 }
 
 // Stats returns what was counted since this instance started.

@@ -109,7 +109,7 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 	})
 }
 
-// Drained notes that whoever drains nodes has drained one that holds a slot: it may act.
+// Drained notes that a node which holds a slot was drained: it may act.
 func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
 	return h.changeSlot(ctx, group, name, nil, false, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {

@@ -48,7 +48,7 @@ func (b *Box) Trouble() error {
 	return nil
 }
 
-// seen is what a node's tag led to.
+// seen holds what a node's tag led to.
 type seen struct{ etag, digest string }
 
 const (

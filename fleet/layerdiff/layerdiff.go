@@ -20,7 +20,7 @@ import (
 // Read returns the layer of a manifest's digest, verified.
 type Read func(ctx context.Context, digest string) (release.Layer, error)
 
-// Table is what is remembered.
+// Table holds what is remembered.
 type Table struct {
 	read   Read
 	now    func() time.Time

@@ -34,7 +34,7 @@ type Mirror struct {
 	Dry      bool // the result says what would be copied, and nothing is
 }
 
-// Result is what copy -o json prints.
+// Result is the output of copy -o json.
 type Result struct {
 	From   string   `json:"from"`
 	To     string   `json:"to"`

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Carried is what [Mirror.Nodes] has copied.
+// Carried holds what [Mirror.Nodes] has copied.
 type Carried struct {
 	Result
 	Nodes   int       // whose overlays are there

@@ -110,7 +110,7 @@ func (r *run) layers(ctx context.Context) error {
 }
 
 // currentLeadsOn refuses to have layer:current of the destination lead to what a release
-// key made current earlier, or never did: whoever may push can move a tag, and the
+// key made current earlier, or never did: a pusher can move a tag, and the
 // destination's next build and loader come out of it.
 func (r *run) currentLeadsOn(ctx context.Context) error {
 	released, err := r.policy.Released()

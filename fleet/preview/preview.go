@@ -34,7 +34,7 @@ import (
 // readers is how many overlays are read at a time.
 const readers = 16
 
-// Preview is what a publish would start from.
+// Preview holds what a publish would start from.
 type Preview struct {
 	Site      *site.Site
 	Publisher *publish.Publisher // nil where nothing was ever published

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/nearest"
 )
 
-// List is what GET /v1/nodes answers.
+// List holds what GET /v1/nodes answers.
 type List struct {
 	Nodes []view.Line `json:"nodes"`
 	All   int         `json:"all"` // that meet the query
@@ -146,7 +146,7 @@ type NodeService struct {
 	Read      bool   `json:"read"`                // what it was sent is known
 }
 
-// Node is what GET /v1/nodes/{node} answers.
+// Node holds what GET /v1/nodes/{node} answers.
 type Node struct {
 	*hub.Detail
 	Labels   []string      `json:"labels,omitempty"` // of the site, each as KEY=VALUE

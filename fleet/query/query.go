@@ -69,7 +69,7 @@ func TroubleWith(source interface{ Trouble() error }) string {
 	return ""
 }
 
-// Summary is what GET /v1/summary answers.
+// Summary holds what GET /v1/summary answers.
 type Summary struct {
 	hub.Fleet
 	view.Summary

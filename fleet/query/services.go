@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Service is where one service stands: what the site says, and what nodes have.
+// Service says where one service stands: what the site says, and what nodes have.
 type Service struct {
 	view.ServiceUse
 	Unit   string          `json:"unit,omitempty"` // this and the next are the site's
@@ -25,7 +25,7 @@ type Service struct {
 	Frozen *service.Frozen `json:"frozen,omitempty"`
 }
 
-// Services is what GET /v1/services answers.
+// Services holds what GET /v1/services answers.
 type Services struct {
 	Services []Service `json:"services"`
 	Site     bool      `json:"site"`              // the service has a site: its services are in the list, nodes or not

@@ -111,7 +111,7 @@ var opening = check.List[opened]{
 // longestBoot bounds the end of a step, in milliseconds: 30 years.
 const longestBoot = 1e12
 
-// Known is what is known of a node's key.
+// Known holds what is known of a node's key.
 type Known struct {
 	Key    string // id; "" before the first report
 	Grade  spec.KeyGrade
@@ -122,10 +122,10 @@ type Known struct {
 	Boot   string    // of the last report
 }
 
-// Counted is how long the key has counted.
+// Counted returns how long the key has counted.
 func (k Known) Counted() time.Duration { return max(k.Heard.Sub(k.Since), 0) }
 
-// Key is what is known of the key that signed a report, where it is another one than
+// Key holds what is known of the key that signed a report, where it is another one than
 // counts for the node. The zero value is a key that was never seen.
 type Key struct {
 	Node     string        // that it counts or counted for

@@ -57,7 +57,7 @@ var rules = check.List[claim]{
 		"several keys report for it, and this one from another address than the node did")},
 }
 
-// shortfall is what becomes of a report that does not count, and why.
+// shortfall tells of a report that does not count, and why.
 type shortfall struct {
 	verdict Verdict
 	why     string

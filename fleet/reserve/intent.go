@@ -69,7 +69,7 @@ func IsIntent(tag string) bool {
 // IsOver reports whether an intent counts for nobody any more.
 func (i Intent) IsOver(now time.Time) bool { return now.Sub(i.At) > Honored }
 
-// Announcement is what a publisher says beside its tag.
+// Announcement holds what a publisher says beside its tag.
 type Announcement struct {
 	By       string
 	Reserves uint64 // the generation that it gives out, which its memory may have raised

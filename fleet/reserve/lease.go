@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// Pace is how often an intent is renewed and what that means. Between Hold and Dead
+// Pace says how often an intent is renewed and what that means. Between Hold and Dead
 // lies the time that a request may be on its way after its sender has given up.
 type Pace struct {
 	Beat time.Duration // between two renewals

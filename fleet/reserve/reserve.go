@@ -11,7 +11,7 @@
 // was put is in every list that is asked for afterwards, and leads everyone who
 // reads it afterwards to what was put last.
 //
-// Whoever goes on renews its intent ([Lease]) and writes only as long as it can. An
+// A publisher that goes on renews its intent ([Lease]) and writes only as long as it can. An
 // intent that others see unchanged for long enough is withdrawn by them ([Reserver.Await]),
 // which then begin as if it had never been, after the generation that it was for: its
 // mark stays until fleet:index is past that.
@@ -47,7 +47,7 @@ type Reserver struct {
 	Pace     Pace
 }
 
-// Start is what a publisher has found, before it announces itself.
+// Start holds what a publisher has found, before it announces itself.
 type Start struct {
 	Manifest   string // digest of fleet:index's manifest, "" where nothing is published
 	Epoch      uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// judged is what the nodes of a wave are now.
+// judged holds what the nodes of a wave are now.
 type judged struct {
 	Verdict
 	good             int
@@ -89,7 +89,7 @@ func (l *look) judge(i int) judged {
 // calendar opens once a month. What a node says holds nobody back for ever.
 const longestWait = 35 * 24 * time.Hour
 
-// since is when the time began in which nodes have to arrive: with the wave that began
+// since returns when the time began in which nodes have to arrive: with the wave that began
 // last, with which late ones of earlier waves are taken up, too. What the service could
 // not hear is not a fault of a node.
 func (l *look) since() time.Time {

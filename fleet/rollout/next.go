@@ -28,7 +28,7 @@ const (
 	Wait   Act = "wait"
 )
 
-// Decision is what [Next] says.
+// Decision holds what [Next] says.
 type Decision struct {
 	Act    Act
 	Wave   int
@@ -40,13 +40,13 @@ type Decision struct {
 	Reason string    // of a halt, and what is waited for
 }
 
-// Verdict is what a wave is judged to be.
+// Verdict holds what a wave is judged to be.
 type Verdict struct {
 	LeftOut map[string]string // node → why
 	Failed  map[string]string // node → why, so far
 }
 
-// look is what a decision is made of.
+// look holds what a decision is made of.
 type look struct {
 	plan     *spec.RolloutPlan
 	row      spec.Rollout
@@ -194,7 +194,7 @@ func (l *look) quiet(name string) string {
 	return ""
 }
 
-// gathered is who would be in a wave.
+// gathered says who would be in a wave.
 type gathered struct {
 	Verdict
 	nodes   []string

@@ -82,7 +82,7 @@ func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec
 	return s, nil
 }
 
-// whole is how many of a rollout's waves, from the first one on, need not begin again.
+// whole returns how many of a rollout's waves, from the first one on, need not begin again.
 func whole(plan *spec.RolloutPlan, row spec.Rollout) int {
 	for i, w := range row.Waves {
 		if w.Done == 0 || w.Back != 0 || halts(plan.Rule, len(w.Failed), len(plan.Waves[i].Nodes)-len(w.LeftOut)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Report is what a rollout wants to know of a node: its last report that counts. All
+// Report holds what a rollout wants to know of a node: its last report that counts. All
 // times are the service's.
 type Report struct {
 	At      time.Time // when it was received
@@ -37,7 +37,7 @@ type Report struct {
 	Interval     time.Duration // between two reports of the node
 }
 
-// silence is how long the node may say nothing: as long as the rollout says, and never
+// silence returns how long the node may say nothing: as long as the rollout says, and never
 // less than a node may that reports so seldom.
 func (r Report) silence(rule spec.RolloutRule) time.Duration {
 	return max(time.Duration(rule.Silence)*time.Second, view.Patience(r.Interval))
@@ -48,7 +48,7 @@ const (
 	spare   = 1000             // lines about nodes that left meanwhile
 )
 
-// Query is what /v1/reports is asked with.
+// Query returns what /v1/reports is asked with.
 func (a Asked) Query(by *Reporters) string {
 	q := url.Values{"plan": {a.Plan}, "waves": {strconv.Itoa(a.Waves)}}
 	if by != nil {

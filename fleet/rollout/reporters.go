@@ -38,7 +38,7 @@ type Reporters struct {
 	owner map[string]string // node by id of its key
 }
 
-// Reporter is what is kept of a node.
+// Reporter holds what is kept of a node.
 type Reporter struct {
 	Key      string        `json:"key"`
 	Grade    spec.KeyGrade `json:"grade"`

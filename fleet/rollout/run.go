@@ -135,7 +135,7 @@ type Asked struct {
 
 func (a Asked) has(node string) bool { return a.Published[node] }
 
-// needed is how many waves of a plan a decision looks at: those that began, and up to the
+// needed returns how many waves of a plan a decision looks at: those that began, and up to the
 // next one that not all nodes are kept out of.
 func needed(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, now time.Time) int {
 	n := len(row.Waves)

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 )
 
-// Order is what a rollout is asked for.
+// Order holds what a rollout is asked for.
 type Order struct {
 	Name      string
 	Rule      spec.RolloutRule

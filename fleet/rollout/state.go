@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// State is how far a rollout is, for people and their tools.
+// State says how far a rollout is, for people and their tools.
 type State struct {
 	Name   string           `json:"name"`
 	Plan   string           `json:"plan,omitempty"` // digest of its manifest

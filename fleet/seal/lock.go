@@ -19,7 +19,7 @@ const (
 	maxLock  = 256 << 20
 )
 
-// Lock is what was sealed: secrets.lock beside the site.
+// Lock holds what was sealed: secrets.lock beside the site.
 type Lock struct {
 	Key  string // id of the key by which values are compared
 	rows map[rowKey]Row

@@ -110,7 +110,7 @@ func encrypt(to string, value []byte) (string, error) {
 // keyName is the file of the key by which values are compared.
 const keyName = "secrets.key"
 
-// macKey tells whether a value is another one, to whoever has it and to nobody else: a plain
+// macKey tells whether a value is another one, to its holders alone: a plain
 // digest of a short password would give it away.
 type macKey struct {
 	name string

@@ -58,7 +58,7 @@ func (s *Server) tooMany(w http.ResponseWriter) {
 	s.fail(w, http.StatusTooManyRequests, "rate", "too many reports")
 }
 
-// place is where a node's requests come from, as far as that is known: another one cannot
+// place returns where a node's requests come from, as far as that is known: another one cannot
 // easily ask from there, unless all come through one proxy and with one token.
 func place(req *http.Request) string {
 	if who := callerOf(req); who.Role == Reporter {
@@ -267,7 +267,7 @@ func (s *Server) prove(header, node, group, act string) (p hub.Proof, why string
 	return hub.Proof{Key: r.Key, Boot: r.BootID, At: r.Time}, ""
 }
 
-// bound is what was signed beside what is asked.
+// bound holds what was signed beside what is asked.
 type bound struct{ signed, asked spec.SlotRequest }
 
 var errOther = errors.New("the proof is for another request")

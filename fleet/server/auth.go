@@ -36,7 +36,7 @@ func (r Role) may(what Role) bool {
 	return what == Nobody || r == what || (r == Operator || r == Drain) && what == Reader
 }
 
-// caller is who asks.
+// caller says who asks.
 type caller struct {
 	Name string
 	Role Role

@@ -35,10 +35,10 @@ func (l Layer) AccountsAlike() bool {
 	return len(l.Difference.Accounts) == 0 && slices.ContainsFunc(l.Difference.Images, func(i release.ImageChange) bool { return i.Name == spec.ImageAccounts })
 }
 
-// Size is what a node with the one fetches for the other, for people.
+// Size returns what a node with the one fetches for the other, for people.
 func (l Layer) Size() string { return plain.Bytes(l.Difference.Bytes) }
 
-// Layers is what GET /v1/layers answers.
+// Layers holds what GET /v1/layers answers.
 type Layers struct {
 	Base   string  `json:"base,omitempty"` // the layer that most nodes run; the others are compared with it
 	Layers []Layer `json:"layers"`

@@ -101,7 +101,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 	e.rollouts(rollouts)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(e.Bytes()) // whoever asked is gone
+	_, _ = w.Write(e.Bytes()) // the client is gone
 }
 
 // services writes where services stand. Of the commits that nodes report those count that

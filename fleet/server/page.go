@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// frame is what every page has.
+// frame holds what every page has.
 type frame struct {
 	Title string
 	Path  string
@@ -96,7 +96,7 @@ func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, p pa
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // whoever asked is gone
+	_, _ = w.Write(b.Bytes()) // the client is gone
 }
 
 // tile is one condition on the overview.

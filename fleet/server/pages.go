@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
-// page is what there is to say of a page beside its text, which is a template.
+// page holds what there is to say of a page beside its text, which is a template.
 type page struct {
 	Path  string // "/" is the first one
 	Title string

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Rollouts is what GET /v1/rollouts answers.
+// Rollouts holds what GET /v1/rollouts answers.
 type Rollouts struct {
 	Rollouts []rollout.State `json:"rollouts"` // the newest first
 }

@@ -66,7 +66,7 @@ type Server struct {
 // maxVerifies is how many signatures of reports are verified at once.
 const maxVerifies = 64
 
-// verifiesOf is how many of these one address may have: behind a proxy all have its address.
+// verifiesOf returns how many of these one address may have: behind a proxy all have its address.
 func verifiesOf(o Options) int {
 	if o.URL != "" {
 		return maxVerifies
@@ -148,7 +148,7 @@ func (s *Server) routes() []route {
 	return list
 }
 
-// guard is what holds for every request.
+// guard returns what holds for every request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
@@ -178,7 +178,7 @@ type guardError struct {
 
 func (e *guardError) Error() string { return e.why }
 
-// guardList is what each request has to meet, whoever makes it.
+// guardList returns what each request has to meet, whoever makes it.
 func (s *Server) guardList() check.List[*http.Request] {
 	sites := http.NewCrossOriginProtection()
 	return check.List[*http.Request]{
@@ -204,11 +204,11 @@ func (s *Server) guardList() check.List[*http.Request] {
 	}
 }
 
-// problem is what every error is as JSON. The field's names are FleetLock's.
+// problem holds what every error is as JSON. The field's names are FleetLock's.
 type problem struct {
 	Kind  string `json:"kind"`
 	Value string `json:"value"`
-	Hint  string `json:"hint,omitempty"` // what whoever asked can do about it
+	Hint  string `json:"hint,omitempty"` // what the client can do about it
 }
 
 // Kinds of problems with what was asked for.
@@ -238,7 +238,7 @@ func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // whoever asked is gone
+	_, _ = w.Write(append(text, '\n')) // the client is gone
 }
 
 // failed answers an error of the hub.
@@ -289,5 +289,5 @@ func (s *Server) static(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, "ok\n") // whoever asked is gone
+	_, _ = io.WriteString(w, "ok\n") // the client is gone
 }

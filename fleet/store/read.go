@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Node is what is kept of one node.
+// Node holds what is kept of one node.
 type Node struct {
 	Name     string
 	Rev      int64         // of the change that wrote it

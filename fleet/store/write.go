@@ -115,7 +115,7 @@ func (s *Store) take(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// Change is what is written in one transaction.
+// Change holds what is written in one transaction.
 type Change struct {
 	Nodes  []Node
 	Keys   []Key

@@ -33,7 +33,7 @@ type Node struct {
 	Hint      *Hint  // what somebody who proves nothing says of it
 }
 
-// Brief is what lists need of a report.
+// Brief holds what lists need of a report.
 type Brief struct {
 	Time       time.Time
 	Interval   time.Duration
@@ -152,7 +152,7 @@ func KindOf(c Condition) Kind {
 	return Kind{Condition: c}
 }
 
-// Patience is how long a node may say nothing that reports at an interval: three of
+// Patience returns how long a node may say nothing that reports at an interval: three of
 // these, for a report may be lost and another one late.
 func Patience(interval time.Duration) time.Duration {
 	return 3*min(max(interval, time.Minute), rules.LongestReport) + time.Minute

@@ -20,7 +20,7 @@ type Order string
 // Orders are what a list is sorted by. Nodes that are alike in it follow by name.
 var Orders = []Order{"condition", "name", "generation", "layer", "reported"}
 
-// By is what an order sorts by.
+// By returns what an order sorts by.
 func (o Order) By() Order { return cmp.Or(Order(strings.TrimPrefix(string(o), "-")), Orders[0]) }
 
 // Falls reports whether an order begins at the other end.
@@ -47,7 +47,7 @@ func unknown(what, word string, known []string) error {
 	return fmt.Errorf("unknown %s %.60q%s One of: %s", what, word, cmp.Or(like, "."), strings.Join(known, ", "))
 }
 
-// place is what an order needs of a node.
+// place holds what an order needs of a node.
 type place struct {
 	node           *Node
 	name           string

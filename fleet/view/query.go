@@ -85,7 +85,7 @@ func (n *Node) Line(now time.Time) Line {
 // what is in it.
 const MaxLine = 48 << 10
 
-// Reported is what a node reported last, for those who drive a rollout. All of its times
+// Reported holds what a node reported last, for those who drive a rollout. All of its times
 // are by the clock of the service: the node's own counted as a difference, see
 // fleet/report.Bound.
 type Reported struct {
@@ -157,7 +157,7 @@ func Select(nodes []*Node, q Query, from, most int, now time.Time) (lines []Line
 	return lines, len(met)
 }
 
-// Count is how many nodes have something in common.
+// Count says how many nodes have something in common.
 type Count struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
@@ -171,7 +171,7 @@ type Reason struct {
 	Example   string    `json:"example"` // the first such node
 }
 
-// LayerUse is how many nodes run a layer, and for how many it is published.
+// LayerUse says how many nodes run a layer, and for how many it is published.
 type LayerUse struct {
 	Layer     string `json:"layer"`
 	Version   string `json:"version,omitempty"`

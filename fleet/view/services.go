@@ -21,14 +21,14 @@ func commitsOf(services map[string]string) []Commit {
 	return list
 }
 
-// CommitUse is how many nodes have a commit.
+// CommitUse says how many nodes have a commit.
 type CommitUse struct {
 	Commit  string `json:"commit,omitempty"` // none: they are sent the service and do not say that they have it
 	Nodes   int    `json:"nodes"`
 	Example string `json:"example"` // the first such node
 }
 
-// ServiceUse is where a service stands in a fleet. A list of commits begins with the one
+// ServiceUse says where a service stands in a fleet. A list of commits begins with the one
 // that most nodes have, and is cut.
 type ServiceUse struct {
 	Name      string      `json:"name"`

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Words are what nodes say, for who does not know by heart what to ask for.
+// Words holds what nodes say, for who does not know by heart what to ask for.
 type Words struct{ Versions, Health, Sync []string }
 
 // maxWords bounds each list: nodes may say anything.

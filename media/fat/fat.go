@@ -74,7 +74,7 @@ func (v Volume) Used() (int64, error) {
 	return g.start(2 + root.clusters(g.cluster)), nil
 }
 
-// geometry is how a volume of a size is divided.
+// geometry says how a volume of a size is divided.
 type geometry struct {
 	cluster  int64 // bytes of one
 	table    int64 // sectors of one table

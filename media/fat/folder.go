@@ -86,7 +86,7 @@ func (d *folder) has(short string) bool {
 	return slices.ContainsFunc(d.entries, func(e *entry) bool { return e.short == short })
 }
 
-// bytes is what the folder itself takes.
+// bytes returns what the folder itself takes.
 func (d *folder) bytes() int64 {
 	n := int64(1) // the label, or "." and ".."
 	if d.parent != nil {

@@ -146,7 +146,7 @@ const (
 	isMore   = 1 << 7 // of the file: the next record names it
 )
 
-// record is what a folder says of one of its entries.
+// record returns what a folder says of one of its entries.
 func (i Image) record(name string, at, size int64, flags byte) []byte {
 	b := make([]byte, 33+len(name)+(len(name)+1)%2)
 	b[0] = byte(len(b))

@@ -67,7 +67,7 @@ func Write(w io.Writer, stub []byte, sections []Section) error {
 	return nil
 }
 
-// layout is where the parts of the image go.
+// layout says where the parts of the image go.
 type layout struct {
 	head    []byte // the stub's headers with those of the sections
 	padStub int    // zeros behind the stub

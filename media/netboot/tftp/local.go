@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// local is where a request came in: the answer comes from there. The zero value is not
+// local says where a request came in: the answer comes from there. The zero value is not
 // known, and the kernel decides.
 type local struct {
 	ip    netip.Addr
@@ -65,7 +65,7 @@ func (l local) address() *net.UDPAddr {
 	return a
 }
 
-// room is how large a block may be, so that no packet to a client is taken apart.
+// room returns how large a block may be, so that no packet to a client is taken apart.
 func (l local) room(to netip.AddrPort) int {
 	heads := 20 + 8 + 4 // of IP, UDP, TFTP
 	if !to.Addr().Unmap().Is4() {

@@ -3,7 +3,7 @@
 // Package tftp serves files by TFTP, read-only, with options for the size of blocks and
 // of the file: RFC 1350, 2347, 2348, 2349.
 //
-// TFTP has no handshake: whoever forges a sender's address has the answer sent there.
+// TFTP has no handshake: the answer goes to a forged sender's address.
 // So one packet answers a request, and there is no second before an acknowledgement has
 // shown that somebody is there. A client that misses the one asks again by itself.
 // Package netboot imports it.

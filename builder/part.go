@@ -73,62 +73,77 @@ func parts(r *root.Root) (map[string]string, error) {
 // change nothing. It is "" when a link leads out of the paths: what is behind it is
 // read, too.
 func partSum(tree, below string, paths []string) (string, error) {
-	sum := sha256.New()
-	escapes := false
-	look := func(w hash.Hash, name string, info fs.FileInfo) error {
-		if info.Mode()&fs.ModeSymlink != 0 {
-			target, err := os.Readlink(name)
-			if err != nil {
-				return err
-			}
-			if !path.IsAbs(target) {
-				target = path.Join(path.Dir(name[len(tree):]), target)
-			}
-			escapes = escapes || !within(path.Clean(target), paths)
-		}
-		return undated(w, name, info)
-	}
+	s := &summing{tree: tree, paths: paths, sum: sha256.New()}
 	for _, p := range paths {
-		at, under, parts := tree, below, strings.Split(strings.Trim(p, "/"), "/")
-		for i, part := range parts {
-			at = filepath.Join(at, part)
-			if !exists(at) {
-				break // the trees below show through
-			}
-			if i == len(parts)-1 {
-				all, err := treeSum(at, look)
-				if err != nil {
-					return "", err
-				}
-				fmt.Fprintf(sum, "%q %s\n", p, all)
-				break
-			}
-			info, err := os.Lstat(at)
-			if err != nil {
-				return "", err
-			}
-			own := sha256.New()
-			if err := look(own, at, info); err != nil {
-				return "", err
-			}
-			if !info.IsDir() {
-				fmt.Fprintf(sum, "%q %x\n", at[len(tree):], own.Sum(nil))
-				break
-			}
-			same, err := isDirWith(own.Sum(nil), under, part)
-			if err != nil {
-				return "", err
-			}
-			if under = filepath.Join(under, part); !same {
-				fmt.Fprintf(sum, "%q %x\n", at[len(tree):], own.Sum(nil))
-				under = "" // it may hide what is below
-			}
+		if err := s.add(p, below); err != nil {
+			return "", err
 		}
 	}
-	if escapes {
+	if s.escapes {
 		return "", nil
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return hex.EncodeToString(s.sum.Sum(nil)), nil
+}
+
+// summing is the sum of a part of a tree in the making.
+type summing struct {
+	tree    string
+	paths   []string
+	sum     hash.Hash
+	escapes bool // a link leads out of the paths
+}
+
+// look hashes one file without its date, and notes where a link leads.
+func (s *summing) look(w hash.Hash, name string, info fs.FileInfo) error {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(name)
+		if err != nil {
+			return err
+		}
+		if !path.IsAbs(target) {
+			target = path.Join(path.Dir(name[len(s.tree):]), target)
+		}
+		s.escapes = s.escapes || !within(path.Clean(target), s.paths)
+	}
+	return undated(w, name, info)
+}
+
+// add hashes what is at a path and below, and the directories that lead there.
+func (s *summing) add(p, under string) error {
+	at, parts := s.tree, strings.Split(strings.Trim(p, "/"), "/")
+	for i, part := range parts {
+		at = filepath.Join(at, part)
+		if !exists(at) {
+			return nil // the trees below show through
+		}
+		if i == len(parts)-1 {
+			all, err := treeSum(at, s.look)
+			fmt.Fprintf(s.sum, "%q %s\n", p, all)
+			return err
+		}
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		own := sha256.New()
+		if err := s.look(own, at, info); err != nil {
+			return err
+		}
+		same := false
+		if info.IsDir() {
+			if same, err = isDirWith(own.Sum(nil), under, part); err != nil {
+				return err
+			}
+		}
+		if under = filepath.Join(under, part); !same {
+			fmt.Fprintf(s.sum, "%q %x\n", at[len(s.tree):], own.Sum(nil))
+			under = "" // it may hide what is below
+		}
+		if !info.IsDir() {
+			return nil
+		}
+	}
+	return nil
 }
 
 // isDirWith reports whether there is a directory of that name in a tree, with that sum,

@@ -10,6 +10,7 @@
 package perm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,7 @@ done`
 
 // Bake applies p to the paths in r, in the author's order.
 func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
-	var words []string
-	caps := map[string][]byte{}
-	modes := map[string]uint32{} // that earlier entries gave
+	b := baking{r: r, caps: map[string][]byte{}, modes: map[string]uint32{}}
 	var problems []error
 	for _, entry := range p.Paths {
 		found, err := check(r, entry)
@@ -48,50 +47,17 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 			problems = append(problems, fmt.Errorf("perm %s: %w", entry.Path, err))
 			continue
 		}
-		mode, err := rules.ParseMode(entry.Mode)
-		if err != nil {
-			return fmt.Errorf("perm %s: %w", entry.Path, err)
-		}
-		for _, name := range found {
-			at, err := r.Path(name)
-			if err != nil {
-				return err
-			}
-			info, err := r.Lstat(name)
-			if err != nil {
-				return err
-			}
-			if c := capability(at); c != nil {
-				literal, err := r.Literal(name)
-				if err != nil {
-					return err
-				}
-				caps[literal] = c
-			}
-			now, set := modes[name]
-			if !set {
-				now = octal(info.Mode())
-			}
-			if entry.Mode != "" && entry.Owner+entry.Group != "" && info.Mode().IsRegular() {
-				now = afterChown(now)
-			}
-			modes[name] = mode.Apply(now, info.IsDir())
-			// With five digits chmod(1) clears a directory's set-id bits too.
-			words = append(words, entry.Owner+group(entry.Group), fmt.Sprintf("%05o", modes[name]), name)
+		if err := b.add(entry, found); err != nil {
+			return err
 		}
 	}
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	if len(words) == 0 {
+	if len(b.words) == 0 {
 		return nil
 	}
-	for i := 0; i < len(words); i += 3 {
-		if words[i] == "" {
-			words[i] = ":"
-		}
-	}
-	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", script, "perm"}, words...)})
+	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", script, "perm"}, b.words...)})
 	var exit *root.ExitError
 	if errors.As(err, &exit) {
 		return fmt.Errorf("perm: %s", exit.Output)
@@ -99,10 +65,54 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 	if err != nil {
 		return err
 	}
-	for name, c := range caps { // chown(2) took them
+	for name, c := range b.caps { // chown(2) took them
 		if err := unix.Lsetxattr(filepath.Join(r.Upper, name), "security.capability", c, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("perm %s: give back its capabilities: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// baking is what the script is to do.
+type baking struct {
+	r     *root.Root
+	words []string
+	caps  map[string][]byte // capabilities by path
+	modes map[string]uint32 // that earlier entries gave
+}
+
+// add adds an entry for the paths that it means.
+func (b *baking) add(entry spec.PermPath, paths []string) error {
+	mode, err := rules.ParseMode(entry.Mode)
+	if err != nil {
+		return fmt.Errorf("perm %s: %w", entry.Path, err)
+	}
+	for _, name := range paths {
+		at, err := b.r.Path(name)
+		if err != nil {
+			return err
+		}
+		info, err := b.r.Lstat(name)
+		if err != nil {
+			return err
+		}
+		if c := capability(at); c != nil {
+			literal, err := b.r.Literal(name)
+			if err != nil {
+				return err
+			}
+			b.caps[literal] = c
+		}
+		now, set := b.modes[name]
+		if !set {
+			now = octal(info.Mode())
+		}
+		if entry.Mode != "" && entry.Owner+entry.Group != "" && info.Mode().IsRegular() {
+			now = afterChown(now)
+		}
+		b.modes[name] = mode.Apply(now, info.IsDir())
+		// With five digits chmod(1) clears a directory's set-id bits too.
+		b.words = append(b.words, cmp.Or(entry.Owner+group(entry.Group), ":"), fmt.Sprintf("%05o", b.modes[name]), name)
 	}
 	return nil
 }

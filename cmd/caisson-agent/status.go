@@ -111,6 +111,22 @@ func (a *app) printStatus(st *spec.Status) {
 		row("images", "checked when the boot began, not when they are read: %s", st.ImageCheckDetail)
 	}
 	row("agent", "%s", st.Agent)
+	printParts(row, st)
+	if len(st.Operations) > 0 {
+		fmt.Fprintln(a.out, "operations")
+		a.printOperations(st.Operations)
+	}
+	if len(st.Drift) > 0 {
+		fmt.Fprintln(a.out, "drift")
+		a.printDrift(st.Drift)
+	}
+	for _, name := range st.Foreign {
+		row("foreign", "%s", name)
+	}
+}
+
+// printParts prints what the parts of a node say of themselves, a row each.
+func printParts(row func(name, format string, args ...any), st *spec.Status) {
 	if st.Recipient != "" {
 		row("recipient", "%s", st.Recipient)
 	}
@@ -153,17 +169,6 @@ func (a *app) printStatus(st *spec.Status) {
 	}
 	for _, r := range st.Refused {
 		row("refused", "%s = %s, by %s; %d times, last %s", r.Key, r.Value, r.Rival, r.Count, moment(r.At))
-	}
-	if len(st.Operations) > 0 {
-		fmt.Fprintln(a.out, "operations")
-		a.printOperations(st.Operations)
-	}
-	if len(st.Drift) > 0 {
-		fmt.Fprintln(a.out, "drift")
-		a.printDrift(st.Drift)
-	}
-	for _, name := range st.Foreign {
-		row("foreign", "%s", name)
 	}
 }
 

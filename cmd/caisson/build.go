@@ -143,18 +143,9 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return full(err, places...)
 	}
-	var p release.Pusher
-	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
+	p, err := f.openKeys(s, trusted) // not while packages' scripts run
+	if err != nil {
 		return err
-	}
-	if p.Release != nil {
-		public, err := sign.NewVerifier(p.Release.Public())
-		if err != nil {
-			return err
-		}
-		if err := notRevoked(trusted, public); err != nil {
-			return err
-		}
 	}
 	if noKeys == nil { // else the builder's own key counts
 		p.Trusted = trusted.Release
@@ -178,6 +169,18 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		}
 		a.say("no node has it yet: 'caisson plan %s' shows what it changes, 'caisson publish %s' gives it to the nodes", plan, publish)
 	})
+}
+
+// openKeys opens the keys that sign what was built.
+func (x *buildFlags) openKeys(s *site.Site, trusted publish.Policy) (p release.Pusher, err error) {
+	if p.Release, p.Attest, err = x.keys.Open(s); err != nil || p.Release == nil {
+		return p, err
+	}
+	public, err := sign.NewVerifier(p.Release.Public())
+	if err != nil {
+		return p, err
+	}
+	return p, notRevoked(trusted, public)
 }
 
 // notRevoked refuses to sign layers by a key that no node takes any more: the site of whoever

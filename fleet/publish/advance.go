@@ -151,7 +151,7 @@ func (p *Publisher) putPlan(ctx context.Context, plan spec.RolloutPlan) (digest 
 	if len(raw) > maxPlan {
 		return "", fmt.Errorf("the plan of rollout %s has %d bytes, %d is the most", plan.Name, len(raw), maxPlan)
 	}
-	return p.putFleetDocument(ctx, plan.Fleet, raw, []string{planTag(plan.Name)}, oci.TypeRollout, sign.PredicateRollout, planLife)
+	return p.putFleetDocument(ctx, plan.Fleet, statement{raw, []string{planTag(plan.Name)}, oci.TypeRollout, sign.PredicateRollout, planLife})
 }
 
 // planTag keeps the plan of a rollout from a registry's garbage collection.

@@ -399,7 +399,7 @@ func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]s
 	if f.Fleet != "" {
 		fleet = f.Fleet
 	}
-	_, err = q.putFleet(t.Context(), fleet, []byte(text), []string{tag}, kind, predicate, h.policy.Lifetime, c.Bundles...)
+	_, err = q.putFleet(t.Context(), fleet, statement{[]byte(text), []string{tag}, kind, predicate, h.policy.Lifetime}, c.Bundles...)
 	must(t, err)
 }
 

@@ -38,7 +38,7 @@ func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, 
 	if x.Root.Grant != nil {
 		also = append(also, x.Root.Grant)
 	}
-	return r.p.putFleet(ctx, x.Root.Fleet, raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
+	return r.p.putFleet(ctx, x.Root.Fleet, statement{raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}, also...)
 }
 
 // keepsAll refuses to write fleet:current again without what a later release has put into it.
@@ -67,7 +67,7 @@ func (p *Publisher) putIndex(ctx context.Context, life time.Duration, x *index.I
 	if err != nil {
 		return memory.Stamp{}, err
 	}
-	return p.putFleet(ctx, x.Root.Fleet, raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life)
+	return p.putFleet(ctx, x.Root.Fleet, statement{raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life})
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
@@ -80,23 +80,31 @@ func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.Fle
 	return err
 }
 
+// statement is a document of the whole fleet that is to be signed.
+type statement struct {
+	raw             []byte
+	tags            []string
+	kind, predicate string
+	life            time.Duration // of the signatures
+}
+
 // putFleet signs and pushes a document of the whole fleet.
-func (p *Publisher) putFleet(ctx context.Context, fleet string, raw []byte, tags []string, kind, predicate string, life time.Duration, also ...[]byte) (memory.Stamp, error) {
-	_, err := p.putFleetDocument(ctx, fleet, raw, tags, kind, predicate, life, also...)
-	return memory.Stamp{Digest: oci.Digest(raw), IssuedAt: p.Now}, err
+func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, also ...[]byte) (memory.Stamp, error) {
+	_, err := p.putFleetDocument(ctx, fleet, s, also...)
+	return memory.Stamp{Digest: oci.Digest(s.raw), IssuedAt: p.Now}, err
 }
 
 // putFleetDocument is putFleet, and returns the digest of the manifest.
-func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []byte, tags []string, kind, predicate string, life time.Duration, also ...[]byte) (digest string, err error) {
+func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, s statement, also ...[]byte) (digest string, err error) {
 	var bundles [][]byte
-	for _, s := range p.Signers {
-		b, err := sign.SignFleet(s, oci.Digest(raw), predicate, sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(life)})
+	for _, by := range p.Signers {
+		b, err := sign.SignFleet(by, oci.Digest(s.raw), s.predicate, sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(s.life)})
 		if err != nil {
 			return "", err
 		}
 		bundles = append(bundles, b)
 	}
-	return p.putSigned(ctx, kind, raw, tags, append(bundles, also...)...)
+	return p.putSigned(ctx, s.kind, s.raw, s.tags, append(bundles, also...)...)
 }
 
 // putSigned pushes a document of the whole fleet with its signatures.

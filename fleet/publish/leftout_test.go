@@ -27,7 +27,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	}
 	f.Now = f.Now.Add(time.Minute)
 	later := addLaterKey(was.Document)
-	if _, err := f.putFleet(t.Context(), "metal-a", later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor); err != nil {
+	if _, err := f.putFleet(t.Context(), "metal-a", statement{later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}); err != nil {
 		t.Fatal(err)
 	}
 	report, err := f.Verify(t.Context(), f.policy, nil)
@@ -67,7 +67,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 				must(t, err)
 			}
 			f.Now = f.Now.Add(time.Minute)
-			_, err = f.putFleet(t.Context(), "metal-a", later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime)
+			_, err = f.putFleet(t.Context(), "metal-a", statement{later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime})
 			must(t, err)
 			report, err := f.Verify(t.Context(), f.policy, nil)
 			if err == nil && report.OK() {
@@ -89,7 +89,7 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	f := newFleet(t)
 	raw, err := spec.Encode(spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r"})
 	must(t, err)
-	digest, err := f.putFleetDocument(t.Context(), "metal-a", addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife)
+	digest, err := f.putFleetDocument(t.Context(), "metal-a", statement{addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife})
 	must(t, err)
 	if _, err := readPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)

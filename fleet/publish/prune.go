@@ -71,7 +71,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 }
 
 func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep, dry bool) (*Pruned, error) {
-	out := &Pruned{Generations: []PrunedGeneration{}, Services: []PrunedService{}}
+	out := &Pruned{}
 	list, err := (&Fleet{p: p}).Generations(ctx)
 	if err != nil {
 		return nil, err
@@ -87,38 +87,22 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if err := n.nodes(ctx); err != nil {
 		return nil, err
 	}
-	count := 0 // of those that changed what nodes have, and stay
-	for i, g := range list {
-		stays := count < keep.Generations || !locked || n.goneBackTo[g]
-		if stays {
-			changed, err := isChanged(ctx, p.Registry.Source(), list[i:])
-			if stays = !errors.Is(err, errNotKept); stays && err != nil {
-				return nil, err
-			}
-			if changed {
-				count++
-			}
-		}
-		out.Generations = append(out.Generations, PrunedGeneration{g, stays})
-		if stays {
-			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
-				return nil, err
-			}
-		} else if !dry && locked {
-			if err := n.removal.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
-				return nil, fmt.Errorf("remove fleet:%s: %w", g.tag(), err)
-			}
-		}
+	most, remove := keep.Generations, locked && !dry
+	if !locked {
+		most = len(list)
 	}
-	if !dry && locked {
+	if out.Generations, err = n.pruneGenerations(ctx, list, most, remove); err != nil {
+		return nil, err
+	}
+	if remove {
 		if err := errors.Join(n.removeShards(ctx), n.removeIntents(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	if out.Services, err = n.pruneServices(ctx, dry || !locked); err != nil {
+	if out.Services, err = n.pruneServices(ctx, !remove); err != nil {
 		return nil, err
 	}
-	if !dry && locked {
+	if remove {
 		if err := n.pruneLoaders(ctx); err != nil {
 			return nil, err
 		}
@@ -130,6 +114,35 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	out.Pruned = *layers
 	out.Stays = append(append([]string{}, n.removal.Stays...), layers.Stays...) // never null
 	out.Removed = !dry && len(out.Stays) == 0
+	return out, nil
+}
+
+// pruneGenerations keeps so many generations that changed what nodes have, and those that a node
+// may go back to, with all that they need.
+func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most int, remove bool) ([]PrunedGeneration, error) {
+	out := []PrunedGeneration{}
+	for i, g := range list {
+		stays := most > 0 || n.goneBackTo[g]
+		if stays {
+			changed, err := isChanged(ctx, n.p.Registry.Source(), list[i:])
+			if stays = !errors.Is(err, errNotKept); stays && err != nil {
+				return nil, err
+			}
+			if changed {
+				most--
+			}
+		}
+		out = append(out, PrunedGeneration{g, stays})
+		if stays {
+			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
+				return nil, err
+			}
+		} else if remove {
+			if err := n.removal.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
+				return nil, fmt.Errorf("remove fleet:%s: %w", g.tag(), err)
+			}
+		}
+	}
 	return out, nil
 }
 

@@ -219,8 +219,8 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	must(t, err)
 	forger := *thief // with the key that was revoked
 	forger.Now = r.Now.Add(time.Hour)
-	_, err = forger.putFleet(t.Context(), "metal-a", encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
-		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor)
+	_, err = forger.putFleet(t.Context(), "metal-a", statement{encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
+		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor})
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
 	if err := r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {}); !refusal.OfKeys(err) {

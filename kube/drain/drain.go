@@ -189,7 +189,6 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, err)
 		}
 	}
-	room := func(s service.Slot) bool { return under[s.Group][s.Node] || len(under[s.Group]) < d.Most }
 	var asking []service.Slot
 	for _, s := range slots {
 		if !s.Draining || d.leave(s.Node) {
@@ -199,10 +198,22 @@ func (d *Drainer) Look(ctx context.Context) error {
 		switch n := nodes[s.Node]; {
 		case len(others) > 0 && n != nil:
 			events.notDrained(n, others, s.Group)
-		case len(others) == 0 && room(s) && len(asking) < MaxAsked:
+		case len(others) == 0 && d.room(under, s) && len(asking) < MaxAsked:
 			asking = append(asking, s)
 		}
 	}
+	failed = append(failed, d.beginAsked(ctx, nodes, asking, under))
+	return errors.Join(failed...)
+}
+
+// room reports whether a Node may be drained beside those of its group that are.
+func (d *Drainer) room(under map[string]map[string]bool, s service.Slot) bool {
+	return under[s.Group][s.Node] || len(under[s.Group]) < d.Most
+}
+
+// beginAsked begins the drains that slots ask for, as far as what is published has their groups.
+func (d *Drainer) beginAsked(ctx context.Context, nodes map[string]*corev1.Node, asking []service.Slot, under map[string]map[string]bool) error {
+	var failed []error
 	groups, err := d.groups(ctx, asking)
 	if err != nil {
 		failed = append(failed, fmt.Errorf("read what is published: %w", err))
@@ -232,7 +243,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 			failed = append(failed, d.refuse(n.Name, err))
 			continue
 		}
-		if room(s) { // else it has its turn when another is back
+		if d.room(under, s) { // else it has its turn when another is back
 			count(under, s.Group, n.Name)
 			d.begin(ctx, n, s)
 		}

@@ -49,16 +49,6 @@ func (i *Item) link(name string, all map[string]files.Want, seen map[string]bool
 	if prefix, suffix, ok := strings.Cut(name, "@."); ok && len(in.says["DefaultInstance"]) > 0 {
 		as = prefix + "@" + in.says["DefaultInstance"][0] + "." + suffix
 	}
-	words := func(key string) (out []string, err error) {
-		for _, word := range in.says[key] {
-			word, err := rules.UnitSpecifiers(as, word)
-			if err = cmp.Or(err, rules.Unit(word)); err != nil {
-				return nil, fmt.Errorf("its [Install] section: %w", err)
-			}
-			out = append(out, word)
-		}
-		return out, nil
-	}
 	add := func(at string) error {
 		if err := cmp.Or(rules.Unit(path.Base(at)), rules.Reserved(at)); err != nil {
 			return fmt.Errorf("its [Install] section: %w", err)
@@ -67,7 +57,7 @@ func (i *Item) link(name string, all map[string]files.Want, seen map[string]bool
 		return nil
 	}
 	for key, suffix := range map[string]string{"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"} {
-		targets, err := words(key)
+		targets, err := in.words(key, as)
 		if err != nil {
 			return err
 		}
@@ -80,25 +70,18 @@ func (i *Item) link(name string, all map[string]files.Want, seen map[string]bool
 			}
 		}
 	}
-	aliases, err := words("Alias")
+	aliases, err := in.aliases(name, as)
 	if err != nil {
 		return err
 	}
-	_, instance, _ := strings.Cut(strings.TrimSuffix(name, path.Ext(name)), "@")
 	for _, alias := range aliases {
-		if prefix, suffix, ok := strings.Cut(alias, "@."); ok && instance != "" {
-			alias = prefix + "@" + instance + "." + suffix
-		}
-		if path.Ext(alias) != path.Ext(name) || strings.Contains(alias, "@") != strings.Contains(name, "@") {
-			return fmt.Errorf("its [Install] section: %s cannot be an alias of %s", alias, name)
-		}
 		if i.file(alias) == "" && alias != name { // else another unit is called so
 			if err := add(own + "/" + alias); err != nil {
 				return err
 			}
 		}
 	}
-	others, err := words("Also")
+	others, err := in.words("Also", as)
 	if err != nil {
 		return err
 	}
@@ -108,6 +91,37 @@ func (i *Item) link(name string, all map[string]files.Want, seen map[string]bool
 		}
 	}
 	return nil
+}
+
+// words returns the units that a key of the section names, its specifiers those of a unit.
+func (in *install) words(key, of string) (out []string, err error) {
+	for _, word := range in.says[key] {
+		word, err := rules.UnitSpecifiers(of, word)
+		if err = cmp.Or(err, rules.Unit(word)); err != nil {
+			return nil, fmt.Errorf("its [Install] section: %w", err)
+		}
+		out = append(out, word)
+	}
+	return out, nil
+}
+
+// aliases returns the other names of a unit, those of its instance where it is one.
+func (in *install) aliases(name, of string) ([]string, error) {
+	list, err := in.words("Alias", of)
+	if err != nil {
+		return nil, err
+	}
+	_, instance, _ := strings.Cut(strings.TrimSuffix(name, path.Ext(name)), "@")
+	for n, alias := range list {
+		if prefix, suffix, ok := strings.Cut(alias, "@."); ok && instance != "" {
+			alias = prefix + "@" + instance + "." + suffix
+		}
+		if path.Ext(alias) != path.Ext(name) || strings.Contains(alias, "@") != strings.Contains(name, "@") {
+			return nil, fmt.Errorf("its [Install] section: %s cannot be an alias of %s", alias, name)
+		}
+		list[n] = alias
+	}
+	return list, nil
 }
 
 // file says what of the wanted units makes the file of a name: its text, or "/dev/null".

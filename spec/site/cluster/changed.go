@@ -75,20 +75,7 @@ func changed(v *tree.Value, s node, path []string, r *report.Report) {
 	}
 	switch {
 	case v.Kind == tree.Mapping:
-		properties, _ := s["properties"].(node)
-		each, _ := s["additionalProperties"].(node)
-		for _, f := range v.Fields {
-			if _, word := shape.FlagWord(f.Key); (word || number.MatchString(f.Key) && !canonical.MatchString(f.Key)) && !isQuoted(f.At) {
-				r.Add(report.Problem{At: f.At, Path: shape.JoinPath(path), Severity: report.Error, Rule: "quoted", Message: "the key " + f.Key + " is another one for kubectl", Hint: "quote it: " + strconv.Quote(f.Key)})
-			}
-			below, ok := properties[f.Key].(node)
-			if !ok {
-				below = each
-			}
-			if below != nil {
-				changed(f.Val, below, append(slices.Clone(path), f.Key), r)
-			}
-		}
+		changedFields(v, s, path, r)
 	case v.Kind == tree.Sequence:
 		if items, ok := s["items"].(node); ok {
 			for i, e := range v.List {
@@ -107,6 +94,24 @@ func changed(v *tree.Value, s node, path []string, r *report.Report) {
 	case s["x-kubernetes-int-or-string"] == true:
 		if v.Plain && !canonical.MatchString(v.Text) {
 			say("quote it: "+strconv.Quote(v.Text), v.Text+" would be another number for kubectl")
+		}
+	}
+}
+
+// changedFields compares the keys of a mapping, and what is below them.
+func changedFields(v *tree.Value, s node, path []string, r *report.Report) {
+	properties, _ := s["properties"].(node)
+	each, _ := s["additionalProperties"].(node)
+	for _, f := range v.Fields {
+		if _, word := shape.FlagWord(f.Key); (word || number.MatchString(f.Key) && !canonical.MatchString(f.Key)) && !isQuoted(f.At) {
+			r.Add(report.Problem{At: f.At, Path: shape.JoinPath(path), Severity: report.Error, Rule: "quoted", Message: "the key " + f.Key + " is another one for kubectl", Hint: "quote it: " + strconv.Quote(f.Key)})
+		}
+		below, ok := properties[f.Key].(node)
+		if !ok {
+			below = each
+		}
+		if below != nil {
+			changed(f.Val, below, append(slices.Clone(path), f.Key), r)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package document
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -39,31 +40,35 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 			continue
 		}
 		for _, key := range []string{"hosts", "labels"} {
-			list := stanza.Get(key)
-			if list == nil || list.Kind != tree.Sequence {
-				continue
+			if list := stanza.Get(key); list != nil && list.Kind == tree.Sequence {
+				stanza = stanza.With(key, r.normalOverrides(m, key, list))
 			}
-			out := *list
-			out.List = make([]*tree.Value, len(list.List))
-			for i, e := range list.List {
-				out.List[i] = e
-				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
-					r.Within([]string{"overrides", m.Stanza(), key, shape.Nth(i), "conf"}, func() {
-						if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
-							body = module.OlderPerms(r.Checker, body, perms)
-						}
-						if v := body.Get(m.Name); v != nil {
-							r.In(m.Name, func() { body = body.With(m.Name, r.canonical(m, v)) })
-						}
-					})
-					out.List[i] = e.With("conf", body)
-				}
-			}
-			stanza = stanza.With(key, &out)
 		}
 		over = over.With(m.Stanza(), stanza)
 	}
 	return conf.With("overrides", over)
+}
+
+// normalOverrides brings the conf of a module's overrides, of hosts or labels, to canonical keys.
+func (r *Reader) normalOverrides(m *module.Module, key string, list *tree.Value) *tree.Value {
+	out := *list
+	out.List = slices.Clone(list.List)
+	for i, e := range list.List {
+		body := e.Get("conf")
+		if body == nil || body.Kind != tree.Mapping {
+			continue
+		}
+		r.Within([]string{"overrides", m.Stanza(), key, shape.Nth(i), "conf"}, func() {
+			if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
+				body = module.OlderPerms(r.Checker, body, perms)
+			}
+			if v := body.Get(m.Name); v != nil {
+				r.In(m.Name, func() { body = body.With(m.Name, r.canonical(m, v)) })
+			}
+		})
+		out.List[i] = e.With("conf", body)
+	}
+	return &out
 }
 
 // canonical returns a module's value with its keys in their canonical spelling and

@@ -24,7 +24,7 @@ var table = []undone{
 		`counted != "" && counted != found.Generation.Overlay {`, `counted != "" && counted != found.Generation.Overlay && false {`, "TestArgumentsThatLoseTheNetwork", ""},
 	{"", "the look whether it came up before", "bootagent/boot/initramfs/kernel.go",
 		"if running != layer.Kernel.Release || !found.Unchanged {", "if running != layer.Kernel.Release {", "TestArgumentsThatCannotBeEntered", ""},
-	{"", "the comparison of features", "bootagent/boot/kernel/apparmor/features.go",
+	{"", "the comparison of features", "bootagent/boot/kernel/apparmor/apparmor.go",
 		"if len(lacking) > 0 {", "if len(lacking) > 0 && false {", "TestPolicyForAnotherKernelIsNotLoaded", ""},
 	{"", "the limit of its silence", "bootagent/boot/kernel/watchdog/watchdog.go",
 		"silent > p.Limit {", "silent > 1000*p.Limit {", "TestProgress", ""},
@@ -116,6 +116,6 @@ var table = []undone{
 		"from = max(0, min(from, n-leadUp))", "_ = n", "TestADumpKeepsWhyTheKernelDied", ""},
 	{"", "the question to the kernel", "bootagent/node/look/view.go",
 		"case slices.Contains(corrupt, image):", "case slices.Contains(corrupt, image) && false:", "TestAWrongBlockIsSaid", "bootagent/boot/initramfs"},
-	{"", "that a good run counts for one boot", "layers/trees.go",
+	{"", "that a good run counts for one boot", "layers/shared.go",
 		"durable.Remove(s.sound())", "error(nil)", "TestAWarmBootReadsNoImage", "bootagent/boot/initramfs"},
 }

@@ -119,7 +119,8 @@ func Table(want spec.Items, o Options) []item.Item {
 		perm.New(want.Perm, disk, o.Journal, o.Log).WithAccounts(o.Accounts.Makes),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal).WithSecrets(units.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
 		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal).WithAccounts(o.Accounts.Makes),
-		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past).WithSecrets(exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}),
+		exec.New(want.Exec, exec.Host{Dir: o.Exec, Runner: o.Runner, Scopes: o.Scopes, Journal: o.Journal, Signed: o.Signed, Log: o.Log,
+			Past: o.Past, Secrets: exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}}),
 	}
 }
 

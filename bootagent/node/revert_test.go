@@ -201,7 +201,7 @@ func TestUnverifiedOverlaysWouldRevert(t *testing.T) {
 				}
 				return scripts
 			}
-			it := exec.New(nil, filepath.Join(r.dir, "exec"), new(process.Group), n.session.Scopes, n.session.Journal, believed, t.Logf)
+			it := exec.New(nil, exec.Host{Dir: filepath.Join(r.dir, "exec"), Runner: new(process.Group), Scopes: n.session.Scopes, Journal: n.session.Journal, Signed: believed, Log: t.Logf})
 			r.must(it.Restore(t.Context(), slices.Clone(n.session.Journal.Entries(exec.Name))))
 			if _, evil := r.ran(); !evil {
 				t.Error("it did no harm without")

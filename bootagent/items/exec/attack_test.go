@@ -31,7 +31,7 @@ func meet(t *testing.T, row attack.StateDisk, checks check.List[*undoing]) (undi
 	theirs := effect + ".theirs"
 	w := spec.Exec{Name: "a", Data: "true\n", Revert: "touch " + effect + "/undid\n"}
 	j := itemtest.Journal(t, t.TempDir())
-	it := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []Signed { return []Signed{{Script: w}} }, t.Logf)
+	it := New(nil, Host{Dir: dir, Runner: new(process.Group), Scopes: itemtest.Scopes, Journal: j, Signed: func() []Signed { return []Signed{{Script: w}} }, Log: t.Logf})
 	it.reverts = checks
 	back := spec.Exec{Name: "a", Data: w.Revert}
 	u := undo{identity(w, nil), back}
@@ -104,7 +104,7 @@ func asks(t *testing.T, row attack.StateDisk, checks check.List[claim]) asked {
 	scopes := itemtest.Scopes
 	scopes.Kernel = "ours"
 	var runs asked
-	it := New([]spec.Exec{w}, t.TempDir(), &runs, scopes, itemtest.Journal(t, t.TempDir()), nil, t.Logf)
+	it := New([]spec.Exec{w}, Host{Dir: t.TempDir(), Runner: &runs, Scopes: scopes, Journal: itemtest.Journal(t, t.TempDir()), Log: t.Logf})
 	it.claims = checks
 	s := it.script(w)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {

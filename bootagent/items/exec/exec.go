@@ -52,26 +52,34 @@ type Item struct {
 	late       []error // of scripts in the background
 }
 
-// New returns the item for want, sorted by name byte for byte; dir is below the
-// state directory. signed returns the scripts of every overlay whose signature this
-// node can verify: a revert script is run only when it is one of theirs, for the
-// journal lies on a disk that may have been in other hands.
-func New(want []spec.Exec, dir string, runner process.Runner, scopes item.Scopes, j item.Journal, signed func() []Signed, log func(format string, args ...any)) *Item {
+// Host is where scripts run.
+type Host struct {
+	Dir     string // below the state directory
+	Runner  process.Runner
+	Scopes  item.Scopes
+	Journal item.Journal
+	// Signed returns the scripts of every overlay whose signature this node can verify: a revert
+	// script is run only when it is one of theirs, for the journal lies on a disk that may have
+	// been in other hands.
+	Signed func() []Signed
+	Log    func(format string, args ...any)
+
+	Past    Past    // makes runs before caisson count; nil knows of none
+	Secrets Secrets // without them scripts that need one are not run
+}
+
+// New returns the item for want, sorted by name byte for byte.
+func New(want []spec.Exec, on Host) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, claims: claimChecks, log: log, now: time.Now}
+	return &Item{want: want, dir: on.Dir, runner: on.Runner, scopes: on.Scopes, journal: on.Journal, signed: on.Signed, log: on.Log,
+		past: on.Past, secrets: on.Secrets, reverts: revertChecks, claims: claimChecks, now: time.Now}
 }
 
 // Past is what is known of runs before caisson had the machine.
 type Past interface {
 	Ran(w spec.Exec) (start time.Time, exit int, ok bool) // the last run of a script
 	Doubt(w spec.Exec) string                             // why there may be one that is not known; "" where there is none
-}
-
-// WithPast makes runs before caisson count; nil knows of none.
-func (i *Item) WithPast(past Past) *Item {
-	i.past = past
-	return i
 }
 
 // Name implements item.Item.

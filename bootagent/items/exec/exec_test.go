@@ -22,7 +22,7 @@ import (
 )
 
 func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
-	return New(want, dir, new(process.Group), itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
+	return New(want, Host{Dir: dir, Runner: new(process.Group), Scopes: itemtest.Scopes, Journal: j, Signed: signs(dir, want), Log: func(string, ...any) {}})
 }
 
 // overlays are the scripts of the signed overlays by directory of a test.
@@ -56,7 +56,7 @@ func TestARevertThatNobodySignedIsNotRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	nobody := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []Signed { return nil }, func(string, ...any) {})
+	nobody := New(nil, Host{Dir: dir, Runner: new(process.Group), Scopes: itemtest.Scopes, Journal: j, Signed: func() []Signed { return nil }, Log: func(string, ...any) {}})
 	if err := nobody.Restore(t.Context(), j.Entries(Name)); err == nil || !strings.Contains(err.Error(), "no signed overlay") || len(j.Entries(Name)) != 1 {
 		t.Errorf("nobody signed it: %v, %d entries", err, len(j.Entries(Name)))
 	}
@@ -654,7 +654,7 @@ func TestServices(t *testing.T) {
 		{Name: "fg", Rerun: "never", Data: "setsid sleep 300 & echo $! >" + out + "/pid; cat /proc/self/oom_score_adj\n"},
 	}
 	j := itemtest.Journal(t, t.TempDir())
-	first := New(want, dir, process.Service{}, itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
+	first := New(want, Host{Dir: dir, Runner: process.Service{}, Scopes: itemtest.Scopes, Journal: j, Signed: signs(dir, want), Log: func(string, ...any) {}})
 	s := first.script(want[0])
 	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now()}); err != nil {
 		t.Fatal(err)
@@ -666,7 +666,7 @@ func TestServices(t *testing.T) {
 	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now(), Unit: id}); err != nil {
 		t.Fatal(err)
 	}
-	it := New(want, dir, process.Service{}, itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
+	it := New(want, Host{Dir: dir, Runner: process.Service{}, Scopes: itemtest.Scopes, Journal: j, Signed: signs(dir, want), Log: func(string, ...any) {}})
 	if drift := checked(t, it); len(drift) != 2 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
 		t.Errorf("while it runs: %+v", drift)
 	}
@@ -711,7 +711,7 @@ func TestHostileScripts(t *testing.T) {
 		{Name: "limits", Rerun: "never", MemoryMax: 64 << 20, CPUQuota: 150, TasksMax: 30,
 			Data: "u=$(grep -o 'caisson-exec-[^/]*service' /proc/self/cgroup | head -n1); systemctl show -P MemoryMax -P CPUQuotaPerSecUSec -P TasksMax $u | tr '\\n' ' '\n"},
 	}
-	it := New(want, dir, process.Service{}, itemtest.Scopes, itemtest.Journal(t, t.TempDir()), signs(dir, want), func(string, ...any) {})
+	it := New(want, Host{Dir: dir, Runner: process.Service{}, Scopes: itemtest.Scopes, Journal: itemtest.Journal(t, t.TempDir()), Signed: signs(dir, want), Log: func(string, ...any) {}})
 	begun := time.Now()
 	if err := pass(t, it); err != nil {
 		t.Error(err)
@@ -762,8 +762,7 @@ func TestOwnFilesAreReserved(t *testing.T) {
 func TestAScriptsOutputIsSaid(t *testing.T) {
 	var said []string
 	want := []spec.Exec{{Name: "bad", Data: "seq 1 30; echo no database >&2; exit 3\n", Rerun: "never"}, {Name: "good", Data: "echo fine\n", Rerun: "never"}}
-	it := New(want, t.TempDir(), new(process.Group), itemtest.Scopes, itemtest.Journal(t, t.TempDir()), nil,
-		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	it := New(want, Host{Dir: t.TempDir(), Runner: new(process.Group), Scopes: itemtest.Scopes, Journal: itemtest.Journal(t, t.TempDir()), Log: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }})
 	if err := pass(t, it); err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,6 @@ type Secrets struct {
 	Lacks func(name string) string // why there is none of a name, "" where there is one
 }
 
-// WithSecrets gives scripts their secrets; without them those that need one are not run.
-func (i *Item) WithSecrets(s Secrets) *Item {
-	i.secrets = s
-	return i
-}
-
 // Signed is a script of an overlay whose signature this node can verify.
 type Signed struct {
 	Script  spec.Exec

@@ -236,6 +236,11 @@ var laterKeys = map[string]laterKey{
 	"overlay network.interfaces[].bond.transmitHashPolicy": {"0.10.0", mayBeLeftOut}, // the bond is made, with layer2
 	"bootstrap network[].bond.transmitHashPolicy":          {"0.10.0", mayBeLeftOut},
 
+	"recipe packages.install[].from":               {"0.10.0", mayBeLeftOut}, // no node reads it, and a lock has the version
+	"overlay network.interfaces[].bond.primary":    {"0.10.0", mayBeLeftOut}, // the kernel chooses one
+	"overlay network.interfaces[].routes[].metric": {"0.10.0", mayBeLeftOut}, // the route is made
+	"bootstrap network[].routes[].metric":          {"0.10.0", mayBeLeftOut},
+
 	"bootstrap nodes":                                                {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].match":                                        {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].match.macs":                                   {"0.10.0", BootNetworkFeature},
@@ -255,6 +260,8 @@ var laterKeys = map[string]laterKey{
 	"bootstrap nodes[].network.interfaces[].bond.lacpRate":           {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].bond.minLinks":           {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].bond.transmitHashPolicy": {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond.primary":            {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].routes[].metric":         {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan":                    {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan.id":                 {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan.on":                 {"0.10.0", BootNetworkFeature},

@@ -87,6 +87,8 @@ type Bond struct {
 	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
 	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	// one of Members, in one of PrimaryModes
+	Primary string `json:"primary,omitempty" doc:"MAC address of the member that is used while it is up; not in every mode"`
 }
 
 // Modes of a bond that are asked for by name, and the word of a fast LACP.
@@ -105,6 +107,9 @@ var (
 	HashModes    = []string{Bond8023AD, "balance-tlb", "balance-xor"}
 )
 
+// PrimaryModes are those of a bond that uses one of its members as long as it is up.
+var PrimaryModes = []string{"active-backup", "balance-tlb", "balance-alb"}
+
 // VLAN is a tagged network (IEEE 802.1Q) on another interface.
 type VLAN struct {
 	ID int64  `json:"id" site:",required" doc:"number of the VLAN, 1 to 4094"`
@@ -117,6 +122,8 @@ type Route struct {
 	To string `json:"to" site:",required" doc:"a network, as in 198.51.100.0/24"`
 	// address of a router of the same family; the network is on the link when empty
 	Via string `json:"via,omitempty" doc:"address of a router; the network is on the link when absent"`
+	// 1 to 4294967295; the kernel's choice when 0
+	Metric int64 `json:"metric,omitempty" doc:"of several routes to one network that with the lowest counts"`
 }
 
 // BootMatch says which cards a row of [Bootstrap.Network] is of: all that is set must be so.

@@ -54,6 +54,7 @@ type Packages struct {
 type Package struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
+	From    string    `json:"from,omitempty"` // release that it comes from, with what it needs from there; not with Version
 	Debconf []Debconf `json:"debconf,omitempty"`
 }
 

@@ -38,7 +38,7 @@ func Check(a spec.AppArmor) error {
 	var problems []error
 	seen := map[string]bool{}
 	for _, p := range a.Profiles {
-		if err := rules.ID(p.File); err != nil {
+		if err := rules.ProfileFile(p.File); err != nil {
 			problems = append(problems, fmt.Errorf("profile file: %w", err))
 		}
 		if seen[p.File] {
@@ -66,7 +66,15 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	}
 	policy.Features = features.Digest()
 	names := map[string]string{}
-	shipped, err := bakeStock(ctx, r, a.Profiles)
+	var own []spec.Profile
+	for _, p := range a.Profiles {
+		if !rules.IsIncluded(p.File) {
+			own = append(own, p)
+		} else if err := r.WriteFile(path.Join(sources, p.File), []byte(p.Text), 0o644); err != nil {
+			return policy, err
+		}
+	}
+	shipped, err := bakeStock(ctx, r, own)
 	if err != nil {
 		return policy, err
 	}
@@ -74,12 +82,12 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 		names[l.Name] = l.File
 	}
 	policy.Profiles = shipped
-	for _, p := range a.Profiles {
+	for _, p := range own {
 		if err := r.WriteFile(path.Join(sources, p.File), []byte(p.Text), 0o644); err != nil {
 			return policy, err
 		}
 	}
-	for _, p := range a.Profiles {
+	for _, p := range own {
 		loaded, err := compile(ctx, r, p.File, a.Complain)
 		if errors.Is(err, errNoProfile) && variables.MatchString(p.Text) {
 			continue // other files include it
@@ -106,7 +114,7 @@ var variables = regexp.MustCompile(`(?m)^\s*@\{\w+\}\s*\+?=`)
 func Replaced(r *root.Root, a spec.AppArmor) []string {
 	var files []string
 	for _, p := range a.Profiles {
-		if _, err := r.Lstat(path.Join(sources, p.File)); err == nil {
+		if _, err := r.Lstat(path.Join(sources, p.File)); err == nil && !rules.IsIncluded(p.File) {
 			files = append(files, p.File)
 		}
 	}

@@ -135,6 +135,13 @@ func TestBake(t *testing.T) {
 			}
 		})
 	}
+	// What packages' profiles include is there before they are compiled, and is compiled by none.
+	sees := "#!/bin/sh\ntest -s /etc/apparmor.d/local/a && test -s /etc/apparmor.d/tunables/home.d/site || exit 9\n"
+	r := roottest.New(t, map[string]string{"usr/sbin/apparmor_parser": sees + strings.TrimPrefix(parser, "#!/bin/sh\n"), "etc/apparmor.d/a": "profile a { }\n", "etc/apparmor.d/local/a": ""})
+	got, err := Bake(t.Context(), r, spec.AppArmor{Profiles: []spec.Profile{{File: "local/a", Text: "/x r,\n"}, {File: "tunables/home.d/site", Text: "@{H}+=/y\n"}}}, features)
+	if err != nil || len(got.Profiles) != 0 {
+		t.Errorf("files that others include: %+v, %v", got, err)
+	}
 	if err := Check(spec.AppArmor{Profiles: []spec.Profile{{File: "../a"}, {File: "b"}, {File: "b"}}}); err == nil || errors.Is(err, errNoProfile) || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("of three names two are bad: %v", err)
 	}

@@ -23,14 +23,15 @@ import (
 
 // archive is a repository in a directory, made for a test.
 type archive struct {
-	t   *testing.T
-	dir string
+	t       *testing.T
+	dir     string
+	release string // fields of its Release
 }
 
 func newArchive(t *testing.T) *archive {
 	t.Helper()
 	require.Tool(t, "apt-get", "apt-cache", "apt-config", "dpkg-deb")
-	return &archive{t: t, dir: t.TempDir()}
+	return &archive{t: t, dir: t.TempDir(), release: "Suite: test\nCodename: test\n"}
 }
 
 // add makes a package with the given control fields.
@@ -78,7 +79,7 @@ func (a *archive) index() {
 		fmt.Fprintf(&b, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", control, filepath.Base(file), len(data), sha256.Sum256(data))
 	}
 	packages := b.String()
-	release := fmt.Sprintf("Suite: test\nCodename: test\nDate: Thu, 19 Nov 2026 10:00:00 UTC\nArchitectures: all amd64\nSHA256:\n %x %d Packages\n",
+	release := a.release + fmt.Sprintf("Date: Thu, 19 Nov 2026 10:00:00 UTC\nArchitectures: all amd64\nSHA256:\n %x %d Packages\n",
 		sha256.Sum256([]byte(packages)), len(packages))
 	for name, text := range map[string]string{"Packages": packages, "Release": release} {
 		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
@@ -209,6 +210,38 @@ func TestResolve(t *testing.T) {
 				t.Errorf("got %v, want %v", names(got), test.want)
 			}
 		})
+	}
+}
+
+// TestFromARelease: a package comes from a release with what it needs from there, although
+// that release is asked for nothing else.
+func TestFromARelease(t *testing.T) {
+	a, b := newArchive(t), newArchive(t)
+	b.release = "Suite: test-backports\nCodename: test-backports\nNotAutomatic: yes\nButAutomaticUpgrades: yes\n"
+	a.add("systemd", "252", "Depends: shared (= 252), lib")
+	a.add("shared", "252")
+	a.add("lib", "1")
+	b.add("systemd", "254~bpo12", "Depends: shared (= 254~bpo12), lib")
+	b.add("shared", "254~bpo12")
+	b.add("lib", "2~bpo12")
+	s, err := Open(t.Context(), t.TempDir(), "amd64", []Archive{{ID: "a", URI: "copy:" + a.dir, Suites: []string{"./"}, Trusted: true},
+		{ID: "b", URI: "copy:" + b.dir, Suites: []string{"./"}, Trusted: true}})
+	if err == nil {
+		err = s.Update(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ask, want := range map[string]string{
+		"systemd":                "[lib=1 shared=252 systemd=252]",
+		"systemd/test-backports": "[lib=1 shared=254~bpo12 systemd=254~bpo12]",
+		"systemd/other":          "package systemd is in no release other of the archives",
+		"nothing/test-backports": "package nothing is in no archive",
+	} {
+		debs, err := s.Resolve(t.Context(), Request{Install: []string{ask}})
+		if got := fmt.Sprint(names(debs)); got != want && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %s, %v; want %s", ask, got, err, want)
+		}
 	}
 }
 

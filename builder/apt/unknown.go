@@ -15,12 +15,16 @@ import (
 // Unknown is a package, or a version of one, that no archive of a build has.
 type Unknown struct {
 	Package, Version string
+	Release          string   // that does not have it, where it is asked for from one
 	Versions         []string // that there are, newest first; none: there is no such package
 	Near             string   // the package that was perhaps meant
 	Providers        []string // packages that provide the name, which is not one's own
 }
 
 func (u *Unknown) Error() string {
+	if u.Release != "" {
+		return fmt.Sprintf("package %s is in no release %s of the archives", u.Package, u.Release)
+	}
 	if len(u.Versions) > 0 {
 		return fmt.Sprintf("package %s has no version %s in the archives", u.Package, u.Version)
 	}
@@ -50,7 +54,7 @@ func (*Unknown) ExitCode() int { return 2 }
 func (s *State) versions(ctx context.Context, requests []string) (map[string][]string, error) {
 	versions := map[string][]string{}
 	for _, r := range requests {
-		if name, _, _ := strings.Cut(r, "="); !strings.ContainsAny(name, "?~*^+") {
+		if name, _, _ := parts(r); !strings.ContainsAny(name, "?~*^+") {
 			versions[name] = nil
 		}
 	}
@@ -93,6 +97,13 @@ func (s *State) Providers(ctx context.Context, name string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
+// parts are those of a request: name, name=version or name/release.
+func parts(request string) (name, version, release string) {
+	name, version, _ = strings.Cut(request, "=")
+	name, release, _ = strings.Cut(name, "/")
+	return name, version, release
+}
+
 // unknown returns the first of some requests for which there is no package, as an
 // [Unknown], or nil.
 func (s *State) unknown(ctx context.Context, requests []string) error {
@@ -101,13 +112,13 @@ func (s *State) unknown(ctx context.Context, requests []string) error {
 		return err
 	}
 	for _, r := range requests {
-		name, version, _ := strings.Cut(r, "=")
+		name, version, release := parts(r)
 		has, asked := versions[name]
 		switch {
-		case !asked || len(has) > 0 && (version == "" || slices.Contains(has, version)):
+		case !asked || len(has) > 0 && (version == "" && release == "" || slices.Contains(has, version)):
 			continue
 		case len(has) > 0:
-			return &Unknown{Package: name, Version: version, Versions: has}
+			return &Unknown{Package: name, Version: version, Release: release, Versions: has}
 		}
 		providers, err := s.Providers(ctx, name)
 		if err != nil {

@@ -23,13 +23,16 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Wanted lists what apt is asked for by name, "name" or "name=version".
+// Wanted lists what apt is asked for by name: "name", "name=version" or "name/release".
 func Wanted(p spec.Packages) []string {
 	var names []string
 	for _, pkg := range p.Install {
 		name := pkg.Name
 		if pkg.Version != "" {
 			name += "=" + pkg.Version
+		}
+		if pkg.From != "" {
+			name += "/" + pkg.From
 		}
 		names = append(names, name)
 	}
@@ -65,7 +68,12 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		install = append(install, "-o", "APT::Install-Recommends=true")
 	}
 	if len(p.Install) > 0 || p.Upgrade {
-		if err := get(append(append(install, "--"), Wanted(p)...)...); err != nil {
+		install = append(install, "--")
+		for _, name := range Wanted(p) {
+			name, _, _ = strings.Cut(name, "/") // the flat repository is not a release
+			install = append(install, name)
+		}
+		if err := get(install...); err != nil {
 			return fmt.Errorf("install packages: %w", err)
 		}
 	}
@@ -229,6 +237,9 @@ func Check(p spec.Packages) error {
 			continue
 		}
 		if err := rules.Version(pkg.Version); pkg.Version != "" && err != nil {
+			problems = append(problems, fmt.Errorf("package %s: %w", pkg.Name, err))
+		}
+		if err := rules.Release(pkg.From); pkg.From != "" && err != nil {
 			problems = append(problems, fmt.Errorf("package %s: %w", pkg.Name, err))
 		}
 		if other, twice := asked[pkg.Name]; twice && other != pkg.Version {

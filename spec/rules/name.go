@@ -59,6 +59,26 @@ func ID(id string) error {
 	return nil
 }
 
+// ProfileFile checks the name of a file below /etc/apparmor.d: a profile, or what profiles
+// include (apparmor.d(5)): local/NAME, and NAME below tunables or abstractions of a file.
+func ProfileFile(name string) error {
+	parts := strings.Split(name, "/")
+	switch n := len(parts); {
+	case n == 1, n == 2 && parts[0] == "local",
+		n == 3 && (parts[0] == "tunables" || parts[0] == "abstractions") && strings.HasSuffix(parts[1], ".d"):
+		for _, part := range parts {
+			if err := ID(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return invalid("id", "NAME, local/NAME, tunables/OF.d/NAME or abstractions/OF.d/NAME", "%.150q cannot be used as a file of profiles", name)
+}
+
+// IsIncluded reports whether a file of profiles is one that others include.
+func IsIncluded(name string) bool { return strings.Contains(name, "/") }
+
 // User checks the name of a user or group that a layer is to have. It allows
 // what useradd(8) recommends, and dots, which people's names have.
 func User(name string) error {

@@ -34,6 +34,15 @@ func Version(version string) error {
 	return nil
 }
 
+// Release checks the suite or codename of a release from which apt takes a package, as in
+// NAME/RELEASE of apt-get(8).
+func Release(s string) error {
+	if !spelled(s, lower+digits, lower+digits+"._-") {
+		return invalid("text", "as in trixie-backports", "%.80q is not the name of a release", s)
+	}
+	return nil
+}
+
 // SourceWord checks a suite or a component of an archive.
 func SourceWord(s string) error {
 	if !spelled(s, lower+upper+digits, lower+upper+digits+"._/+-") {

@@ -22,7 +22,7 @@ var behindABond = []string{"machine:\n", `machine:
             dns: [10.0.2.3]
             interfaces:
               - {name: bond0, bond: {members: ["52:54:00:00:00:0b", "52:54:00:00:01:0b"], mode: 802.3ad, lacpRate: fast, transmitHashPolicy: layer3+4}, mtu: 1450}
-              - {name: storage, vlan: {id: 100, on: bond0}, addresses: [10.0.2.15/24], gateway: 10.0.2.2}
+              - {name: storage, vlan: {id: 100, on: bond0}, addresses: [10.0.2.15/24], gateway: 10.0.2.2, routes: [{to: 198.51.100.0/24, via: 10.0.2.3, metric: 700}]}
 `}
 
 // behind are the options of a machine behind that bond, at a switch that speaks LACP, tags
@@ -68,6 +68,7 @@ func (s *netSwitch) bonds(t *testing.T, f *Fleet, m *machine.Machine) *machine.S
 		Check{"MTU", "cat /sys/class/net/bond0/mtu", "1450"},
 		Check{"address", "ip -4 -br addr show storage | tr -s ' ' | cut -d' ' -f3", "10.0.2.15/24"},
 		Check{"route", "ip route show default", "~default via 10.0.2.2 dev storage proto static"},
+		Check{"a route's metric", "ip route show 198.51.100.0/24", "~via 10.0.2.3 dev storage proto static metric 700"},
 		Check{"systemd-networkd has taken them over", "networkctl list --no-legend --no-pager bond0 storage | tr -s ' ' | cut -d' ' -f3,5,6 | sort -u", "~configured"},
 		Check{"no interface beside those and the cards", "cd /sys/class/net && echo [!e]*/", "bond0/ lo/ storage/"})
 	return in

@@ -24,13 +24,14 @@ func TestBondAndVLAN(t *testing.T) {
 		{MAC: "52:54:00:00:00:03", Name: "out"},
 		{Name: "tenant", VLAN: &spec.VLAN{ID: 7, On: "out"}, DHCP: spec.DHCPBoth},
 	}
+	n.Overlay.Network.Interfaces[0].Bond.Primary = "52:54:00:00:00:02"
 	read := do(t, n)
 	const shared = ""
 	want := map[string]string{
 		"00.netdev":          "[NetDev]\nName=bond0\nKind=bond\nMACAddress=52:54:00:00:00:01\n\n[Bond]\nMode=802.3ad\nMIIMonitorSec=100ms\nLACPTransmitRate=fast\nMinLinks=1\nTransmitHashPolicy=layer3+4\n",
 		"00.network":         "[Match]\nName=bond0\n\n[Link]\nMTUBytes=9000\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=storage\n" + shared,
 		"00-member0.network": "[Match]\nPermanentMACAddress=" + n.Lease.MAC + "\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
-		"00-member1.network": "[Match]\nPermanentMACAddress=52:54:00:00:00:02\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
+		"00-member1.network": "[Match]\nPermanentMACAddress=52:54:00:00:00:02\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\nPrimarySlave=yes\n",
 		"01.netdev":          "[NetDev]\nName=storage\nKind=vlan\n\n[VLAN]\nId=100\n",
 		"01.network": "[Match]\nName=storage\n\n[Network]\nDHCP=no\nAddress=192.0.2.11/24\nAddress=2001:db8::11/64\nGateway=192.0.2.1\n" + shared +
 			"\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.254\n\n[Route]\nDestination=203.0.113.0/24\n",

@@ -66,7 +66,7 @@ func giveRoutes(i spec.Interface) error {
 			if r == (spec.Route{}) {
 				continue
 			}
-			of := route{by: unix.RTPROT_STATIC, onLink: i.OnLink(r.Via)}
+			of := route{by: unix.RTPROT_STATIC, onLink: i.OnLink(r.Via), metric: uint32(r.Metric)}
 			of.to, _ = netip.ParsePrefix(r.To) // that of the gateway has none
 			of.via, _ = netip.ParseAddr(r.Via) // on the link
 			if err := addRoute(conn, index, of); err != nil {

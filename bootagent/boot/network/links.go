@@ -127,6 +127,12 @@ func (n *Network) makeBond(conn *rtnetlink.Conn, i spec.Interface, cards []table
 			continue
 		}
 		some = true
+		if c.MAC == i.Bond.Primary { // a bond with members keeps its mode, and works without
+			info := &rtnetlink.LinkInfo{Kind: "bond", Data: &driver.Bond{Mode: driver.BondModeUnknown, Primary: new(uint32(card.Index))}}
+			if err := conn.Link.Set(&rtnetlink.LinkMessage{Index: master, Attributes: &rtnetlink.LinkAttributes{Info: info}}); err != nil {
+				n.say("bond %s: primary member %s: %v", i.Name, c.Name, err)
+			}
+		}
 	}
 	if !some {
 		return errors.New("it has no member")

@@ -155,7 +155,7 @@ func TestAddressesThatAreGiven(t *testing.T) {
 	late.ip(t, "link", "set", "far", "down")
 	n := started(t, table.Table{Network: spec.Network{DNS: []string{"192.0.2.53"}, Interfaces: []spec.Interface{
 		{Name: "eth0", MAC: w.MAC, MTU: 1400, Addresses: []string{"192.0.2.7/24", "2001:db8::7/64"}, Gateway: "192.0.2.1",
-			Routes: []spec.Route{{To: "198.51.100.0/24", Via: "192.0.2.254"}, {To: "203.0.113.0/24"}, {To: "::/0", Via: "2001:db8::1"}}},
+			Routes: []spec.Route{{To: "198.51.100.0/24", Via: "192.0.2.254"}, {To: "203.0.113.0/24"}, {To: "::/0", Via: "2001:db8::1"}, {To: "198.51.100.0/24", Via: "192.0.2.253", Metric: 700}}},
 		{Name: "eth1", MAC: late.MAC, Addresses: []string{"192.0.2.130/25"}}}}}, w, late)
 	l := comes(t, n, on("eth0"))
 	if !l.Static || l.Address.String() != "192.0.2.7/24" || l.Gateway.String() != "192.0.2.1" || fmt.Sprint(l.DNS) != "[192.0.2.53]" || l.MAC != w.MAC {
@@ -167,6 +167,7 @@ func TestAddressesThatAreGiven(t *testing.T) {
 		"link show eth0":             "mtu 1400",
 		"route show default":         "default via 192.0.2.1 dev eth0 proto static",
 		"route show 198.51.100.0/24": "198.51.100.0/24 via 192.0.2.254 dev eth0 proto static",
+		"route show metric 700":      "198.51.100.0/24 via 192.0.2.253 dev eth0 proto static",
 		"route show 203.0.113.0/24":  "203.0.113.0/24 dev eth0 proto static scope link",
 		"-6 route show default":      "default via 2001:db8::1 dev eth0 proto static",
 	} {
@@ -366,7 +367,7 @@ func TestBondAndVLAN(t *testing.T) {
 	a.ip(t, "link", "set", "tagged", "up")
 	n := started(t, table.Table{Network: spec.Network{Interfaces: []spec.Interface{
 		{Name: "storage", VLAN: &spec.VLAN{ID: 100, On: "uplink"}, MTU: 1400, Addresses: []string{"192.0.2.11/24"}, Gateway: "192.0.2.1"},
-		{Name: "uplink", Bond: &spec.Bond{Members: []string{a.MAC, b.MAC}, Mode: "active-backup"}, MTU: 1450},
+		{Name: "uplink", Bond: &spec.Bond{Members: []string{a.MAC, b.MAC}, Mode: "active-backup", Primary: b.MAC}, MTU: 1450},
 	}}}, a, b)
 	l := comes(t, n, on("storage"))
 	if l.MAC != a.MAC || l.Address.String() != "192.0.2.11/24" {
@@ -374,6 +375,7 @@ func TestBondAndVLAN(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"-d link show uplink":     "bond mode active-backup",
+		"-d link show dev uplink": "primary eth1",
 		"link show uplink":        "link/ether " + a.MAC,
 		"-d link show storage":    "vlan protocol 802.1Q id 100",
 		"link show storage":       "mtu 1400",

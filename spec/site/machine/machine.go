@@ -36,8 +36,8 @@ type Settings struct {
 }
 
 var (
-	// A blank or a quote would change where the arguments end.
-	kernelArg = regexp.MustCompile(`^[!-~]+$`)
+	// A blank or a quote elsewhere would change where the arguments end.
+	kernelArg = regexp.MustCompile(`^[!#-~]+$|^[!#-<>-~]+="[ !#-~]*"$`)
 	ownArg    = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`) // seconds, see bootagent/boot/identity and bootagent/decide/decisions
 )
 
@@ -60,8 +60,8 @@ func KernelArgs(c *shape.Checker, args []shape.Text) []string {
 	var out []string
 	for _, a := range args {
 		switch {
-		case !kernelArg.MatchString(a.S) || strings.Contains(a.S, `"`):
-			c.Errorf(a.At, "kernel-arg", "one argument an entry, without blanks or quotes", "%q is not one kernel argument", a.S)
+		case !kernelArg.MatchString(a.S):
+			c.Errorf(a.At, "kernel-arg", `one argument an entry; a value with blanks stands in quotes, as in NAME="A B"`, "%q is not one kernel argument", a.S)
 		case ownArg.MatchString(a.S):
 			out = append(out, a.S)
 		case strings.HasPrefix(a.S, "caisson."):

@@ -23,7 +23,7 @@ func compile(t *testing.T, text string) (Settings, *report.Report) {
 
 func TestCompile(t *testing.T) {
 	got, r := compile(t, `
-kernel: {args: [quiet, hugepages=16]}
+kernel: {args: [quiet, hugepages=16, 'dyndbg="module i40e +p; module ice +p"']}
 network:
   dns: ["2001:DB8::53", 192.0.2.53]
   search: [example.org]
@@ -35,7 +35,7 @@ network:
 	if r.Err() != nil {
 		t.Fatal(r.Err())
 	}
-	want := Settings{Args: []string{"quiet", "hugepages=16"}, Network: spec.Network{DNS: []string{"2001:db8::53", "192.0.2.53"}, Search: []string{"example.org"},
+	want := Settings{Args: []string{"quiet", "hugepages=16", `dyndbg="module i40e +p; module ice +p"`}, Network: spec.Network{DNS: []string{"2001:db8::53", "192.0.2.53"}, Search: []string{"example.org"},
 		NTP: []string{"time.example.org", "192.0.2.123"}, Interfaces: []spec.Interface{
 			{MAC: "52:54:00:12:34:ab", Addresses: []string{"192.0.2.7/24"}, Gateway: "192.0.2.1", MTU: 9000},
 			{Name: "eth0.100", Addresses: []string{"2001:db8::7/64"}}}}}
@@ -64,10 +64,17 @@ func TestAgent(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for text, rule := range map[string]string{
-		"agent: {credentials: {report: token}}":                                        "no-report",
-		"agent: {credentials: {report: token}, metrics: {listen: '127.0.0.1:9469'}}":   "no-report",
-		"kernel: {args: ['a b']}":                                                      "kernel-arg",
-		`kernel: {args: ['a="b']}`:                                                     "kernel-arg",
+		"agent: {credentials: {report: token}}":                                      "no-report",
+		"agent: {credentials: {report: token}, metrics: {listen: '127.0.0.1:9469'}}": "no-report",
+		"kernel: {args: ['a b']}":                                                    "kernel-arg",
+		`kernel: {args: ['a="b']}`:                                                   "kernel-arg",
+		`kernel: {args: ['"a b"']}`:                                                  "kernel-arg",
+		`kernel: {args: ['"init=/bin/sh"']}`:                                         "kernel-arg",
+		`kernel: {args: ['a="b" c']}`:                                                "kernel-arg",
+		`kernel: {args: ['init="/bin/sh"']}`:                                         "kernel-arg",
+		"network: {interfaces: [{name: eth0, addresses: [192.0.2.7/24], routes: [{to: 0.0.0.0/0, via: 192.0.2.1, metric: 0}]}]}":                "range",
+		"network: {interfaces: [{name: b, dhcp: ipv4, bond: {members: ['52:54:00:12:34:ab'], mode: 802.3ad, primary: 52-54-00-12-34-ab}}]}":     "conflict",
+		"network: {interfaces: [{name: b, dhcp: ipv4, bond: {members: ['52:54:00:12:34:ab'], mode: balance-tlb, primary: 52-54-00-12-34-ac}}]}": "unknown-name",
 		"kernel: {args: [caisson.node=x]}":                                             "kernel-arg",
 		"kernel: {args: [init=/bin/sh]}":                                               "kernel-arg",
 		"network: {dns: [ns.example.org]}":                                             "address",

@@ -4,6 +4,7 @@ package machine
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -109,6 +110,14 @@ func checkBond(c *shape.Checker, v *tree.Value, b *spec.Bond) {
 	}
 	slices.Sort(members)
 	b.Members = members
+	if at := c.At(v, "primary"); at != (report.Pos{}) {
+		switch b.Primary = mac(c, at, b.Primary); {
+		case !slices.Contains(spec.PrimaryModes, b.Mode):
+			c.Errorf(at, "conflict", "primary is of modes "+strings.Join(spec.PrimaryModes, ", "), "a bond of mode %s has no primary member", b.Mode)
+		case b.Primary != "" && !slices.Contains(members, b.Primary):
+			c.Errorf(at, "unknown-name", "one of members", "%s is not a member", b.Primary)
+		}
+	}
 }
 
 // checkMode checks what only bonds of some modes have, and leaves out what is usual.
@@ -262,6 +271,9 @@ func routes(c *shape.Checker, v *tree.Value, list []spec.Route) {
 				c.Errorf(at, "address", "as in 198.51.100.0/24", "%q is not a network", r.To)
 			case to != to.Masked():
 				c.Errorf(at, "address", "write "+to.Masked().String(), "%s is an address in a network", to)
+			}
+			if at := c.At(route, "metric"); at != (report.Pos{}) && (r.Metric < 1 || r.Metric > math.MaxUint32) {
+				c.Errorf(at, "range", "", "a metric is between 1 and %d, not %d", math.MaxUint32, r.Metric)
 			}
 			if at := c.At(route, "via"); at != (report.Pos{}) {
 				if via, ok := router(c, at, r.Via); ok && err == nil && via.Is4() != to.Addr().Is4() {

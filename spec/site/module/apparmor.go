@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -83,7 +84,7 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 	defer c.Pop()
 	for _, e := range d.Profiles {
 		c.In(e.Key.S, func() {
-			if !c.checkID(e.Key) {
+			if !c.Valid(e.Key.At, rules.ProfileFile(e.Key.S)) {
 				return
 			}
 			if at := cmp.Or(e.Val.At, e.Key.At); strings.TrimSpace(e.Val.S) == "" {

@@ -55,6 +55,7 @@ var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[
 type packageDoc struct {
 	Name    shape.Text     `site:"name,required"`
 	Version shape.Text     `site:"version"`
+	From    shape.Text     `site:"from" doc:"release that the package comes from, with what it needs from there, as in trixie-backports"`
 	Debconf []spec.Debconf `site:"debconf"`
 	At      report.Pos
 }
@@ -143,6 +144,10 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 			if d.Version.Set() {
 				c.Valid(d.Version.At, rules.Version(d.Version.S))
 			}
+			if d.From.Set() && c.Valid(d.From.At, rules.Release(d.From.S)) && d.Version.Set() {
+				c.Errorf(d.From.At, "contradiction", "leave one of the two out: a lock has the version",
+					"package %s is asked for in a version and from a release", d.Name.S)
+			}
 			if slices.Contains(blacklist, d.Name.S) {
 				hint := "remove it from one of the two"
 				if byDefault {
@@ -151,7 +156,7 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 				c.Errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
 			}
 			if old, dup := first[d.Name.S]; dup {
-				if old.Version.S != d.Version.S {
+				if old.Version.S != d.Version.S || old.From.S != d.From.S {
 					c.Errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
 				} else {
 					c.Warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
@@ -159,7 +164,7 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 				return
 			}
 			first[d.Name.S] = d
-			out = append(out, spec.Package{Name: d.Name.S, Version: d.Version.S, Debconf: d.Debconf})
+			out = append(out, spec.Package{Name: d.Name.S, Version: d.Version.S, From: d.From.S, Debconf: d.Debconf})
 		})
 	}
 	slices.SortFunc(out, func(a, b spec.Package) int { return cmp.Compare(a.Name, b.Name) })

@@ -92,6 +92,7 @@ func interfaceText(i spec.Interface) string {
 		add("lacp %s", b.LACPRate, b.LACPRate != "")
 		add("min-links %d", b.MinLinks, b.MinLinks != 0)
 		add("hash %s", b.HashPolicy, b.HashPolicy != "")
+		add("primary %s", b.Primary, b.Primary != "")
 	}
 	if v := i.VLAN; v != nil {
 		words = append(words, fmt.Sprintf("vlan %d on %s", v.ID, v.On))
@@ -101,6 +102,7 @@ func interfaceText(i spec.Interface) string {
 	add("%s", i.Gateway, i.Gateway != "")
 	for _, r := range i.Routes {
 		words = append(words, strings.TrimSuffix("to "+r.To+" via "+r.Via, " via "))
+		add("metric %d", r.Metric, r.Metric != 0)
 	}
 	add("mtu %d", i.MTU, i.MTU != 0)
 	if i.MAC != "" {

@@ -83,7 +83,7 @@ func flatten(r spec.Recipe) map[string]map[string]string {
 
 func flattenPackages(p spec.Packages, put func(key, text string)) {
 	for _, x := range p.Install {
-		put(x.Name, versionText(x.Version))
+		put(x.Name, versionText(x.Version)+strings.TrimSuffix(" from "+x.From, " from "))
 		for _, d := range x.Debconf {
 			put(x.Name+"/debconf "+d.Question, d.Type+" "+short(d.Answer))
 		}

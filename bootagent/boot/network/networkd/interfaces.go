@@ -38,8 +38,12 @@ func deviceFile(i spec.Interface) string {
 
 // memberFile puts a card into a bond. Its address is that of the hardware: in the bond
 // it has the bond's.
-func memberFile(bond, mac string) string {
-	return fmt.Sprintf("[Match]\nPermanentMACAddress=%s\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=%s\n", mac, bond)
+func memberFile(bond spec.Interface, mac string) string {
+	text := fmt.Sprintf("[Match]\nPermanentMACAddress=%s\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=%s\n", mac, bond.Name)
+	if mac == bond.Bond.Primary {
+		text += "PrimarySlave=yes\n"
+	}
+	return text
 }
 
 // interfaceFile returns the settings of one of all interfaces, which have the shared lines
@@ -104,6 +108,9 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 		}
 		if i.OnLink(r.Via) {
 			b.WriteString("GatewayOnLink=yes\n")
+		}
+		if r.Metric > 0 {
+			fmt.Fprintf(&b, "Metric=%d\n", r.Metric)
 		}
 	}
 	return b.String()

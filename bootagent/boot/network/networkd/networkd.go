@@ -57,7 +57,7 @@ func Files(site spec.Network, boot Boot) map[string]string {
 func add(files map[string]string, name string, one spec.Interface, all []spec.Interface, shared string, keeps bool) {
 	if one.Bond != nil {
 		for j, member := range one.Bond.Members {
-			files[fmt.Sprintf("%s-member%d.network", name, j)] = memberFile(one.Name, member)
+			files[fmt.Sprintf("%s-member%d.network", name, j)] = memberFile(one, member)
 		}
 	}
 	if text := deviceFile(one); text != "" {

@@ -25,7 +25,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -46,7 +45,7 @@ type Destination struct {
 	Machine  Machine
 	Runner   process.Runner // makes the next root; nil where systemd does not run
 	Lift     func() error   // has the kernel protect nothing any more
-	Log      Log
+	Log      effect.Log
 }
 
 // Machine is started over.
@@ -54,13 +53,6 @@ type Machine interface {
 	Up() time.Duration // since its kernel started
 	Reboot(ctx context.Context) error
 	SoftReboot(ctx context.Context) error
-}
-
-// Log is where it is written down what a node does.
-type Log interface {
-	Record(event string, fields ...events.Field)
-	Note(g state.Generation, err error, e spec.Event) // into the black box
-	Say(format string, args ...any)
 }
 
 func (d *Destination) path(name string) string { return filepath.Join(d.Dir, name) }

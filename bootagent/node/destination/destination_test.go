@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -36,8 +37,9 @@ func (m *machine) SoftReboot(context.Context) error {
 	m.did = append(m.did, "soft-reboot")
 	return m.err
 }
-func (*machine) Record(string, ...events.Field)           {}
-func (*machine) Note(state.Generation, error, spec.Event) {}
+func (*machine) Record(string, ...events.Field)             {}
+func (*machine) RecordChanges(items.Result, uint64, string) {}
+func (*machine) Note(state.Generation, error, spec.Event)   {}
 func (m *machine) Say(format string, args ...any) {
 	m.did = append(m.did, fmt.Sprintf(format, args...))
 }

@@ -27,7 +27,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube-unit test-kube test-kube-long test-long lint vulncheck fuzz bench container demo measure size cross clean
+.PHONY: help build kube install deb release deps test check test-all test-unit test-race test-vm test-interop test-kube-unit test-kube test-kube-long test-long lint vulncheck fuzz bench bench-peers container demo measure size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,9 @@ fuzz: ## Run every fuzz target for FUZZTIME (5s)
 
 bench: ## Measure against named peers in the same run
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./oci/trust/... ./fleet/... ./cmd/caisson-agent
+
+bench-peers: ## Put caisson beside Ansible, Puppet, CFEngine and systemd's tools (RUNS=5; as root), see docs/benchmark.md
+	$(GO) run ./test/peers $(if $(RUNS),-runs $(RUNS)) $(PEERS)
 
 container: build kube ## Make the images localhost/caisson and localhost/caisson-kube with podman or buildah (as root)
 	@packaging/hack/container $(BIN)

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// step is what one command took.
+type step struct {
+	Seconds   float64 `json:"seconds"`
+	Processor float64 `json:"processorSeconds"`
+	Memory    int64   `json:"peakKiB"` // of the largest process
+	Missing   int     `json:"missing"` // settings that are not in effect after it
+}
+
+// life is one run of one peer.
+type life struct {
+	Peer    string `json:"peer"`
+	Version string `json:"version"`
+	Apply   step   `json:"apply"`
+	Again   step   `json:"again"`
+	Mend    step   `json:"mend"`
+	Back    *step  `json:"back,omitempty"`
+}
+
+// live makes dir the root of a host that belongs to the namespaces this process runs in, and
+// has a peer live on it. dir has the root's files and, below /peer, what the peer brings.
+func live(p peer, dir string, w wanted) (l life, err error) {
+	l.Peer = p.name
+	if err := makeHost(dir); err != nil {
+		return l, err
+	}
+	version, err := inRoot(dir, p.version).Output()
+	if err != nil {
+		return l, fmt.Errorf("%s: %w", p.version, err)
+	}
+	l.Version = string(version)
+	if p.ready != "" {
+		if out, err := inRoot(dir, p.ready).CombinedOutput(); err != nil {
+			return l, fmt.Errorf("%s: %w: %s", p.ready, err, out)
+		}
+	}
+	total := w.count()
+	if before := len(w.missing(dir)); before != total {
+		return l, fmt.Errorf("%d of %d settings are in effect before anything is applied", total-before, total)
+	}
+	if l.Apply, err = measure(p.apply, dir, w); err != nil {
+		return l, err
+	}
+	if l.Again, err = measure(p.apply, dir, w); err != nil {
+		return l, err
+	}
+	drift := w.Sysctls[0]
+	if err := errors.Join(os.WriteFile("/proc/sys/net/ipv4/conf/peer0/"+filepath.Ext(drift.Name)[1:], []byte("0\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, w.Files[0].Name), []byte("by hand\n"), 0o644)); err != nil {
+		return l, err
+	}
+	if l.Mend, err = measure(p.apply, dir, w); err != nil {
+		return l, err
+	}
+	if p.back != "" {
+		var back step
+		if back, err = measure(p.back, dir, w); err != nil {
+			return l, err
+		}
+		l.Back = &back
+	}
+	return l, nil
+}
+
+// makeHost mounts what a program expects of a system, and makes the interfaces.
+func makeHost(dir string) error {
+	script := `set -e
+mount --make-rprivate /
+hostname host
+ip link set lo up
+for n in $(seq 0 ` + fmt.Sprint(cards-1) + `); do ip link add peer$n type veth peer name other$n; done
+cd "$1"
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+mount -t tmpfs tmpfs dev
+for n in null zero full random urandom tty; do : >dev/$n; mount --bind /dev/$n dev/$n; done
+mkdir dev/shm dev/pts
+ln -s /proc/self/fd dev/fd
+echo 0123456789abcdef0123456789abcdef >etc/machine-id
+`
+	out, err := exec.Command("sh", "-c", script, "sh", dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make a host: %w: %s", err, out)
+	}
+	return nil
+}
+
+// inRoot is a command in the root at dir.
+func inRoot(dir, command string) *exec.Cmd {
+	cmd := exec.Command("/bin/sh", "-c", command)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/lib/systemd:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
+	return cmd
+}
+
+// measure runs a command in the root at dir.
+func measure(command, dir string, w wanted) (s step, err error) {
+	cmd := inRoot(dir, command)
+	var out limited
+	cmd.Stdout, cmd.Stderr = &out, &out
+	begun := time.Now()
+	err = cmd.Run()
+	s.Seconds = time.Since(begun).Seconds()
+	if err != nil {
+		return s, fmt.Errorf("%s: %w: %s", command, err, out)
+	}
+	s.Processor = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	s.Memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	s.Missing = len(w.missing(dir))
+	return s, nil
+}
+
+// limited keeps the last of what a command prints.
+type limited []byte
+
+func (l *limited) Write(p []byte) (int, error) {
+	*l = append(*l, p...)
+	*l = (*l)[max(0, len(*l)-4096):]
+	return len(p), nil
+}
+
+// host starts this program in new namespaces, where it calls live, and returns what that
+// measured.
+func host(p peer, dir string) (l life, err error) {
+	cmd := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", filepath.Join(programs, "peers"), "-host", dir, p.name)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return l, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return l, json.Unmarshal(out, &l)
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// TestShown: a row has the median and both ends, and says who cannot and what is not as wanted.
+func TestShown(t *testing.T) {
+	those := []peer{{name: "caisson"}, {name: "other"}}
+	lives := []life{
+		{Peer: "caisson", Apply: step{Seconds: 3}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 8, Missing: 2}},
+		{Peer: "caisson", Apply: step{Seconds: 1}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 9, Missing: 2}},
+		{Peer: "caisson", Apply: step{Seconds: 2}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 7, Missing: 2}},
+	}
+	var printed bytes.Buffer
+	if err := table(&printed, those, lives); err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(strings.Fields(printed.String()), " ")
+	for _, want := range []string{"caisson 1.00 2.00 3.00", "other 7.00 8.00 9.00", "other cannot"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not in\n%s", want, &printed)
+		}
+	}
+	drawn := draw(those, lives)
+	for _, want := range []string{"8.00 s, 2 not as wanted", ">cannot<", "2.00 s<"} {
+		if !strings.Contains(string(drawn), want) {
+			t.Errorf("%q is not drawn", want)
+		}
+	}
+	for d := xml.NewDecoder(bytes.NewReader(drawn)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLongPeers has the fast ones live once: what they are asked for is in effect, and only
+// caisson takes it back.
+func TestLongPeers(t *testing.T) {
+	require.Long(t)
+	require.Root(t)
+	require.Net(t)
+	require.Tool(t, "mmdebstrap", "unshare", "tar")
+	t.Chdir("../..")
+	those, err := named([]string{"caisson", "cfengine", "systemd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives, err := take(those, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lives {
+		if l.Apply.Missing != 0 || l.Again.Missing != 0 {
+			t.Errorf("%+v", l)
+		}
+		if ours := l.Peer == "caisson"; ours != (l.Back != nil) || ours && (l.Mend.Missing != 0 || l.Back.Missing != all().count()) {
+			t.Errorf("%+v", l)
+		}
+	}
+}

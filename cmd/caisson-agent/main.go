@@ -106,35 +106,10 @@ const heap = 12 << 20
 
 func dispatch(ctx context.Context, a *app, args []string) error {
 	debug.SetMemoryLimit(heap)
-	if len(args) == 2 && args[0] == process.LaunchVerb { // what a service of ours starts with
-		return process.Launch(args[1])
-	}
-	if len(args) == 1 && args[0] == fetch.Verb { // what asks the registry, see package fetch
-		return fetch.Serve(ctx, os.Stdin, a.out, a.err)
-	}
-	if len(args) == 1 && args[0] == paths.SetEarly { // of caisson-early.service
-		return node.SetEarly(ctx, a.options("run"), spec.WhenEarly)
-	}
-	if len(args) == 1 && args[0] == paths.SetRemote { // of caisson-remote.service
-		return node.SetEarly(ctx, a.options("run"), spec.WhenRemote)
-	}
-	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
-		return node.NoteDeadline(ctx, a.root)
-	}
-	if len(args) == 2 && args[0] == paths.DeadlineOver { // of caisson-deadline-early.service
-		return node.DeadlineOver(a.root, args[1])
-	}
-	if len(args) == 1 && args[0] == paths.JudgedOver { // of caisson-judged.service
-		return node.NobodyLooks(a.root)
-	}
-	if len(args) == 1 && args[0] == paths.RescueKeys { // of sshd, see package rescue/door
-		return a.rescueKeys()
-	}
-	if len(args) == 2 && args[0] == paths.RescueShell { // of a key that it printed, and on the console
-		return a.rescueShell(ctx, args[1])
-	}
-	if len(args) == 1 && args[0] == paths.StackNext { // of caisson-swap.service
-		return node.StackNext(ctx, a.options("run"))
+	for _, c := range called {
+		if len(args) == 1+c.args && args[0] == c.word {
+			return c.run(ctx, a, args[1:])
+		}
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)
@@ -148,21 +123,51 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	for _, v := range verbs() {
 		if v.name == args[0] {
-			began := time.Now()
-			err := v.run(ctx, a, args[1:])
-			if errors.Is(err, errHelped) {
-				err = nil
-			}
-			if a.detail {
-				a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
-			}
-			if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-				return cli.WithHint(err, "run it as root")
-			}
-			return err
+			return a.timed(ctx, v, args[1:])
 		}
 	}
 	return unknownVerb(args[0])
+}
+
+// timed runs a verb, and says how long it took where that is asked for.
+func (a *app) timed(ctx context.Context, v verb, args []string) error {
+	began := time.Now()
+	err := v.run(ctx, a, args)
+	if errors.Is(err, errHelped) {
+		err = nil
+	}
+	if a.detail {
+		a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
+	}
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return cli.WithHint(err, "run it as root")
+	}
+	return err
+}
+
+// called are the words that programs start the agent with, and how many arguments follow: a
+// service of ours; what asks the registry, see package fetch; the units caisson-early, -remote,
+// -deadline, -deadline-early and -judged; sshd, and a key that it printed or the console, see
+// package rescue/door; the unit caisson-swap.
+var called = []struct {
+	word string
+	args int
+	run  func(ctx context.Context, a *app, args []string) error
+}{
+	{process.LaunchVerb, 1, func(_ context.Context, _ *app, args []string) error { return process.Launch(args[0]) }},
+	{fetch.Verb, 0, func(ctx context.Context, a *app, _ []string) error { return fetch.Serve(ctx, os.Stdin, a.out, a.err) }},
+	{paths.SetEarly, 0, func(ctx context.Context, a *app, _ []string) error {
+		return node.SetEarly(ctx, a.options("run"), spec.WhenEarly)
+	}},
+	{paths.SetRemote, 0, func(ctx context.Context, a *app, _ []string) error {
+		return node.SetEarly(ctx, a.options("run"), spec.WhenRemote)
+	}},
+	{paths.NoteDeadline, 0, func(ctx context.Context, a *app, _ []string) error { return node.NoteDeadline(ctx, a.root) }},
+	{paths.DeadlineOver, 1, func(_ context.Context, a *app, args []string) error { return node.DeadlineOver(a.root, args[0]) }},
+	{paths.JudgedOver, 0, func(_ context.Context, a *app, _ []string) error { return node.NobodyLooks(a.root) }},
+	{paths.RescueKeys, 0, func(_ context.Context, a *app, _ []string) error { return a.rescueKeys() }},
+	{paths.RescueShell, 1, func(ctx context.Context, a *app, args []string) error { return a.rescueShell(ctx, args[0]) }},
+	{paths.StackNext, 0, func(ctx context.Context, a *app, _ []string) error { return node.StackNext(ctx, a.options("run")) }},
 }
 
 // app holds what every verb gets.

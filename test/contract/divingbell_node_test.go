@@ -391,7 +391,8 @@ func timeoutEndsAll(p *probe) {
 	}
 	dir := p.TempDir()
 	want := p.items(hosts + "conf: {exec: {a: {data: \"#!/bin/sh\\nsetsid sleep 300 &\\necho $! >" + dir + "/pid\\nsleep 300\\n\", timeout: 1, rerun_policy: never}}}\n").Exec
-	it := scripts.New(want, p.TempDir(), process.Service{}, itemtest.Scopes, itemtest.Journal(p.T, p.TempDir()), nil, p.Logf)
+	it := scripts.New(want, scripts.Host{Dir: p.TempDir(), Runner: process.Service{}, Scopes: itemtest.Scopes,
+		Journal: itemtest.Journal(p.T, p.TempDir()), Log: p.Logf})
 	drift, err := it.Check(p.Context())
 	p.must(err)
 	p.must(it.Apply(context.WithoutCancel(p.Context()), drift))

@@ -9,10 +9,9 @@
 // package cycle, package operate or the loader has read before; acts are theirs to do, and
 // what comes of an act is the next event. Nothing here reads, waits, or asks what time it is.
 //
-// A row's name is what the journal, the black box, why and the metrics call a decision whose
+// The journal, the black box, why and the metrics call a decision by its row's name where its
 // act changes anything, see [Act.Changes]: package cycle counts it, and the act writes its
-// record, with a field by Transition of package events. One that waits is what the status says
-// of it.
+// record, with a field by Transition of package events. The status says one that waits.
 // docs/decisions.md shows the table as it is here, see TestThePageShowsTheTable.
 //
 // To add a transition, add a row, and an act where there is none that does it; of a new
@@ -23,7 +22,7 @@ package decide
 
 import "slices"
 
-// Act is what is done.
+// Act names an act of a node.
 type Act string
 
 // quiet are the acts that change nothing on the node but what it says of itself.

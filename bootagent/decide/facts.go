@@ -9,7 +9,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
-// Event is what a decision follows.
+// Event names an event that leads to a decision.
 type Event string
 
 // Events. Of the service's rhythms a look is Begin and then Look, a question to the
@@ -32,7 +32,7 @@ const (
 	Sought  Event = "sought"  // the loader has looked for what ran well before
 )
 
-// Facts are what a decision depends on, and all of it: values that were read before.
+// Facts hold everything that a decision depends on: values that were read before.
 type Facts struct {
 	Event Event
 
@@ -78,14 +78,14 @@ type Facts struct {
 	Prior  Prior
 }
 
-// Prior is what speaks for setting what is to be there before services start.
+// Prior holds the reasons to set what is to be there before services start.
 type Prior struct {
 	Runs  int    // such runs of the same content that no agent has followed
 	Cuts  string // what of it can cut the node off, "" for nothing
 	Heard bool   // the registry answered before this boot
 }
 
-// Offer is what the registry, or the disk of a loader, has.
+// Offer holds the generation that the registry, or the disk of a loader, has.
 type Offer struct {
 	Failed     bool // nothing that may act was had
 	Held       bool // newer than what the node has, but it does not take it
@@ -101,7 +101,7 @@ type Offer struct {
 	Medium     bool   // of a loader: a medium was asked, which nobody reached the registry beside
 }
 
-// Fetch is what came of bringing the layer of what a loader is to enter.
+// Fetch holds the result of fetching the layer that a loader is to enter.
 type Fetch struct {
 	Why       string // it is not here, "" where it is
 	Late      bool   // it did not arrive in time
@@ -110,7 +110,7 @@ type Fetch struct {
 	Medium    bool   // it was read from a medium
 }
 
-// Back is what came of looking for what ran well before.
+// Back holds the result of looking for a generation that ran well before.
 type Back struct {
 	Found   bool   // one can run
 	Kexec   string // why the arguments of a kexec may keep this loader from the registry, "" where they do not
@@ -124,7 +124,7 @@ type Attempt struct {
 	Cuts      string // what of it can cut the node off, "" for nothing
 }
 
-// Result is what came of making a change.
+// Result holds the result of making a change.
 type Result struct {
 	Trial      state.Confirm // who has to confirm it, "" where nobody
 	Failed     bool          // not all of it was made
@@ -140,7 +140,7 @@ type Fault struct {
 	WayBack bool   // this root can go back to what proved itself, or to what it was at before
 }
 
-// Proof is what speaks for a generation that is in effect.
+// Proof holds the evidence for a generation that is in effect.
 type Proof struct {
 	Of       state.Generation
 	Keeps    bool // what ran is kept in effect, and not put in effect
@@ -151,7 +151,7 @@ type Proof struct {
 	Health   string
 }
 
-// Gates is what the checks say, and which ways lead back.
+// Gates holds the verdict of the checks, and the ways that lead back.
 type Gates struct {
 	Passed, Failed bool
 	CutOff         bool // only a boot takes it back: this one does not reach the registry, or has read what only a start reads
@@ -162,7 +162,7 @@ type Gates struct {
 	Soft           bool // a soft-reboot leads back, over which memory lasts
 }
 
-// Awaited is what is known of the root that waits.
+// Awaited describes the root that waits.
 type Awaited struct {
 	Uncounted bool   // the state disk takes no writes
 	Forgotten bool   // without a state disk: the registry had it when this machine started, and another root came up, as far as is known

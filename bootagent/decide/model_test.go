@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
-// content is what a publisher can do to a node. It never changes, so that what holds
+// content holds everything that a publisher can do to a node. It never changes, so that what holds
 // once holds always.
 type content struct {
 	layer string
@@ -31,7 +31,7 @@ type content struct {
 	shut  bool // and what is read then cuts the node off
 }
 
-// model is a node whose calls fail. What is in effect is what the machine really has;
+// model is a node whose calls fail. What is in effect is the machine's real state;
 // all else is what the node knows.
 type model struct {
 	r        *rand.Rand
@@ -111,8 +111,8 @@ func (m *model) save(change func(s *state.State)) error {
 	return nil
 }
 
-// choose is what the loader enters, nil where it starts the machine over, or waits until
-// it is.
+// choose returns the generation that the loader enters, nil where it starts the machine over, or
+// waits until it is.
 func (m *model) choose() *state.Generation {
 	g, step := m.offered, Step{Act: AskMedium}
 	m.heard = g != nil && !m.outage && m.r.IntN(3) > 0
@@ -160,7 +160,7 @@ func (m *model) choose() *state.Generation {
 	return nil
 }
 
-// answers is what the registry, or a medium, has for the loader, and what is decided.
+// answers returns the offer of the registry, or of a medium, to the loader, and the decision.
 func (m *model) answers(medium bool) (*state.Generation, Step) {
 	g := m.offered
 	o := Offer{Medium: medium, Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
@@ -180,7 +180,7 @@ func (m *model) answers(medium bool) (*state.Generation, Step) {
 	return &o.Generation, step
 }
 
-// fetches is what follows from fetching a layer, which may fail.
+// fetches returns the decision after fetching a layer, which may fail.
 func (m *model) fetches(medium bool) Step {
 	f := m.facts(Fetched)
 	if f.Fetch.Medium = medium; m.r.IntN(4) == 0 {
@@ -441,7 +441,7 @@ func (m *model) effects(g state.Generation, p Proof) error {
 	return nil
 }
 
-// unread is what of a generation no boot has read.
+// unread returns the part of a generation that no boot has read.
 func (m *model) unread(g state.Generation) string {
 	best := m.disk.Best()
 	switch {

@@ -72,7 +72,7 @@ const (
 	AskAgain         Act = "ask again"             // show why nothing is entered, and ask again in a while
 )
 
-// Table is what a node does. Of the rows of an event the first one that holds counts.
+// Table lists everything that a node does. Of the rows of an event the first one that holds counts.
 var Table = []Row{
 	{Name: "undo-after-restart", On: Begin, Act: PutBack, When: "a change is on trial that began before the machine was started over", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.onTrial() && f.Run.Boot != f.Boot },

@@ -83,7 +83,7 @@ func TestItIsPure(t *testing.T) {
 	}
 }
 
-// titles are what the page calls the events.
+// titles holds the names of the events on the page.
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
 	Probed: "The way to the registry was tried", Doubted: "The way to the registry was tried without what is doubted", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",

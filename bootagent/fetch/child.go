@@ -115,7 +115,7 @@ func (f *first) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// environment is what a request depends on: proxies and authorities.
+// environment returns the variables that a request depends on: proxies and authorities.
 func environment() []string {
 	env := []string{} // not nil, which is all
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -152,7 +152,7 @@ func confine() error {
 	return nil
 }
 
-// request is what a process reads: one place and one question.
+// request holds the input of a process: one place and one question.
 type request struct {
 	Bootstrap spec.Bootstrap
 	track.Way
@@ -170,7 +170,7 @@ type request struct {
 // maxOutcome is the cap of an outcome, in bytes.
 const maxOutcome = 16 << 10
 
-// outcome is what a process says at its end, when all that it brings is written.
+// outcome holds the last message of a process, when all that it brings is written.
 type outcome struct {
 	MediaType   string
 	ETag        string

@@ -170,8 +170,8 @@ func refused(status int, err error) error {
 	return err
 }
 
-// reason is what a service says of a refusal: as this one and FleetLock's have it, or
-// as text.
+// reason returns the reason that a service gives for a refusal: as this one and FleetLock's have
+// it, or as text.
 func reason(body io.Reader) string {
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err != nil {

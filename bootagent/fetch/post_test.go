@@ -79,7 +79,7 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestATokenIsNotForTheWire: without TLS whoever listens could report with it.
+// TestATokenIsNotForTheWire: without TLS a listener could report with it.
 func TestATokenIsNotForTheWire(t *testing.T) {
 	require.Root(t)
 	dir := t.TempDir()

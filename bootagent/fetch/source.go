@@ -3,8 +3,8 @@
 // Package fetch asks the registry from a process of its own that holds no
 // privileges.
 //
-// TLS, HTTP, redirects, tokens and manifests are what a stranger's bytes meet
-// first, and the agent is root. So each request starts the same program again
+// A stranger's bytes meet TLS, HTTP, redirects, tokens and manifests first, and
+// the agent is root. So each request starts the same program again
 // ([Verb]): it reads the credentials, becomes nobody, asks once, and ends. What it
 // got goes to its standard output, how it went to its standard error. The agent
 // takes both for a registry's word: what comes is capped and hashed again, a
@@ -68,7 +68,7 @@ func open(r request) (oci.Source, error) {
 type source struct {
 	ask    request
 	opened time.Time // when the clock was read
-	// program is what is started with Verb; "" is this one.
+	// program is the program started with Verb; "" is this one.
 	program string
 }
 

@@ -100,7 +100,7 @@ func (p peer) run(b *testing.B, name string) {
 
 // against runs ours and the peer in turns, so that both see the same machine, and reports
 // the ratios of the medians, by the clock and by the processor time that was used: the
-// second says more where something else runs. ready is what goes before each of ours.
+// second says more where something else runs. ready runs before each of ours.
 func against(b *testing.B, p peer, ours, ready func()) {
 	var own, peers, ownUsed, peersUsed []time.Duration
 	measure := func(clock, used *[]time.Duration, who int, do func()) {

@@ -68,7 +68,7 @@ func Culprit(err error) (item, key string) {
 	return f.item, f.key
 }
 
-// Doing is what a run is at, for whoever has to end it from outside.
+// Doing names the act that a run is at, for the watchdog that has to end it from outside.
 type Doing struct{ at atomic.Pointer[[2]string] }
 
 // Step returns the step, and the kind that it is of; "" before the first.

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// want is what one setting of a pair asks for.
+// want holds the wish of one setting of a pair.
 type want struct {
 	name  string
 	items spec.Items

@@ -86,7 +86,7 @@ var unraced = map[string]string{
 	"passwords": "/etc is root's alone",
 }
 
-// moves are what the user does, again and again: in a directory of his he may put
+// moves holds the acts that the user repeats: in a directory of his he may put
 // anything in the place of anything.
 var moves = map[string]func(a *arena, r raced, n int){
 	"something else at the place": func(a *arena, r raced, n int) {
@@ -137,7 +137,7 @@ func (a *arena) Mount(_ spec.Blob, at string) error {
 	return layers.Image{Path: a.data, Type: "application/vnd.caisson.image.v1.squashfs"}.Mount(at)
 }
 
-// lures are what a user puts in the place of others.
+// lures lists the names with which a user replaces others.
 var lures = []string{".lure-victim", ".lure-secret", ".lure-victim", ".lure-private", ".lure-victim", ".lure-mine", ".lure-victim", ".lure-hers", ".lure-victim", ".lure-hers-too"}
 
 // lure is one of them, the same one for a while: what is exchanged comes back.

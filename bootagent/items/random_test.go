@@ -221,7 +221,7 @@ func (m *machine) snapshot() string {
 	return m.kernel() + m.files()
 }
 
-// kernel is what the configs can reach of the kernel.
+// kernel returns the part of the kernel that the configs can reach.
 func (m *machine) kernel() string {
 	m.t.Helper()
 	return m.walk("/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf")
@@ -279,7 +279,7 @@ func (m *machine) files() string {
 	if strings.Contains(string(used), m.root) {
 		out.WriteString("its swap space is in use\n")
 	}
-	// What a look at impossible wishes finds is what there is.
+	// What a look at impossible wishes finds is really there.
 	impossible := nics.New([]spec.NIC{{ID: "a", Match: spec.NICMatch{Name: nic}, Settings: []spec.NICSetting{{Group: "channels", Name: "rx", Value: "999"}, {Group: "channels", Name: "tx", Value: "999"}}}}, "/sys", m.journal)
 	found, err := impossible.Check(m.t.Context())
 	if err != nil {

@@ -44,7 +44,7 @@ func Keep(ctx context.Context, items []item.Item, j item.Journal, g Guard) Resul
 }
 
 // Transact is Reconcile for a change on a live node: all of it, or none. The
-// change is what next asks for and previous does not. What the node lacked before,
+// change holds the wishes of next that previous lacks. What the node lacked before,
 // such as what a run that was cut had not done yet, is tried when the change
 // stands, and not held against it.
 //
@@ -108,7 +108,7 @@ func Look(ctx context.Context, items []item.Item, g Guard) Result {
 	return r.result(ctx)
 }
 
-// Preview is what Transact would do, or Reconcile where there is nothing previous. It
+// Preview returns what Transact would do, or Reconcile where previous is empty. It
 // writes nothing.
 func Preview(ctx context.Context, next, previous []item.Item, g Guard) ([]spec.Drift, error) {
 	before := newRun(previous, nil)

@@ -20,13 +20,13 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Result is what a run did and what is true after it.
+// Result holds the changes of a run and the state after it.
 type Result struct {
 	Items  []spec.ItemStatus
 	Drift  []spec.Drift // of the last check; when all is well only what is deferred, and scripts that are due again
 	Health spec.Health
 
-	// Changes are what the run did and the last check did not find again.
+	// Changes holds what the run did and the last check did not find again.
 	Changes []spec.Drift
 
 	// RolledBack says that a transaction failed and that the previous items were
@@ -98,7 +98,7 @@ func (r *run) result(ctx context.Context) Result {
 	return result
 }
 
-// status is what the last check says of one item. Drift that is left though
+// status returns the verdict of the last check on one item. Drift that is left though
 // nothing complained becomes an error of the run; what does not belong to it, such as
 // a script that failed earlier, only shows.
 func (r *run) status(n int) spec.ItemStatus {
@@ -151,7 +151,7 @@ func left(d spec.Drift) error {
 
 func (r *run) failure() error { return errors.Join(append(slices.Clone(r.unseen), r.errs...)...) }
 
-// refusal is what makes a change impossible before it is begun.
+// refusal returns the error that makes a change impossible before it is begun.
 func (r *run) refusal() error {
 	errs := slices.Clone(r.unseen)
 	for _, drift := range r.drift {

@@ -46,12 +46,12 @@ func (r *run) reconcile(ctx context.Context) Result {
 	return r.result(ctx)
 }
 
-// wish is what a drift is about, whatever was found there.
+// wish identifies the setting of a drift, whatever value was found there.
 type wish struct{ item, key, to string }
 
 func wishOf(d spec.Drift) wish { return wish{d.Item, d.Key, d.To} }
 
-// all is what the last check found.
+// all returns the drift that the last check found.
 func (r *run) all() map[wish]bool {
 	found := map[wish]bool{}
 	for _, drift := range r.drift {
@@ -228,9 +228,9 @@ func (r *run) applyKind(ctx context.Context, n int, tried map[wish]bool) (did bo
 	return did
 }
 
-// turns are what is due of a kind. What was due before a change waits until it stands,
-// but for scripts: they have one order, and a change's own take their turns among all
-// that are due by now.
+// turns returns the drift of a kind that is due. What was due before a change waits until it
+// stands, but for scripts: they have one order, and a change's own take their turns among all that
+// are due by now.
 func (r *run) turns(ctx context.Context, n int) (turns [][]spec.Drift) {
 	due := slices.DeleteFunc(slices.Clone(r.drift[n]), func(d spec.Drift) bool {
 		return d.Action != spec.ActionAdd && d.Action != spec.ActionChange && d.Action != spec.ActionRun

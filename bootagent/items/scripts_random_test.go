@@ -157,7 +157,7 @@ func (m *model) toggle(n *node, name string) {
 	}
 }
 
-// saying is what scripts say that run.
+// saying returns the output of scripts that run.
 func saying(ran []spec.Exec) string {
 	var says []string
 	for _, w := range ran {

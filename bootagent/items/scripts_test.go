@@ -24,7 +24,7 @@ func halting(w spec.Exec) spec.Exec {
 	return w
 }
 
-// ran is what ran since it was last asked.
+// ran returns the scripts that ran since it was last called.
 func (n *node) ran() string {
 	n.t.Helper()
 	name := filepath.Join(n.root, "srv/ran")

@@ -440,7 +440,7 @@ func TestAccountsThatDoNotPass(t *testing.T) {
 	h.opens("after another look", "key-a")
 }
 
-// What the plan calls live is what a node does live, whatever differs between two layers.
+// A node does live what the plan calls live, whatever differs between two layers.
 func TestTheClassOfALayerIsWhatTheNodeDoes(t *testing.T) {
 	ann := people(nil).user("ann", 1001, "key-a")
 	h := newHoused(t, ann)

@@ -32,7 +32,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 		t.Errorf("%+v", axes)
 	}
 
-	// What another process notes is what the next one says.
+	// The next process says what another one has noted.
 	n := m.open()
 	n.session.Boot.Live.HealthSince, n.session.Boot.Live.ActivitySince = 1, 2
 	if err := n.session.Owner.Note(func(*state.Live) {}); err != nil {
@@ -58,7 +58,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	}
 }
 
-// The activity is what runs, or what is waited for and until when.
+// The activity names the running operation, or the one that is waited for and until when.
 func TestActivity(t *testing.T) {
 	m := newMachine(t)
 	m.publish(1, layerNamed("a"), "10")

@@ -123,8 +123,8 @@ func TestAReportedSettingIsTakenBack(t *testing.T) {
 	}
 }
 
-// Whoever changes a setting again and again wins after five corrections, and is told
-// of, until somebody clears it. That is so whoever runs in between.
+// A program that changes a setting again and again wins after five corrections, and is reported
+// until an operator clears it. That is so whichever process runs in between.
 func TestQuarantine(t *testing.T) {
 	m := newMachine(t)
 	m.publish(1, layerNamed("a"), "10")

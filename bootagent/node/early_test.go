@@ -124,8 +124,8 @@ func TestEarlyIsOnTrial(t *testing.T) {
 	}
 }
 
-// So is what a boot brings beside a generation of the same layer that has proved itself, which is
-// what this root can go back to.
+// So is what a boot brings beside a generation of the same layer that has proved itself, to which
+// this root can go back.
 func TestEarlyOfANewerGeneration(t *testing.T) {
 	m := newEarly(t)
 	m.boot()

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// Whoever asks for the status learns why something is not as wanted, though only a
+// The status says why something is not as wanted, though only a
 // run tries and finds out; and no more of it once something else is wrong.
 func TestStatusSaysWhyARunFailed(t *testing.T) {
 	require.Root(t)

@@ -287,7 +287,7 @@ func TestABootOfTheSameLayerGoesBackLive(t *testing.T) {
 	if st, reboots := m.judge(5); reboots != 0 || st.Generation != 1 || m.swappiness("") != "10" {
 		t.Fatalf("%d reboots, generation %d, swappiness %s", reboots, st.Generation, m.swappiness(""))
 	}
-	for range 2 { // and stays there, whoever starts next
+	for range 2 { // and stays there, whichever process starts next
 		if st := m.apply(); st.Generation != 1 || m.swappiness("") != "10" {
 			t.Errorf("generation %d, swappiness %s", st.Generation, m.swappiness(""))
 		}

@@ -93,7 +93,7 @@ func (w *swapper) operate(after time.Duration) *spec.Status {
 	})
 }
 
-// up is what another boot leaves: the record of another root, and a ledger of an
+// up writes the files that another boot leaves: the record of another root, and a ledger of an
 // earlier boot.
 func (w *swapper) up(g state.Generation) {
 	w.t.Helper()

@@ -99,7 +99,7 @@ func TestLongKilledAtEveryCallWhileMemoryIsFilled(t *testing.T) {
 	killInMemory(t, 1)
 }
 
-// What the plan says of any two layers and overlays is what a node does, with a state disk
+// A node does what the plan says of any two layers and overlays, with a state disk
 // and without one, and what it says before.
 func TestTheClassOfAMoveIsThatOfThePlan(t *testing.T) {
 	layerParts := []func(*spec.Layer){

@@ -163,7 +163,7 @@ func (d *diskless) looks() *spec.Status {
 	return d.sync()
 }
 
-// arrives is what a soft-reboot leads to: a root with its own record.
+// arrives soft-reboots into a root with its own record.
 func (d *diskless) arrives(g state.Generation) {
 	d.t.Helper()
 	b, err := state.LoadRecord(d.root)

@@ -118,7 +118,7 @@ func assemble(s *session.Session) *Node {
 	return n
 }
 
-// engine is what the engine of operations has of an open node.
+// engine returns the engine of operations of an open node.
 func engine(s *session.Session) operation.Engine {
 	e := operation.Engine{Dir: s.Folder.Path("ops"), Root: s.Options.Root, Boot: s.Start(), Remembers: s.Scopes.Disk != "",
 		Now: s.Now, Up: s.Up, Synchronised: s.Synchronised, Runner: s.Runner()}

@@ -183,7 +183,7 @@ func (m *machine) hangs(test, how string) (events []spec.Event, names []string) 
 	return m.blackBox()
 }
 
-// pipe has whoever opens a file wait for somebody at its other end, until put puts one
+// pipe makes a reader of a file wait for a writer at its other end, until put puts one
 // with a value in its place.
 func (m *machine) pipe(at string) (put func(value string)) {
 	m.t.Helper()
@@ -199,8 +199,8 @@ func (m *machine) pipe(at string) (put func(value string)) {
 	}
 }
 
-// A look at what runs that hangs in a system call ends with the agent, too, whoever looks.
-// Nothing is rejected: the next agent looks again.
+// A look at what runs that hangs in a system call ends with the agent, too, whichever process
+// looks. Nothing is rejected: the next agent looks again.
 func TestALookThatHangs(t *testing.T) {
 	looks := map[string]func(*Node) error{
 		"a look":          func(n *Node) error { _, err := n.cycle.Apply(t.Context()); return err },

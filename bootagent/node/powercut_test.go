@@ -27,7 +27,7 @@ import (
 // /sys does not.
 type host struct{ *machine }
 
-// theirs is what stood on the host before; what it had is given back at the end.
+// theirs holds the files of the host before; they are given back at the end.
 var theirs = map[string]string{"motd": "theirs", "security/limits.d/60-caisson-kept.conf": "* soft core 1\n", "machine-id": "1234\n"}
 
 func newHost(t *testing.T) *host {

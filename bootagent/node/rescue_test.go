@@ -179,7 +179,7 @@ func (l *locked) encoded(v any) string {
 	return string(data)
 }
 
-// TestARevokedKeyEndsIt: whoever has stolen it is out when the node knows.
+// TestARevokedKeyEndsIt: its thief is out when the node knows.
 func TestARevokedKeyEndsIt(t *testing.T) {
 	l := newLocked(t)
 	if _, err := l.turn(); err != nil {

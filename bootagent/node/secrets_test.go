@@ -274,7 +274,7 @@ func TestRotatedKey(t *testing.T) {
 	}
 }
 
-// ways are what can become of a file with a key.
+// ways lists what can happen to a file with a key.
 var ways = map[string]func(t *testing.T, name string){
 	"lost":           func(t *testing.T, name string) {},
 	"empty":          func(t *testing.T, name string) { write(t, name, "", 0o600) },

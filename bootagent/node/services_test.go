@@ -40,7 +40,7 @@ func newServing(t *testing.T) *serving {
 	return m
 }
 
-// unmount is what a reboot does to mounts.
+// unmount ends mounts as a reboot does.
 func (m *serving) unmount() {
 	m.t.Helper()
 	found, err := filepath.Glob(m.root + paths.RunServices + "/*/*")

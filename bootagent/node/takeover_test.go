@@ -60,7 +60,7 @@ func (r *remote) holds(when string, want ...string) {
 	}
 }
 
-// startOver is what a boot of such a host makes of it.
+// startOver boots such a host.
 func (r *remote) startOver() {
 	r.t.Helper()
 	for key, values := range kept {

@@ -225,7 +225,7 @@ func TestATrialThatGoesWell(t *testing.T) {
 	}
 }
 
-// Whoever finds a trial without an outcome undoes it: in this boot and after it.
+// A process that finds a trial without an outcome undoes it: in this boot and after it.
 func TestATrialThatWasCut(t *testing.T) {
 	for name, boot := range map[string]string{"the agent": "", "the machine": "another"} {
 		t.Run(name, func(t *testing.T) {
@@ -513,7 +513,7 @@ func TestAnOperatorConfirms(t *testing.T) {
 	})
 }
 
-// What is undone is what the generation changed: a setting that is only reported stays as
+// Only the generation's changes are undone: a setting that is only reported stays as
 // somebody left it.
 func TestWhatWasNotChangedIsNotUndone(t *testing.T) {
 	r := newRemote(t)

@@ -156,7 +156,7 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 	return n.look.Report(found, result)
 }
 
-// Overlay is what the node runs.
+// Overlay returns the overlay that the node runs.
 func (n *Node) Overlay() (*spec.Overlay, error) {
 	return running(n, func(f *track.Found) (*spec.Overlay, error) { return &f.Overlay, nil })
 }
@@ -210,8 +210,8 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 // ErrNoKey is for a node without a key of secrets.
 var ErrNoKey = session.ErrNoKey
 
-// Recipients are what secrets are to be sealed to for this node and, while its key is rotated,
-// what they were sealed to before.
+// Recipients returns the key to seal secrets to for this node and, while its key is rotated,
+// the former one.
 func (n *Node) Recipients() (now, before string, err error) { return n.session.Recipients() }
 
 // RotateRecipient makes the next key of this node's secrets, where no rotation is under way.

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// act is what is to be done of an operation now.
+// act names the next step of an operation.
 type act int
 
 const (
@@ -23,7 +23,7 @@ const (
 	giveBack     // the turn has to end
 )
 
-// verdict is what decide says.
+// verdict holds the result of decide.
 type verdict struct {
 	act     act
 	phase   string  // of begin

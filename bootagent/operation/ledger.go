@@ -28,7 +28,7 @@ const (
 	after    = "after"  // the act is over; the turn has to end
 )
 
-// record is what the node knows of one operation.
+// record holds the node's record of one operation.
 type record struct {
 	ID       string              `json:"id"`
 	Name     string              `json:"name"`

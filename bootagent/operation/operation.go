@@ -64,7 +64,7 @@ type Gates interface {
 	Judge(ctx context.Context, notes string) (Judgement, string)
 }
 
-// Judgement is what gates say.
+// Judgement is a verdict of gates.
 type Judgement int
 
 // Judgements.

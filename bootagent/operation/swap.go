@@ -51,7 +51,7 @@ func (e *Engine) all(m *spec.Maintenance) []spec.Operation {
 	return list
 }
 
-// calendar is what an operation is judged by.
+// calendar returns the calendar that an operation is judged by.
 func (e *Engine) calendar(m *spec.Maintenance, o spec.Operation) *spec.Maintenance {
 	switch {
 	case !isSwap(o):

@@ -19,8 +19,8 @@ import (
 	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
-// turn is what an operation that disturbs has taken on its way to the act, and gives
-// back after it.
+// turn holds the progress of an operation that disturbs: what it has taken on its way to the act,
+// and gives back after it.
 type turn struct {
 	Step    string              `json:"step"`
 	Nth     int                 `json:"nth,omitempty"`     // of asking: the condition that is next
@@ -76,7 +76,7 @@ func (t *turn) holds() bool {
 // disturbs reports whether an operation takes turns.
 func disturbs(o spec.Operation) bool { return o.Disruptive || o.Order != nil }
 
-// order is what comes before and after an operation.
+// order returns the order of an operation, the zero value where it has none.
 func order(o spec.Operation) spec.Order {
 	if o.Order == nil {
 		return spec.Order{}

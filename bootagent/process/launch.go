@@ -16,7 +16,7 @@ import (
 // the name of the file that Launch reads.
 const LaunchVerb = "launch"
 
-// launch is what the file holds. Arguments and environment may hold secrets, and
+// launch holds the content of the file. Arguments and environment may hold secrets, and
 // every user can ask systemd for those of a service.
 type launch struct {
 	Args []string `json:"args"`

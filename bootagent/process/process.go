@@ -46,7 +46,7 @@ type Command struct {
 	Secrets map[string]string // variables whose values are read from files when it starts, by the files' names
 	Limit   time.Duration     // after which all of it is ended, 0 for never
 
-	// What it may take with all that it starts; 0 is what systemd has as default.
+	// What it may take with all that it starts; 0 means the default of systemd.
 	MemoryMax int64 // bytes; above, the kernel ends it
 	CPUQuota  int64 // percent of one processor
 	TasksMax  int64 // processes and threads
@@ -99,7 +99,7 @@ func SystemdRuns() bool {
 	return err == nil && info.IsDir()
 }
 
-// maxSecret is what a kernel takes of one variable: MAX_ARG_STRLEN, see execve(2).
+// maxSecret limits one variable in the kernel: MAX_ARG_STRLEN, see execve(2).
 const maxSecret = 128 << 10
 
 // withSecrets adds variables to an environment whose values are in files, by their names. It
@@ -130,7 +130,7 @@ func openLog(name string) (*os.File, error) {
 }
 
 // CapLog empties a log that grew too large. The program appends, so it goes on at
-// the new end. Whoever waits for a program calls it every second or so.
+// the new end. A waiter for a program calls it every second or so.
 func CapLog(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -142,8 +142,8 @@ func CapLog(name string) error {
 	return os.WriteFile(name, []byte("(the log grew too large and was emptied)\n"), 0o600)
 }
 
-// KeepSmall caps the log of a run until it ends. Where that fails it gives up: whoever
-// waits for the run tries again.
+// KeepSmall caps the log of a run until it ends. Where that fails it gives up: the
+// waiter for the run tries again.
 func KeepSmall(r Runner, id, log string) {
 	for r.Running(id) {
 		time.Sleep(time.Second)

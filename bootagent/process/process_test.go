@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runner is what both kinds have in common.
+// runner holds the methods of both kinds.
 type runner interface {
 	Start(ctx context.Context, c Command) (id string, err error)
 	Wait(ctx context.Context, id string) error
@@ -167,7 +167,7 @@ func TestService(t *testing.T) {
 	})
 }
 
-// contract is what every runner holds.
+// contract checks the promises of every runner.
 func contract(t *testing.T, r runner) {
 	t.Run("sees what it was given", func(t *testing.T) {
 		c := sh(t, `echo "$1|$A|$(pwd)"; env | grep -vc '^\(PWD\|A\|PATH\|SHLVL\|_\|OLDPWD\)='; echo err >&2; readlink /proc/self/fd/0`, `a $HOME %n "'`)

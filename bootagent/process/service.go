@@ -199,7 +199,7 @@ func clear(ctx context.Context, d *dbus.Conn, unit string) error {
 	return nil
 }
 
-// state is what systemd says of a unit.
+// state holds systemd's properties of a unit.
 type state struct {
 	known       bool
 	active, sub string

@@ -15,13 +15,13 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Snapshot is what is written down at one time. Nobody changes it.
+// Snapshot holds the record as read at one time. It is never changed.
 type Snapshot struct {
 	State *state.State
 	Boot  *state.Boot
 }
 
-// Change is what is to be written down. A part of it that is nil changes nothing.
+// Change holds the parts of the record to write. A part of it that is nil changes nothing.
 type Change struct {
 	State  func(*state.State)
 	Boot   func(*state.Boot)

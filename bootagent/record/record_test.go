@@ -30,7 +30,7 @@ func waits(overlay string) func(*state.State) {
 	return func(s *state.State) { s.Staged = &state.Generation{Overlay: overlay, Generation: 1} }
 }
 
-// What was read stays as it was, and what is committed is what the next process finds.
+// What was read stays as it was, and the next process finds what is committed.
 func TestASnapshotStays(t *testing.T) {
 	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
 	o, _ := opened(t, dir, boot)

@@ -34,7 +34,7 @@ import (
 // guessed by what a node looks at.
 const MaxWrong = 16
 
-// Book is what a node remembers of this boot. It is written before anything is opened.
+// Book holds a node's rescue record of this boot. It is written before anything is opened.
 type Book struct {
 	Boot  string   `json:"boot"`            // id of this boot of the kernel
 	Code  string   `json:"code"`            // that the node shows
@@ -202,7 +202,7 @@ func (b *Book) Withdraw(keys spec.Role, up time.Duration) error {
 	return nil
 }
 
-// Status is what the node says of it, without the code.
+// Status returns the rescue part of the node's status, without the code.
 func (b *Book) Status(up time.Duration) *spec.RescueStatus {
 	s := &spec.RescueStatus{Wrong: len(b.Wrong), Times: b.Times}
 	o := b.Open

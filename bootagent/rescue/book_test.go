@@ -35,7 +35,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// book is what the next process of a boot has.
+// book returns the book of the next process of a boot.
 func (w *world) book(boot string) *Book {
 	w.t.Helper()
 	b, err := Begin(w.root, boot)
@@ -72,7 +72,7 @@ func TestOncePerCode(t *testing.T) {
 			t.Errorf("after %s it is open for %s", up, left)
 		}
 	}
-	again := w.statement(b.Code, 30) // the code of now: whoever is in may ask for more
+	again := w.statement(b.Code, 30) // the code of now: the user who is in may ask for more
 	if _, err := b.Offer(again, w.node, time.Hour); err != nil {
 		t.Error(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// rules are what a book adds to those of package oci/trust/rescue: once, and not for ever. Tests take
-// some out, and want an attack to succeed.
+// rules hold the checks that a book adds to those of package oci/trust/rescue: once, and not for
+// ever. Tests take some out, and want an attack to succeed.
 type rules struct {
 	book  check.List[found]   // a book that is there is taken for this one
 	offer check.List[offered] // a statement is looked at
@@ -32,7 +32,7 @@ type offered struct {
 	digest string
 }
 
-// moment is what was opened, and the kernel's count.
+// moment holds an opened statement, and the kernel's count.
 type moment struct {
 	*Open
 	up time.Duration

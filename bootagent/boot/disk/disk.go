@@ -6,7 +6,7 @@
 // partition UUID that the site names. Whether it is this node's is decided by a
 // list of checks, see rules.go: it is fixed to the machine, readable, and its owner
 // record names this fleet and this machine. Nothing on it is signed, so this keeps
-// mistakes and USB sticks out, not whoever opens the case.
+// mistakes and USB sticks out, not a person who opens the case.
 //
 // A partition that cannot be used is set aside, with the reason and a remedy on the
 // console, and the node boots without it; one that can only be read is read. Where the

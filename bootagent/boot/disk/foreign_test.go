@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// foreignSize is what each of the tools is content with.
+// foreignSize suits each of the tools.
 const foreignSize = 320 << 20
 
 // espStart is where the state partition of an installed disk of these tests starts.

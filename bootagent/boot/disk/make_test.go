@@ -239,7 +239,7 @@ func (r recorded) Make(device, label string, offset, size int64) error {
 	return nil
 }
 
-// cut is what a disk has after a cut at write n: everything up to the last sync before,
+// cut returns a disk's content after a cut at write n: everything up to the last sync before,
 // and of what came later any sectors.
 func cut(r *rand.Rand, image []byte, log []write, n int) []byte {
 	disk := bytes.Clone(image)

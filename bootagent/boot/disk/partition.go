@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// partition is what the kernel says about one.
+// partition describes a partition as the kernel reports it.
 type partition struct {
 	device    string // below Dev
 	uuid      string // of the partition, lower case; "" when unknown
@@ -62,8 +62,8 @@ func partitions(sys, dev, uuid string) []partition {
 	return found
 }
 
-// unfinished is what the first sector of a disk says was being done to it, "" where that
-// is nothing or cannot be read.
+// unfinished returns the step that the first sector of a disk names as begun, "" where that
+// names none or cannot be read.
 func unfinished(w whole) string {
 	d, err := os.Open(w.device)
 	if err != nil {

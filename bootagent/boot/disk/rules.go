@@ -126,7 +126,7 @@ func readOwner(dir string) (*owner, error) {
 }
 
 // readFloor returns the floor that the disk remembers, for choosing between two;
-// zero where that cannot be read. Whoever uses the state judges it again.
+// zero where that cannot be read. The user of the state judges it again.
 func readFloor(dir string) spec.Floor {
 	var s struct {
 		Floor spec.Floor `json:"floor"`

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// others is what belongs to users and to scripts, who may have what they like in it.
+// others lists the directories of users and of scripts, which may hold any kind of file.
 var others = []string{"persist", "exec", "lost+found"}
 
 // Sweep deletes from a mounted state disk what the agent never writes: links, pipes,
-// sockets and devices. Whoever put them there wants them opened. What stood in their
+// sockets and devices. They were put there to be opened. What stood in their
 // place is lost, and said; the node goes on without it.
 func (f *Finder) Sweep(dir string) error {
 	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {

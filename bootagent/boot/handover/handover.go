@@ -29,7 +29,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Node is what handover writes into a root.
+// Node holds the files that handover writes into a root.
 type Node struct {
 	Root     string        // where the stack is mounted
 	Overlay  *spec.Overlay // of the node

@@ -48,7 +48,7 @@ func TestSupervise(t *testing.T) {
 }
 
 // A soft-reboot by hand loses state, persisted directories and the agent: systemd
-// refuses it, and says to whoever asks for its status why.
+// refuses it, and its status says why.
 func TestASoftRebootIsRefused(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return

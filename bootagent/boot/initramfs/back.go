@@ -58,8 +58,8 @@ func (b *boot) passedOver(errs []error) {
 	}
 }
 
-// backFacts are what decides how the loader goes on after it has looked for what ran well
-// before. hindered is since when what failed may come of the arguments of a kexec.
+// backFacts returns the facts that decide how the loader goes on after it has looked for what ran
+// well before. hindered is since when what failed may come of the arguments of a kexec.
 func (b *boot) backFacts(found bool, hindered time.Time) *decide.Facts {
 	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: b.overdue()}}
 	if b.afterKexec() && time.Since(hindered) > b.limits.only {

@@ -37,7 +37,7 @@ import (
 // newRoot is where the stack is mounted until it becomes /.
 const newRoot = "/newroot"
 
-// boot is what the stages learn.
+// boot holds the results of the stages.
 type boot struct {
 	console
 	build      time.Time
@@ -113,7 +113,7 @@ func Boot(build time.Time, version string, tell Hint) {
 // armPanic has the kernel start over when it panics, if it was started without the
 // word that says so: by an older boot file, or by hand. It stays so when the new
 // root's init takes over, which may be what panics. What the command line says
-// counts: whoever wants a dead machine to stay as it is writes panic=0.
+// counts: panic=0 leaves a dead machine as it is.
 func (b *boot) armPanic(proc string) {
 	line, _ := os.ReadFile(proc + "/cmdline") // an unreadable one names nothing
 	words := identity.CommandLine(string(line))

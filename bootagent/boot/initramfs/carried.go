@@ -71,12 +71,12 @@ func (b *boot) carriedBest(ctx context.Context, layouts []string) asked {
 	return b.unasked(errors.Join(errs...))
 }
 
-// unasked is what came of media of which none has anything to enter.
+// unasked returns the result for media of which none has anything to enter.
 func (b *boot) unasked(err error) asked {
 	return asked{err: err, step: b.decided.Next(b.askedFacts(nil, err, true))}
 }
 
-// carriedBy is what a medium has for this node.
+// carriedBy holds the offer of a medium for this node.
 type carriedBy struct {
 	answered
 	source oci.Source

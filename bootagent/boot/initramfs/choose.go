@@ -87,7 +87,7 @@ func (b *boot) showStuck(ctx context.Context, failed screen.Failure, back error)
 	b.show(failed)
 }
 
-// asked is what came of asking for the newest generation.
+// asked holds the result of asking for the newest generation.
 type asked struct {
 	found *track.Found
 	layer *spec.Layer // prepared, of Enter
@@ -123,10 +123,10 @@ func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Fou
 	return a
 }
 
-// fetched is what choose returns of what the registry had.
+// fetched returns choose's results for an answer of the registry.
 func (b *boot) fetched(a asked) (_ *spec.Overlay, _ *spec.Layer, err error) {
 	b.record.Source = spec.SourceFetched
-	// The registry has it, and it is what comes up.
+	// The registry has it, and it comes up.
 	live := &b.record.Live
 	if live.Had, err = spec.RootID(&a.found.Overlay, a.found.Overlay.Layer); err != nil {
 		return nil, nil, err
@@ -158,7 +158,7 @@ type notBegun struct {
 
 func (n notBegun) Error() string { return fmt.Sprintf("generation %d: %s", n.generation, n.step.Why) }
 
-// askedFacts are what decides what follows from what was asked for.
+// askedFacts returns the facts that decide how to go on after asking.
 func (b *boot) askedFacts(found *track.Found, err error, medium bool) *decide.Facts {
 	f := &decide.Facts{Event: decide.Boot, Offer: decide.Offer{Medium: medium}}
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *boot) askedFacts(found *track.Found, err error, medium bool) *decide.Fa
 	return f
 }
 
-// fetchFacts are what decides what follows from preparing what is to be entered.
+// fetchFacts returns the facts that decide how to go on after preparing a root.
 func fetchFacts(err error, medium bool) *decide.Facts {
 	f := &decide.Facts{Event: decide.Fetched, Fetch: decide.Fetch{Medium: medium}}
 	if err != nil {

@@ -51,7 +51,7 @@ func (b *boot) countedFor(overlay string) bool {
 	return counted == overlay || !said // loaders before this one counted whatever they entered
 }
 
-// counted is what the loader behind a kexec is told of the count.
+// counted tells a loader started by kexec how often this generation was begun.
 func (b *boot) counted() string {
 	if !b.unproven {
 		return kexec.Counted

@@ -110,8 +110,7 @@ var faults = map[string]fault{
 	}, 1, "booting the last good overlay, generation 1", "state.copy.json: its checksum is wrong"},
 }
 
-// Each fault ends well, by itself, and says what it was; what protects from it is what does
-// that.
+// Each fault ends well, by itself, through its protection, and says what it was.
 func TestFaults(t *testing.T) {
 	require.Slow(t)
 	for name, f := range faults {

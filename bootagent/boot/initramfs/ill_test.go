@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// ailments are what a registry, a proxy before it or the line to it makes of a good
+// ailments lists ways in which a registry, a proxy before it or the line to it spoils a good
 // answer.
 var ailments = map[string]func(w http.ResponseWriter, r *http.Request, good *httptest.ResponseRecorder){
 	"a byte now and then": func(w http.ResponseWriter, r *http.Request, good *httptest.ResponseRecorder) {
@@ -44,7 +44,7 @@ var ailments = map[string]func(w http.ResponseWriter, r *http.Request, good *htt
 			panic(err)
 		}
 		_ = conn.(*net.TCPConn).SetLinger(0) // else it is an end, which is another ailment
-		_ = conn.Close()                     // that is what the client is to see
+		_ = conn.Close()                     // the client is to see this
 	},
 	"a page for people": func(w http.ResponseWriter, _ *http.Request, _ *httptest.ResponseRecorder) {
 		w.Header().Del("Docker-Content-Digest")

@@ -20,7 +20,7 @@ func (v *victim) image(layer string) (name, path string) {
 	return name, v.root + paths.State + "/store/sha256/" + digest.Hex(name)
 }
 
-// imageIsRight reports whether a layer's image is what was signed.
+// imageIsRight reports whether a layer's image has the signed content.
 func (v *victim) imageIsRight(layer string) bool {
 	name, path := v.image(layer)
 	data, err := os.ReadFile(path)

@@ -20,7 +20,7 @@ type limits struct {
 	hint  time.Duration // between two hints to the fleet's service
 }
 
-// usual is what a machine boots with. In a minute an ordinary line brings an
+// usual holds the limits of a machine's boot. In a minute an ordinary line brings an
 // ordinary layer; a slower one is the service's business, not the boot's.
 var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, trial: 10 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
 

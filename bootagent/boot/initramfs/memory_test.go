@@ -42,7 +42,7 @@ func (p *published) counts() *tally {
 	return s
 }
 
-// hasMemory is what the machine's kernel says, in bytes.
+// hasMemory sets the memory that the machine's kernel reports, in bytes.
 func (p *published) hasMemory(total, available int64) {
 	p.t.Helper()
 	if p.proc == "" {

@@ -99,7 +99,7 @@ func (b *boot) lookBack(pstore string) {
 }
 
 // isOpen reports whether the last event of the box is of a boot that nobody has heard of
-// since. What became current came up, whoever did not note it: an agent of an earlier
+// since. What became current came up, even if no agent noted it: an agent of an earlier
 // release notes nothing.
 func (b *boot) isOpen(last spec.Event) bool {
 	switch {

@@ -28,7 +28,7 @@ func (b *boot) ownSecrets(s *state.State) string {
 		}
 		found, err := b.follower().Recall(g)
 		if err != nil {
-			continue // whoever boots it says why
+			continue // the loader says why when it boots it
 		}
 		own := track.OwnSecrets(&found.Overlay)
 		if len(own) == 0 {

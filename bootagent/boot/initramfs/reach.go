@@ -110,7 +110,7 @@ const (
 	others   = 10 * time.Second // and after the first that says only why it has nothing
 )
 
-// answered is what the registry has for this node, by one way.
+// answered holds the registry's answer for this node, by one way.
 type answered struct {
 	way    *state.Lease
 	place  int // of the way, the preferred one first

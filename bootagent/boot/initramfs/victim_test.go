@@ -146,7 +146,7 @@ func (v *victim) say(format string, args ...any) {
 	v.said = append(v.said, fmt.Sprintf(format, args...))
 }
 
-// all is what was said until now.
+// all returns the output until now.
 func (v *victim) all() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -151,7 +151,7 @@ func Check(l spec.Loader) error {
 	return nil
 }
 
-// maxESP is what the partition has.
+// maxESP is the size of the partition in bytes.
 const maxESP = 1 << 30
 
 // Verified reads a blob, and gives the verdict in place of its end.

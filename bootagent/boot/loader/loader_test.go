@@ -25,7 +25,7 @@ import (
 // program is the content of a loader.
 func program(number int64) []byte { return bytes.Repeat(fmt.Appendf(nil, "loader %d ", number), 900) }
 
-// named is what fleet:current says of it.
+// wanted returns the loader that fleet:current names.
 func wanted(number int64) spec.Loader {
 	data := program(number)
 	b := spec.Blob{Digest: digest.Of(data), Size: int64(len(data))}

@@ -86,7 +86,7 @@ func mountEach(list []place, at string, mount func(place, string) error) (*Media
 	return nil, ErrNone
 }
 
-// partition is what the kernel adds to a disk's name.
+// partition matches the suffix that the kernel adds to a disk's name.
 var partition = regexp.MustCompile(`^p?[0-9]+$`)
 
 // holds reports whether a device is a partition of the place's.

@@ -29,7 +29,7 @@ func (b bench) add(t *testing.T, name string, content []byte) {
 	}
 }
 
-// system is what begins with a medium's file system at a byte.
+// system returns content with a medium's file system at a byte.
 func system(at int, label string) []byte {
 	data := make([]byte, at+512)
 	copy(data[at+3:], "caisson ")

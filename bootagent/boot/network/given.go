@@ -160,7 +160,7 @@ func addressesOf(name string) (out []ofInterface, err error) {
 }
 
 // lease makes a way of an interface by DHCPv4, and asks again after half of the lease, with
-// the same identifier: a loader that waits for its registry keeps its address. had is what
+// the same identifier: a loader that waits for its registry keeps its address. had holds what
 // the interface had before, nil for nothing.
 func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) error {
 	if err := s.carrier(ctx, i); err != nil {

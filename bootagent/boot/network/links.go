@@ -201,7 +201,7 @@ func linkUp(conn *rtnetlink.Conn, index int) error {
 	return conn.Link.Set(&rtnetlink.LinkMessage{Family: unix.AF_UNSPEC, Index: uint32(index), Flags: unix.IFF_UP, Change: unix.IFF_UP})
 }
 
-// vlan is what the kernel wants to know of a VLAN.
+// vlan holds the kernel's attributes of a VLAN.
 type vlan struct{ id uint16 }
 
 // New implements [rtnetlink.LinkDriver].

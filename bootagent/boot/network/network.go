@@ -26,7 +26,7 @@ import (
 // ErrNoInterface is returned where there is no interface to reach anything by.
 var ErrNoInterface = errors.New("no network interface")
 
-// Network is what is made of a table, while it is.
+// Network holds the interfaces made from a table, while they exist.
 type Network struct {
 	Table table.Table // its interfaces have the names and addresses of this kernel
 
@@ -43,7 +43,7 @@ type Network struct {
 	changed chan struct{}    // closed when one of both has changed
 }
 
-// Options are what a network needs beside its table.
+// Options holds the inputs of a network beside its table.
 type Options struct {
 	Cards []table.Card
 	Load  func(module string) error // of the kernel

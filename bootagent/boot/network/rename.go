@@ -59,7 +59,7 @@ func (n *Network) Rename(l *state.Lease, names map[string]string) (*state.Lease,
 	return &moved, n.again(conn, &moved)
 }
 
-// after is what an interface is called then.
+// after returns the name of an interface after the renaming.
 func after(names map[string]string, name string) string {
 	if other, is := names[name]; is {
 		return other

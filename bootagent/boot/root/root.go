@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Root is what a root is made of.
+// Root holds the parts of a root.
 type Root struct {
 	At     string // where it is stacked
 	Images string // directory for the mounted images
@@ -34,7 +34,7 @@ type Root struct {
 	ReadAll  func(why error) error  // verifies all images, where that fails for one of them; none is checked while it is read then
 }
 
-// Stack is what Make mounts first.
+// Stack returns the layers that Make mounts first.
 func (r *Root) Stack() layers.Stack {
 	stack := layers.Stack{Mounts: r.Images, Upper: r.Upper, Target: r.At}
 	for _, image := range r.Layer.Images {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package decisions notes each decision of a node with the facts that it was made by, for
-// whoever has to find out why a machine did what it did: the same facts lead package decide to
-// the same step on any machine.
+// operators who have to find out why a machine did what it did: the same facts lead package decide
+// to the same step on any machine.
 //
 // It notes only where the file is there. The loader makes it for the word "caisson.decisions"
 // of the kernel's command line; it is gone with the boot. What cannot be noted changes nothing.

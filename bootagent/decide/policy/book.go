@@ -21,7 +21,7 @@ import (
 // maxBook caps the book, in bytes; an overlay has at most half of that.
 const maxBook = 4 << 20
 
-// Book is what was corrected lately, and what is quarantined.
+// Book holds the recent corrections and the quarantines.
 type Book struct {
 	path  string
 	pages pages
@@ -35,7 +35,7 @@ type pages struct {
 	Keys    []*record `json:"keys"`
 }
 
-// record is what is known of one setting.
+// record holds the history of one setting.
 type record struct {
 	Item        string          `json:"item"`
 	Key         string          `json:"key"`

@@ -132,7 +132,7 @@ func (k *Keeper) Undone(d spec.Drift) {
 }
 
 // budget is that of a setting; one that the rules refuse, as without an end, is the usual
-// one, whoever signed it.
+// one, whichever key signed it.
 func (k *Keeper) budget(item, key string) spec.Budget {
 	if b := k.Rule(item, key).Budget; b != nil && rules.Budget(*b) == nil {
 		return *b

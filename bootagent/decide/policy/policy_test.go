@@ -43,7 +43,7 @@ func swappiness(from, to string) spec.Drift {
 	return spec.Drift{Item: "sysctl", Key: "vm/swappiness", From: from, To: to, Action: spec.ActionChange}
 }
 
-// look judges a drift and corrects it when that is what comes of it. Each look is of
+// look judges a drift and corrects it when that is the verdict. Each look is of
 // another process: nothing but the book remembers.
 func (h *host) look(d spec.Drift) spec.Drift {
 	h.t.Helper()

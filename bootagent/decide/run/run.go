@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
-// Phase is what a node is at.
+// Phase names the phase that a node is in.
 type Phase string
 
 // Phases.
@@ -55,7 +55,7 @@ func (r Record) Left(up time.Duration) time.Duration {
 	return time.Duration(r.Ends)*time.Second - up
 }
 
-// Root is what is known of the root that runs.
+// Root describes the root that runs.
 type Root struct {
 	Attached bool              // caisson did not boot this host
 	Begun    bool              // it was brought to what its overlay says at least once

@@ -77,7 +77,7 @@ type Trees struct {
 
 // Checked brings images into the store. Those that it returns, by digest, the kernel is to
 // check while they are read; all others are as [Stager.Verified] leaves them. Of the former
-// one that the last good run has left is not read here, which is what makes a boot short;
+// one that the last good run has left is not read here, which keeps a boot short;
 // any other is read once, for its tree, whose root says as much as its digest.
 func (s Stager) Checked(ctx context.Context, list ...Part) (whenRead map[string]verity.Hash, err error) {
 	whenRead = map[string]verity.Hash{}

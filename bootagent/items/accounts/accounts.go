@@ -31,13 +31,13 @@ import (
 // Name is the kind.
 const Name = "accounts"
 
-// Want is what the wanted layer changes of the stacked one. Err is why that is not known.
+// Want holds the changes of the wanted layer to the stacked one. Err says why they are not known.
 type Want struct {
 	Changes []Change
 	Err     error
 }
 
-// Systemd is what the item asks of the running one.
+// Systemd holds the calls of the item to the running systemd.
 type Systemd interface {
 	// State says what a unit does: active, or another word.
 	State(ctx context.Context, unit string) (state string, since time.Time, err error)
@@ -79,7 +79,7 @@ func (*Item) Name() string { return Name }
 // Wanted implements item.Item.
 func (i *Item) Wanted() int { return len(i.want.Changes) }
 
-// applied is what is journaled of a key as it was last put.
+// applied holds the journal's record of a key as it was last put.
 type applied struct {
 	From  Value   `json:"from"`  // of the layer that is stacked
 	Wants []Value `json:"wants"` // of the layer that was wanted; while it is being put, what may stand there
@@ -95,7 +95,7 @@ func decode(e item.Entry) (prior Value, a applied) {
 	return prior, a
 }
 
-// step is what is to be done about one change.
+// step holds the action for one change.
 type step struct {
 	change  Change
 	now     Value
@@ -298,8 +298,8 @@ func (i *Item) Remember(ctx context.Context) error {
 	return i.settle(ctx, ended)
 }
 
-// write is a key and what shall stand there; made is what was made there, of a home that
-// is to go.
+// write is a key and the value that shall stand there; made is what was created there, of a home
+// that is to go.
 type write struct {
 	key  string
 	to   Value

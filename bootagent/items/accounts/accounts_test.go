@@ -117,7 +117,7 @@ var (
 		"etc/sudoers.d/caisson-ann": "-", "etc/sudoers.d/caisson-cem": "cem ALL=(ALL) NOPASSWD:ALL\n",
 		"etc/ssh/sshd_config.d/01-caisson-unmanaged.conf": "Match User cem\n",
 	})
-	// lives is what the root has become since it was stacked.
+	// lives is the root with its changes since it was stacked.
 	lives = stacked.with(tree{
 		"etc/passwd": stacked["etc/passwd"] + "systemd-oom:x:990:990::/:/usr/sbin/nologin\n",
 		"etc/group":  strings.Replace(stacked["etc/group"], "sudo:x:27:ann,bob", "sudo:x:27:ann,bob,local", 1) + "systemd-oom:x:990:\n",

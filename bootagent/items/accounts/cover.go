@@ -34,14 +34,14 @@ func covered(j item.Journal) map[string]string {
 	return own
 }
 
-// beneath is what an account has beneath its secret password.
+// beneath returns the row of an account beneath its secret password.
 func beneath(e item.Entry) (own string) {
 	_ = json.Unmarshal(e.Applied, &own) // the journal's checksum covers it
 	return own
 }
 
 // cover notes what rows of shadow(5) have from now on beneath passwords that are secrets, and
-// returns the users that have one. It is noted before a row is written: whoever is killed
+// returns the users that have one. It is noted before a row is written: a run that is killed
 // between finds the row as it was, and another layer's password to give back, which is the one
 // that is wanted.
 func (i *Item) cover(writes []write) (own map[string]string, err error) {

@@ -24,7 +24,7 @@ const (
 	maxHome     = 1 << 20
 )
 
-// Change is what one key is in the image that is stacked, and in the one that is wanted.
+// Change holds the values of one key in the stacked image and in the wanted one.
 type Change struct {
 	Key  string `json:"key"`
 	From Value  `json:"from"`

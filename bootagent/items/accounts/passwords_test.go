@@ -49,7 +49,7 @@ func TestPasswordsConform(t *testing.T) {
 	})
 }
 
-// pass is what a reconciler does with one kind: check, restore, apply.
+// pass runs one kind as a reconciler does: check, restore, apply.
 func pass(t *testing.T, it item.Item, j item.Journal) []spec.Drift {
 	t.Helper()
 	drift, err := it.Check(t.Context())
@@ -145,7 +145,7 @@ func TestPasswords(t *testing.T) {
 }
 
 // Another layer is put over the root while a password is a secret: what it changes of the row
-// is changed, and its own password is what comes back.
+// is changed, and its own password comes back.
 func TestPasswordsCoverALayer(t *testing.T) {
 	locked := func(of tree) tree {
 		return of.with(tree{"etc/shadow": strings.NewReplacer("ann:$6$a:", "ann:*:", "bob:$6$b:", "bob:*:", "bob:$6$new:", "bob:*:").Replace(of["etc/shadow"])})

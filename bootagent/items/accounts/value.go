@@ -22,7 +22,7 @@ const (
 	home      = "home"      // of a user, with what the skeleton has
 )
 
-// Value is what stands at a key, or should.
+// Value holds the present or the wanted value of a key.
 type Value struct {
 	Kind string `json:"kind,omitempty"`
 	Row  string `json:"row,omitempty"`
@@ -114,7 +114,7 @@ func sets(database string) []int {
 }
 
 // merge returns what is to stand where now stands, so that a change to what is wanted is
-// made and nothing else is: bases are what it may be changed from. What the node changed
+// made and nothing else is: bases are the values it may be changed from. What the node changed
 // in other fields stays; in the same field, what is wanted counts.
 func merge(key string, bases []Value, to, now Value) (Value, error) {
 	same := !slices.ContainsFunc(bases, func(b Value) bool { return !b.is(to) })

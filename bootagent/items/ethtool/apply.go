@@ -29,7 +29,7 @@ func (i *Item) entries() map[string]map[string]item.Entry {
 	return found
 }
 
-// change is what is to be done to one interface.
+// change holds the changes to one interface.
 type change struct {
 	iface    string
 	before   nic
@@ -147,7 +147,7 @@ func (i *Item) live(entries map[string]item.Entry, index int) (map[string]item.E
 	return entries, i.journal.Forget(stale...)
 }
 
-// entries are what the journal must know before the change.
+// entries returns the entries to journal before the change.
 func (c *change) entries() []item.Entry {
 	var entries []item.Entry
 	for _, feature := range sorted(c.before.features) {

@@ -9,7 +9,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// needs says without which features the kernel keeps one off, whoever asks for it:
+// needs says without which features the kernel keeps one off, for every caller:
 // netdev_fix_features() of net/core/dev.c. One of a list is enough. A feature that the
 // interface does not have is not looked at.
 var needs = []struct {
@@ -55,7 +55,7 @@ func (n nic) due(want []spec.Feature) []spec.Drift {
 	return drift
 }
 
-// target is what will be asked of each feature of the kernel's, and by which wishes.
+// target returns the wanted value of each feature of the kernel's, and the wishes that want it.
 func (n nic) target(want []spec.Feature) (target map[string]bool, by map[string][]spec.Feature) {
 	target, by = map[string]bool{}, map[string][]spec.Feature{}
 	for name, s := range n.features {

@@ -124,7 +124,7 @@ func TestKernelNeeds(t *testing.T) {
 	}
 }
 
-// What the ioctl says is what ethtool(8) prints, for every feature by its own name.
+// The ioctl reports the same as ethtool(8), for every feature by its own name.
 func TestKernelAgreesWithEthtool(t *testing.T) {
 	require.Tool(t, "ethtool")
 	out, err := exec.Command("ethtool", "-k", "lo").Output()

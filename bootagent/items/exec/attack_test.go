@@ -117,7 +117,7 @@ func asks(t *testing.T, row attack.StateDisk, checks check.List[claim]) asked {
 	return runs
 }
 
-// TestRecordsNameNoServices: whoever asks systemd for a run stops what is left of it,
+// TestRecordsNameNoServices: a caller that asks systemd for a run stops what is left of it,
 // so a record on the disk must not name any service of the node.
 func TestRecordsNameNoServices(t *testing.T) {
 	tried := 0

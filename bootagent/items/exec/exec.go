@@ -76,7 +76,7 @@ func New(want []spec.Exec, on Host) *Item {
 		past: on.Past, secrets: on.Secrets, reverts: revertChecks, claims: claimChecks, now: time.Now}
 }
 
-// Past is what is known of runs before caisson had the machine.
+// Past reports the runs before caisson had the machine.
 type Past interface {
 	Ran(w spec.Exec) (start time.Time, exit int, ok bool) // the last run of a script
 	Doubt(w spec.Exec) string                             // why there may be one that is not known; "" where there is none
@@ -161,7 +161,7 @@ func Again(d spec.Drift) (again, well bool) {
 // halts reports whether the scripts after w wait until it succeeds.
 func halts(w spec.Exec) bool { return w.Blocking == "foreground_halt_pod_on_failure" }
 
-// holds is why the scripts behind w have to wait when that is what is to be done about
+// holds returns why the scripts behind w have to wait when action is due for
 // it, and is not done now; "" where they need not.
 func holds(w spec.Exec, action string) string {
 	switch {
@@ -205,7 +205,7 @@ func (i *Item) current(w spec.Exec, r record) record {
 	return r
 }
 
-// undo is what the journal keeps to take a script back.
+// undo holds the journal's data to take a script back.
 type undo struct {
 	Hash   string    `json:"hash"`
 	Script spec.Exec `json:"script"` // Data is the revert script
@@ -215,7 +215,7 @@ type undo struct {
 type failure struct{ error }
 
 // Apply implements item.Item: what is due by now, one after another, and nothing behind
-// a script that has to succeed first, whoever was to run that one. A script that fails
+// a script that has to succeed first, even if another run owes that one. A script that fails
 // degrades the node; it is an error of this run only where it asks for that.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	dueNow := map[string]bool{}

@@ -394,7 +394,7 @@ func TestTimeoutEndsTheGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whoever adopts it may be slow to reap it, so a zombie counts as ended.
+	// The process that adopts it may be slow to reap it, so a zombie counts as ended.
 	runs := func() bool {
 		stat := read(t, fmt.Sprintf("/proc/%d/stat", child))
 		return stat != "" && !strings.Contains(stat, ") Z ")
@@ -639,7 +639,7 @@ func TestHistoryIsAFileOfOurOwn(t *testing.T) {
 }
 
 // Under systemd a script goes on when the agent is started again, and how it
-// ended is written down by whoever looks next.
+// ended is written down by the next look.
 func TestServices(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return

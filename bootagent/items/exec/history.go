@@ -75,7 +75,7 @@ type claim struct {
 	boot string
 }
 
-// claimChecks are what a record is held to before the run that it names is asked for,
+// claimChecks check a record before the run that it names is asked for,
 // and what is left of it cleared away: it lies on a disk that may have been in other
 // hands. No run outlives its boot, whose id is random.
 var claimChecks = check.List[claim]{

@@ -109,7 +109,7 @@ type undoing struct {
 	item *Item
 }
 
-// revertChecks are what the journal's word is held to: it lies on a disk that may
+// revertChecks check the journal's entry: it lies on a disk that may
 // have been in other hands.
 var revertChecks = check.List[*undoing]{
 	{Name: "signed", OK: isSigned},
@@ -160,7 +160,7 @@ func (i *Item) sweep() error {
 		s := script{dir: filepath.Join(i.dir, d.Name())}
 		r, err := s.history()
 		if err != nil || i.running(r) {
-			continue // a damaged record is for whoever wants the script to remove
+			continue // removing a damaged record is left to a run that wants the script
 		}
 		errs = append(errs, s.tidy())
 		switch {

@@ -238,7 +238,7 @@ func (i *Item) putAll(ctx context.Context, files []Want, made map[string]bool) e
 	return errors.Join(append(errs, b.Sync())...)
 }
 
-// both are what should stand at a path and what does.
+// both returns the wanted and the present state of a path.
 func (i *Item) both(f Want) (want, now state, err error) {
 	if want, err = i.wanted(f); err == nil {
 		now, err = i.read(f.Path)

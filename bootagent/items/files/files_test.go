@@ -159,7 +159,7 @@ func TestDirectoriesLeaveWithTheLastFile(t *testing.T) {
 	}
 }
 
-// TestLinksOnTheWayAreRefused: whoever owns a directory below /etc does not lead
+// TestLinksOnTheWayAreRefused: the owner of a directory below /etc does not lead
 // a write elsewhere.
 func TestLinksOnTheWayAreRefused(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()

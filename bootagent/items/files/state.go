@@ -23,7 +23,7 @@ const (
 	link    = "link"
 )
 
-// state is what stands at a path, or should.
+// state describes the present or the wanted content of a path.
 type state struct {
 	Kind    string   `json:"kind,omitempty"`
 	Content string   `json:"content,omitempty"` // of a file

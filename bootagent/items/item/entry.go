@@ -37,7 +37,7 @@ func (s Scopes) ID(scope Scope) string {
 	return ""
 }
 
-// Entry is what one key of an item was before caisson first changed it.
+// Entry holds the value of one key of an item before caisson first changed it.
 type Entry struct {
 	Item    string          `json:"item"`
 	Key     string          `json:"key"`

@@ -38,7 +38,7 @@ var ErrNotYet = errors.New("yet")
 // Item is one kind of runtime setting together with what is wanted of it.
 //
 // Before every write, to the system or to the journal, an item asks ctx.Err()
-// and stops when it is not nil. That is what makes "cancelled between any two
+// and stops when it is not nil. That makes "cancelled between any two
 // writes" a thing that can be tested.
 type Item interface {
 	// Name is the kind; it is Drift.Item, Entry.Item and ItemStatus.Name.

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
 )
 
-// kernel is what the running kernel shows of its modules, and what the layer has
+// kernel names the places where the running kernel shows its modules, and where the layer has files
 // for it.
 type kernel struct{ sys, proc, lib string }
 

@@ -230,7 +230,7 @@ func hint(err error, fstype string) string {
 	return ""
 }
 
-// top is what is mounted at target now.
+// top returns the topmost mount at target.
 func (i *Item) top(target string) (mounted, bool) {
 	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
 	if err != nil {

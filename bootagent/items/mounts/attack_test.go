@@ -32,7 +32,7 @@ func (j *interrupted) Record(entries ...item.Entry) error {
 	return j.Journal.Record(entries...)
 }
 
-// That the links are what stops these is proven in package safepath.
+// That the check of links stops these is proven in package safepath.
 func TestLocalUsers(t *testing.T) {
 	if !itemtest.InNamespaces(t) {
 		return

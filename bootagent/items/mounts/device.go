@@ -23,7 +23,7 @@ var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs
 
 var errDeferred = device.ErrMissing
 
-// source is what to hand to mount(2): the device behind a tag, or the device as
+// source returns the source for mount(2): the device behind a tag, or the device as
 // it is. It is errDeferred while it is not there.
 func (i *Item) source(w spec.Mount, o options) (string, error) {
 	if path, tagged, err := device.Tagged(i.dev, w.Device); tagged {

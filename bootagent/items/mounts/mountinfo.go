@@ -89,7 +89,7 @@ func parseLine(text string) (mounted, bool) {
 	}, true
 }
 
-// at is what is on top at a mount point.
+// at returns the topmost mount at a mount point.
 func (t table) at(point string) (mounted, bool) {
 	for n := len(t) - 1; n >= 0; n-- {
 		if t[n].point == point {

@@ -53,7 +53,7 @@ func (*Item) Name() string { return Name }
 // Wanted implements item.Item.
 func (i *Item) Wanted() int { return len(i.want) }
 
-// prior is what a target was.
+// prior describes a target before its mount.
 type prior struct {
 	Made   string   `json:"made,omitempty"`   // topmost directory that had to be made
 	File   bool     `json:"file,omitempty"`   // the target itself is an empty file that had to be made
@@ -63,7 +63,7 @@ type prior struct {
 	Target string   `json:"target,omitempty"` // without symbolic links
 }
 
-// applied is what the item mounted.
+// applied describes a mount that the item made.
 type applied struct {
 	Source string     `json:"source"`
 	Mount  spec.Mount `json:"mount"`
@@ -140,7 +140,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
-// describe is what status, logs and plan show of a mount.
+// describe returns the text for a mount in status, logs and plan.
 func describe(w spec.Mount) string {
 	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(redact(w.Options), ","))
 }
@@ -220,7 +220,7 @@ func (p plan) base(t table) uintptr {
 	return base
 }
 
-// replaceable reports whether what is mounted is what the item mounted there when
+// replaceable reports whether what is mounted was mounted there by the item when
 // the config said something else.
 func (i *Item) replaceable(p plan, t table) bool {
 	if !p.own {

@@ -130,7 +130,7 @@ func (o options) flags(base uintptr) uintptr {
 	return base&^o.clear | o.set
 }
 
-// base is what a new mount has without being asked.
+// base holds the flags that a new mount has by default.
 const base = unix.MS_RELATIME
 
 // flagsOf are the bits that mountinfo shows for a mount.

@@ -72,7 +72,7 @@ func (i *Item) restore(e item.Entry) error {
 	return nil
 }
 
-// ours reports whether m is what the entry says was mounted. A source that is
+// ours reports whether m is the mount that the entry records. A source that is
 // gone by now cannot be compared and is taken at its word.
 func (i *Item) ours(m mounted, done applied, o options, t table) bool {
 	if _, err := os.Lstat(done.Source); err != nil && filepath.IsAbs(done.Source) {

@@ -28,7 +28,7 @@ func resolve(path string) (string, error) {
 }
 
 // resolve is resolve for a target. What is mounted there is not asked for anything:
-// a server that is gone does not answer, and whoever asks waits for it.
+// a server that is gone does not answer, and a caller that asks waits for it.
 func (t table) resolve(target string) (string, error) {
 	parent, err := resolve(filepath.Dir(target))
 	if err != nil {

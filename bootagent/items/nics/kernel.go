@@ -141,7 +141,7 @@ func (kernel) Owner(key string) uint64 {
 	return uint64(index)
 }
 
-// most is what the driver can do at most, where it says so.
+// most returns the maximum of the driver, where it reports one.
 func (kernel) most(key string) (uint32, bool) {
 	iface, group, name := split(key)
 	g := groups[group]

@@ -61,7 +61,7 @@ func (*Item) Name() string { return Name }
 // Wanted implements item.Item: patterns count by what they matched.
 func (i *Item) Wanted() int { return i.found }
 
-// attr is what a file's permissions are.
+// attr holds a file's permissions.
 type attr struct {
 	UID  uint32 `json:"uid"`
 	GID  uint32 `json:"gid"`
@@ -80,13 +80,13 @@ func (a attr) same(b attr) bool {
 	return a.Ino == b.Ino && (a.Born == b.Born || a.Born == 0 || b.Born == 0)
 }
 
-// applied is what the item last set; Attr.Ino is 0 until it is known to be done.
+// applied holds the permissions that the item last set; Attr.Ino is 0 until it is known to be done.
 type applied struct {
 	Attr attr   `json:"attr"`
 	Rule string `json:"rule"`
 }
 
-// wish is what is wanted of one file: rules in the author's order.
+// wish holds the wish for one file: rules in the author's order.
 type wish struct {
 	path  string
 	rules []rule
@@ -138,7 +138,7 @@ func describe(p spec.PermPath) string {
 	return strings.TrimSpace(p.Mode + " " + p.Owner + ":" + p.Group)
 }
 
-// to is what the file should be, from what it is.
+// to returns the wanted permissions of a file from its present ones.
 func (w *wish) to(f file) attr {
 	now := f.attr
 	for _, r := range w.rules {
@@ -191,7 +191,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
-// leaving is what becomes of a file that no rule names any more.
+// leaving returns the drift of a file that no rule names any more.
 func (i *Item) leaving(walk *safepath.Walk, e item.Entry) spec.Drift {
 	d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
 	f, err := open(walk, e.Key)
@@ -284,10 +284,10 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(append(errs, i.journal.Record(done...), i.journal.Forget(undone...))...)
 }
 
-// change is what a file was when it was looked at, and what it is to become.
+// change holds a file's permissions when it was looked at, and the wanted ones.
 type change struct{ from, to attr }
 
-// set opens path again and changes it, if it still is what was looked at.
+// set opens path again and changes it, if it still is the file that was looked at.
 func set(ctx context.Context, walk *safepath.Walk, path string, c change) (attr, error) {
 	f, err := open(walk, path)
 	if err != nil {

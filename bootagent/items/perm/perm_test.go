@@ -294,7 +294,7 @@ func TestNamesAreResolved(t *testing.T) {
 	}
 }
 
-// TestTheDisksOriginalsAreOfTheDisk: whoever had the disk in hand could write an
+// TestTheDisksOriginalsAreOfTheDisk: an attacker who had the disk in hand could write an
 // original for any file of the system beside it.
 func TestTheDisksOriginalsAreOfTheDisk(t *testing.T) {
 	require.Root(t)

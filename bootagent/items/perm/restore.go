@@ -60,7 +60,7 @@ func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) e
 	return err
 }
 
-// original is what a file gets back, or why it gets nothing.
+// original returns the permissions that a file gets back, or why it gets none.
 func (i *Item) original(walk *safepath.Walk, f file, e item.Entry) (to attr, why string) {
 	was, did := decode(e)
 	if e.Scope == item.Disk && i.scope(f.dev) != item.Disk { // the disk may have been in other hands

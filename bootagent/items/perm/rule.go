@@ -22,7 +22,7 @@ type rule struct {
 	mode     rules.Mode
 }
 
-// apply is what the rule makes of a file that is a by now.
+// apply returns the permissions that the rule gives a file whose present ones are a.
 func (r rule) apply(a attr, f file) attr {
 	was := a
 	if r.uid >= 0 {
@@ -96,7 +96,7 @@ type step struct {
 
 // guards keep users of the node from choosing what a rule of the site acts on.
 var guards = check.List[step]{
-	// Whoever owns a directory puts into it what he likes, also another's file
+	// The owner of a directory puts into it what he likes, also another's file
 	// under the name of his own.
 	{Name: "way", OK: func(s step) error {
 		if dir, uid, found := s.walk.Stranger(s.to.UID); found {

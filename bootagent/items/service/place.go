@@ -32,7 +32,7 @@ const (
 	directory = "full directory" // that is mounted over
 )
 
-// prior is what was at a place before.
+// prior holds the former content of a place.
 type prior struct {
 	Service string   `json:"service"` // whose place it became
 	Kind    string   `json:"kind,omitempty"`
@@ -116,14 +116,14 @@ func (i *Item) readPlace(d spec.ServiceDirectory) (p prior, err error) {
 	return p, nil
 }
 
-// priorOf is what is kept of a thing; a directory counts as an empty one.
+// priorOf returns the kept form of a thing; a directory counts as an empty one.
 func priorOf(t safepath.Thing) prior {
 	p := prior{Mode: t.Mode & 0o7777, UID: t.UID, GID: t.GID, Content: t.Content, Target: t.Target}
 	p.Kind = map[uint32]string{unix.S_IFLNK: link, unix.S_IFREG: regular, unix.S_IFDIR: empty}[t.Type()]
 	return p
 }
 
-// thing is what is put back.
+// thing returns the thing to put back.
 func (p prior) thing() safepath.Thing {
 	kind := map[string]uint32{link: unix.S_IFLNK, regular: unix.S_IFREG, empty: unix.S_IFDIR}[p.Kind]
 	return safepath.Thing{Mode: kind | p.Mode, UID: p.UID, GID: p.GID, Content: p.Content, Target: p.Target}

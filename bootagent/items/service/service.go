@@ -34,7 +34,7 @@ import (
 // Name is the kind.
 const Name = "service"
 
-// Systemd is what the item asks of the running one.
+// Systemd holds the calls of the item to the running systemd.
 type Systemd interface {
 	// State says what a unit does: active, or another word.
 	State(ctx context.Context, unit string) (state string, since time.Time, err error)
@@ -85,7 +85,7 @@ func (*Item) Name() string { return Name }
 // Wanted implements item.Item.
 func (i *Item) Wanted() int { return len(i.want) }
 
-// applied is what is journaled of a service as it was last put in effect.
+// applied holds the journal's record of a service as it was last put in effect.
 type applied struct {
 	Commit string `json:"commit"`
 	Unit   string `json:"unit"`
@@ -173,7 +173,7 @@ func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
 	return d, true
 }
 
-// describe is what status and logs show of a service.
+// describe returns the text for a service in status and logs.
 func describe(s spec.Service) string {
 	var to []string
 	for _, d := range s.Directories {

@@ -483,7 +483,7 @@ func TestAfterAReboot(t *testing.T) {
 	}
 }
 
-// TestRefused is what cannot be done, and nothing of it is.
+// TestRefused tries what cannot be done, and nothing of it is.
 func TestRefused(t *testing.T) {
 	h := newHost(t)
 	if err := unix.Mkfifo(filepath.Join(h.Root, "etc/pipe"), 0o600); err != nil {

@@ -5,7 +5,7 @@
 //
 // It calls swapon(2) and swapoff(2) and judges by /proc/swaps. Space that is not there
 // yet is deferred; space that is in use already is owned only where its priority had
-// to be changed. Nothing is made: mkswap(8) is for whoever made the disk or the file.
+// to be changed. Nothing is made: mkswap(8) is left to the maker of the disk or the file.
 // Only bootagent/items imports it.
 package swaps
 
@@ -101,7 +101,7 @@ func (i *Item) plan(w spec.Swap, all []used, entries map[string]item.Entry) (pla
 	return p, nil
 }
 
-// describe is what is wanted as people read it.
+// describe returns the wish as people read it.
 func describe(w spec.Swap) string {
 	text := "swap"
 	if w.Priority != nil {

@@ -64,7 +64,7 @@ func place(t *testing.T) string {
 	return ""
 }
 
-// inUse is what of the machine's swap space lies in dir.
+// inUse returns the part of the machine's swap space that lies in dir.
 func inUse(t *testing.T, dir string) string {
 	t.Helper()
 	all, err := (&Item{proc: "/proc"}).read()

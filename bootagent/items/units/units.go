@@ -29,7 +29,7 @@ import (
 // Name is the kind.
 const Name = "units"
 
-// Systemd is what the item asks of the running one.
+// Systemd holds the calls of the item to the running systemd.
 type Systemd interface {
 	// State says what a unit does, as in [Active], and since when.
 	State(ctx context.Context, unit string) (state string, since time.Time, err error)

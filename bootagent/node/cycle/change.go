@@ -255,7 +255,7 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 	if err := errors.Join(err, c.Owner.SetSync(spec.SyncBehind, step.Why)); err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	if !result.RolledBack { // what it found is what next lacks, and before runs
+	if !result.RolledBack { // it looked for next, and before runs
 		seen := c.Effect.Look(ctx, before)
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}

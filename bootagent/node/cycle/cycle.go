@@ -55,7 +55,7 @@ type Cycle struct {
 // has just acted on.
 const maxSteps = 32
 
-// event is what a decision is about: a type each, with what it needs of its own.
+// event leads to a decision: a type each, with what it needs of its own.
 type event interface {
 	// facts says which event of the table it is, what runs by it, and what it has of its own. It
 	// reads, and changes nothing.

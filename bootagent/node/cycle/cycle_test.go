@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 )
 
-// doers are what acts on each event of the table: a type here, or a file.
+// doers names the type here, or the file, that acts on each event of the table.
 var doers = map[decide.Event]string{decide.Begin: "begin", decide.Look: "looked", decide.Answer: "answered", decide.Try: "try", decide.Made: "made", decide.Probed: "probed",
 	decide.Doubted: "doubted", decide.Undo: "undone", decide.Effect: "inEffect", decide.Judged: "judged", decide.Early: "starting",
 	decide.Swap: "swap.go", decide.Boot: "choose.go", decide.Fetched: "choose.go", decide.Sought: "choose.go"}

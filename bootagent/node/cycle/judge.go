@@ -156,7 +156,7 @@ func (c *Cycle) settle(ctx context.Context, e inEffect) error {
 	return err
 }
 
-// proof is what speaks for the generation.
+// proof returns the evidence for the generation.
 func (e inEffect) proof(c *Cycle, now record.Snapshot) (decide.Proof, error) {
 	looked, err := gate.Load(c.Effect.Path(paths.RunGates))
 	g, applied := e.next.Generation, now.Boot.Live.Applied

@@ -138,7 +138,7 @@ func (e looked) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decid
 	return noAct(step)
 }
 
-// answered is what the registry was found to have.
+// answered holds the answer of the registry.
 type answered struct {
 	before *track.Found // what runs, nil where that is nothing
 	next   *track.Found

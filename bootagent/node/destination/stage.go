@@ -62,7 +62,7 @@ func (d *Destination) Stage(ctx context.Context) error {
 	return errors.Join(err, d.noteBytes(found.Overlay.Layer, bytes))
 }
 
-// stagedBytes is what was fetched of a layer, in however many attempts.
+// stagedBytes counts the bytes fetched of a layer, in however many attempts.
 type stagedBytes struct {
 	Layer string `json:"layer"`
 	spec.Bytes
@@ -83,7 +83,7 @@ func (d *Destination) noteBytes(layer string, b spec.Bytes) error {
 	return durable.WriteFile(d.path(paths.RunStaged), data, 0o640)
 }
 
-// BytesOf is what this service fetched of a layer; nil where it did not.
+// BytesOf returns the bytes that this service fetched of a layer; nil where it fetched none.
 func (d *Destination) BytesOf(layer string) *spec.Bytes {
 	var s stagedBytes
 	data, err := os.ReadFile(d.path(paths.RunStaged))

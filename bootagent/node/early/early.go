@@ -56,7 +56,7 @@ type Log interface {
 	Say(format string, args ...any)
 }
 
-// Plan is what of a generation is to be there before services start.
+// Plan holds the part of a generation that is to be there before services start.
 type Plan struct {
 	next       *track.Found
 	when       spec.When // it is to be there: WhenEarly or WhenRemote
@@ -79,7 +79,7 @@ func (e *Early) Plan(s *state.State, next *track.Found, proved bool, when spec.W
 	return Plan{next, when, want, e.Kept(s, next.Generation)}
 }
 
-// Prior is what speaks for setting it.
+// Prior returns the reasons to set the plan.
 func (p Plan) Prior(now record.Snapshot) decide.Prior {
 	prior := decide.Prior{Cuts: strings.Join(spec.CutsOff(&p.kept, &p.want), ", ")}
 	if p.when == spec.WhenEarly {

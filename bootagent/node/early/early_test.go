@@ -23,7 +23,7 @@ import (
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// told is what was written down.
+// told collects the written events.
 type told []string
 
 func (l *told) Record(event string, fields ...events.Field) {

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Effect is what an open node runs.
+// Effect puts generations into effect on an open node.
 type Effect struct {
 	Table
 	Unbound error              // why there is no Tracker: nobody is trusted
@@ -41,7 +41,7 @@ type Clock interface {
 // for a machine that runs, not for one that comes up.
 func (ef *Effect) Begun() bool { return ef.Last().RootID == ef.Scopes.Root }
 
-// Runs is what this root runs, nil where that is nothing.
+// Runs returns the generation that this root runs, nil where it runs none.
 func (ef *Effect) Runs(s *state.State) *state.Generation {
 	boot := ef.Owner.Boot()
 	return decide.Runs(s, boot.Generation, boot.Live.Applied, ef.Scopes.Kernel, ef.Root.RunsHere)

@@ -39,10 +39,10 @@ type Look struct {
 	Protection  *protect.Protection
 	Node        Node
 	Events      func() ([]spec.Event, error) // of the black box
-	Hints       func(kind string) []string   // what tells of changes; nil is what the service has said
+	Hints       func(kind string) []string   // the sources that tell of changes; nil stands for those the service has named
 }
 
-// Node is what an open node says of itself.
+// Node holds the reports of an open node on itself.
 type Node interface {
 	Damage() error               // what its journal has lost
 	Recipient() string           // of secrets, "" where it has none that lasts

@@ -90,8 +90,8 @@ func profiles(b *state.Boot) []spec.Drift {
 	return drift
 }
 
-// hints are what tells the service of changes, by kind: where it does not run in this
-// process, what it has said last.
+// hints returns the sources that tell the service of changes, by kind: where it does not run in
+// this process, those it has named last.
 func (l *Look) hints(kinds []spec.ItemStatus) map[string][]string {
 	by := map[string][]string{}
 	if l.Hints != nil {

@@ -94,7 +94,7 @@ type Glances struct {
 	of    []glance
 }
 
-// glance is what is known after one operation.
+// glance holds the gates' record after one operation.
 type glance struct {
 	notes  string // the file that it is noted in
 	record gate.Record

@@ -25,7 +25,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// told is what was written down.
+// told collects the written fields.
 type told []events.Field
 
 func (l *told) Record(_ string, fields ...events.Field)  { *l = append(*l, fields...) }

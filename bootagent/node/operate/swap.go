@@ -20,9 +20,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// swap is what waits for a reboot as an operation of this node, nil on a host that
-// caisson did not boot. What was published last says when, not what runs: else nobody
-// could change that once something waits.
+// swap returns the generation that waits for a reboot as an operation of this node, nil on a host
+// that caisson did not boot. What was published last says when, not what runs: else nobody could
+// change that once something waits.
 func (op *Operations) swap(running *track.Found) *operation.Swap {
 	boot := op.Owner.Boot()
 	if boot.Mode == spec.ModeAttached {
@@ -105,7 +105,7 @@ func (op *Operations) missing(now record.Snapshot, a *destination.Awaited) (stri
 	return "", err
 }
 
-// Phase is what this node is at.
+// Phase returns the phase that this node is in.
 func (op *Operations) Phase(now record.Snapshot, runs *state.Generation) (run.Record, error) {
 	root := run.Root{Attached: now.Boot.Mode == spec.ModeAttached, Begun: op.Effect.Begun(), Boot: op.Kernel, By: now.Boot.Generation,
 		Runs: runs}

@@ -75,7 +75,7 @@ func (p *Protection) Exempt(pid int) error {
 }
 
 // Protect has the kernel refuse writes of some parameters and no longer of others. What it
-// may protect is on disk before it is asked, so whoever comes next knows what to lift.
+// may protect is on disk before it is asked, so the next process knows what to lift.
 func (p *Protection) Protect(keys []string) error {
 	if !p.Kernel() {
 		return nil

@@ -57,7 +57,7 @@ func (sv *Services) Effective(want []spec.Service) []spec.Service {
 	return out
 }
 
-// RememberedServices is what the node remembers of services. A file that cannot be read
+// RememberedServices returns the node's records of services. A file that cannot be read
 // is one that says nothing: services follow the overlay, and the file is written again.
 func (sv *Services) RememberedServices() map[string]state.Service {
 	kept, err := sv.Folder.Services()

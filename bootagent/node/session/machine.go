@@ -103,13 +103,13 @@ func (n *Session) Store() (*layers.Store, error) {
 	return layers.OpenStore(n.Folder.Path("store"))
 }
 
-// Say says something to whoever looks on.
+// Say prints a message for the user.
 func (n *Session) Say(format string, args ...any) { n.Options.Say(format, args...) }
 
 // Path returns where a file of the machine is, below the root of a test.
 func (n *Session) Path(name string) string { return filepath.Join(n.Options.Root, name) }
 
-// Runner is what scripts and operations run in: services of systemd, where this is
+// Runner returns the runner of scripts and operations: services of systemd, where this is
 // its system.
 func (n *Session) Runner() process.Runner {
 	switch {

@@ -44,7 +44,7 @@ func (n *Session) identity() (recipient.Identity, error) {
 	return recipient.Read(n.Folder.Path())
 }
 
-// Recipient is what secrets are to be sealed to for this node, "" where it has no key that
+// Recipient returns the key to seal secrets to for this node, "" where it has no key that
 // lasts.
 func (n *Session) Recipient() string {
 	key, err := n.identity()

@@ -94,7 +94,7 @@ func (n *Session) Last() spec.Status {
 	return last
 }
 
-// Damage is what the journal has lost.
+// Damage returns the error that says what the journal has lost.
 func (n *Session) Damage() error {
 	if n.Lost != nil {
 		return n.Lost

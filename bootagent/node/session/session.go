@@ -47,13 +47,13 @@ type Options struct {
 	Root       string // prefix of every path, for tests
 	Build      time.Time
 	Version    string                          // of the agent
-	Name       string                          // of this node; "" is what the loader, the enrollment or the host says
+	Name       string                          // of this node; "" takes it from the loader, the enrollment or the host
 	Runner     Runner                          // what programs run in; nil is services of systemd, or else process groups
 	By         string                          // who acts, for the records: Service, or a person and the verb
 	Within     time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
 	Made       time.Duration                   // that a change has to be made, and to be taken back, beside what its scripts take; 0 is five minutes, and one for each program
 	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
-	Hints      func(kind string) []string      // what tells of changes; nil is what the service has said
+	Hints      func(kind string) []string      // the sources that tell of changes; nil stands for those the service has named
 	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
 	Post       Poster                          // how reports are sent; nil sends none
 	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
@@ -67,7 +67,7 @@ type Options struct {
 	Decided    decide.Observer
 }
 
-// Runner is what scripts and operations run in, see package process.
+// Runner runs scripts and operations, see package process.
 type Runner = process.Runner
 
 // Opener opens the place that a bootstrap names.
@@ -346,7 +346,7 @@ func (n *Session) Way(s *state.State, as trust.Identity) track.Way {
 	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Own: filepath.Join(n.Path(spec.SecretDir), spec.OwnSecrets), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
 }
 
-// Identity is what this machine is. A host that caisson did not boot has the name
+// Identity returns the name and the hardware of this machine. A host that caisson did not boot has the name
 // that it was enrolled with, and else its own.
 func (n *Session) Identity(b *spec.Bootstrap) trust.Identity {
 	line, _ := os.ReadFile("/proc/cmdline") // without it the hardware alone says who this is

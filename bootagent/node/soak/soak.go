@@ -84,8 +84,8 @@ func (so *Soak) MustReach(s *state.State, found *track.Found) bool {
 	return err == nil // what cannot be read is not a way back
 }
 
-// Unread is what of a generation that has proved itself only a start of its program reads, and
-// no boot has come up with; see [state.Generation.Unread].
+// Unread names the part of a proved generation that only a start of its program reads, and
+// that no boot has come up with; see [state.Generation.Unread].
 func (so *Soak) Unread(s *state.State, g state.Generation) string {
 	boot, best := so.Owner.Boot(), s.Best()
 	booted := g.Pair(boot.Generation)

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// told is what was written down.
+// told collects the written events.
 type told []string
 
 func (l *told) Record(event string, fields ...events.Field) {
@@ -59,7 +59,7 @@ func gen(n uint64) state.Generation {
 	return state.Generation{Generation: n, Epoch: 1, Overlay: fmt.Sprint(n), Layer: "l"}
 }
 
-// What is judged is known to whoever looks next, until it is forgotten.
+// A verdict is known to the next look, until it is forgotten.
 func TestWhatIsJudged(t *testing.T) {
 	g := gen(2)
 	trial := &state.Trial{Generation: g, Boot: "k"}

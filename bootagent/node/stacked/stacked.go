@@ -166,7 +166,7 @@ func (r *Root) keepBeside(layer string, b *Beside) error {
 	return nil
 }
 
-// Accounts is what an item needs to know of a layer.
+// Accounts returns the changes from this root's accounts to those of a layer.
 func (r *Root) Accounts(layer string) accounts.Want {
 	if layer == "" {
 		return accounts.Want{}

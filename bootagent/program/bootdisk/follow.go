@@ -66,7 +66,7 @@ func Follow(ctx context.Context, o session.Options, seen string) (string, error)
 	return now, noteLoader(ctx, o, noted(&n.Boot.Live), why)
 }
 
-// toSee is what there is to see to: the digest of the kept fleet:current, "" for nothing.
+// toSee returns the digest of the kept fleet:current that is to be followed, "" for none.
 // That is where the node has no disk, and while this boot has yet to show that it is good.
 func toSee(o session.Options) (string, error) {
 	boot, err := state.LoadRecord(o.Root)
@@ -120,7 +120,7 @@ func noteLoader(ctx context.Context, o session.Options, was, why loader.Why) err
 	return errors.Join(noted, n.Close())
 }
 
-// noted is what is noted by now.
+// noted returns the reason that the live record holds.
 func noted(live *state.Live) loader.Why {
 	if live.Ahead != "" {
 		return loader.Why{Text: live.Ahead, Ahead: true}

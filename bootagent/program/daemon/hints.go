@@ -15,11 +15,11 @@ import (
 )
 
 // idle is how many times the processor time of an early look the next one is kept
-// waiting: whoever makes a storm of events, early looks take no more than a twentieth of
+// waiting: in a storm of events, early looks take no more than a twentieth of
 // a processor. What a look waits for, a lock or a slow disk, costs nobody anything.
 const idle = 19
 
-// effort is what a look has taken since [begin].
+// effort measures a look from [begin] on.
 type effort struct {
 	at   time.Time
 	used time.Duration

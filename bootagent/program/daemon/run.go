@@ -41,7 +41,7 @@ const (
 	askEvery  = 5 * time.Minute // where the site says nothing else
 )
 
-// Config is what the service is given.
+// Config holds the service's settings.
 type Config struct {
 	Node   session.Options // the service adds what watches, answers and runs programs
 	Report func(error)     // says what went wrong to whom the service is started by

@@ -17,7 +17,7 @@ import (
 // sees notes that everything which verbs have written is known.
 func (s *service) sees() { s.known = s.written() }
 
-// written is what tells one writing of the files that verbs write from the next: of the
+// written tells one writing of the files that verbs write from the next: of the
 // state, and of the book of corrections, of which clear takes entries. Times alone do not:
 // a file system's clock stands still for milliseconds, and the machine's may be set back.
 type written [2]struct {

@@ -85,7 +85,7 @@ func (r rules) decodeLine(text []byte) (line, error) {
 	return l, nil
 }
 
-// rules are what an entry is held to. A kind acts on what it finds in the journal,
+// rules check an entry. A kind acts on what it finds in the journal,
 // and the disk that it lies on may have been in other hands.
 type rules struct {
 	entry check.List[item.Entry] // what fails is damage: no agent wrote it
@@ -128,7 +128,7 @@ func scopeIsPresent(l living) error {
 }
 
 // decode replays data. Damaged lines are returned; a last line without its end
-// is what a power cut leaves, not damage.
+// comes of a power cut, not damage.
 func (r rules) decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte) {
 	entries = map[id]item.Entry{}
 	for len(data) > 0 {

@@ -58,7 +58,7 @@ type Images struct {
 	Why      string   `json:"why,omitempty"`      // not all of them are
 }
 
-// Live is what the running node noted since; times are seconds since 1970.
+// Live holds the running node's notes since the boot; times are seconds since 1970.
 type Live struct {
 	Asked          int64         `json:"asked,omitempty"` // the registry
 	Had            string        `json:"had,omitempty"`   // what it had then first: identity of a root, see spec.RootID
@@ -97,7 +97,7 @@ type ForBoot struct {
 	Reason  string `json:"reason"`
 }
 
-// Protection is what the kernel was asked to protect, and why it does not.
+// Protection names the parameters that the kernel was asked to protect, and why it does not protect them.
 type Protection struct {
 	Keys    []string `json:"keys,omitempty"` // noted before it is asked: those that it may protect
 	Trouble string   `json:"trouble,omitempty"`
@@ -127,7 +127,7 @@ type Counts struct {
 	Artifacts   map[string]Artifact `json:"artifacts,omitempty"`   // what runs: overlay, layer
 }
 
-// Artifact is what runs, and since when.
+// Artifact names a running artifact, and since when it runs.
 type Artifact struct {
 	Digest string `json:"digest"`
 	Since  int64  `json:"since"`

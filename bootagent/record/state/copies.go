@@ -17,11 +17,11 @@ import (
 
 // copies are the files that hold the state, the one that is written first first: it is
 // never the older one. The second is behind by the one write that a power cut ended, since
-// whoever starts next makes them equal (see [Folder.IsUneven]). Where the first is then lost,
-// what that write said is, which nothing else on the disk could tell; the floor is not: what
-// raises it is kept, signed, before the state is written and until after, and package track
-// raises the floor to it and says what was damaged. A count of writes would add nothing: that
-// of a copy that cannot be read cannot be read either.
+// the next process that starts makes them equal (see [Folder.IsUneven]). Where the first is then
+// lost, what that write said is, which nothing else on the disk could tell; the floor is not: what
+// raises it is kept, signed, before the state is written and until after, and package track raises
+// the floor to it and says what was damaged. A count of writes would add nothing: that of a copy
+// that cannot be read cannot be read either.
 var copies = []string{"state.json", "state.copy.json"}
 
 // ErrDamaged is returned where there is a state and no copy of it can be read. It

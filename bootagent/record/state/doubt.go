@@ -31,8 +31,8 @@ func (s *State) Absolve() {
 	s.Doubted = nil
 }
 
-// Back is what a boot goes back to from a generation: the newest other one that a boot has
-// proved, or else the newest that proved itself; nil where there is none.
+// Back returns the generation that a boot goes back to from another: the newest other one that a
+// boot has proved, or else the newest that proved itself; nil where there is none.
 func (s *State) Back(from Generation) *Generation {
 	if g := s.booted(from); g != nil {
 		return g

@@ -153,7 +153,7 @@ const aside = "other-fleet"
 
 // SetAside moves what is remembered about a fleet out of the way, and returns
 // where it is. The journal and the history of scripts stay: they are about this
-// disk and this host, whoever commands it.
+// disk and this host, whichever fleet commands it.
 func (f *Folder) SetAside() (string, error) {
 	f.known = nil
 	to := f.Path(aside)
@@ -179,7 +179,7 @@ func (f *Folder) SetAside() (string, error) {
 // nothing, so that it does not wear its disk out, nor need room on it.
 func write(name string, data []byte) error {
 	if old, err := ownfiles.ReadFile(name, limit); err == nil && bytes.Equal(old, data) {
-		return durable.SyncDir(filepath.Dir(name)) // whoever wrote it may have been killed before this
+		return durable.SyncDir(filepath.Dir(name)) // its writer may have been killed before this
 	}
 	return durable.WriteFile(name, data, 0o600)
 }

@@ -18,7 +18,7 @@ const servicesFile = "services.json"
 // maxServices caps the file, in bytes.
 const maxServices = 4 << 20
 
-// Service is what a node remembers of a service. It names images that signed overlays
+// Service holds a node's record of a service. It names images that signed overlays
 // have; by itself it proves nothing.
 type Service struct {
 	Images []string `json:"images,omitempty"` // digests that it was at, the newest first

@@ -42,14 +42,14 @@ type State struct {
 	Paused  *spec.Hold   `json:"paused,omitempty"`  // why an operator on this node has it change nothing; see PauseAt
 	Trial   *Trial       `json:"trial,omitempty"`   // what is in effect until it is confirmed, or was undone since it was not
 
-	// Doubted is what was rejected or undone since the registry was not reached with it, as it
-	// was before, until what ran before has tried the same; see Absolve.
+	// Doubted names the generation rejected or undone since the registry was not reached with it,
+	// as it was before, until what ran before has tried the same; see Absolve.
 	Doubted *Generation `json:"doubted,omitempty"`
 
 	Early *EarlyRuns `json:"early,omitempty"` // that no agent has followed
 }
 
-// Proof is what a machine had when an overlay was accepted for it. A network card may
+// Proof describes a machine as it was when an overlay was accepted for it. A network card may
 // be gone or replaced since; the machine with the same UUID and the same state disk
 // is still the one that had it.
 type Proof struct {
@@ -112,8 +112,8 @@ type Generation struct {
 	Waits       string `json:"waits,omitempty"`
 	FailedAhead string `json:"failedAhead,omitempty"`
 
-	// Unread is what of it only a start reads, where it proved itself on a running root and no
-	// boot has come up with it since.
+	// Unread names the part of it that only a start reads, where it proved itself on a running root
+	// and no boot has come up with it since.
 	Unread string `json:"unread,omitempty"`
 }
 

@@ -192,7 +192,7 @@ func TestAnUnchangedStateIsNotWritten(t *testing.T) {
 	}
 }
 
-// A directory that leads elsewhere would let whoever owns the other end write what
+// A directory that leads elsewhere would let the owner of the other end write what
 // is restored as root.
 func TestALinkIsNoFolder(t *testing.T) {
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 
 // Trial is a generation that is in effect only until it is clear that it did no harm,
 // or that was undone since it was not. It is saved before the first setting is changed:
-// whoever finds one that is neither confirmed nor waited for undoes it.
+// a process that finds one that is neither confirmed nor waited for undoes it.
 type Trial struct {
 	Generation Generation `json:"generation"`
 	Confirm    Confirm    `json:"confirm"`
@@ -29,7 +29,7 @@ type Trial struct {
 	Kept spec.Items `json:"kept,omitzero"`
 }
 
-// Confirm is what confirms a trial.
+// Confirm names a way to confirm a trial.
 type Confirm string
 
 // Ways to confirm one.

@@ -137,7 +137,7 @@ func seconds(n int64) []string {
 // printed are how a text is printed that was in quotes, and that was not.
 func printed(text string) []string { return slices.Compact([]string{text, unquoted(text)}) }
 
-// number is what YAML 1.1 takes for one that is not whole.
+// number matches what YAML 1.1 reads as a number that is not whole.
 var number = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
 // unquoted is how Helm prints a word of a values file that is not in quotes: as the

@@ -29,7 +29,7 @@ const Records = "/var/divingbell"
 // maxRecord caps one of Divingbell's files; a kernel parameter has the longest.
 const maxRecord = 64 << 10
 
-// Found is what Divingbell left on a host.
+// Found holds the files that Divingbell left on a host.
 type Found struct {
 	// Originals are the values before Divingbell changed them, as items: what a
 	// parameter or a feature was, whose a path was. A mount is one that Divingbell

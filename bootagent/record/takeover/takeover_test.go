@@ -48,7 +48,7 @@ const (
 	fullHash  = "1d77274e9d1851fa1cac453493b19a46f129dc7f8fa0762801d3c5f7dcb80244"
 )
 
-// host is what Divingbell leaves.
+// host holds the files that Divingbell leaves.
 var host = map[string]string{
 	"var/divingbell/sysctl/60-divingbell-vm.swappiness.conf":          "vm.swappiness = 60\n",
 	"var/divingbell/sysctl/60-divingbell-net.ipv4.tcp_rmem.conf":      "net.ipv4.tcp_rmem = 4096\t131072\t6291456\n",
@@ -139,7 +139,7 @@ func TestRan(t *testing.T) {
 	}
 }
 
-// The right side is what sigs.k8s.io/yaml v1.3.0 and sprig v3.2.3 print.
+// sigs.k8s.io/yaml v1.3.0 and sprig v3.2.3 print the right side.
 func TestUnquoted(t *testing.T) {
 	for text, want := range map[string]string{
 		"1000000": "1e+06", "999999": "999999", "1048576": "1.048576e+06", "2e6": "2e+06", "1e3": "1000", "1e-7": "1e-07", "1.50": "1.5", "1.0": "1", ".5": "0.5", "5.": "5", "+5": "5", "-0": "0", "0": "0",

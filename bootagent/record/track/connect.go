@@ -20,7 +20,7 @@ import (
 )
 
 // Files in the directory of credentials, each optional, readable by root only. They
-// are put there by whoever installs the node; nothing that is fetched is. In the directory of
+// are installed with the node; they are never fetched. In the directory of
 // the agent's own secrets are those that came with an overlay.
 const (
 	authFile    = "auth.json"  // in the form of docker's config.json

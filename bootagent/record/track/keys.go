@@ -186,7 +186,7 @@ func (f *Tracker) versions() []spec.Bootstrap {
 
 // proved judges a kept generation. One that proved itself here before its key was revoked
 // stays what the node can boot, by the keys that counted then; that its content must not
-// run is what the reject list is for. One that was only accepted is judged by the keys of
+// run is left to the reject list. One that was only accepted is judged by the keys of
 // now.
 func (f *Tracker) proved(s *state.State, g *state.Generation, judge func(spec.Bootstrap) (*trust.Accepted, error)) (*trust.Accepted, error) {
 	all := f.versions()

@@ -284,7 +284,7 @@ func TestBootFilesThatSkipVersions(t *testing.T) {
 	r.Bootstrap.Chain = r.published.Anchor(three)
 
 	forged := r.published.NextKeys(r.one, func(k *spec.Keys) { k.Roles.Operator = fixture.RoleOf(r.stolen, r.fresh) })
-	r.published.Keys(forged, r.root) // not what version 3 names, whoever signed it
+	r.published.Keys(forged, r.root) // not what version 3 names, whichever key signed it
 	r.again()
 	r.sync()
 	if r.canGoBack() {

@@ -169,7 +169,7 @@ func (f *Tracker) clock(s *state.State) trust.Clock {
 	return f.rules().On(c)
 }
 
-// Clock is what a node knows of the time: its hardware clock, when its agent was
+// Clock returns a node's sources of the time: its hardware clock, when its agent was
 // built, and the newest statement that it remembers.
 func Clock(s *state.State, build time.Time) trust.Clock {
 	c := trust.Clock{RTC: time.Now(), Build: build}

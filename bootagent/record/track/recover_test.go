@@ -94,7 +94,7 @@ func TestOneCopyIsEnough(t *testing.T) {
 }
 
 // A second copy that is a write behind, as after a power cut between the two, brings back no
-// floor: it is mended by whoever starts next, and where the first is lost before that, the
+// floor: it is mended by the next process that starts, and where the first is lost before that, the
 // floor is raised to what is kept, and said.
 func TestASecondCopyThatIsBehind(t *testing.T) {
 	behind := func(f *fleet) {

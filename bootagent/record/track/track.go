@@ -2,7 +2,7 @@
 
 // Package track keeps a node at the fleet's newest generation: ask, decide,
 // remember, in that order. The loader, the service and the one-shot verbs all
-// go through it, so the floor is on disk before anything acts, whoever asks.
+// go through it, so the floor is on disk before anything acts, whichever of them asks.
 //
 // Package trust decides what may act, package state keeps what is remembered;
 // this package joins the two. It stacks and applies nothing.
@@ -103,7 +103,7 @@ func (f *Tracker) Look(ctx context.Context) (*Found, error) {
 	return l.found, err
 }
 
-// looked is what the registry has: the overlay, and what fleet:current says.
+// looked holds the registry's answer: the overlay, and the statement of fleet:current.
 type looked struct {
 	found    *Found
 	accepted *trust.Accepted

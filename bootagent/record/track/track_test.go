@@ -39,7 +39,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// said is what a statement says besides its subject.
+// said holds the content of a statement besides its subject.
 type said struct {
 	issued            time.Time // zero is now
 	epoch, generation uint64
@@ -281,7 +281,7 @@ func TestUnchangedMeansTheBytesThatAreKept(t *testing.T) {
 	}
 }
 
-// kept is what is published now, in the form that the state directory has it.
+// kept returns the published generation in the form that the state directory has it.
 func (f *fleet) kept(want *track.Found) []byte {
 	f.t.Helper()
 	c, err := trust.Overlay(f.t.Context(), f.Source, f.Identity.Tags(), "")

@@ -30,7 +30,7 @@ import (
 	"github.com/caisson-os/caisson/internal/safepath"
 )
 
-// Systemd is what is asked of the running one.
+// Systemd holds the calls to the running systemd.
 type Systemd interface {
 	State(ctx context.Context, unit string) (state string, since time.Time, err error)
 	Do(ctx context.Context, job, unit string) error

@@ -13,7 +13,7 @@
 //
 // While a change is judged a second file bounds the agent in the same way: each look renews it.
 //
-// All times are what the kernel ran, as a clock that is set meanwhile says nothing.
+// All times are uptimes of the kernel, as a clock that is set meanwhile says nothing.
 package deadline
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
-// noted is what the file holds, in nanoseconds. An empty file knows of no script.
+// noted holds the content of the file, in nanoseconds. An empty file knows of no script.
 type noted struct {
 	Began   time.Duration `json:"began"`
 	Within  time.Duration `json:"within,omitempty"`  // 0 where who asks knows it
@@ -83,7 +83,7 @@ func Script(path string, up func() time.Duration, limit time.Duration) (ended fu
 	if err != nil {
 		return nil, err
 	}
-	n.end(up()) // whoever waited for one before is gone
+	n.end(up()) // the process that waited for one before is gone
 	n.Since, n.Limit = up(), limit
 	if err := n.write(path); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Record is what is known of a change that has not proved itself. Times are seconds
+// Record describes a change that has not proved itself. Times are seconds
 // since the kernel started: a clock that is set must neither pass nor fail anything.
 type Record struct {
 	Root    string              `json:"root"`    // id of the root that was changed
@@ -34,7 +34,7 @@ type Record struct {
 	Checks  map[string]Progress `json:"checks,omitempty"` // by name
 }
 
-// Progress is what is known of one check.
+// Progress holds the results of one check.
 type Progress struct {
 	Looked   int64  `json:"looked"`          // when the last look ended
 	Since    int64  `json:"since,omitempty"` // since when it holds without a failure, 0 where it does not
@@ -63,7 +63,7 @@ const (
 	Failed  State = "failed"
 )
 
-// Verdict is what a record says of a gate.
+// Verdict holds the outcome of a gate.
 type Verdict struct {
 	State State
 	Check string // of Failed: its name

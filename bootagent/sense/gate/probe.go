@@ -179,7 +179,7 @@ func (p Prober) turn(ctx context.Context, c spec.HealthCheck, timeout time.Durat
 	return func() { _ = lock.Close() }, nil // which gives the turn back
 }
 
-// ending is what systemd may take to end a program whose time is over.
+// ending limits the time that systemd may take to end a program whose time is over.
 const ending = time.Minute
 
 // command runs a program as a service of its own, which ends with the look.
@@ -217,7 +217,7 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 	return nil
 }
 
-// lastLine is what a program said last, for people.
+// lastLine returns the last line of a program's output, for people.
 func lastLine(log string) string {
 	f, err := os.Open(log)
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 // Memory is that of a machine which has its images in it, in bytes.
 type Memory struct{ Total, Available int64 }
 
-// leastReserve is what is left to the programs of a small machine.
+// leastReserve is the memory left to the programs of a small machine.
 const leastReserve = 128 << 20
 
-// reserve is what images never take: programs may need it while a layer waits. It is more
-// than the tenth of memory that /run leaves, so a fetch does not end for want of room there.
+// reserve returns the memory that images never take: programs may need it while a layer waits. It
+// is more than the tenth of memory that /run leaves, so a fetch does not end for want of room
+// there.
 func (m Memory) reserve() int64 { return max(m.Total/8, leastReserve) }
 
 // Refuses says why images cannot be brought into memory beside those that are there, ""
@@ -67,8 +68,8 @@ func Read(name string) (m Memory, err error) {
 	return m, nil
 }
 
-// ForStart is what a boot leaves to the root beside the images, in bytes: with less, systemd
-// and the agent do not come up. What a root has for its own work comes on top.
+// ForStart is the memory that a boot leaves to the root beside the images, in bytes: with less,
+// systemd and the agent do not come up. What a root has for its own work comes on top.
 const ForStart = 96 << 20
 
 // varies is how much less may be available at the next boot of the same machine: two boots of one

@@ -81,7 +81,7 @@ func (s *lockServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal is what a server says of a request that it does not meet.
+// refusal is a server's error for a request that it does not meet.
 type refusal struct {
 	Kind  string `json:"kind"`
 	Value string `json:"value"`

@@ -3,7 +3,7 @@
 // Package trial asks, after a change that may have cut the node off, whether the registry
 // is still reached, for as long as such a change has to show that.
 //
-// Time is what the kernel runs: the change itself may set the clock. What follows from
+// Time is the kernel's uptime: the change itself may set the clock. What follows from
 // the answer is decided in package decide.
 package trial
 

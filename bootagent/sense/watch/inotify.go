@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are what is asked of inotify: of content, names, owners and modes.
+// changes are the events asked of inotify: of content, names, owners and modes.
 const changes = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
@@ -34,7 +34,7 @@ type inotify struct {
 	watches map[int]*names
 }
 
-// names are the files of a watched directory that matter, with their kinds; "" is what
+// names are the files of a watched directory that matter, with their kinds; "" is the file that
 // is watched itself.
 type names struct {
 	path string

@@ -115,7 +115,7 @@ func (s *writes) who(e bpf.Event) string {
 }
 
 // Rival says who made a drift so, "" where that is not known: the last writer of a
-// parameter is told only where what was written is what is there.
+// parameter is told only where the file holds what was written.
 func (w *Watch) Rival(d spec.Drift) string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -177,7 +177,7 @@ func (w *Watch) hint(kinds []string, lost, refused bool) {
 // Ready has a value when there are hints.
 func (w *Watch) Ready() <-chan struct{} { return w.ready }
 
-// Hints are what came in since they were taken last.
+// Hints holds the hints that came in since they were taken last.
 type Hints struct {
 	Kinds   []string            // to look at, sorted; empty where only writes were refused
 	All     bool                // something was lost: look at everything

@@ -2,8 +2,8 @@
 
 // Package window answers whether a node may act now: it compares a clock with the
 // intervals of a signed overlay, and says what it waits for. It knows neither rules
-// nor time zones, which were resolved when the site was published. Whoever starts
-// something that may disturb imports it.
+// nor time zones, which were resolved when the site was published. Packages that start
+// something that may disturb import it.
 package window
 
 import (

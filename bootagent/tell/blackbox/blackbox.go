@@ -116,7 +116,7 @@ func (b Box) Events() ([]spec.Event, error) {
 	return events, nil
 }
 
-// lock waits for whoever else writes a slot.
+// lock waits for another process that writes a slot.
 func (b Box) lock(f *os.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Facts are what the series are made of.
+// Facts holds the values that the series are made of.
 type Facts struct {
 	Now         time.Time
 	Status      *spec.Status
@@ -143,7 +143,7 @@ func NoteArtifacts(c *state.Counts, st *spec.Status, now time.Time) {
 // CountTransition counts a decision that changed something.
 func CountTransition(c *state.Counts, name string) { add(&c.Transitions, name) }
 
-// CountFetch counts how the registry answered: err is what came of asking it.
+// CountFetch counts how the registry answered: err is the result of asking it.
 func CountFetch(c *state.Counts, err error, now time.Time) {
 	switch {
 	case err == nil:

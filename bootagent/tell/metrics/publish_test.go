@@ -38,7 +38,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// What the service answers is what is written, and neither is left when nobody wants it.
+// The service answers what is written, and neither is left when nobody wants it.
 func TestPublish(t *testing.T) {
 	root := t.TempDir()
 	const file = "/srv/textfile/caisson.prom"

@@ -93,7 +93,7 @@ func Peek(dir string) (id string, waiting int, err error) {
 	return id, len(names), err
 }
 
-// Letter is what a node sends to a service, or puts into a registry.
+// Letter holds a report as a node sends it to a service, or puts it into a registry.
 type Letter struct {
 	URL    string
 	Put    *Place // instead of an address

@@ -30,7 +30,7 @@ import (
 // never be taken; any other, that nobody answered.
 type Post func(ctx context.Context, to spec.Reporting, raw []byte) error
 
-// ErrRefused is what Post wraps where a service does not take a report.
+// ErrRefused is wrapped by Post where a service does not take a report.
 var ErrRefused = errors.New("it was not accepted")
 
 // Reporter signs and sends. One process at a time has one open.
@@ -111,7 +111,8 @@ func (r *Reporter) Look(ctx context.Context, one *spec.Report, to spec.Reporting
 // health goes to and fro must not fill it.
 const storeGap = 5 * time.Minute
 
-// fingerprint is what a report says, whenever it says it. In a registry a report is not
+// fingerprint returns the digest of a report without its number, time, key and grade. In a
+// registry a report is not
 // cheap: there only what a node's condition follows from is news.
 func fingerprint(one spec.Report, to spec.Reporting) (sum [sha256.Size]byte, err error) {
 	if to.Registry != "" {

@@ -20,7 +20,7 @@ type activity struct {
 	look  func(v *View, st *spec.Status) *doing // nil where the node is not at that
 }
 
-// doing is what the activity axis says.
+// doing holds the activity axis.
 type doing struct {
 	is           spec.Activity
 	detail       string

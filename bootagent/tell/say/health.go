@@ -185,7 +185,7 @@ func (v *View) unwell() (drift []spec.Drift) {
 	return drift
 }
 
-// diskTrouble is what is wrong with the state disk.
+// diskTrouble returns the faults of the state disk.
 func (v *View) diskTrouble() []string {
 	if v.Unsaved == nil {
 		return v.Boot.DiskTrouble

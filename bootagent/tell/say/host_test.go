@@ -26,7 +26,7 @@ func put(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-// The image is what os-release says that it is: what runs, not what was recorded.
+// The image version comes from os-release: what runs, not what was recorded.
 func TestImageVersion(t *testing.T) {
 	h := Host{t.TempDir()}
 	if got := h.ImageVersion(); got != "" {

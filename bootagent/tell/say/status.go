@@ -55,7 +55,7 @@ func (v *View) Status() *spec.Status {
 	return status
 }
 
-// leftOut is what does not act of the overlay, and of fleet:current.
+// leftOut returns the parts of the overlay, and of fleet:current, that do not act.
 func (v *View) leftOut() []string {
 	paths := slices.Clone(v.LeftOut)
 	for _, key := range v.State.Fleet.LeftOut {
@@ -141,7 +141,7 @@ func Pause(p *spec.Hold) string {
 	return text
 }
 
-// CorruptImage is what is wrong with an image of which a block is not what was signed.
+// CorruptImage is the fault of an image with a block that differs from the signed one.
 const CorruptImage = "a block of it is not what was signed, and reading it fails (EIO)"
 
 // imageCheck says how images are checked.
@@ -152,7 +152,7 @@ func (v *View) imageCheck() (how spec.ImageCheck, why string) {
 	return spec.ImagesWhenRead, ""
 }
 
-// ImageName is what people call an image of a layer.
+// ImageName returns the name of a layer's image for people.
 func ImageName(l *spec.Layer, image string) string {
 	for _, i := range l.Images {
 		if i.Digest == image {

@@ -108,7 +108,8 @@ func (e explainer) undone() []spec.Finding {
 	return []spec.Finding{f}
 }
 
-// broken is what runs and did not pass its gates, with nothing to go back to.
+// broken returns the findings for a generation that runs, did not pass its gates and has nothing to
+// go back to.
 func (e explainer) broken() []spec.Finding {
 	if e.st.Health != spec.HealthBroken {
 		return nil
@@ -191,7 +192,7 @@ func (e explainer) items() []spec.Finding {
 	return found
 }
 
-// rest is what else the status counts against the node.
+// rest returns the findings for all else that the status counts against the node.
 func (e explainer) rest() []spec.Finding {
 	var found []spec.Finding
 	for _, d := range e.st.Drift {

@@ -86,7 +86,7 @@ func zeros(data []byte, at int64) error {
 	return nil
 }
 
-// signature is what a kind of content has at a place; one below zero counts from the end.
+// signature holds the bytes of a kind of content at a place; one below zero counts from the end.
 type signature struct {
 	at   int
 	text string

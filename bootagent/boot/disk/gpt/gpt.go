@@ -63,7 +63,7 @@ func New(size, sector, start int64) Layout {
 	return t
 }
 
-// Room is what the partition has, in bytes.
+// Room returns the size of the partition in bytes.
 func (t Layout) Room() int64 { return t.end() - t.Start }
 
 // end is the byte after the partition: the copy of the table comes after it.
@@ -188,7 +188,7 @@ const (
 // power cut tears.
 const bootCode = 440
 
-// Note is what the first sector says of a disk that is being changed: what is done, for
+// Note returns the text for the first sector of a disk that is being changed: the step, for
 // which fleet, where its partition starts, and the identifiers that tell its table from others.
 func (t Layout) Note(step, fleet string) string {
 	if t.Boot {

@@ -82,7 +82,7 @@ func isPassed(word string) bool {
 	return slices.Contains(passed, name)
 }
 
-// loaderType is what kexec_file_load(2) leaves in the boot parameters of an x86
+// loaderType is the type that kexec_file_load(2) leaves in the boot parameters of an x86
 // kernel, where firmware's loaders have numbers of their own.
 const loaderType = 0xd
 

@@ -114,7 +114,7 @@ func (x *Index) Load(name string) error {
 }
 
 // parameters are those that the kernel's command line has for a module. The kernel itself
-// gives them to what is built in, and leaves the rest to whoever loads modules. A bond is
+// gives them to what is built in, and leaves the rest to the loader of modules. A bond is
 // made when it is wanted, not with the module: systemd's modprobe.d says so, too.
 func (x *Index) parameters(module string) string {
 	var list []string

@@ -160,7 +160,7 @@ func (f *folder) end() int {
 	return f.slots()
 }
 
-// files are what a folder holds, but for itself and the one above.
+// files returns the entries of a folder, but for itself and the one above.
 func (f *folder) files() (list []File) {
 	le := binary.LittleEndian
 	begun := -1

@@ -50,7 +50,7 @@ func Parse(words []string, cards map[string]string, boot string) (n spec.Network
 	return spec.Network{DNS: l.dns, Interfaces: l.all}, l.any, l.notes
 }
 
-// line is what was read so far.
+// line holds the words of a command line read so far.
 type line struct {
 	cards map[string]string // addresses by name
 	boot  string

@@ -116,7 +116,7 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 	return b.String()
 }
 
-// leaseLines are what is made of an answer by DHCPv4 beside addresses, routes and
+// leaseLines say what to use of an answer by DHCPv4 beside addresses, routes and
 // resolvers: as the loader does, so that a name without a dot is found in both.
 const leaseLines = "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\nUseDomains=yes\n"
 
@@ -133,7 +133,7 @@ func macOf(i spec.Interface, all []spec.Interface) string {
 	return i.MAC
 }
 
-// dhcpWord is what systemd-networkd calls a word of [spec.Interface.DHCP]. One that is
+// dhcpWord translates for systemd-networkd a word of [spec.Interface.DHCP]. One that is
 // not known here asks for nothing.
 func dhcpWord(word string) string {
 	if word == spec.DHCPBoth {

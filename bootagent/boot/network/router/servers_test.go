@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rdnss is what the kernel passes on of an advertisement with two resolvers, on interface 7.
+// rdnss returns the kernel's message for an advertisement with two resolvers, on interface 7.
 func rdnss() []byte {
 	data := make([]byte, 16)
 	data[0], data[4] = unix.AF_INET6, 7 // of this machine's byte order: tests run on little endian

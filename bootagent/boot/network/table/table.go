@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Machine is what decides which rows are meant.
+// Machine holds the facts that decide which rows are meant.
 type Machine struct {
 	Words []string // of the kernel's command line
 	Cards []Card   // sorted by name
@@ -38,7 +38,7 @@ type Card struct {
 	Driver, PCI string // as in [spec.BootMatch], "" where there is none
 }
 
-// Table is what a loader makes.
+// Table describes the network that a loader makes.
 type Table struct {
 	spec.Network        // of Interfaces each card is here, and has its name of this kernel and its address
 	Any          string // how cards are asked that Interfaces does not name, a word of [spec.Interface.DHCP]; "" not at all
@@ -162,7 +162,7 @@ func (m Machine) byNode(rows []spec.BootNode) (n spec.Network, notes []string) {
 	return n, nil
 }
 
-// here is what can be made of a node's interfaces on this machine: its cards with their
+// here returns those of a node's interfaces that can be made on this machine: its cards with their
 // names of this kernel, which has not renamed them.
 func (m Machine) here(of spec.Network) (n spec.Network, notes []string) {
 	n.DNS, n.Search = of.DNS, of.Search

@@ -26,7 +26,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Setting is what one file should hold.
+// Setting holds the wanted content of one file.
 type Setting struct {
 	Key, Value string
 	Optional   bool  // a missing file is not an error
@@ -50,7 +50,7 @@ type mover interface {
 	Moved(key string, owner uint64) string
 }
 
-// Kind is what a kind of item knows of its files.
+// Kind describes the files of a kind of item.
 type Kind struct {
 	Name    string
 	Files   Files

@@ -19,8 +19,8 @@ import (
 // unitDirs are where unit files are, the first one first, see systemd.unit(5).
 var unitDirs = []string{"/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// implied is what systemd adds to units with default dependencies, by type: what they come after,
-// and before.
+// implied lists the order that systemd adds to units with default dependencies, by type: what they
+// come after, and before.
 var implied = map[string]struct{ after, before []string }{
 	".service":   {after: []string{"sysinit.target", "basic.target"}},
 	".socket":    {after: []string{"sysinit.target"}, before: []string{"sockets.target"}},

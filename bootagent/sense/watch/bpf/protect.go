@@ -15,7 +15,7 @@ import (
 
 // Protect has the kernel refuse writes of keys from now on, by everybody but the exempt
 // process, and no longer those of other keys. It holds until it is asked for something
-// else, whoever runs; without keys nothing is left of it. The new program is attached
+// else, whichever process runs; without keys nothing is left of it. The new program is attached
 // before the one that was there goes: no key is unprotected in between.
 func Protect(cgroup *os.File, keys []string) error {
 	old, err := attached(protectorName, cgroup)

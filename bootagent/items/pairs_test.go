@@ -4,6 +4,7 @@ package items
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
+	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
@@ -26,8 +28,30 @@ type want struct {
 	who   []accounts.Change
 }
 
+// boots makes what is there before the agent at a boot: what the loader writes, and then what is
+// early or remote.
+func boots(ctx context.Context, table []item.Item, j item.Journal) {
+	for _, kinds := range [][]string{{files.Name, units.Name}, EarlyKernel, EarlyDisks} {
+		Add(ctx, table, j, kinds)
+	}
+}
+
+// ends is a context that is over after some questions to it.
+type ends struct {
+	context.Context
+	left int
+}
+
+func (e *ends) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 // What one setting of a generation makes, any other of it may need: each pair is applied in one
-// pass, live and at a first run, and nothing of it is left when both have gone.
+// pass, live, at a first run, and after a boot whose earlier moments were whole or cut, and nothing
+// of it is left when both have gone.
 func TestPairsApplyInOnePass(t *testing.T) {
 	if !itemtest.InNamespaces(t, "mount") {
 		return
@@ -89,14 +113,33 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		}
 		return left
 	}
-	for _, a := range all {
-		for _, b := range all {
-			for way, run := range map[string]func(next, previous []item.Item, j item.Journal) Result{
+	cuts := 0
+	for x, a := range all {
+		for y, b := range all {
+			ways := map[string]func(next, previous []item.Item, j item.Journal) Result{
 				"first run": func(next, _ []item.Item, j item.Journal) Result { return Reconcile(t.Context(), next, j) },
 				"live": func(next, previous []item.Item, j item.Journal) Result {
 					return Transact(t.Context(), next, previous, j, nil)
 				},
-			} {
+				"boot": func(next, _ []item.Item, j item.Journal) Result {
+					boots(t.Context(), next, j)
+					return Reconcile(t.Context(), next, j)
+				},
+				"boot, cut": func(next, _ []item.Item, j item.Journal) Result {
+					cut := &ends{Context: t.Context(), left: (7*x + 3*y) % 23} // between its writes
+					boots(cut, next, j)
+					Reconcile(cut, next, j)
+					if cut.left < 0 {
+						cuts++
+					}
+					return Reconcile(t.Context(), next, j)
+				},
+			}
+			if x > y { // the same settings
+				delete(ways, "boot")
+				delete(ways, "boot, cut")
+			}
+			for way, run := range ways {
 				pair := []want{a, b}
 				if a.name == b.name {
 					pair = pair[:1]
@@ -120,6 +163,9 @@ func TestPairsApplyInOnePass(t *testing.T) {
 				}
 			}
 		}
+	}
+	if cuts < 50 {
+		t.Errorf("%d boots were cut", cuts)
 	}
 	for _, way := range []func(next []item.Item, j item.Journal) Result{
 		func(next []item.Item, j item.Journal) Result { return Reconcile(t.Context(), next, j) },

@@ -139,7 +139,7 @@ func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most in
 			}
 		} else if remove {
 			if err := n.removal.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
-				return nil, fmt.Errorf("remove fleet:%s: %w", g.tag(), err)
+				return nil, err
 			}
 		}
 	}
@@ -308,7 +308,7 @@ func (n *needs) removeShards(ctx context.Context) error {
 			continue
 		}
 		if err := n.removal.Untag(ctx, oci.RepoNode, tag); err != nil {
-			return fmt.Errorf("remove node:%s: %w", tag, err)
+			return err
 		}
 	}
 	return nil
@@ -326,7 +326,7 @@ func (n *needs) removeIntents(ctx context.Context) error {
 			continue
 		}
 		if err := n.removal.Untag(ctx, oci.RepoFleet, tag); err != nil {
-			return fmt.Errorf("remove fleet:%s: %w", tag, err)
+			return err
 		}
 	}
 	return nil

@@ -29,6 +29,8 @@ func TestPruneSaysWhatStays(t *testing.T) {
 		{"all goes", 0, true},
 		{"no DELETE", http.StatusMethodNotAllowed, true},
 		{"not found", http.StatusNotFound, true},
+		{"unauthorized", http.StatusUnauthorized, true},
+		{"forbidden", http.StatusForbidden, true},
 		{"immutable", http.StatusMethodNotAllowed, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

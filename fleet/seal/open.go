@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,9 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"filippo.io/age/agessh"
 	"filippo.io/age/armor"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -36,21 +39,36 @@ import (
 // Identities are keys that open a site's files with secrets.
 type Identities struct{ list []age.Identity }
 
-// Add reads the keys of one file, as age-keygen(1) writes it; name is what errors call it.
+// Add reads the keys of one file, as age-keygen(1) or ssh-keygen(1) writes it; name is what errors
+// call it.
 func (i *Identities) Add(name string, text []byte) error {
+	if block, _ := pem.Decode(text); block != nil && strings.HasSuffix(block.Type, "PRIVATE KEY") {
+		key, err := agessh.ParseIdentity(text)
+		var locked *ssh.PassphraseMissingError
+		switch {
+		case errors.As(err, &locked):
+			return cli.WithHint(fmt.Errorf("read identity %s: it is an SSH key with a passphrase", name),
+				"ssh-keygen -p takes it off a copy; or have secrets be printed by command: [age, -d, -i, "+name+", FILE], which asks for it")
+		case err != nil:
+			return cli.WithHint(fmt.Errorf("read identity %s: it is not an SSH key that age opens files with", name), "it takes ed25519 and RSA")
+		}
+		i.list = append(i.list, key)
+		return nil
+	}
+	if isAge(text) {
+		return cli.WithHint(fmt.Errorf("read identity %s: its key has a passphrase", name), "age -d -o KEY "+name+" writes the key that it holds")
+	}
 	found, err := age.ParseIdentities(bytes.NewReader(text))
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("read identity %s: it holds no key of age", name), "age-keygen -o FILE makes one") // age's own error would quote the line
+		return cli.WithHint(fmt.Errorf("read identity %s: it holds no key of age", name),
+			"age-keygen -o FILE makes one; SSH keys do as well") // age's own error would quote the line
 	}
 	i.list = append(i.list, found...)
 	return nil
 }
 
 func (i *Identities) open(s site.Secret) ([]byte, error) {
-	var in io.Reader = bytes.NewReader(s.Data)
-	if text := bytes.TrimLeft(s.Data, " \t\r\n"); bytes.HasPrefix(text, []byte(armor.Header)) {
-		in = armor.NewReader(bytes.NewReader(text))
-	}
+	in := reader(s.Data)
 	var wrong *age.NoIdentityMatchError
 	out, err := age.Decrypt(in, i.list...)
 	if errors.As(err, &wrong) {
@@ -64,6 +82,23 @@ func (i *Identities) open(s site.Secret) ([]byte, error) {
 		return nil, fmt.Errorf("open %s: %w", s.File, err)
 	}
 	return value, size(value)
+}
+
+// isAge reports whether a text is encrypted by age.
+func isAge(text []byte) bool {
+	head := make([]byte, len(ageFile))
+	_, err := io.ReadFull(reader(text), head)
+	return err == nil && string(head) == ageFile
+}
+
+const ageFile = "age-encryption.org/v1\n"
+
+// reader reads what age wrote, in armour or not.
+func reader(data []byte) io.Reader {
+	if text := bytes.TrimLeft(data, " \t\r\n"); bytes.HasPrefix(text, []byte(armor.Header)) {
+		return armor.NewReader(bytes.NewReader(text))
+	}
+	return bytes.NewReader(data)
 }
 
 // size refuses values that no node is given.

@@ -5,6 +5,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -17,6 +18,7 @@ import (
 type Removal struct {
 	From  *Registry
 	Stays []string // as "repository:tag" or "repository@digest"
+	gone  int
 }
 
 // Untag is [Registry.Untag]. A tag that stays is no error, whatever it leads to.
@@ -31,8 +33,9 @@ func (m *Removal) Delete(ctx context.Context, repo, digest string) error {
 
 // look looks whether something is still there: a registry may answer 404 to each DELETE.
 func (m *Removal) look(ctx context.Context, repo, mark, reference string, err error) error {
-	if err != nil && !isRefused(err) {
-		return err
+	if err != nil && !isRefused(err) { // of these credentials, or for now
+		return fmt.Errorf("remove %s%s%s: %w; %d removed before it are gone, all else stays, and removing again goes on there",
+			repo, mark, reference, err, m.gone)
 	}
 	if m.From.Ref().IsLayout() { // what nothing names is there until it is swept
 		return nil
@@ -42,6 +45,8 @@ func (m *Removal) look(ctx context.Context, repo, mark, reference string, err er
 		m.Stays = append(m.Stays, repo+mark+reference)
 	case !errors.Is(err, oci.ErrNotFound):
 		return err
+	default:
+		m.gone++
 	}
 	return nil
 }

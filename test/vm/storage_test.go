@@ -43,6 +43,9 @@ func TestLongStorage(t *testing.T) {
 		look(t, s,
 			Check{"health", "until sudo caisson-agent status | grep '^health      ok'; do sleep 5; done", "~ok"},
 			Check{"NFS", "findmnt -no FSTYPE,SOURCE /srv/files | tr -s ' '", "nfs4 192.0.2.1:/"},
+			Check{"before remote-fs.target", "for u in srv-files.mount remote-fs.target; do " +
+				"systemctl show -P ActiveEnterTimestampMonotonic $u; done | sort -nC && " +
+				"systemctl show -P Result caisson-remote.service", "success"},
 			Check{"iSCSI", "findmnt -no FSTYPE /srv/blocks; sudo iscsiadm -m session", "~iqn.2026-11.org.example:store"},
 			Check{"what was written before", "ls /srv/files /srv/blocks | grep -c kept || true; touch /srv/files/kept && sudo touch /srv/blocks/kept && sync", kept})
 		shutDown(t, client, s)

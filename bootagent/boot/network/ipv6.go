@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Ser
 	}); err != nil {
 		return err
 	}
-	l := &state.Lease{Interface: i.Name, MAC: s.mac(i), DNS: s.dns()}
+	l := &state.Lease{Interface: i.Name, MAC: s.mac(i), DNS: s.dns(), Search: slices.Clone(s.Table.Search)}
 	if flags&router.Managed != 0 {
 		s.waits(errors.New("no answer to DHCPv6"))
 		return s.leased(ctx, *card, l, hear)
@@ -50,25 +51,33 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Ser
 	}
 	if flags&router.Other != 0 {
 		if found, err := dhcp.Resolvers6(ctx, *card, s.within); err == nil {
-			l.DNS = append(l.DNS, found...)
+			l.DNS, l.Search = append(l.DNS, found.DNS...), append(l.Search, found.Search...)
 		} else {
 			s.say("interface %s: DHCPv6 says nothing of resolvers: %v", i.Name, err)
 		}
 	}
-	l.DNS = append(l.DNS, hear.Of(card.Index)...)
+	heard(l, hear, card.Index)
 	s.found(l)
 	return nil
+}
+
+// heard adds what routers said of names on an interface.
+func heard(l *state.Lease, hear *router.Servers, index int) {
+	dns, search := hear.Of(index)
+	l.DNS = append(l.DNS, dns...)
+	known := func(name string) bool { return slices.Contains(l.Search, name) }
+	l.Search = append(l.Search, slices.DeleteFunc(dhcp.PlainNames(search), known)...)
 }
 
 // leased is advertised by DHCPv6, asked until it answers, and again after half of the time
 // for which the address is preferred.
 func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, hear *router.Servers) error {
-	known := l.DNS
 	for {
 		p, half, found, err := dhcp.Address6(ctx, card, s.within)
 		if err == nil {
 			got := *l
-			got.Address, got.DNS = p, append(append(known[:len(known):len(known)], found...), hear.Of(card.Index)...)
+			got.Address, got.DNS, got.Search = p, slices.Concat(l.DNS, found.DNS), slices.Concat(l.Search, found.Search)
+			heard(&got, hear, card.Index)
 			if err := configure(&got, unix.RTPROT_DHCP, 0); err != nil {
 				return err
 			}

@@ -248,15 +248,22 @@ func TestIPv6(t *testing.T) {
 	}
 	slaac := plug(t, "eth0", "52:54:00:00:00:01", "2001:db8:1::1/64")
 	managed := plug(t, "eth1", "52:54:00:00:00:02", "2001:db8:2::1/64")
-	slaac.serves(t, "--enable-ra", "--dhcp-range=2001:db8:1::,ra-only,64,10m", "--dhcp-option=option6:dns-server,[2001:db8:1::53]")
-	managed.serves(t, "--enable-ra", "--dhcp-range=2001:db8:2::100,2001:db8:2::1ff,64,10m", "--dhcp-option=option6:dns-server,[2001:db8:2::53]")
+	slaac.serves(t, "--enable-ra", "--dhcp-range=2001:db8:1::,ra-only,64,10m", "--dhcp-option=option6:dns-server,[2001:db8:1::53]",
+		"--dhcp-option=option6:domain-search,a.example,b.example")
+	managed.serves(t, "--enable-ra", "--dhcp-range=2001:db8:2::100,2001:db8:2::1ff,64,10m",
+		"--dhcp-option=option6:dns-server,[2001:db8:2::53]",
+		"--dhcp-option=option6:domain-search,c.example")
 	n := started(t, table.Table{Any: spec.DHCPv6}, slaac, managed)
 	if l := comes(t, n, on("eth0")); l.Address.String() != "2001:db8:1:0:5054:ff:fe00:1/64" || !strings.Contains(fmt.Sprint(l.DNS), "2001:db8:1::53") {
 		t.Errorf("by the router's prefix: %+v", l)
+	} else if got := strings.Join(l.Search, " "); got != "a.example b.example" {
+		t.Errorf("domains of the router: %q", got)
 	}
 	l := comes(t, n, on("eth1"))
 	if a := l.Address.String(); !strings.HasPrefix(a, "2001:db8:2::1") || !strings.HasSuffix(a, "/128") || !strings.Contains(fmt.Sprint(l.DNS), "2001:db8:2::53") {
 		t.Errorf("by DHCPv6: %+v", l)
+	} else if got := strings.Join(l.Search, " "); got != "c.example" {
+		t.Errorf("domains of DHCPv6: %q", got)
 	}
 	if got := ip(t, "-6", "addr", "show", "eth1"); !strings.Contains(got, l.Address.String()) {
 		t.Errorf("%s is not on the card: %s", l.Address, got)

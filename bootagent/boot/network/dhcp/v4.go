@@ -82,8 +82,8 @@ func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 		l.Search = append(l.Search, name)
 	}
 	if more := ack.DomainSearch(); more != nil {
-		for _, name := range more.Labels {
-			if plainName(name) && !slices.Contains(l.Search, name) {
+		for _, name := range PlainNames(more.Labels) {
+			if !slices.Contains(l.Search, name) {
 				l.Search = append(l.Search, name)
 			}
 		}
@@ -129,4 +129,9 @@ func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
 func plainName(name string) bool {
 	return len(name) > 0 && len(name) <= 253 &&
 		strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
+}
+
+// PlainNames are those of some names that files may have.
+func PlainNames(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !plainName(name) })
 }

@@ -14,24 +14,33 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 )
 
+// Resolvers are what a server says of names: who knows them (option 23), and the domains in which
+// those without a dot are looked for (24).
+type Resolvers struct {
+	DNS    []netip.Addr
+	Search []string
+}
+
 // Address6 asks once for an address, and returns when to ask again, and what resolvers there
 // are.
-func Address6(ctx context.Context, card net.Interface, within time.Duration) (p netip.Prefix, half time.Duration, dns []netip.Addr, err error) {
+func Address6(ctx context.Context, card net.Interface, within time.Duration) (
+	p netip.Prefix, half time.Duration, said Resolvers, err error,
+) {
 	m, err := exchange6(ctx, card, within, dhcpv6.MessageTypeSolicit)
 	if err != nil {
-		return p, 0, nil, err
+		return p, 0, said, err
 	}
 	p, half, err = parse6(m)
-	return p, half, addresses(m.Options.DNS()), err
+	return p, half, resolvers(m), err
 }
 
 // Resolvers6 asks once for resolvers alone.
-func Resolvers6(ctx context.Context, card net.Interface, within time.Duration) ([]netip.Addr, error) {
+func Resolvers6(ctx context.Context, card net.Interface, within time.Duration) (said Resolvers, err error) {
 	m, err := exchange6(ctx, card, within, dhcpv6.MessageTypeInformationRequest)
 	if err != nil {
-		return nil, err
+		return said, err
 	}
-	return addresses(m.Options.DNS()), nil
+	return resolvers(m), nil
 }
 
 // exchange6 asks once.
@@ -45,7 +54,7 @@ func exchange6(ctx context.Context, card net.Interface, within time.Duration, ki
 	if kind == dhcpv6.MessageTypeSolicit {
 		return client.RapidSolicit(ctx, id)
 	}
-	m, err := dhcpv6.NewMessage(id, dhcpv6.WithRequestedOptions(dhcpv6.OptionDNSRecursiveNameServer))
+	m, err := dhcpv6.NewMessage(id, dhcpv6.WithRequestedOptions(dhcpv6.OptionDNSRecursiveNameServer, dhcpv6.OptionDomainSearchList))
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +77,14 @@ func parse6(m *dhcpv6.Message) (p netip.Prefix, half time.Duration, err error) {
 	return netip.PrefixFrom(ip, 128), max(a.PreferredLifetime/2, time.Second), nil
 }
 
-func addresses(ips []net.IP) (out []netip.Addr) {
-	for _, ip := range ips {
+func resolvers(m *dhcpv6.Message) (said Resolvers) {
+	for _, ip := range m.Options.DNS() {
 		if a, ok := netip.AddrFromSlice(ip); ok {
-			out = append(out, a.Unmap())
+			said.DNS = append(said.DNS, a.Unmap())
 		}
 	}
-	return out
+	if names := m.Options.DomainSearchList(); names != nil {
+		said.Search = PlainNames(names.Labels)
+	}
+	return said
 }

@@ -2,7 +2,7 @@
 
 // Package router hears what routers advertise on the links of a machine, of which the
 // kernel follows the rest: whether addresses are given by DHCPv6 (RFC 4861), and which
-// resolvers there are (RFC 8106). Only bootagent/boot/network imports it.
+// resolvers and search domains there are (RFC 8106). Only bootagent/boot/network imports it.
 package router
 
 import (
@@ -14,22 +14,28 @@ import (
 	"sync"
 	"time"
 
+	"github.com/insomniacslk/dhcp/rfc1035label"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Servers are the resolvers that routers advertise (RFC 8106). The kernel passes them on,
-// and remembers none.
+// Servers are the resolvers and search domains that routers advertise (RFC 8106). The kernel passes
+// them on, and remembers none.
 type Servers struct {
 	conn *netlink.Conn // nil where the kernel could not be asked
 
 	mu sync.Mutex
-	by map[int][]netip.Addr // by index of the interface
+	by map[int]said // by index of the interface
+}
+
+type said struct {
+	dns    []netip.Addr
+	search []string // as the router spells them
 }
 
 // Hear begins to listen, before any interface is up.
 func Hear() *Servers {
-	s := &Servers{by: map[int][]netip.Addr{}}
+	s := &Servers{by: map[int]said{}}
 	if conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil); err == nil {
 		if err := conn.JoinGroup(unix.RTNLGRP_ND_USEROPT); err == nil {
 			s.conn = conn
@@ -56,42 +62,57 @@ func (s *Servers) Until(ctx context.Context) {
 		for _, m := range all {
 			index, found := parseServers(m.Data)
 			s.mu.Lock()
-			for _, a := range found {
-				if len(s.by[index]) < mostServers && !slices.Contains(s.by[index], a) {
-					s.by[index] = append(s.by[index], a)
-				}
-			}
+			is := s.by[index]
+			s.by[index] = said{union(is.dns, found.dns, mostServers), union(is.search, found.search, mostDomains)}
 			s.mu.Unlock()
 		}
 	}
 }
 
-// mostServers is how many resolvers of an interface are kept; resolv.conf(5) has three.
-const mostServers = 3
+// How many resolvers and domains of an interface are kept; resolv.conf(5) had three and six.
+const (
+	mostServers = 3
+	mostDomains = 6
+)
 
-// Of returns those that were heard of on an interface.
-func (s *Servers) Of(index int) []netip.Addr {
+func union[T comparable](list, more []T, most int) []T {
+	for _, one := range more {
+		if len(list) < most && !slices.Contains(list, one) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// Of returns those that were heard of on an interface; a domain is not checked.
+func (s *Servers) Of(index int) (dns []netip.Addr, search []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.by[index])
+	return slices.Clone(s.by[index].dns), slices.Clone(s.by[index].search)
 }
 
 // parseServers reads what the kernel passes on: struct nduseroptmsg, and the option as it
 // was on the wire.
-func parseServers(data []byte) (index int, found []netip.Addr) {
-	const head, option, rdnss = 16, 8, 25
-	if len(data) < head+option || data[0] != unix.AF_INET6 || data[head] != rdnss {
-		return 0, nil
+func parseServers(data []byte) (index int, found said) {
+	const head, option, rdnss, dnssl = 16, 8, 25, 31
+	if len(data) < head+option || data[0] != unix.AF_INET6 || data[head] != rdnss && data[head] != dnssl {
+		return 0, found
 	}
 	index = int(nativeUint32(data[4:]))
 	end := min(len(data), head+8*int(data[head+1]))
 	if end < head+option {
-		return 0, nil // a length of none
+		return 0, found // a length of none
 	}
 	rest := data[head+option : end]
+	if data[head] == dnssl {
+		if names, err := rfc1035label.FromBytes(rest); err == nil { // others say nothing
+			found.search = slices.DeleteFunc(names.Labels, func(name string) bool { return name == "" }) // what fills up
+		}
+		return index, found
+	}
 	for ; len(rest) >= 16; rest = rest[16:] {
 		if a := netip.AddrFrom16([16]byte(rest)); a.IsGlobalUnicast() && !a.Is4In6() {
-			found = append(found, a)
+			found.dns = append(found.dns, a)
 		}
 	}
 	return index, found

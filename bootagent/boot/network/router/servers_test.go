@@ -23,7 +23,7 @@ func rdnss() []byte {
 }
 
 func TestParseServers(t *testing.T) {
-	if index, found := parseServers(rdnss()); index != 7 || fmt.Sprint(found) != "[2001:db8::53]" {
+	if index, found := parseServers(rdnss()); index != 7 || fmt.Sprint(found.dns) != "[2001:db8::53]" {
 		t.Errorf("%d %v", index, found)
 	}
 }
@@ -37,7 +37,7 @@ func FuzzServers(f *testing.F) {
 	f.Add(short)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, found := parseServers(data)
-		for _, a := range found {
+		for _, a := range found.dns {
 			if !a.IsGlobalUnicast() {
 				t.Errorf("took %s", a)
 			}

@@ -78,7 +78,7 @@ func (b *build) ask(ctx context.Context) error {
 	return errors.Join(refused...)
 }
 
-// AskKept is what a build asks, of a layer that was built before: o.Written may be newer. It needs
+// AskKept asks as a build does, of a layer that was built before: o.Written may be newer. It needs
 // root and the trees that the cache has of the layer's images; without them it returns why it
 // has not asked.
 func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, err error) {

@@ -70,7 +70,7 @@ func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, err
 }
 
 // Leave says who of those that left the fleet stays in a layer, see [accounts.Leave].
-// before is what the layer had.
+// before holds the accounts that the layer had.
 func Leave(ledger, before []spec.Account) []spec.Account { return accounts.Leave(ledger, before) }
 
 // Result is a layer on disk. The paths stay valid while the cache is locked by

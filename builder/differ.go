@@ -34,7 +34,7 @@ func Differ(one, two *Result) ([]string, error) {
 	return slices.Sorted(maps.Keys(differ)), nil
 }
 
-// sums is what the images have of each file, but for its date; the highest image counts.
+// sums returns the sum of each file in the images, but for its date; the highest image counts.
 func (r *Result) sums() (map[string]string, error) {
 	all := map[string]string{}
 	for _, tree := range r.trees {

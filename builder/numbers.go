@@ -21,7 +21,7 @@ import (
 // the first layer, which has none, could not be remembered for the second. What a
 // step made is taken when its numbers are those that the ledger asks for now.
 
-// ledger is what a step must respect: the fleet's, and what the base made.
+// known returns the accounts that a step must respect: the fleet's, and those that the base made.
 func (b *build) known(step string) ([]spec.Account, error) {
 	if step == stepBase {
 		return b.options.Ledger, nil

@@ -162,7 +162,7 @@ func same(t *testing.T, before, after map[string]string) {
 	}
 }
 
-// Whatever the order in which packages make their users, and whoever left in
+// Whatever the order in which packages make their users, and the users that left in
 // between, a name keeps its numbers, and nobody gets those of another.
 func TestSystemAccounts(t *testing.T) {
 	f := newFleet(t)

@@ -21,7 +21,7 @@ import (
 // A step that reads a small part of the packages' tree is made again when that
 // part changed, not when any package did: its key has a sum of the part in place
 // of the key of the tree. So one more package compiles no profile and compresses
-// no initrd, and what would have been made is what is there.
+// no initrd, and the kept result is the one that would have been made.
 
 // reads says what a step reads of the packages' tree.
 type reads struct {

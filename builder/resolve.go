@@ -53,14 +53,15 @@ func Check(r spec.Recipe) error {
 	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
 }
 
-// baseNames is what the base cannot be without. Early microcode is in the base because the
-// initrd is made from it.
+// baseNames returns the packages that the base cannot be without. Early microcode is in the base
+// because the initrd is made from it.
 func (b *build) baseNames() []string {
 	return append(append([]string{}, base.Include...), b.recipe.Kernel)
 }
 
-// baseAsked is what the base is asked for by name: also what Debian installs with it, as far
-// as it was chosen. A lock from before that list stays one of the same recipe.
+// baseAsked returns the packages that the base is asked for by name: also those that Debian
+// installs with it, as far as it was chosen. A lock from before that list stays one of the same
+// recipe.
 func (b *build) baseAsked() []string {
 	chosen := names(b.chosen.Base)
 	return append(b.baseNames(), slices.DeleteFunc(base.Recommended(), func(name string) bool { return !slices.Contains(chosen, name) })...)

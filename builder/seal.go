@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// seal is what a tree in the cache was like when its step was done. Identity is
+// seal describes a tree in the cache when its step was done. Identity is
 // cheap to look at: sizes, dates and inode numbers, of which no change of a file
 // leaves all as they were. A copy of the cache differs in it, so then Content
 // decides: everything that an image of the tree would hold.
@@ -37,7 +37,7 @@ func sealTree(tree string) (s seal, err error) {
 	return s, err
 }
 
-// holds reports whether the tree is what was sealed.
+// holds reports whether the tree is as it was sealed.
 func (s seal) holds(tree string) (bool, error) {
 	now, err := treeSum(tree, identity)
 	if err != nil || now == s.Identity {
@@ -64,20 +64,20 @@ func treeSum(tree string, look func(w hash.Hash, name string, info fs.FileInfo) 
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// identity is what changes with every change of a file.
+// identity writes the attributes that change with every change of a file.
 func identity(w hash.Hash, _ string, info fs.FileInfo) error {
 	st := info.Sys().(*syscall.Stat_t)
 	fmt.Fprintf(w, "%d %d %d %d %d\n", st.Ino, st.Mode, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 	return nil
 }
 
-// content is what an image has of a file.
+// content writes the content of a file as an image holds it.
 func content(w hash.Hash, name string, info fs.FileInfo) error {
 	fmt.Fprintf(w, "%d ", info.ModTime().UnixNano())
 	return undated(w, name, info)
 }
 
-// undated is content without the date.
+// undated writes content without the date.
 func undated(w hash.Hash, name string, info fs.FileInfo) error {
 	st := info.Sys().(*syscall.Stat_t)
 	fmt.Fprintf(w, "%o %d:%d %d ", st.Mode, st.Uid, st.Gid, st.Rdev)

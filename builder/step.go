@@ -45,7 +45,7 @@ func (s step) below(b *build) []string {
 	return s.above(b)
 }
 
-// facts are what a step adds to the description of the layer.
+// facts holds the additions of a step to the description of the layer.
 type facts struct {
 	Kernel   *spec.KernelBlob        `json:"kernel,omitempty"`
 	Initrd   *spec.Blob              `json:"initrd,omitempty"`
@@ -91,7 +91,7 @@ type file struct {
 	Identity string `json:"identity"` // see seal
 }
 
-// made is what a step left in the cache: its directory holds made.json, the blobs,
+// made describes the result of a step in the cache: its directory holds made.json, the blobs,
 // and "tree" when later steps build on it.
 type made struct {
 	Key   string            `json:"key"`

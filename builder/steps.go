@@ -318,8 +318,8 @@ func fillAgent(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	return facts{}, nil
 }
 
-// bootReads is what the kernel and the loader are made of; libraries of programs may lie
-// anywhere.
+// bootReads lists the files that the kernel and the loader are made of; libraries of programs may
+// lie anywhere.
 var bootReads = &reads{paths: boot.Reads(), all: func(b *build) bool { return b.recipe.Programs }}
 
 func bootInputs(b *build) (any, error) {

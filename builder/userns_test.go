@@ -21,7 +21,7 @@ import (
 // inNamespace makes the test's program build what a file says, see [order].
 const inNamespace = "CAISSON_TEST_BUILD"
 
-// order is what that program is to build.
+// order holds the work of that program.
 type order struct {
 	Recipe  spec.Recipe
 	Options Options

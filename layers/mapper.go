@@ -121,7 +121,7 @@ func records(list []byte, next, name int) (names []string) {
 	return names
 }
 
-// status is what the one target of a device says of itself.
+// status returns the status of the one target of a device.
 func (m *mapper) status(name string) (string, error) {
 	_, text, err := m.ask(name, 0)
 	return text, err

@@ -110,7 +110,7 @@ func (s *Store) Put(digest string, data []byte) error {
 	return durable.WriteFile(s.Path(digest), data, 0o600)
 }
 
-// Open opens a blob to read. Nothing says that it is what its name says.
+// Open opens a blob to read. Nothing says that its content is as its name says.
 func (s *Store) Open(digest string) (io.ReadCloser, error) { return ownfiles.Open(s.Path(digest)) }
 
 // Get reads a small blob, at most limit bytes, and verifies it.

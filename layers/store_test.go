@@ -61,7 +61,7 @@ func TestVerifyDeletesWhatRotted(t *testing.T) {
 	}
 }
 
-// Whoever had the disk could leave a way to change a blob after it was verified.
+// An attacker who had the disk could leave a way to change a blob after it was verified.
 func TestABlobWithASecondNameIsNotOurs(t *testing.T) {
 	for name, leave := range map[string]func(from, to string) error{"link": os.Symlink, "second name": os.Link} {
 		s := open(t)

@@ -30,8 +30,8 @@ const (
 	espRoom  = 1 << 30
 )
 
-// espSize is what the partition has that firmware starts from, in bytes: whatever goes along lies
-// there beside room for loaders, so that updates have as much of it on each disk.
+// espSize returns the size of the partition that firmware starts from, in bytes: whatever goes
+// along lies there beside room for loaders, so that updates have as much of it on each disk.
 func (m Medium) espSize(carried []fat.File) (int64, error) {
 	free := cmp.Or(m.room, espRoom)
 	if len(carried) == 0 {
@@ -85,7 +85,7 @@ func (l *Loader) chosen() []fat.File {
 // making is how long mke2fs may take.
 const making = 5 * time.Minute
 
-// features are what mke2fs.conf of Debian asks for, and metadata_csum_seed.
+// features lists the features that mke2fs.conf of Debian asks for, and metadata_csum_seed.
 const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,metadata_csum_seed"
 
 // fileSystem makes the state partition's. Its checksums are made from a number of their own

@@ -11,7 +11,7 @@ import (
 // Rules are the package's rules, for tests that take some out.
 type Rules = rules
 
-// Whole is what the package's functions use.
+// Whole holds the checks that the package's functions use.
 var Whole = whole
 
 // Names returns the name of every check.

@@ -34,7 +34,7 @@ type Index struct {
 // Empty is the content of a config that says nothing.
 var Empty = []byte("{}")
 
-// Encode returns the bytes of m, an [Index] or a [Manifest]. They are what is
+// Encode returns the bytes of m, an [Index] or a [Manifest]. They are
 // pushed, hashed and signed: nobody encodes the same manifest twice.
 func Encode[M Manifest | Index](m M) []byte {
 	raw, err := json.Marshal(m)
@@ -56,7 +56,7 @@ type parsed struct {
 	rules   rules // for the descriptors
 }
 
-// shape is what tells the kinds apart, and what must not be mixed.
+// shape holds the fields that tell the kinds apart, and that must not be mixed.
 type shape struct {
 	MediaType string  `json:"mediaType"`
 	Config    present `json:"config"`

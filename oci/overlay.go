@@ -49,7 +49,7 @@ func ReadOverlay(ctx context.Context, s Source, repo string, r Response) (overla
 }
 
 // ReadDocument is ReadOverlay for any signed document. A bundle that lies or is
-// too large is left out when there are others: whoever can push could otherwise
+// too large is left out when there are others: a client that can push could otherwise
 // block a good signature with a bad one beside it.
 func ReadDocument(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
 	return whole.ReadDocument(ctx, s, repo, r, documentType, limit)

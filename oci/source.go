@@ -15,10 +15,10 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// ErrNotFound is what a place answers for a manifest or blob it does not hold.
+// ErrNotFound is the answer of a place for a manifest or blob it does not hold.
 var ErrNotFound = errors.New("not found")
 
-// ErrAnswered is what an error is that a registry has answered, for all that it gave nothing: it
+// ErrAnswered marks an error that a registry has answered, for all that it gave nothing: it
 // was reached.
 var ErrAnswered = errors.New("answered")
 

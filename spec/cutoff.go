@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// cutter is what can cut a node off of one kind of items: whoever gets it wrong there
-// can neither log in nor publish something better.
+// cutter finds and drops the settings of a kind of items that can cut a node off: a publisher who
+// gets one wrong can neither log in nor publish something better.
 type cutter struct {
 	can  func(*Items) map[string]any // by key; nil where nothing can
 	drop func(*Items)                // takes the same out of the items
@@ -54,8 +54,8 @@ func cutters() []kind {
 // "kind key", sorted.
 func CutsOff(from, to *Items) []string { return differing(cutters(), from, to) }
 
-// Unread is what of that a change of a running node does not try: the program that it is for
-// reads it when it starts.
+// Unread returns the part of that which a change of a running node does not try: the program that
+// it is for reads it when it starts.
 func Unread(from, to *Items) []string {
 	return differing(slices.DeleteFunc(cutters(), func(k kind) bool { return !k.later }), from, to)
 }

@@ -65,7 +65,7 @@ func (o *Overlay) SetNeeds() {
 	o.Needs = needs(o.Needs, func(f feature) bool { return f.used != nil && f.used(o) })
 }
 
-// SetNeeds is that of an overlay. Whoever writes a site.cpio calls it last.
+// SetNeeds is that of an overlay. A writer of a site.cpio calls it last.
 func (b *Bootstrap) SetNeeds() {
 	b.Needs = needs(b.Needs, func(f feature) bool { return f.loaded != nil && f.loaded(b) })
 }
@@ -104,7 +104,7 @@ func Missing(needs, known []string) []string {
 	return missing
 }
 
-// lack is what a layer does not have for an overlay, or a release for a document.
+// lack names what a layer lacks for an overlay, or a release for a document.
 type lack struct{ text, hint string }
 
 func (l lack) Error() string { return l.text }

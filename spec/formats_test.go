@@ -209,7 +209,7 @@ var laterKeys = map[string]laterKey{
 	"fleet loaders":                  {"0.10.0", mayBeLeftOut},
 	"fleet loaders[].*":              {"0.10.0", mayBeLeftOut},
 	"keys *":                         {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain
-	"fleet keysVersion":              {"0.10.0", mayBeLeftOut}, // whoever has no chain follows none
+	"fleet keysVersion":              {"0.10.0", mayBeLeftOut}, // a node without a chain follows none
 	"report keys":                    {"0.10.0", mayBeLeftOut}, // nobody acts on a report
 	"report keys.*":                  {"0.10.0", mayBeLeftOut},
 	"bootstrap chain":                {"0.10.0", "key-chain"},
@@ -274,7 +274,7 @@ var laterKeys = map[string]laterKey{
 	"bootstrap nodes[].network.interfaces[].routes[].via":            {"0.10.0", BootNetworkFeature},
 }
 
-// Bound is what a number may be, or how long a text or a list may be.
+// Bound limits a number, or the length of a text or a list.
 type Bound struct {
 	Least, Most int64
 	Of          string // what is counted of a text or a list; "" for a number
@@ -333,8 +333,8 @@ func bound(key string, t reflect.Type) string {
 	return ""
 }
 
-// TestLaterKeysAreClassified: readers leave out what they do not know, so whoever adds a
-// key says whether they may. None goes away: an older reader, or writer, has it still.
+// TestLaterKeysAreClassified: readers leave out what they do not know, so the author of a
+// new key says whether they may. None goes away: an older reader, or writer, has it still.
 func TestLaterKeysAreClassified(t *testing.T) {
 	var have []string
 	for _, d := range documents {
@@ -642,7 +642,7 @@ func typeWord(t reflect.Type) string {
 	return "text"
 }
 
-// comments are what stands behind the fields of this package, by TYPE.FIELD.
+// comments returns the comments behind the fields of this package, by TYPE.FIELD.
 func comments(t *testing.T) map[string]string {
 	notes := map[string]string{}
 	files, err := filepath.Glob("*.go")

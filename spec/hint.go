@@ -11,8 +11,8 @@ import (
 // KindHint is the kind of [Hint].
 const KindHint = "Hint"
 
-// Hint is what a loader that boots nothing tells the fleet's service. It is not signed,
-// so whoever reaches the service can send one in the name of any node: it is shown as
+// Hint holds the message of a loader that boots nothing to the fleet's service. It is not signed,
+// so a client that reaches the service can send one in the name of any node: it is shown as
 // unproven, and nothing follows from it.
 type Hint struct {
 	APIVersion string `json:"apiVersion"`

@@ -13,7 +13,7 @@ import (
 const KindKeys = "Keys"
 
 // Keys is the document of fleet:keys-VERSION: which keys count, from that version on. Each
-// version is signed by the root keys of the one before and by its own, so whoever trusts one
+// version is signed by the root keys of the one before and by its own, so a node that trusts one
 // version can follow the chain to the newest; see package oci/trust/chain.
 type Keys struct {
 	APIVersion string    `json:"apiVersion"`

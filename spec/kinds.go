@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// kind is what both halves know of a kind of items.
+// kind holds the facts on a kind of items that both halves share.
 type kind struct {
 	name   string // its key in Items
 	class  string // of a change

@@ -143,8 +143,8 @@ func (f *filter) object(out []byte, raw json.RawMessage, t reflect.Type, path st
 	return append(out, '}'), nil
 }
 
-// member is what a type has for a key of an object, and whether it has anything: all keys of a map
-// are known, and below a nil type, which may hold anything. seen are those before it.
+// member returns the field of a type for a key of an object, and whether there is one: all keys of
+// a map are known, and below a nil type, which may hold anything. seen are those before it.
 func member(t reflect.Type, seen map[string]bool, key, at string) (of field, known bool, err error) {
 	name, isStruct := key, t != nil && t.Kind() == reflect.Struct
 	if isStruct {
@@ -177,7 +177,7 @@ func (f *filter) note(path string) {
 	}
 }
 
-// field is what a struct has for a key.
+// field describes a struct's field for a key.
 type field struct {
 	name      string
 	typ       reflect.Type

@@ -57,7 +57,7 @@ type UEFI struct {
 	Manager Blob `json:"manager"` // systemd-boot(7): chooses among loaders
 }
 
-// InstalledPackage is what dpkg says of one package.
+// InstalledPackage describes one package as dpkg does.
 type InstalledPackage struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

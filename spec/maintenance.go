@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Maintenance is what a node does over time. Calendars, sets of nodes and templates
+// Maintenance holds the operations and windows of a node. Calendars, sets of nodes and templates
 // were resolved when it was published: the node compares a clock with numbers.
 type Maintenance struct {
 	Horizon    time.Time         `json:"horizon"` // UTC; nothing is known of windows and runs from then on
@@ -84,14 +84,14 @@ type Operation struct {
 	Action
 }
 
-// Action is what an operation does.
+// Action describes the act of an operation.
 type Action struct {
 	Exec    Command  `json:"exec"`
 	Check   *Command `json:"check,omitempty"`   // exit code 0: it is done already
 	Reboots bool     `json:"reboots,omitempty"` // it is over when the machine has booted again
 }
 
-// Order is what comes before and after something that disturbs: preconditions, a slot,
+// Order holds the steps around an act that disturbs: preconditions, a slot,
 // the preconditions again, the drain, the act, the gates, the end of the drain, a
 // while in which nobody else of the group starts, and the end of the slot.
 type Order struct {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Network is what the node's resolver, clock and interfaces need beyond DHCP.
+// Network holds the settings of the node's resolver, clock and interfaces beyond DHCP.
 type Network struct {
 	DNS    []string `json:"dns,omitempty" doc:"resolver addresses"`
 	Search []string `json:"search,omitempty" doc:"search domains"`

@@ -68,7 +68,7 @@ const (
 // KindSlotRequest is the kind of [SlotRequest].
 const KindSlotRequest = "SlotRequest"
 
-// SlotRequest is what a node signs, as it signs a report, to prove that it asks for a
+// SlotRequest is signed by a node, as it signs a report, to prove that it asks for a
 // slot or gives it back: FleetLock itself knows no proof of who asks.
 type SlotRequest struct {
 	APIVersion string    `json:"apiVersion"`

@@ -195,7 +195,7 @@ type ModuleParameter struct {
 	Value  string `json:"value"`
 }
 
-// NIC is what network interfaces have, see ethtool(8). The
+// NIC holds the settings of network interfaces, see ethtool(8). The
 // list is sorted by id.
 type NIC struct {
 	ID       string       `json:"id"`

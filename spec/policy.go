@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Policy is what a node does about a setting that somebody has changed since it was
+// Policy names the reaction of a node to a setting that was changed since it was
 // set. What a new root or a newer generation asks for is set under every policy.
 type Policy string
 

@@ -16,7 +16,7 @@ import (
 // KindReport is the kind of [Report].
 const KindReport = "Report"
 
-// Report is what a node says of itself, signed by a key of its own. Nobody obeys it:
+// Report describes a node, signed by a key of its own. Nobody obeys it:
 // what a node is to be, operators sign.
 //
 // It is [Status] without what only the node's own operator looks at, and bounded: see

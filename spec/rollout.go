@@ -5,7 +5,7 @@ package spec
 // KindRolloutPlan is the kind of [RolloutPlan].
 const KindRolloutPlan = "RolloutPlan"
 
-// RolloutPlan is what a rollout is to do: which nodes get which overlays, in which
+// RolloutPlan holds the steps of a rollout: which nodes get which overlays, in which
 // waves, and when it stops. It does not change once it is signed; how far it is, is a
 // [Rollout] in the index.
 type RolloutPlan struct {

@@ -17,7 +17,7 @@ const (
 	ModeAttached Mode = "attached" // caisson did not boot this host: runtime items only
 )
 
-// Tracking is what a node does with new generations.
+// Tracking names the way a node treats new generations.
 type Tracking string
 
 // Values of the tracking axis.
@@ -95,7 +95,7 @@ const (
 	ItemQuarantined ItemState = "quarantined" // a setting of it is not corrected any more
 )
 
-// Health is what a kind in a state makes of a node.
+// Health returns the health of a node with a kind in a state.
 func (s ItemState) Health() Health {
 	switch s {
 	case ItemDegraded:
@@ -150,8 +150,8 @@ const (
 	EventCorrupt    = "corrupt"     // a block of an image was read that is not what was signed
 )
 
-// Why is what `caisson-agent why -o json` prints: what is wrong with a node, worst first,
-// and what its black box has.
+// Why holds the output of `caisson-agent why -o json`: the faults of a node, worst first,
+// and the content of its black box.
 type Why struct {
 	APIVersion   string    `json:"apiVersion"`
 	Kind         string    `json:"kind"` // KindWhy

@@ -51,7 +51,7 @@ const (
 	ClassCold       = "cold"
 )
 
-// Status is what `caisson-agent status -o json` prints.
+// Status holds the output of `caisson-agent status -o json`.
 type Status struct {
 	APIVersion     string            `json:"apiVersion"`
 	Kind           string            `json:"kind"` // KindStatus
@@ -204,7 +204,7 @@ func (s *Status) Axes() Axes {
 	}
 }
 
-// Activity is what a node is at.
+// Activity names the present work of a node.
 type Activity string
 
 // Values of the activity axis, besides [ActivityWaiting] and [ActivityRunning].

@@ -29,7 +29,7 @@ import (
 )
 
 // Bake writes the accounts into r and returns the ledger of people as this layer sees
-// it. fleet is what [Leave] returned, epoch (seconds) the date of password changes.
+// it. fleet holds the rows that [Leave] returned, epoch (seconds) the date of password changes.
 func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Account, epoch int64) ([]spec.Account, error) {
 	db, err := open(r)
 	if err != nil {

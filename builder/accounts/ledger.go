@@ -107,8 +107,8 @@ func PeopleIn(passwd string) (rows []spec.Account) {
 	return rows
 }
 
-// Leave says who stays in a layer, expired, if the layer's users do not name them: whoever
-// was in it before. That they are users of other layers, or leave those, is nothing that
+// Leave says who stays in a layer, expired, if the layer's users do not name them: those who
+// were in it before. That they are users of other layers, or leave those, is nothing that
 // this one tells.
 func Leave(fleet, before []spec.Account) []spec.Account {
 	was := map[string]bool{}
@@ -165,7 +165,7 @@ func (t *Taken) Error() string {
 	return fmt.Sprintf("user %q: number %d belongs to %q, which the base or a package made", t.User, t.UID, t.By)
 }
 
-// Row reserves the number for whoever has it.
+// Row reserves the number for its present holder.
 func (t *Taken) Row() spec.Account {
 	return spec.Account{Name: t.By, UID: t.UID, GID: t.UID, State: statePurged}
 }

@@ -26,7 +26,7 @@ const (
 	stateGroup  = "system-group" // a group; its UID is none
 )
 
-// noUID is what a group's row has for a UID: the kernel's "nobody in particular".
+// noUID is the UID in a group's row: the kernel's "nobody in particular".
 const noUID = -1
 
 // Numbers that packages' scripts choose from, see Debian's policy 9.2.2. Those

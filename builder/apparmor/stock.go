@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// service is what Debian's package loads profiles with at boot, from text: the
+// service is the unit with which Debian's package loads profiles at boot, from text: the
 // longest single wait of a small node's boot.
 const service = "/etc/systemd/system/apparmor.service"
 
@@ -95,7 +95,7 @@ func stock(r *root.Root, own []spec.Profile) ([]string, error) {
 	}), nil
 }
 
-// Features is what a kernel's AppArmor can do, in the parser's own format: the
+// Features lists the features of a kernel's AppArmor, in the parser's own format: the
 // tree below /sys/kernel/security/apparmor/features as nested braces.
 type Features struct {
 	Series string

@@ -24,7 +24,7 @@ type Deb struct {
 	Path    string `json:"path"`    // below the archive's URI
 }
 
-// Request is what apt-get is asked to reach.
+// Request holds the state that apt-get is asked to reach.
 type Request struct {
 	Install        []string // name, name=version, or a pattern, see apt-patterns(7)
 	Upgrade        bool     // everything to its candidate

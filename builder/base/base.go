@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/internal/perhost"
 )
 
-// Include is what every Debian base has besides the essential packages, apt and
+// Include lists the packages of every Debian base besides the essential packages, apt and
 // the kernel. The agent needs systemd with networkd and resolved, udev, kmod and
 // iproute2; operators need SSH and sudo; AppArmor's parser compiles the policy.
 var Include = []string{
@@ -186,8 +186,8 @@ var leftovers = []string{
 	"tmp/*", "tmp/.*", "var/tmp/*", "run/*", "run/.*", "dev/*", "root/.bash_history",
 }
 
-// idle are what packages enable and a read-only /usr leaves nothing to do for. A site may
-// enable them.
+// idle lists the units that packages enable and that have nothing to do on a read-only /usr. A site
+// may enable them.
 var idle = []string{
 	"etc/systemd/system/timers.target.wants/apt-daily.timer", "etc/systemd/system/timers.target.wants/apt-daily-upgrade.timer",
 	"etc/systemd/system/timers.target.wants/dpkg-db-backup.timer", "etc/systemd/system/timers.target.wants/man-db.timer",

@@ -2,10 +2,10 @@
 
 package base
 
-// recommended is what an installed Debian has beside [Include] and its dependencies: by a
-// Recommends of one of these, or by priority important. Packages count on it without a word.
-// What a suite lacks, as bookworm systemd-cryptsetup, is not asked for; the time service is
-// chosen with the site's packages.
+// recommended lists the packages that an installed Debian has beside [Include] and its
+// dependencies: by a Recommends of one of these, or by priority important. Packages count on it
+// without a word. What a suite lacks, as bookworm systemd-cryptsetup, is not asked for; the time
+// service is chosen with the site's packages.
 var recommended = []struct {
 	name string
 	in   bool

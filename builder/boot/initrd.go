@@ -6,7 +6,7 @@
 //
 // The initrd is generic: it holds the agent and the loader's modules, nothing
 // of a site, so that layers stay reproducible and keys change without a rebuild.
-// site.cpio is appended to it by whoever loads the kernel, see the kernel's
+// site.cpio is appended to it by the loader of the kernel, see the kernel's
 // buffer-format.rst: archives one after another are unpacked into one tree.
 package boot
 

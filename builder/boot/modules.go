@@ -50,7 +50,7 @@ var policies = map[string]struct{ in, out []string }{
 	},
 }
 
-// modules is what depmod(8) wrote of one kernel.
+// modules holds the tables that depmod(8) wrote for one kernel.
 type modules struct {
 	root    *root.Root
 	dir     string

@@ -73,7 +73,7 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 	return nil
 }
 
-// baking is what the script is to do.
+// baking holds the work of the script.
 type baking struct {
 	r     *root.Root
 	words []string

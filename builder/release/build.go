@@ -29,7 +29,7 @@ type Build struct {
 	Make func(ctx context.Context, recipe spec.Recipe, variant, version string, o builder.Options) (*builder.Result, error)
 }
 
-// Built is what [Bake] made of a site.
+// Built holds the results of [Bake] for a site.
 type Built struct {
 	Variants []site.Variant
 	Results  []*builder.Result // of each variant
@@ -122,7 +122,7 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 	return built, nil
 }
 
-// WrittenOver is what nodes write over their layer.
+// WrittenOver returns the texts that nodes write over their layer.
 func WrittenOver(s *site.Site, nodes []string) (sets [][]builder.Text) {
 	for _, set := range s.TextsOn(nodes) {
 		var texts []builder.Text

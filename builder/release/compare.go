@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Difference is what diff -o json prints, one for each variant both have.
+// Difference holds the output of diff -o json, one for each variant both have.
 type Difference struct {
 	Variant  string         `json:"variant"`
 	From     string         `json:"from"`

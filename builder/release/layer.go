@@ -102,7 +102,7 @@ func open(ctx context.Context, r *registry.Registry, reference string) (*Set, er
 	return s, nil
 }
 
-// pointed is what a reference leads to, by digest.
+// pointed names the documents that a reference leads to, by digest.
 type pointed struct {
 	index  string // "" when it is one layer's manifest
 	layers []string

@@ -52,7 +52,7 @@ func (p *Pusher) ledger(ctx context.Context, fleet string, rows []spec.Account) 
 }
 
 // Accounts returns the account ledger of an index: what stands beside its layers, and
-// who is in them. With keys the index must be stated by one; without, whoever named its
+// who is in them. With keys the index must be stated by one; without, the caller who named its
 // digest answers for it. One layer alone does not say whose every number is.
 func (s *Set) Accounts(ctx context.Context, fleet string, keys []sign.Verifier) ([]spec.Account, error) {
 	if s.Index == "" {
@@ -160,7 +160,7 @@ func (p *Pusher) overtaken(ctx context.Context, fleet string, ours []spec.Accoun
 	}
 	theirs, err := set.Accounts(ctx, fleet, keys)
 	if refusal.Of(err) != "" {
-		return nil // it is of none of the keys: whoever built on it was asked to name another
+		return nil // it is of none of the keys: the builder who built on it was asked to name another
 	}
 	if err != nil {
 		return err

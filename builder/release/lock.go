@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// LockedVariant is what the archives would change in one variant.
+// LockedVariant holds the changes by the archives in one variant.
 type LockedVariant struct {
 	Variant string                  `json:"variant"`
 	Changes []builder.PackageChange `json:"changes"`

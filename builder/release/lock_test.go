@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// What is locked already is taken over as it is, and resolved is what is not alone.
+// Locked packages are taken over as they are, and only the others are resolved.
 func TestLockMissing(t *testing.T) {
 	const text = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nlayer: {base: {tar: none.tar}, kernel: {package: linux-image-amd64}}\n" +
 		"nodes: [{name: a}, {name: b}]\nconf: {overrides: {divingbell_apt: {hosts: [{name: b, conf: {apt: {packages: [{name: jq}]}}}]}}}\n"

@@ -72,7 +72,7 @@ func (p *Planned) note(err error) {
 	}
 }
 
-// Before is what a build goes on from.
+// Before holds the state that a build goes on from.
 type Before struct {
 	Ledger []spec.Account // whose each number is, see [Set.Accounts]
 	Layers []Layer        // those that were current

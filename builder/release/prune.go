@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Pruned is what prune -o json prints.
+// Pruned holds the output of prune -o json.
 type Pruned struct {
 	Removed bool          `json:"removed"` // false with --dry-run, and where something stays
 	Freed   int64         `json:"freed"`   // bytes, of a layout
@@ -33,7 +33,7 @@ type PrunedLayer struct {
 	Keep    string `json:"keep,omitempty"` // why it stays; empty when it goes
 }
 
-// stock is what a registry's layer repository holds.
+// stock holds the content of a registry's layer repository.
 type stock struct {
 	versions map[string][]string   // version tag → manifests
 	released map[string]string     // version tag → when its index was released, RFC 3339; "" for one that nobody signed
@@ -133,7 +133,7 @@ func isGone(ctx context.Context, reg *registry.Registry, tag string) bool {
 }
 
 // releasedAt returns when the newest signature was attached to an index. It only
-// orders versions: whoever can alter it can delete them as well.
+// orders versions: a writer who can alter it can delete them as well.
 func releasedAt(ctx context.Context, reg *registry.Registry, index string) (newest string, err error) {
 	list, err := reg.Referrers(ctx, oci.RepoLayer, index)
 	if err != nil {

@@ -27,7 +27,7 @@ type Pusher struct {
 	Attest   crypto.Signer   // signs the provenance
 	Tool     string          // version of the program, for the provenance
 	Now      time.Time
-	Seen     time.Time           // when the newest index was made current that whoever pushes remembers, by whichever key
+	Seen     time.Time           // when the newest index that the publisher remembers was made current, by whichever key
 	Progress func(builder.Event) // may be nil
 }
 
@@ -142,7 +142,7 @@ func (p *Pusher) Index(ctx context.Context, variants []oci.Descriptor, accounts 
 	return digest, nil
 }
 
-// Pushed is what build -o json prints. Before it, on standard error, come the
+// Pushed holds the output of build -o json. Before it, on standard error, come the
 // events of builder.Event, one a line.
 type Pushed struct {
 	Index   string          `json:"index"` // digest

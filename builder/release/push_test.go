@@ -37,7 +37,7 @@ func TestIndexesOfOneSecond(t *testing.T) {
 	}
 }
 
-// TestCurrentIsNewerThanWhatWasSeen: two builds of one second are two, whoever's key signed the
+// TestCurrentIsNewerThanWhatWasSeen: two builds of one second are two, whichever key signed the
 // first, and a date ahead of the clock is not followed.
 func TestCurrentIsNewerThanWhatWasSeen(t *testing.T) {
 	now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)

@@ -20,7 +20,7 @@ import (
 // PredicateLayers is the type of the statement that an index is the newest.
 const PredicateLayers = "https://caisson.dev/layers/v1"
 
-// Set is what a reference leads to. Nothing of it is verified yet.
+// Set holds the layers that a reference leads to. Nothing of it is verified yet.
 type Set struct {
 	Index  string // digest; "" when the reference names one layer's manifest
 	Layers []Layer

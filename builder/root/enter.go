@@ -28,7 +28,7 @@ const (
 	reportFD = 4
 )
 
-// plan is what a program is to find around it. Paths are the host's until the
+// plan describes the surroundings of a program. Paths are the host's until the
 // step "root" is done.
 type plan struct {
 	Args, Env []string
@@ -115,7 +115,7 @@ var hostSteps = check.List[*plan]{
 	{Name: "program", OK: (*plan).exec},
 }
 
-// inert is what a mount gets that holds no programs and no devices.
+// inert holds the flags of a mount without programs and devices.
 const inert = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
 func privateMounts(*plan) error {

@@ -30,7 +30,7 @@ func isOpaque(dir string) bool {
 }
 
 // Flatten replaces each opaque directory of the upper tree by a plain one with
-// whiteouts of what it hides. That is the same on these lower trees, whoever made
+// whiteouts of what it hides. That is the same on these lower trees, whichever user made
 // it: an image carries whiteouts to any node, and a mark of a user namespace to none.
 func (r *Root) Flatten() error {
 	return filepath.WalkDir(r.Upper, func(at string, e fs.DirEntry, err error) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// What a program sees in its stack is what the next one sees over the flattened
-// tree, and no mark is left.
+// The next program sees over the flattened
+// tree what the first one saw in its stack, and no mark is left.
 func TestFlatten(t *testing.T) {
 	r := stack(t)
 	require.Tool(t, "busybox")

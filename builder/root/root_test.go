@@ -90,7 +90,7 @@ func TestReadThroughStack(t *testing.T) {
 	}
 }
 
-// What Run sees is what ReadFile says.
+// Run sees the content that ReadFile returns.
 func TestRunSeesTheStack(t *testing.T) {
 	require.Tool(t, "busybox")
 	r := stack(t)

@@ -73,7 +73,7 @@ func (r *Root) mkdirAll(up *os.Root, name string, perm fs.FileMode) error {
 	return up.Chmod(name, perm&modeBits)
 }
 
-// modeBits is what chmod(2) sets.
+// modeBits holds the bits that chmod(2) sets.
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 // WriteFile replaces the file name in the upper tree, owned by root.

@@ -35,7 +35,7 @@ func (p Program) Setting(key string) string {
 	return ""
 }
 
-// modules are what a program is linked of, the standard library among them.
+// modules returns the modules that a program is linked of, the standard library among them.
 func (p Program) modules() []debug.Module {
 	list := []debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(p.Info.GoVersion, "go")}}
 	for _, m := range p.Info.Deps {
@@ -93,7 +93,7 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// Release is what is given to a release from outside: its version, such as v0.9.0, and
+// Release holds the facts given to a release from outside: its version, such as v0.9.0, and
 // whether that is a name only, which no tag of the commit has.
 type Release struct {
 	Version  string

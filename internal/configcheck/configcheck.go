@@ -79,7 +79,7 @@ type Refused struct{ Path, Text, Program, Said string }
 func (r *Refused) Error() string { return r.Program + " does not take it: " + r.Said }
 
 // Question returns the program, with arguments, that is asked about a text which stands at the
-// path; nil of a path that none is asked about. Verdict is what its answer means, nil or
+// path; nil of a path that none is asked about. Verdict judges its answer: nil, or
 // [*Refused], when it ended badly.
 func Question(name, text string) (argv []string, verdict func(said string) error) {
 	c := of(name)

@@ -4,7 +4,7 @@
 // a name of 11 characters, and records with the long name before it. See "FAT: General
 // Overview of On-Disk Format", Microsoft.
 //
-// It knows no folder and no disk. Whoever makes a file system imports it, and whoever changes
+// It knows no folder and no disk. Packages that make a file system import it, and those that change
 // one.
 package fatentry
 
@@ -26,7 +26,7 @@ const (
 	Slot   = 32 // bytes of a record
 )
 
-// Entry is what a folder says of something in it.
+// Entry describes an entry of a folder.
 type Entry struct {
 	Name    string // as people spell it
 	Short   string // 11 characters, see [Shorten]
@@ -116,7 +116,7 @@ func (e Entry) long() []byte {
 	return all
 }
 
-// Sum is what ties the records of a long name to the one that they stand before.
+// Sum returns the sum that ties the records of a long name to the one that they stand before.
 func Sum(short string) (sum byte) {
 	for _, c := range []byte(short) {
 		sum = sum>>1 | sum<<7

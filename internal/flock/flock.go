@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flock waits for advisory locks, see flock(2). It polls, because a call that
-// waits in the kernel heeds neither a deadline nor whoever ends the program.
+// waits in the kernel heeds neither a deadline nor a signal that ends the program.
 package flock
 
 import (

@@ -13,10 +13,10 @@ import (
 	"github.com/caisson-os/caisson/internal/quota"
 )
 
-// places are what connections take: so many in all, so many for one address, and, where
-// clients can show who they are, so many for strangers, alone and as one network. At a
-// limit the connection that waits longest for a request ends, and the new one is taken:
-// who asks something is served before who asked something once.
+// places counts the places that connections take: so many in all, so many for one address, and,
+// where clients can show who they are, so many for strangers, alone and as one network. At a limit
+// the connection that waits longest for a request ends, and the new one is taken: who asks
+// something is served before who asked something once.
 type places struct {
 	all, strangers *quota.Quota // by address; by network
 

@@ -177,8 +177,8 @@ func known(h http.Handler, asked bool) http.Handler {
 	})
 }
 
-// Request is a request that was answered, for a log. Path and Agent are what a
-// stranger wrote.
+// Request is a request that was answered, for a log. Path and Agent were written by a
+// stranger.
 type Request struct {
 	Time   time.Time // when it came
 	Remote string    // host:port

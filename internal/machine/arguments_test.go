@@ -88,7 +88,7 @@ func TestBootOrder(t *testing.T) {
 	}
 }
 
-// value is what follows a flag.
+// value returns the argument after a flag.
 func value(args []string, flag string) string {
 	i := slices.Index(args, flag)
 	if i < 0 || i+1 == len(args) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Console is what a machine has printed on its serial line. It may be used by several
+// Console holds the output of a machine on its serial line. It may be used by several
 // goroutines.
 type Console struct {
 	mu    sync.Mutex

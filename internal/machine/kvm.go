@@ -23,7 +23,7 @@ var kvm = []string{"-accel", "kvm", "-cpu", "host"}
 // is for a host with other work.
 const probeBound = 10 * time.Second
 
-// probeCode is what the smallest guest writes to QEMU's isa-debug-exit, which ends with
+// probeCode is written by the smallest guest to QEMU's isa-debug-exit, which ends with
 // twice that and one.
 const probeCode = 0x10
 

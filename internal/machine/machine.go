@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package machine runs virtual machines in QEMU: it starts one from a kernel and an
-// initrd or by PXE, copies its serial console to whoever waits for a line, runs commands
+// initrd or by PXE, copies its serial console to the callers that wait for a line, runs commands
 // in it by SSH, and pulls its power cord.
 //
 //	m, err := machine.Start(ctx, machine.Options{Name: "n1", MAC: mac, Kernel: kernel, Initrd: initrd, Append: line, Log: os.Stdout})
@@ -37,7 +37,7 @@ import (
 	"time"
 )
 
-// ErrEnded is what a wait ends with when the machine went off first.
+// ErrEnded ends a wait when the machine went off first.
 var ErrEnded = errors.New("the machine went off")
 
 // Options describe a machine. TFTP, Kernel and Initrd, or a medium say how it boots.

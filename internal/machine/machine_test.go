@@ -168,7 +168,7 @@ func TestProbeKernel(t *testing.T) {
 	}
 }
 
-// endless is what a command could print.
+// endless is the output of a command that never stops.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

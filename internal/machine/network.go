@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Network is what a machine's cards are plugged into: one link with a router, which gives
-// addresses by DHCP and leads nowhere. The zero value is QEMU's own, 10.0.2.0/24, where the
-// first card that asks gets 10.0.2.15.
+// Network describes the network that a machine's cards are plugged into: one link with a router,
+// which gives addresses by DHCP and leads nowhere. The zero value is QEMU's own, 10.0.2.0/24, where
+// the first card that asks gets 10.0.2.15.
 type Network struct {
 	Prefix  netip.Prefix // IPv4
 	Router  netip.Addr   // in it, with DHCP
@@ -71,8 +71,8 @@ func (o Options) card(network string, number int, mac string) string {
 	return fmt.Sprintf("virtio-net-pci,netdev=%s,addr=%#x,mac=%s,speed=10000,duplex=full%s", network, slot+number, mac, o.boots(number))
 }
 
-// boots is what a card has of the ROM of iPXE, which boots by itself, and of the firmware's
-// order: with a disk that has a place there, the first card has the next.
+// boots returns the options of a card for the ROM of iPXE, which boots by itself, and of the
+// firmware's order: with a disk that has a place there, the first card has the next.
 func (o Options) boots(card int) string {
 	switch {
 	case o.Kernel != "":

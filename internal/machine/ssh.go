@@ -33,7 +33,7 @@ func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Sess
 }
 
 // Refused reports whether the machine lets a user with a key not in. It keeps trying until
-// ctx ends: sshd turns away for a while whoever it has refused, without a look at the key.
+// ctx ends: sshd turns away for a while the clients that it has refused, without a look at the key.
 func (m *Machine) Refused(ctx context.Context, user string, key ssh.Signer) (bool, error) {
 	for {
 		c, err := dial(ctx, m.ssh, client(user, key))

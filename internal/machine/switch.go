@@ -163,7 +163,7 @@ func (s *Switch) send(n int, frame []byte) {
 // SwitchMAC is the switch's own address.
 var SwitchMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0xaa}
 
-// lacpAnswer is what a partner says who takes the port (IEEE 802.1AX, 6.4.2.3).
+// lacpAnswer returns the answer of a partner that takes the port (IEEE 802.1AX, 6.4.2.3).
 func lacpAnswer(port int, frame []byte) []byte {
 	out := append([]byte{0x01, 0x80, 0xc2, 0, 0, 2}, SwitchMAC...)
 	out = append(out, TypeSlow>>8, TypeSlow&255, 1, 1)

@@ -6,7 +6,7 @@
 // it was verified.
 //
 // It knows nothing of what the files hold: digests and signatures say whether
-// that is right. Whoever reads from the state directory may import it.
+// that is right. Packages that read from the state directory may import it.
 package ownfiles
 
 import (
@@ -73,7 +73,7 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 	return readAll(f, limit)
 }
 
-// ReadPublic returns what a regular file holds, whoever owns it and by whatever
+// ReadPublic returns what a regular file holds, whichever user owns it and by whatever
 // link it is reached: a certificate, for example. It never waits for a pipe.
 func ReadPublic(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -116,7 +116,7 @@ func readAll(f *os.File, limit int64) ([]byte, error) {
 
 func open(name string, flag int) (*os.File, error) { return whole.open(name, flag) }
 
-// rules are what a file is held to.
+// rules holds the checks of a file.
 type rules struct {
 	flags check.List[*int]        // of open(2)
 	file  check.List[os.FileInfo] // once it is open
@@ -162,7 +162,7 @@ func (r rules) open(name string, flag int) (*os.File, error) {
 const patience = 100
 
 // openOnce reports also whether the name was another file's by the time that this one was
-// open: whoever looks beside a writer then looks again.
+// open: a reader beside a writer then looks again.
 func (r rules) openOnce(name string, flag int) (_ *os.File, replaced bool, err error) {
 	// Without O_NONBLOCK a pipe in its place would wait for ever.
 	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, 0)

@@ -27,7 +27,7 @@ func ReadSecret(name string) ([]byte, error) {
 }
 
 // ReadLinked is ReadSecret for people's machines: it follows links that nobody else can
-// have put or can change, as Kubernetes mounts a secret. On a node whoever had the
+// have put or can change, as Kubernetes mounts a secret. On a node an attacker who had the
 // state disk in hand can have put a link of root's.
 func ReadLinked(name string) ([]byte, error) {
 	f, err := openLinked(name, judgeSecret)

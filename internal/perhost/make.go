@@ -78,7 +78,7 @@ func raw(purpose string, size int) func(Node) ([]byte, error) {
 	}
 }
 
-// rndc is what rndc-confgen(8) -a writes.
+// rndc returns the file that rndc-confgen(8) -a writes.
 func rndc(n Node) ([]byte, error) {
 	secret := base64.StdEncoding.EncodeToString(derive(n.Seed, "rndc", 0))
 	return fmt.Appendf(nil, "key \"rndc-key\" {\n\talgorithm hmac-sha256;\n\tsecret %q;\n};\n", secret), nil

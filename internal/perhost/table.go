@@ -23,9 +23,9 @@ type Row struct {
 	Shared   bool   // the nodes of a cluster need the same one
 	Program  string // absolute; without it in a tree nothing is left out there
 
-	// Text is what is left out of the files, in place of them: what scripts make of the
-	// host's name, which in a build is localhost, or elsewhere in the second of two. A
-	// file without more text goes.
+	// Text matches the part that is left out of the files, in place of them: what scripts make of
+	// the host's name, which in a build is localhost, or elsewhere in the second of two. A file
+	// without more text goes.
 	Text *regexp.Regexp
 
 	Instead string // what happens on a node where the table makes nothing

@@ -18,7 +18,7 @@ func TestNatural(t *testing.T) {
 	}
 }
 
-// Whatever names are given, they have one order: that is what sorting needs.
+// Whatever names are given, they have one order: sorting needs that.
 func FuzzNatural(f *testing.F) {
 	f.Add("n1", "n01", "n2")
 	f.Add("a10b", "a9", "a10")

@@ -5,7 +5,7 @@
 // site says may hold escapes, carriage returns, marks that turn the direction of
 // writing, and line breaks behind which a line of ours is forged.
 //
-// It is the only place with this rule. Whoever prints for people goes through it,
+// It is the only place with this rule. Code that prints for people goes through it,
 // internal/cli for both programs; JSON is for programs and is not filtered.
 // It imports the standard library only; everything may import it.
 package plain

@@ -17,7 +17,7 @@ type Sequences struct {
 	bytes  int // of the sequence so far
 }
 
-// sequence is what a byte belongs to.
+// sequence names the part of a sequence that a byte belongs to.
 type sequence int
 
 const (
@@ -52,7 +52,7 @@ func (s *Sequences) Text(b byte) bool {
 			s.within = outside
 		}
 	case b < ' ' || b == 0x7f: // between the bytes of a sequence, no part of it
-	case b > 0x7f: // nor is what begins a character that is not ASCII: the sequence was cut
+	case b > 0x7f: // nor is the first byte of a character that is not ASCII: the sequence was cut
 		s.within = outside
 		return true
 	case was == escape:

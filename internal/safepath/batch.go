@@ -173,7 +173,7 @@ func (in *entered) sweep(name string) {
 // longest is a name, in bytes, that is kept whole in a temporary one, which has 21 more.
 const longest = unix.NAME_MAX - 40
 
-// stem is what the temporary names for a name begin with.
+// stem returns the beginning of the temporary names for a name.
 func stem(name string) string {
 	if len(name) <= longest {
 		return "." + name + "."

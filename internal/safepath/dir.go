@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Thing is what stands at a name, or is to stand there: a file, a symbolic link, an
+// Thing describes the present or the wanted content of a name: a file, a symbolic link, an
 // empty directory; the zero value is nothing. What is looked at may be a pipe or a device
 // as well, and a directory that is not empty.
 type Thing struct {
@@ -24,11 +24,11 @@ type Thing struct {
 	Target  string // of a link
 }
 
-// Type is what of Mode says whether it is a file, a link or a directory.
+// Type returns the bits of Mode that tell a file, a link and a directory apart.
 func (t Thing) Type() uint32 { return t.Mode & unix.S_IFMT }
 
-// Dir is a directory that is held open. It stays the same one whoever renames what on
-// the way to it; the names in it may be another user's to change at any moment.
+// Dir is a directory that is held open. It stays the same one when another process renames
+// a part of the way to it; the names in it may be another user's to change at any moment.
 type Dir struct{ *os.File }
 
 // Hold opens a directory for what is done in it.
@@ -140,7 +140,7 @@ func (d Dir) failed(op, name string, err error) error {
 }
 
 // Beneath opens a path below a directory. Links are followed as long as they stay below
-// it, those of /proc are not. Flags are those of openat(2), resolve is what else is
+// it, those of /proc are not. Flags are those of openat(2), resolve says what else is
 // forbidden, see openat2(2).
 //
 // Where a name is renamed, or something mounted, anywhere on the machine while the

@@ -28,7 +28,7 @@ func hold(t *testing.T, path string) Dir {
 	return d
 }
 
-// Whatever stands at a name, and whatever is put there: it is what was asked for, owner and
+// Whatever stands at a name, and whatever is put there: the result is as asked for, owner and
 // mode included, and nothing else is left.
 func TestPutReplacesAnything(t *testing.T) {
 	require.Root(t)

@@ -3,8 +3,8 @@
 // Package stall waits for system calls that may hang, as those on a file whose server is
 // gone do: no context ends them, and only the end of the process would.
 //
-// It knows nothing of what is called. Whoever looks at files that may be on a file server
-// imports it.
+// It knows nothing of what is called. Packages that look at files that may be on a file server
+// import it.
 package stall
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// running are the calls that go on, by name: what hangs outlives whoever asked.
+// running holds the calls that go on, by name: a call that hangs outlives its caller.
 var running = struct {
 	sync.Mutex
 	over map[string]chan struct{} // closed when the call is over

@@ -4,7 +4,7 @@
 // block while it is read: format 1 of dm-verity, sha256, blocks of 4096 bytes, without
 // a header, see the kernel's admin-guide/device-mapper/verity.rst and veritysetup(8).
 //
-// The tree is not a part of an image. Whoever has the image can make it, always the same
+// The tree is not a part of an image. A holder of the image can make it, always the same
 // one, so what is signed and fetched is its [Root] alone; the salt is the image's own
 // sha256. The builder makes roots, nodes trees.
 //

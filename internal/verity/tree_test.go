@@ -57,7 +57,7 @@ func random(blocks int) []byte {
 	return image
 }
 
-// TestWrite: the tree is what the definition says, at each edge.
+// TestWrite: the tree is as defined, at each edge.
 func TestWrite(t *testing.T) {
 	image, salt := random(129*128), Hash(sha256.Sum256([]byte("salt")))
 	for _, blocks := range edges {

@@ -10,7 +10,7 @@
 // no pair of versions is special. [Assembly] keeps the account of what is there.
 //
 // Every chunk is compared with its sum before it is written. The index itself may
-// be wrong all the same: whether the whole is what was signed, the caller decides.
+// be wrong all the same: whether the whole is as signed, the caller decides.
 //
 // The package knows no registry and no store: it reads and writes what it is given.
 // It imports the standard library. The builder makes indexes, nodes use them.

@@ -5,7 +5,7 @@
 //
 // Without fragments every block is compressed from one file alone, so a file
 // that did not change gives the same bytes in the next image, and the chunk index
-// (layers/delta) finds them: that is what makes updates small. The package also
+// (layers/delta) finds them: that makes updates small. The package also
 // cleans the upper directory of an overlayfs, so that it can be the lower one of
 // another and so that two captures of the same changes are equal ([Clean]).
 //
@@ -47,7 +47,7 @@ const (
 type Options struct {
 	Level int
 	Epoch int64
-	// AsRoot makes root own every file, and leaves extended attributes out: whoever
+	// AsRoot makes root own every file, and leaves extended attributes out: any user who
 	// makes the image makes the same bytes.
 	AsRoot bool
 	// Progress, when set, is told now and then how many bytes of the tree were read, and how

@@ -46,7 +46,7 @@ const BootAt = fileAt * Sector
 // Size returns the bytes of the whole image, with room for the copy of a partition table.
 func (i Image) Size() int64 { return BootAt + i.Boot + trailer*Sector }
 
-// largest is what the records of a file take that fit into the sector of the folder.
+// largest is the size of a file whose records just fit into the sector of the folder.
 const largest = 32 * extent
 
 // Write writes all but the partition itself and the first 16 sectors, which are the system

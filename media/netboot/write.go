@@ -92,7 +92,7 @@ chain --replace %[1]sboot.ipxe || goto failed
 // IPXEDir is where Debian's package ipxe has its programs.
 const IPXEDir = "/usr/lib/ipxe"
 
-// ipxePrograms are what firmware loads by TFTP or HTTP: for BIOS and for UEFI.
+// ipxePrograms lists the programs that firmware loads by TFTP or HTTP: for BIOS and for UEFI.
 var ipxePrograms = []string{"ipxe.efi", "undionly.kpxe"}
 
 // CarryIPXE copies the iPXE programs of a directory beside boot.ipxe and returns

@@ -139,5 +139,5 @@ func (s *holder) run(what string, in []byte) ([]byte, error) {
 }
 
 // answerTime is how long a program may take: somebody may have to find a device, and touch
-// it. Whoever waits for it keeps other publishers out meanwhile.
+// it. The process that waits for it keeps other publishers out meanwhile.
 var answerTime = 5 * time.Minute

@@ -54,7 +54,7 @@ func split(spans []oci.Span) []oci.Span {
 	return out
 }
 
-// part is what a request brought until it ended.
+// part holds the bytes that a request brought until it ended.
 type part struct {
 	data []byte
 	err  error

@@ -170,7 +170,7 @@ func redirectPolicy(checks check.List[redirect], resuming bool) func(*http.Reque
 }
 
 // withoutClock verifies certificates on a machine that knows only that it is not
-// before some time. Whoever is trusted to issue a certificate is believed that
+// before some time. An issuer that is trusted is believed that
 // it had begun when it was issued: it may be later than the machine thinks, so
 // "not yet valid" is not a verdict, while "expired" still is one.
 //

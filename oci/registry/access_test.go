@@ -35,7 +35,7 @@ func TestPushOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		plain.Store(plain.Load() || req.TLS == nil)
 		if _, password, _ := req.BasicAuth(); password != "secret" {
-			// The token server answers 401, too: the password is what is left.
+			// The token server answers 401, too: the password remains.
 			w.Header().Set("WWW-Authenticate", `Negotiate, Bearer realm="https://`+req.Host+`/token", Basic realm="r"`)
 			if req.URL.Path == "/token" {
 				w.Header().Del("WWW-Authenticate")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Whoever holds a layout's lock and hangs keeps others out for a time, not for good.
+// A process that holds a layout's lock and hangs keeps others out for a time, not for good.
 func TestALayoutThatIsHeld(t *testing.T) {
 	defer func(d time.Duration) { lockWithin = d }(lockWithin)
 	lockWithin = 100 * time.Millisecond

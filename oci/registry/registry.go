@@ -43,7 +43,7 @@ type Registry struct {
 	may    func() error // asked before each write; nil permits all
 }
 
-// place is what a server and a layout do differently.
+// place holds the methods that differ between a server and a layout.
 type place interface {
 	blobs
 	manifests
@@ -57,7 +57,7 @@ type blobs interface {
 	blobSize(ctx context.Context, repo, digest string) (int64, error)
 }
 
-// manifests are what tags name and referrers are attached to.
+// manifests keeps the manifests that tags name and referrers are attached to.
 type manifests interface {
 	putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error
 	tags(ctx context.Context, repo string) ([]string, error)
@@ -99,7 +99,7 @@ func Open(ref string, o Options) (*Registry, error) {
 	return r, err
 }
 
-// Ref is what was opened.
+// Ref returns the reference that was opened.
 func (r *Registry) Ref() oci.Ref { return r.ref }
 
 // Source reads from the same place the way a node does.
@@ -184,7 +184,7 @@ func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
 }
 
 // Referrers lists what is attached to a manifest. Annotations and artifact types
-// are what the registry says; read the manifests before you rely on them.
+// come unchecked from the registry; read the manifests before you rely on them.
 func (r *Registry) Referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
 	return r.place.referrers(ctx, repo, digest)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
-// places are what every test of writing runs against.
+// places runs a test of writing against each kind of registry.
 func places(t *testing.T, test func(t *testing.T, r *registry.Registry)) {
 	t.Run("layout", func(t *testing.T) { test(t, open(t, "oci:"+t.TempDir()+"/out")) })
 	t.Run("distribution", func(t *testing.T) { test(t, open(t, registrytest.Distribution(t)+"/metal-a")) })

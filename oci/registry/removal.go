@@ -51,7 +51,7 @@ func (m *Removal) look(ctx context.Context, repo, mark, reference string, err er
 	return nil
 }
 
-// isRefused reports whether a registry does not do what it was asked, whoever asks.
+// isRefused reports whether a registry does not do what it was asked, for any client.
 func isRefused(err error) bool {
 	var status *transport.Error
 	if !errors.As(err, &status) {

@@ -74,7 +74,7 @@ func ParsePublic(text []byte) (Verifier, error) {
 }
 
 // ParsePublics reads a list of keys. The same key twice is refused: it would
-// count twice towards a threshold in the eye of whoever wrote the list.
+// count twice towards a threshold in the eye of the list's author.
 func ParsePublics(texts []string) ([]Verifier, error) {
 	var keys []Verifier
 	seen := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 )
 
 // PayloadReport is the type of what a node says of itself. It is not a statement of
-// in-toto: what verifies those takes no report, whoever signed it.
+// in-toto: what verifies those takes no report, whichever key signed it.
 const PayloadReport = "https://caisson.dev/report/v1"
 
 // MaxReport is the largest signed report in bytes.

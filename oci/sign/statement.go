@@ -35,7 +35,7 @@ const (
 // MaxNumber bounds epochs and generations: what every JSON reader holds exactly.
 const MaxNumber = 1<<53 - 1
 
-// Predicate is what is signed about an overlay besides its digest: whom it is
+// Predicate holds the signed facts on an overlay besides its digest: whom it is
 // for, which layer it needs, and when.
 type Predicate struct {
 	Fleet      string    `json:"fleet"`
@@ -103,7 +103,7 @@ type ApprovalPredicate struct {
 	Needs    []string  `json:"needs,omitempty"`
 }
 
-// EpochText is what an epoch key signs, as a file for cosign attest-blob.
+// EpochText returns the text that an epoch key signs, as a file for cosign attest-blob.
 func EpochText(fleet string, epoch uint64) []byte {
 	return fmt.Appendf(nil, "%s %d\n", fleet, epoch)
 }

@@ -32,7 +32,7 @@ type Transfer struct {
 	attach sync.Mutex // lists of referrers are read, changed and written back
 }
 
-// Moved is what a copy had to bring: what was there already is not counted.
+// Moved counts what a copy had to bring: what was there already is not counted.
 type Moved struct {
 	Blobs int   `json:"blobs"`
 	Bytes int64 `json:"bytes"`
@@ -134,7 +134,7 @@ func (t *Transfer) attachments(ctx context.Context, repo, digest string, list []
 	return all, fmt.Errorf("%s does not keep %s in its list of what is attached to %s@%s", t.To.Ref(), want[0], repo, digest)
 }
 
-// parts are what a manifest or an index leads to.
+// parts holds the blobs and manifests that a manifest or an index leads to.
 type parts struct {
 	mediaType string
 	blobs     []oci.Descriptor

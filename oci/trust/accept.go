@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Known is what the node remembers or has learned besides its floor. The zero
+// Known holds the node's memory besides its floor, and what it has learned. The zero
 // value is that of a new node.
 type Known struct {
 	Overlay string      // digest of the overlay that was accepted at the floor
@@ -100,7 +100,7 @@ func (r Rules) decide(d *decision) (*Accepted, error) {
 	}, nil
 }
 
-// Identity is what the machine is. Node is its name (from the kernel command
+// Identity identifies the machine. Node is its name (from the kernel command
 // line, the state disk or DHCP), "" when only its hardware is known.
 // Addresses and UUIDs are lower case, as in spec.Match.
 type Identity struct {

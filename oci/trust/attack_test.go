@@ -237,7 +237,7 @@ func TestNoCheckIsVacuous(t *testing.T) {
 	}
 }
 
-// firstValue is what a parser reads that does not look at what follows.
+// firstValue returns the value read by a parser that does not look at what follows.
 func firstValue(data []byte) []byte {
 	var raw json.RawMessage
 	if json.NewDecoder(strings.NewReader(string(data))).Decode(&raw) != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Candidate is what was found under a name. None of it counts before [Accept].
+// Candidate holds the documents found under a name. None of it counts before [Accept].
 type Candidate struct {
 	Tag         string // under which it was found
 	ETag        string // to ask with the next time

@@ -189,7 +189,7 @@ func pathsStayInPlace(d *decision) error {
 	return nil
 }
 
-// epochIsPermitted: going up needs the word of an epoch key, so that whoever
+// epochIsPermitted: going up needs the word of an epoch key, so that an attacker who
 // steals the operator's key cannot run ahead of the one who gets it back.
 func epochIsPermitted(d *decision) error {
 	least := d.floor.Epoch
@@ -237,7 +237,7 @@ func notBelowFleet(d *decision) error {
 	return nil
 }
 
-// signedForLayer: the pair of overlay and layer is what was signed, not each of them.
+// signedForLayer: the pair of overlay and layer was signed, not each of them.
 func signedForLayer(d *decision) error {
 	if on := d.known.On; on != "" && on != d.said.Layer && !slices.Contains(d.said.RunsOn, on) {
 		return refusal.New(refusal.WrongLayer, "signed for layer %s and %d others, not for %s", d.said.Layer, len(d.said.RunsOn), on)

@@ -22,7 +22,7 @@ const (
 	silence = 5 * year
 )
 
-// Clock is what a node knows of the time. Metal boots with clocks that say 1970
+// Clock holds a node's sources of the time. Metal boots with clocks that say 1970
 // or 2100, or with none, and the network's time is not signed.
 //
 // The hardware clock counts when it is plausible. A date in a statement moves

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// FleetState is what an accepted fleet:current says.
+// FleetState holds the content of an accepted fleet:current.
 type FleetState struct {
 	Minimum  spec.Floor
 	Reject   []string

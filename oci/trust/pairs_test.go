@@ -114,7 +114,7 @@ func TestSavedCandidates(t *testing.T) {
 	if _, err := All().Accept(again, b, id, spec.Floor{}, Clock{RTC: issued}, Known{}); err != nil {
 		t.Errorf("a saved candidate is refused: %v", err)
 	}
-	// The digest that a registry has it under is what to ask with.
+	// Ask with the digest that a registry has it under.
 	raw, _ := oci.OverlayManifest(c.Document, c.Bundles...)
 	if again.ETag != oci.Digest(raw) {
 		t.Errorf("it is asked for again as %s, and is %s", again.ETag, oci.Digest(raw))

@@ -135,7 +135,7 @@ func mountDevice(device string, bind bool) error {
 // maxPriority is that of swapon(2).
 const maxPriority = 32767
 
-// discards are what swapon(8) can tell a disk of space that is free again.
+// discards lists the ways in which swapon(8) tells a disk of space that is free again.
 var discards = []string{"all", "once", "pages"}
 
 // Swap checks swap space.

@@ -136,7 +136,7 @@ func nicValue(s spec.NICSetting) error {
 	return nil
 }
 
-// fillers are what boards of several makers have for an SMBIOS UUID as they leave the
+// fillers lists the SMBIOS UUIDs that boards of several makers have as they leave the
 // factory, beside zeros and ones alone. Many machines have the same one.
 var fillers = []string{
 	"03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",

@@ -56,7 +56,7 @@ func Reporting(r spec.Reporting) error {
 }
 
 // reportURL says whether reports may be sent there. A name and a password would stand
-// in the overlay, which whoever may read the registry reads.
+// in the overlay, which every reader of the registry sees.
 func reportURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

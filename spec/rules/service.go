@@ -107,7 +107,7 @@ func Within(p, dir string) bool {
 // Overlap reports whether two clean paths are the same or one lies below the other.
 func Overlap(a, b string) bool { return Within(a, b) || Within(b, a) }
 
-// GitProtocols are what repositories are fetched by.
+// GitProtocols lists the protocols that repositories are fetched by.
 var GitProtocols = []string{"https", "ssh", "http", "file"}
 
 // GitURL checks the address of a repository. Credentials in it would be in every

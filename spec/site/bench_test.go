@@ -219,8 +219,8 @@ func report(b *testing.B, nodes int, took, worked time.Duration) {
 	}
 }
 
-// processorTime is what this process took so far, which other processes slow down less
-// than the clock.
+// processorTime returns the processor time of this process so far, which other processes slow down
+// less than the clock.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for other arguments only

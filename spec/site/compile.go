@@ -75,7 +75,7 @@ func (s *Site) KernelArgs() []string {
 	return slices.Concat(s.args, common)
 }
 
-// machines are what the machine part says of each node.
+// machines yields the machine part of each node.
 func (s *Site) machines() iter.Seq[*module.Fragment] {
 	part := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
 	return func(yield func(*module.Fragment) bool) {
@@ -109,13 +109,13 @@ func (s *Site) ReportURL() string {
 	return common
 }
 
-// NewStateDisk is what the loaders are asked to make of an empty disk; nil for nothing.
+// NewStateDisk returns the state disk that loaders are to make of an empty disk; nil for none.
 func (s *Site) NewStateDisk() *spec.NewStateDisk { return s.newStateDisk }
 
 // BootFromDisk reports whether nodes are to have a loader on their state disk.
 func (s *Site) BootFromDisk() bool { return s.doc.Layer.State.Boot.On }
 
-// BootNetwork is what the loaders are told of the network.
+// BootNetwork returns the network settings for the loaders.
 func (s *Site) BootNetwork() []spec.BootNetwork { return s.bootNetwork }
 
 // BootNodes is how nodes that have addresses and no DHCP reach the registry, for their

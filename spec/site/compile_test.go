@@ -109,7 +109,7 @@ func TestCompileIsDeterministic(t *testing.T) {
 	}
 }
 
-// What explain shows is what is compiled: its conf, read as a values file,
+// explain shows the compiled values: its conf, read as a values file,
 // compiles to the very same items.
 func TestExplainIsCompile(t *testing.T) {
 	texts := map[string]string{"base": base, "choice": choice}

@@ -65,7 +65,7 @@ func ParseAt(now time.Time, fsys fs.FS, names ...string) (*Site, *report.Report)
 	return ParseFrom(now, nil, fsys, names...)
 }
 
-// Cluster is what a site may name of a cluster.
+// Cluster holds the parts of a cluster that a site may name.
 type Cluster = document.Cluster
 
 // ParseFrom is [ParseAt] for files that may name what is in a cluster.

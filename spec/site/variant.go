@@ -79,7 +79,7 @@ func RecipeID(r spec.Recipe) string {
 // DefaultRecipe returns that of a node no override applies to.
 func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, true) }
 
-// recipe is what a node's layer is made of.
+// recipe returns the recipe of a node's layer.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
 	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules), Programs: l.State.Create.On || l.State.Repair.On}

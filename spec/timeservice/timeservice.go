@@ -52,7 +52,7 @@ func Packages() (names []string) {
 }
 
 // Text returns what [Service.Config] has to say so that these servers are asked in place of
-// those that the package brings; was is what the package wrote.
+// those that the package brings; was is the text that the package wrote.
 func (s Service) Text(was string, servers []string) string { return s.text(was, servers) }
 
 // timesyncd reads the file after its own, so an empty value ends the list of that.

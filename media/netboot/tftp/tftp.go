@@ -46,7 +46,7 @@ const (
 	largest   = 65464
 )
 
-// Transfer is one that is over. Name is what a stranger wrote.
+// Transfer is one that is over. Name was written by a stranger.
 type Transfer struct {
 	Began  time.Time
 	Remote netip.AddrPort

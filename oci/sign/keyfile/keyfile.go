@@ -32,7 +32,7 @@ const (
 var ErrPassphrase = errors.New("the passphrase does not open the key")
 
 // Cost is scrypt's N of the keys that [Marshal] writes: cosign's, which takes 64 MiB and
-// some 200 ms, and is what cosign wants of a key that it reads. Tests of the command line,
+// some 200 ms, and is the cost that cosign wants of a key that it reads. Tests of the command line,
 // which read keys by the hundred, lower it and [MinCost].
 var Cost = 1 << 16
 

@@ -191,8 +191,8 @@ func ReadFile(name string) (*Chain, error) {
 	return c, nil
 }
 
-// Parse reads what [Chain.Marshal] wrote. The first line is what the reader trusts; each
-// other one must follow from the one before.
+// Parse reads what [Chain.Marshal] wrote. The first line holds the version that the reader trusts;
+// each other one must follow from the one before.
 func Parse(data []byte) (*Chain, error) {
 	var c *Chain
 	n := 0

@@ -50,7 +50,7 @@ var all = checkList{
 	{Name: "keys: signed by itself", OK: signedByItself},
 }
 
-// unsigned is what remains of it for the version that a chain begins with.
+// unsigned holds the checks that remain for the version that a chain begins with.
 var unsigned = checkList{
 	{Name: "keys: size", OK: capped},
 	{Name: "keys: document", OK: parses},

@@ -50,7 +50,7 @@ func (d Day) last() int { return Day{d.Year, d.Month + 1, 0}.noon().Day() }
 // At returns when a day's clocks show a time, counted from midnight, in a zone: the
 // first time if twice, the next time that exists if never.
 func (d Day) At(clock time.Duration, zone *time.Location) time.Time {
-	// wall is what the clocks show, as if it were UTC. Time.ZoneBounds would answer
+	// wall is the time that the clocks show, as if it were UTC. Time.ZoneBounds would answer
 	// directly, but returns empty spans on the last day of leap years in Africa/Cairo.
 	wall := time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, time.UTC).Add(clock)
 	offset := func(t time.Time) time.Duration {

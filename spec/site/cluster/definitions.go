@@ -27,7 +27,7 @@ func Definitions() ([]byte, error) {
 func (k Kind) Definition() ([]byte, error) {
 	version := node{"name": Version, "served": true, "storage": true,
 		"schema": node{"openAPIV3Schema": k.openAPI()}, "additionalPrinterColumns": k.printed()}
-	if k.Kind != FleetNode { // nothing but what was seen: whoever may write one writes its status
+	if k.Kind != FleetNode { // nothing but what was seen: a writer of one writes its status
 		version["subresources"] = node{"status": node{}}
 	}
 	text, err := encodeYAML(node{
@@ -111,7 +111,7 @@ func (k Kind) printed() []any {
 	return out
 }
 
-// status is what caisson-kube says of an object: conditions as in other kinds of
+// status returns the schema of an object's status by caisson-kube: conditions as in other kinds of
 // Kubernetes, and of a Site what is published.
 func (k Kind) status() node {
 	text := func(about string) node { return node{"type": "string", "description": about} }

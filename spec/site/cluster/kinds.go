@@ -44,7 +44,7 @@ type Kind struct {
 	schema   node
 }
 
-// column is what kubectl get prints of an object.
+// column describes a column that kubectl get prints.
 type column struct{ name, kind, path string }
 
 var (

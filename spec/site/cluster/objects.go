@@ -52,8 +52,8 @@ func ObjectOf(content map[string]any) Object {
 	return o
 }
 
-// Problem is what is wrong with an object. It is of none where it is of what stands beside
-// the objects, or of all of them.
+// Problem describes a fault of an object. It names none where the fault is in what stands beside
+// the objects, or in all of them.
 type Problem struct {
 	Kind, Name     string
 	report.Problem // Path is one of JSON, as kubectl prints them

@@ -24,7 +24,7 @@ type Refusal struct {
 }
 
 // Refused are all of them. The CustomResourceDefinitions refuse them with these words, and
-// [Reader.Parse] does where an object was stored by whoever knows no definition.
+// [Reader.Parse] does where an object was stored by a server without the definitions.
 var Refused = []Refusal{
 	{Path: "include", Does: "reads files", Hint: "apply their documents as objects"},
 	{Path: "values", Does: "reads files", Hint: "write them below conf"},

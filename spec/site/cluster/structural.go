@@ -30,7 +30,7 @@ var scalars = map[string]node{
 // MaxItems is how many entries a list has at most where nothing else is said of it.
 const MaxItems = 16 << 10
 
-// forms is what stands in a schema of ours for a value of several forms, one of a kind:
+// forms is the key in our schemas for a value of several forms, one of a kind:
 // no structural schema can say it, so [Definitions] leaves it out.
 const forms = "forms"
 

@@ -36,7 +36,7 @@ type File struct {
 // Kinds of files.
 var Kinds = kindNames()
 
-// Line is what became of a line.
+// Line describes the outcome of a line.
 type Line struct {
 	File  string `json:"file"`
 	Line  int    `json:"line"`
@@ -181,7 +181,7 @@ func supersede(items []*parsed) {
 
 func (p *parsed) refuse(why string) { p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why }
 
-// machine is what parsed.module says of a value that stands beside conf.
+// machine is the parsed.module of a value that stands beside conf.
 const machine = "machine"
 
 // set gives a value its place.

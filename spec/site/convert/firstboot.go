@@ -212,7 +212,7 @@ func (r *reading) nested(f file, parse func(*reading)) {
 	r.items = append(r.items, in.items...)
 }
 
-// octal returns a mode in octal. A number is what YAML and JSON make of it: decimal
+// octal returns a mode in octal. A number is read as YAML and JSON read it: decimal
 // unless it begins with 0; quoted text is octal.
 func octal(v *tree.Value, key string) string {
 	text := text(v, key)

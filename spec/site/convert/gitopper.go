@@ -201,7 +201,7 @@ func (g *gitopper) document(s *operated) map[string]any {
 	return doc
 }
 
-// group is what several machines have alike.
+// group holds the values that several machines have alike.
 type group struct {
 	name     string
 	text     string // its NodeService, to compare

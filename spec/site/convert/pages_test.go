@@ -16,7 +16,7 @@ import (
 // what is said.
 var imported = regexp.MustCompile("(?ms)^```yaml import (\\w[\\w-]*)\n(.*?)^```\n\nbecomes\n\n```yaml\n(.*?)^```\n\nand says\n\n```text\n(.*?)^```\n")
 
-// TestPages: the examples of docs/from are what an import makes of them. CAISSON_UPDATE=1
+// TestPages: an import makes the examples of docs/from. CAISSON_UPDATE=1
 // writes them again.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/from/*.md")

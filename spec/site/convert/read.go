@@ -45,7 +45,7 @@ func (r *reading) miss(n int, line, why string) { r.item(n, line).Why = why }
 // whole says why nothing of a file is taken.
 func (r *reading) whole(why string) { r.miss(1, "the whole file", why) }
 
-// take notes a value; same is what it sets, by which a later line replaces it.
+// take notes a value; same names its setting, by which a later line replaces it.
 func (r *reading) take(n int, line, module, same string, path []string, value any) *parsed {
 	p := r.item(n, line)
 	p.Taken, p.module, p.same, p.path, p.value = true, module, module+" "+same, path, value

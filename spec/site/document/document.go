@@ -167,7 +167,7 @@ type Values struct {
 	Global        shape.Raw[any]       `site:"global" doc:"accepted, without effect"`
 }
 
-// machineDoc is what a node is given beside conf. It has overrides of its own,
+// machineDoc holds the settings of a node beside conf. It has overrides of its own,
 // in the form of conf's.
 type machineDoc struct {
 	machine.Values

@@ -68,7 +68,7 @@ func TestInlineFiles(t *testing.T) {
 	}
 }
 
-// The table of modules is what manifests, conf and overrides are made of.
+// Manifests, conf and overrides are made from the table of modules.
 func TestKeysFollowTheTable(t *testing.T) {
 	for _, m := range module.Conf() {
 		c := &shape.Checker{Report: &report.Report{}}

@@ -40,8 +40,8 @@ type Reader struct {
 	included map[string]bool // files that patterns named
 }
 
-// Cluster is what a site may name of the cluster whose objects it is read from, or is read
-// with.
+// Cluster holds the parts that a site may name of the cluster whose objects it is read from, or is
+// read with.
 type Cluster struct {
 	Nodes func() ([]inventory.Member, error) // all of its Nodes; nil where nobody asks it
 	Keys  func(role string) []string         // files with public keys that count where no document names any; nil has one a role
@@ -154,7 +154,7 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	r.documents(src, tree.Parse(src, data, r.Report), valuesOnly)
 }
 
-// parsed is what file systems implement that have files as trees, of which whoever made them
+// parsed is implemented by file systems that have files as trees, of which their maker
 // has said what is wrong; nil of all others.
 type parsed interface {
 	Parsed(name string) (*report.Source, []*tree.Value)

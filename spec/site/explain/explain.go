@@ -175,8 +175,8 @@ type walker struct {
 	top    bool // it explains a key of the document itself, not one of conf
 }
 
-// walk returns v as plain data. Base is what stands at the same place without
-// the override; what is the very same value came from there.
+// walk returns v as plain data. Base is the value at the same place without
+// the override; a value that is the very same came from there.
 func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	depth := strings.Count(pointer, "/") - 1
 	if w.top {

@@ -25,7 +25,7 @@ type CheckDoc struct {
 	spec.HealthCheck
 }
 
-// usually is what counts where nothing is said, times in seconds: a service has five minutes
+// usually holds the defaults where nothing is said, times in seconds: a service has five minutes
 // to come up.
 var usually = map[string]int64{"timeout": 10, "interval": 10, "retries": 30}
 

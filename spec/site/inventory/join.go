@@ -20,7 +20,7 @@ type LeftOut struct{ Name, Why string }
 // Join lays the Nodes of a cluster over nodes that the site has itself, see [Check]. What the
 // site says has the last word: a Node of the same name adds labels, and no identifier.
 //
-// Whoever holds a kubelet can have its own node left out by it, and no other: but one that
+// The holder of a kubelet can have its own node left out by it, and no other: but one that
 // shares an UUID with it which the site takes from kubelets.
 func Join(c *shape.Checker, given []Node, claims []Claim) (nodes []Node, left []LeftOut) {
 	j := joining{given: map[string]int{}, owner: map[string]string{}, say: map[string][]string{}}
@@ -72,7 +72,7 @@ func firsts(claims []Claim) (out []Claim) {
 	return out
 }
 
-// joining is what is known of all before a Node is taken.
+// joining holds the facts on all before a Node is taken.
 type joining struct {
 	given map[string]int      // nodes of the site, by name
 	owner map[string]string   // which of them has a UUID

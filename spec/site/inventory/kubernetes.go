@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// kubeNode is what matters of a Kubernetes Node.
+// kubeNode holds the part of a Kubernetes Node that matters.
 type kubeNode struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -144,10 +144,10 @@ func Members(data []byte) ([]Member, error) {
 	return out, nil
 }
 
-// restricted is what labels begin with that the API server lets no kubelet give to itself.
+// restricted begins the labels that the API server lets no kubelet give to itself.
 const restricted = "node-restriction.kubernetes.io/"
 
-// Claim is what of a Node counts for the site.
+// Claim holds the part of a Node that counts for the site.
 type Claim struct {
 	name    string
 	labels  map[string]string

@@ -27,7 +27,7 @@ type argsDoc struct {
 	Args []shape.Text `site:"args"`
 }
 
-// Settings is what [Values] compile to.
+// Settings holds the compiled [Values].
 type Settings struct {
 	Args    []string
 	Network spec.Network

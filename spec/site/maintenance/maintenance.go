@@ -62,7 +62,7 @@ func decode[T any](c *shape.Checker, v *tree.Value) T {
 	return doc
 }
 
-// HeadDoc is what every document begins with, but for its kind.
+// HeadDoc holds the head of every document, but for its kind.
 type HeadDoc struct {
 	APIVersion shape.Text `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Metadata   nameDoc    `site:"metadata,required"`
@@ -74,7 +74,7 @@ type nameDoc struct {
 	Name shape.Text `site:"name,required" doc:"name by which other documents refer to this one"`
 }
 
-// Maintenance is what a site says in these documents, checked.
+// Maintenance holds the content of these documents of a site, checked.
 type Maintenance struct {
 	Windows []Window // by name
 	Sets    []Set    // by name

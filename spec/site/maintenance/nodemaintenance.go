@@ -30,7 +30,7 @@ type nodeMaintenanceSpecDoc struct {
 // always is the name of a window that is always open.
 const always = "always"
 
-// nodeMaintenance is what some nodes do, and when.
+// nodeMaintenance holds the operations of some nodes, and their times.
 type nodeMaintenance struct {
 	name       string
 	sets       []Set // of these nodes; of every node when nil

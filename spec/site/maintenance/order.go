@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// turnDoc is what comes before and after what disturbs, as it is written.
+// turnDoc holds the steps around an act that disturbs, as they are written.
 type turnDoc struct {
 	When  []conditionDoc `site:"when" doc:"conditions that must all hold before anything is disturbed"`
 	Slot  *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
@@ -48,7 +48,7 @@ type drainDoc struct {
 
 const maxSoak = 7 * 24 * time.Hour
 
-// turn is what comes before and after what disturbs: operations of a NodeMaintenance, and
+// turn holds the steps around acts that disturb: operations of a NodeMaintenance, and
 // a swap.
 type turn struct {
 	order spec.Order // Slot is set for each node

@@ -36,7 +36,7 @@ type parameterDoc struct {
 	Doc     shape.Text `site:"doc" doc:"what the parameter is, in a line"`
 }
 
-// bodyDoc is what an operation may have of a template.
+// bodyDoc holds the fields that an operation may take from a template.
 type bodyDoc struct {
 	Type       shape.Text   `site:"type" enum:"cron,oneShot,realtime"`
 	Exec       *patternDoc  `site:"exec"`

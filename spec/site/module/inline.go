@@ -43,7 +43,7 @@ func inlineEntries(c *shape.Checker, v *tree.Value, read reader, keys map[string
 	return &out
 }
 
-// content is what the file holds that a value names, in the value's place.
+// content returns the content of the file that a value names, in the value's place.
 func content(name *tree.Value, read reader) *tree.Value {
 	out := *name
 	out.Text, out.Plain = read(name.Text, name.At), false

@@ -52,7 +52,7 @@ type Module struct {
 	// entry is "*". Nil where none is.
 	Flag func(path []string) bool
 	// Defaults returns values that hold although nobody wrote them, by their path
-	// below the kind. Conf is what was written, as plain data; nil where it was
+	// below the kind. Conf is the written conf, as plain data; nil where it was
 	// nothing. Baked says that the site has a layer.
 	Defaults func(conf map[string]any, baked bool) map[string]any
 }
@@ -78,7 +78,7 @@ var All = [...]Module{
 	{Name: Machine, Paths: machinePaths, Compile: (*Checker).machine},
 }
 
-// machinePaths are what a root is given before its first process starts.
+// machinePaths lists the files that a root is given before its first process starts.
 var machinePaths = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt",
 	"/etc/ssh/ssh_host_*", "/etc/systemd/network/*-caisson-*", "/etc/systemd/system.conf.d/60-caisson-supervise.conf"}
 
@@ -93,7 +93,7 @@ type Checker struct {
 	Secrets []string // names of the site's
 }
 
-// Fragment is what one target of one module compiles to. A module fills its own
+// Fragment holds the compiled form of one target of one module. A module fills its own
 // fields of Items and Recipe; those of all modules together are a node's.
 type Fragment struct {
 	Items   spec.Items
@@ -171,7 +171,7 @@ func Keys(i *spec.Items) (out []spec.ItemKey) {
 	return out
 }
 
-// ModulesDoc is what conf and every override's conf may hold.
+// ModulesDoc stands for the modules of conf and of every override's conf.
 type ModulesDoc struct{}
 
 // Decode reports keys that conf does not have. The modules themselves are decoded

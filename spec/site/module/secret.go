@@ -37,7 +37,7 @@ func (d *valueDoc) Decode(c *shape.Checker, v *tree.Value) {
 	d.Secret = s.Secret
 }
 
-// AlsoText says to package shape that a text is what is usually written.
+// AlsoText says to package shape that a text is the usual form.
 func (*valueDoc) AlsoText() {}
 
 // Schema returns the schema of both.

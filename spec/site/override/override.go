@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// StanzaDoc is the overrides of one module; T is what an entry may change.
+// StanzaDoc holds the overrides of one module; T holds the fields that an entry may change.
 type StanzaDoc[T any] struct {
 	Hosts  []hostDoc[T]  `site:"hosts" doc:"entries that apply to the one node of that name"`
 	Labels []labelDoc[T] `site:"labels" doc:"entries that apply to nodes by label; the last that fits wins"`

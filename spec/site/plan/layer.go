@@ -93,7 +93,7 @@ func moved(from, to string, fetch int64, old, next *spec.Layer, c *comparison) [
 	return append([]Change{change}, c.changes...)
 }
 
-// described is what is known of a layer that is to be built: its architecture, and
+// described returns the known facts on a layer that is to be built: its architecture, and
 // whether its kernel may be the same. A build of a recipe that differs
 // in accounts only makes the other images again as they are.
 func described(old *Layer, r spec.Recipe) *spec.Layer {

@@ -142,7 +142,7 @@ func operationText(o spec.Operation) string {
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04Z") }
 
-// Terms are what a publish signs beside overlays. Who agrees to a plan agrees to them.
+// Terms holds the terms that a publish signs beside overlays. Who agrees to a plan agrees to them.
 type Terms struct {
 	Registry  string         `json:"registry"`  // where it is pushed
 	Lifetime  int64          `json:"lifetime"`  // of signatures, in seconds

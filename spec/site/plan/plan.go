@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
-// Plan is what publishing a site would change.
+// Plan holds the changes that publishing a site would make.
 type Plan struct {
 	Nodes  []NodePlan  `json:"nodes"`
 	Layers []LayerPlan `json:"layers"`
@@ -28,7 +28,7 @@ type Plan struct {
 	Terms *Terms `json:"terms,omitempty"` // absent where nothing was ever published
 }
 
-// NodePlan is what changes on one node, and how much that disturbs it.
+// NodePlan holds the changes on one node, and how much they disturb it.
 type NodePlan struct {
 	Name    string   `json:"name"`
 	Class   string   `json:"class"` // one of spec's classes, the worst of its changes
@@ -77,7 +77,7 @@ type Layer struct {
 	Made   spec.Recipe // what it was made of
 }
 
-// Layers is what a planner asks about layers. Next and Published return nil for a
+// Layers answers a planner's questions about layers. Next and Published return nil for a
 // layer that is not there or cannot be read.
 type Layers interface {
 	Next(v site.Variant) *Layer     // the one that publish would name
@@ -111,7 +111,7 @@ type Planner struct {
 	underWay map[string]string   // rollouts, by node
 }
 
-// move is what one layer's nodes go through.
+// move identifies the move of one layer's nodes.
 type move struct {
 	from    string
 	variant int

@@ -90,7 +90,7 @@ func compare(s *site.Site, published map[string]*spec.Overlay, layers built) *Pl
 	return p.Plan()
 }
 
-// publish is what the nodes would have been sent.
+// publish returns the overlays that the nodes would have been sent.
 func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, built) {
 	t.Helper()
 	overlays, layers := map[string]*spec.Overlay{}, built{}

@@ -22,7 +22,7 @@ func compareRecipes(c *comparison, old, next spec.Recipe, without map[string]boo
 	}
 }
 
-// howInstalled is what a recipe says of packages beside which they are: answers,
+// howInstalled returns the parts of a recipe on packages but their list: answers,
 // holds, lists of what may not be there, archives.
 func howInstalled(r spec.Recipe) map[string]string {
 	apt := flatten(r)["apt"]

@@ -42,7 +42,7 @@ type Report struct {
 	seen     map[Problem]bool
 }
 
-// ErrInvalid is what [Report.Err] wraps.
+// ErrInvalid is wrapped by [Report.Err].
 var ErrInvalid = errors.New("invalid input")
 
 // Err returns an error when the report has one.

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
-// Answers are what a site begins with. [Usual] has what holds when nobody says
+// Answers holds the values that a site begins with. [Usual] has those that hold when nobody says
 // otherwise.
 type Answers struct {
 	Name     string // of the fleet
@@ -52,7 +52,7 @@ func (a Answers) Metal() bool { return !strings.Contains(a.Kernel, "-cloud-") }
 // Firmware is a package and the hardware that asks for what is in it.
 type Firmware struct{ Name, For string }
 
-// firmware is what drivers of usual servers ask for, from Debian's
+// firmware lists the files that drivers of usual servers ask for, from Debian's
 // non-free-firmware: packages of 13 MB, unpacked 54.
 var firmware = []Firmware{
 	{"firmware-bnx2", "Broadcom NetXtreme II"},

@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// decoder is what a type implements that is more than its fields.
+// decoder is implemented by a type that is more than its fields.
 type decoder interface {
 	Decode(c *Checker, v *tree.Value)
 }
@@ -181,7 +181,7 @@ func (c *Checker) unknownKey(f tree.Field, hint string) {
 	c.problem(severity, f.At, "unknown-key", hint, "unknown key %q", f.Key)
 }
 
-// structField is what a tag says of a field.
+// structField holds a field's properties by its tag.
 type structField struct {
 	name     string
 	index    []int

@@ -68,7 +68,7 @@ type Generator struct {
 	whole  bool                    // what is made now is part of a list's entry, which is never laid over another
 }
 
-// shaped is what a type implements whose schema its fields do not tell.
+// shaped is implemented by a type whose schema its fields do not tell.
 type shaped interface {
 	Schema(g *Generator) any
 }
@@ -102,7 +102,7 @@ func (g *Generator) Of(t reflect.Type, partial bool) any {
 	panic("no schema for " + t.String())
 }
 
-// packagePath is what stands before a type's name, of it or of its argument.
+// packagePath matches the path before a type's name, of it or of its argument.
 var packagePath = regexp.MustCompile(`[\w.-]+(/[\w.-]+)*\.`)
 
 // defName is a type's name in the schema: stanza-modules for stanzaDoc[conf.ModulesDoc].

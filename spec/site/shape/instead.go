@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// exampler is what a type implements that says how one of its values is written, to somebody
+// exampler is implemented by a type that says how one of its values is written, to an author
 // who wrote something else in its place: a line of another program's file, or a map that has
 // none of its fields. It is a YAML value in one line, or "".
 type exampler interface {

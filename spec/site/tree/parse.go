@@ -204,7 +204,7 @@ func (c *converter) scalar(n *yaml.Node, v *Value) {
 	}
 }
 
-// braces reports whether a map is what YAML makes of {{ … }}: one in braces, whose first
+// braces reports whether a map was written as {{ … }}: one in braces, whose first
 // key is another.
 func braces(n *yaml.Node) bool {
 	flow := func(n *yaml.Node) bool { return n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 }

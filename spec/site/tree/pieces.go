@@ -20,7 +20,7 @@ var listKey = regexp.MustCompile(`^([a-z]+):(?: +#.*| *)$`)
 // Entries parses a file that is one long list, below the key or without it, and gives its
 // entries in turn: a tree of all of it would take most of the memory of a large site. False
 // where the file is anything else, or short. Faults go to r; as they may be those of a list
-// that was taken apart, whoever meets one reads the whole file with [Parse].
+// that was taken apart, a caller that meets one reads the whole file with [Parse].
 func Entries(src *report.Source, data []byte, key string, r *report.Report) (entries iter.Seq[*Value], ok bool) {
 	pieces := split(data, key)
 	if len(pieces) < 2 || tooManyValues(data) {

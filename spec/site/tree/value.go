@@ -32,7 +32,7 @@ type Field struct {
 	Val *Value
 }
 
-// Kind is what a value is.
+// Kind names the type of a value.
 type Kind uint8
 
 // The kinds of values.

@@ -90,7 +90,7 @@ func (b *build) wait(ctx context.Context, lock *os.File) error {
 	return err
 }
 
-// ownDir makes dir, or takes one that nobody else could have filled.
+// ownDir makes dir, or takes one that no other user could have filled.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

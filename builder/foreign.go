@@ -23,7 +23,7 @@ import (
 	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
-// foreign is a base that somebody else made: a tar, or an OCI image flattened to
+// foreign is a base that was made elsewhere: a tar, or an OCI image flattened to
 // one. It must be a Debian system with dpkg and apt; what a node needs and it has
 // not is installed in the packages step, from the site's repositories.
 type foreign struct {

@@ -91,7 +91,7 @@ func (b *build) remembered(step, dir, key string) (*made, error) {
 }
 
 // BaseAccounts returns rows for the accounts with numbers of people that a base
-// made elsewhere brings, so that [Settle] gives those numbers to nobody else. A
+// made elsewhere brings, so that [Settle] gives those numbers to no other account. A
 // Debian base has none.
 func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Account, error) {
 	if recipe.Base.Debian != nil {
@@ -118,7 +118,7 @@ func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Ac
 }
 
 // Reserve adds rows of a base to a ledger. What the ledger has already stays: a
-// number that is somebody's is refused where the base's account is met.
+// number that is another account's is refused where the base's account is met.
 func Reserve(ledger, base []spec.Account) []spec.Account {
 	for _, row := range base {
 		if !slices.ContainsFunc(ledger, func(have spec.Account) bool {

@@ -35,7 +35,7 @@ func OpenStore(dir string) (*Store, error) {
 }
 
 // Sweep deletes what was left of small blobs whose writing was cut. A partial stays, to
-// be resumed. Nobody else uses the store meanwhile.
+// be resumed. No other process uses the store meanwhile.
 func (s *Store) Sweep() error {
 	left, _ := filepath.Glob(filepath.Join(s.dir, "sha256", ".*.*")) // the pattern is valid
 	for _, name := range left {

@@ -157,7 +157,7 @@ func held(name string, data []byte) fat.File {
 	return fat.File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
-// WriteRescue writes a CD that carries a statement which lets somebody into a node, see package
+// WriteRescue writes a CD that carries a statement which lets an operator into a node, see package
 // oci/trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
 func WriteRescue(w io.WriterAt, statement []byte, date time.Time) error {
 	return iso.Data(w, paths.RescueLabel, paths.RescueFile, date, statement)

@@ -17,7 +17,7 @@ const (
 	TypeOverlay     = "application/vnd.caisson.overlay.v1+json"      // artifactType of a node's overlay, and of its document
 	TypeFleet       = "application/vnd.caisson.fleet.v1+json"        // artifactType of fleet:current, and of its document
 	TypeKeys        = "application/vnd.caisson.keys.v1+json"         // artifactType of a version of fleet:keys, and of its document
-	TypeRescue      = "application/vnd.caisson.rescue.v1+json"       // artifactType of what lets somebody into a node, and of its document
+	TypeRescue      = "application/vnd.caisson.rescue.v1+json"       // artifactType of what lets an operator in, and of its document
 	TypeRollout     = "application/vnd.caisson.rollout.v1+json"      // artifactType of a rollout's plan, and of its document
 	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"  // artifactType of fleet:index, and of its document
 	TypeFleetShard  = "application/vnd.caisson.fleet-shard.v1+json"  // artifactType of a part of fleet:index, and of its document
@@ -65,7 +65,7 @@ const (
 	MaxBundles  = 16        // bundles beside one document
 	MaxFleet    = 64 << 10  // bytes of fleet:current's document
 	MaxKeys     = 64 << 10  // bytes of the document of a version of fleet:keys
-	MaxRescue   = 32 << 10  // bytes of the document of a statement that lets somebody into a node
+	MaxRescue   = 32 << 10  // bytes of the document of a statement that lets an operator into a node
 	MaxConfig   = 16 << 20  // bytes of a layer's description
 	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline; not above MaxManifest
 	MaxBlob     = 64 << 30  // bytes of an image

@@ -12,7 +12,7 @@ import (
 )
 
 // DecodeFile reads a file that caisson keeps beside a site: JSON of one kind, spaced and ordered
-// as it may be after somebody merged it. It is written again, and what its writer does not know
+// as it may be after an author merged it. It is written again, and what its writer does not know
 // would be lost, so a key of a later release is refused, at any depth; so is one that stands
 // twice, or in another case. The caller caps the size.
 func DecodeFile(data []byte, kind string, doc any) error {

@@ -61,7 +61,7 @@ func (r *Roles) All() []NamedRole {
 // KindRescue is the kind of [Rescue].
 const KindRescue = "Rescue"
 
-// Rescue is the document that lets somebody into one node for a while, signed by a rescue key:
+// Rescue is the document that lets an operator into one node for a while, signed by a rescue key:
 // published as rescue:NODE, or carried to the machine. A node obeys it once, and only while it
 // shows the code that stands in it; see docs/rescue.md.
 type Rescue struct {
@@ -105,7 +105,7 @@ func NewCode() string {
 	return string(code[:codeLength/2]) + "-" + string(code[codeLength/2:])
 }
 
-// ParseCode returns a code as [NewCode] writes it, however somebody has typed it.
+// ParseCode returns a code as [NewCode] writes it, however an operator has typed it.
 func ParseCode(text string) (string, error) {
 	code := strings.Map(func(r rune) rune {
 		if r == '-' || r == ' ' {
@@ -120,7 +120,7 @@ func ParseCode(text string) (string, error) {
 }
 
 // RescueStatus is who was let into a node, in what the node says of itself. There is none where
-// no rescue key counts and nobody was let in.
+// no rescue key counts and no operator was let in.
 type RescueStatus struct {
 	Code    string    `json:"code,omitempty"` // for root on the node alone: it is in no report
 	Open    bool      `json:"open"`

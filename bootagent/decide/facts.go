@@ -44,7 +44,7 @@ type Facts struct {
 	Up        time.Duration // since it began
 	Now       int64         // seconds since 1970
 	Ended     bool          // this process is to end
-	Retry     bool          // somebody asks for what failed, too
+	Retry     bool          // an operator asks for what failed, too
 
 	// What is written down.
 	Run     run.Record

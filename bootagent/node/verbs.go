@@ -122,7 +122,7 @@ func (n *Node) Settle(ctx context.Context, st *spec.Status) (*spec.Status, error
 	return now, n.look.Keep(now)
 }
 
-// Early looks at some kinds, of which somebody has said that they may be others now, and
+// Early looks at some kinds, of which a caller has said that they may be others now, and
 // does what Apply does about drift there. There is no status when nothing is different.
 func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) {
 	found, err := n.effect.Running()

@@ -58,7 +58,7 @@ func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
 	}
 	born, err := birth(cmd.Process.Pid)
 	if err != nil {
-		born = "gone" // before anybody could look
+		born = "gone" // before this process could look
 	}
 	m := &member{pid: cmd.Process.Pid, limit: c.Limit, done: make(chan error, 1)}
 	go func() { m.done <- cmd.Wait() }()

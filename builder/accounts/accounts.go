@@ -6,7 +6,7 @@
 // A UID belongs to its name for ever. The fleet's ledger has a row for each that was
 // ever given: [Settle] takes the last one and gives numbers to who is new, [Leave] says
 // who of those that left is still in a layer, [Bake] writes the accounts. A user who
-// leaves keeps the number, expired or purged, and nobody else ever gets it. What a layer
+// leaves keeps the number, expired or purged, and no other account ever gets it. What a layer
 // is made from is [Present], its own rows: those of others would make it another layer.
 package accounts
 

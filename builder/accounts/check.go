@@ -86,7 +86,7 @@ func (p *problems) add(user, format string, args ...any) {
 // usualBuiltin is the account that Divingbell expires by default.
 const usualBuiltin = "ubuntu"
 
-// builtin expires the distribution's own account, once somebody can still get in
+// builtin expires the distribution's own account, once another user can still get in
 // and become root. A site that names the account takes one user with both a way
 // in (keys or password) and sudo for that. One that does not gets what Divingbell
 // does: there must be sudo with a password, for the console, and sudo with keys.

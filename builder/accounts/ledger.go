@@ -26,7 +26,7 @@ const (
 )
 
 // Settle gives every user of a fleet a number: the one the ledger has for the
-// name, the one that is asked for, or the lowest that nobody ever had. It sees
+// name, the one that is asked for, or the lowest that no account ever had. It sees
 // the users of all variants at once, so that the numbers do not depend on which
 // variant is built first. Rows of users who left stay.
 func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, error) {
@@ -153,7 +153,7 @@ func view(a spec.Accounts, fleet []spec.Account) []spec.Account {
 	return rows
 }
 
-// Taken is the error for a user whose number somebody has already, of those whom the base
+// Taken is the error for a user whose number another account has already, of those whom the base
 // or a package made.
 type Taken struct {
 	User string

@@ -122,8 +122,8 @@ func Remember(ledger, found []spec.Account) ([]spec.Account, error) {
 type names map[int]string
 
 // Numbers says which numbers the accounts that packages made should have: those
-// of the ledger; for the others their own, or when that is somebody's for ever
-// the highest that never was anybody's.
+// of the ledger; for the others their own, or when that is another account's for ever
+// the highest that never was any account's.
 func Numbers(found, ledger []spec.Account) ([]spec.Account, error) {
 	uids, gids := names{}, names{}
 	uidOf, gidOf := map[string]int{}, map[string]int{}

@@ -74,7 +74,7 @@ func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, nee
 	return out, err
 }
 
-// sweepGrace spares blobs that somebody may just be pushing.
+// sweepGrace spares blobs that another publisher may just be pushing.
 const sweepGrace = time.Hour
 
 // readStock reads all tags and the descriptions of all layers.

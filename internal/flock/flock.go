@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poll is how often a lock that somebody else has is tried.
+// poll is how often a lock that another process has is tried.
 const poll = 20 * time.Millisecond
 
 // Wait takes the lock of an open file, alone or, where shared, together with others that

@@ -110,7 +110,7 @@ func (o Options) prepareFirmware() error {
 // own counts the addresses that this process has taken.
 var own atomic.Int32
 
-// OwnAddress returns an address of the loopback that nobody else listens on, and nobody
+// OwnAddress returns an address of the loopback that no other process listens on, and none
 // connects from: QEMU binds it by itself, some time later, when the kernel may have given a
 // free port of 127.0.0.1 away. The host is this process's own by its PID, which has 22
 // bits; the port is below those that the kernel gives.

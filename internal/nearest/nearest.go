@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nearest guesses which known word somebody meant who wrote another. It
+// Package nearest guesses which known word an author meant who wrote another. It
 // is for hints: what it finds is offered, never taken.
 package nearest
 

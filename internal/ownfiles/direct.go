@@ -14,7 +14,7 @@ import (
 const maxLinks = 40
 
 // direct returns the path that name leads to, without links. A link on the way must
-// belong to this user, root, or who called sudo, and lie where nobody else can
+// belong to this user, root, or who called sudo, and lie where no other user can
 // replace it; so must what a link leads to.
 func direct(name string) (string, error) {
 	abs, err := filepath.Abs(name)

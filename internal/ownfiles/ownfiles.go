@@ -49,7 +49,7 @@ func Folder(dir string) error {
 }
 
 // Open opens a file for reading: a regular one, of this user, that has no other
-// name and that nobody else may write to.
+// name and that no other user may write to.
 func Open(name string) (*os.File, error) { return open(name, os.O_RDONLY) }
 
 // Append opens a file, which must be as for [Open], to write at its end.

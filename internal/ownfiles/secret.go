@@ -26,7 +26,7 @@ func ReadSecret(name string) ([]byte, error) {
 	return readAll(f, maxSecret)
 }
 
-// ReadLinked is ReadSecret for people's machines: it follows links that nobody else can
+// ReadLinked is ReadSecret for people's machines: it follows links that no other user can
 // have put or can change, as Kubernetes mounts a secret. On a node an attacker who had the
 // state disk in hand can have put a link of root's.
 func ReadLinked(name string) ([]byte, error) {
@@ -38,7 +38,7 @@ func ReadLinked(name string) ([]byte, error) {
 }
 
 // ReadConfig returns what a file holds that other programs write and read, too, and
-// that may name programs to run: nobody else may be able to change it. It is reached by
+// that may name programs to run: no other user may be able to change it. It is reached by
 // links as for [ReadLinked], and reports whether others can read it.
 func ReadConfig(name string) (data []byte, readable bool, err error) {
 	f, err := openLinked(name, judgeConfig)

@@ -70,7 +70,7 @@ const (
 	ImageState   = "63616973-736f-4e2d-8000-696d61676522" // the same of its state partition, and of the file system in it
 	BootLabel    = "caisson"                              // GPT name of the partition that firmware starts from
 	MediumLabel  = "CAISSON"                              // of the file system that firmware starts from
-	RescueLabel  = "CAISSON-RESCUE"                       // of a CD, or a stick written as one, that carries a statement that lets somebody in
+	RescueLabel  = "CAISSON-RESCUE"                       // of a CD, or a stick written as one, with a statement to let an operator in
 	RescueFile   = "RESCUE"                               // the statement in it
 	MediumLayout = "caisson"                              // an OCI layout in it, where a medium carries a layer
 )

@@ -98,7 +98,7 @@ const snakeoilMaker = "/usr/sbin/make-ssl-cert"
 
 // snakeoil is a key of P-256: older libpq cannot bind a channel by Ed25519.
 func snakeoil(n Node) (key *ecdsa.PrivateKey, err error) {
-	for i := range 8 { // one in 2^32 is no key
+	for i := range 8 { // one in 2^32 is not a key
 		if key, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), derive(n.Seed, "snakeoil", i)); err == nil {
 			break
 		}

@@ -86,7 +86,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	return out.text, nil
 }
 
-// atTerminal reports whether somebody sits before this program. Then what it runs stays in its
+// atTerminal reports whether a person sits before this program. Then what it runs stays in its
 // process group: in the background it could not ask for a PIN, and the key that interrupts
 // reaches all of the group.
 func atTerminal() bool {

@@ -37,7 +37,7 @@ func (in *entered) is(st unix.Stat_t) bool { return in.dev == st.Dev && in.ino =
 const held = 16
 
 // Put makes what stands at a name be t, by one rename: a new file gets content, owner and
-// mode by its descriptor, under a name that nobody knows before, and is durable itself.
+// mode by its descriptor, under a name that no other process knows before, and is durable itself.
 func (b *Batch) Put(d Dir, name string, t Thing) error {
 	in, err := b.enter(d)
 	if err != nil {
@@ -183,7 +183,7 @@ func stem(name string) string {
 	return fmt.Sprintf(".%s.%x.", strings.ToValidUTF8(name[:longest-17], ""), sum.Sum64())
 }
 
-// temporary is a name that nobody knows before, beside a name.
+// temporary is a name that no other process knows before, beside a name.
 func temporary(name string) string { return fmt.Sprintf("%s%d", stem(name), rand.Uint64()) }
 
 // stemOf is the stem of a temporary name.

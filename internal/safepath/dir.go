@@ -147,7 +147,7 @@ func (d Dir) failed(op, name string, err error) error {
 // kernel follows "..", as of a link, it cannot be sure that it stayed below and says
 // EAGAIN. On a node that starts containers this is common, so it is asked again.
 func Beneath(dir int, path string, flags int, resolve uint64) (fd int, err error) {
-	const tries = 1000 // somebody who renames without an end holds nobody up
+	const tries = 1000 // a process that renames without an end holds no caller up
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve}
 	for range tries {
 		if fd, err = unix.Openat2(dir, path, &how); err != unix.EAGAIN && err != unix.EINTR {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrReplaced is returned where somebody has put another file in the place of one that
+// ErrReplaced is returned where another process has put another file in the place of one that
 // was made just now.
 var ErrReplaced = errors.New("somebody has replaced what was made just now")
 
@@ -92,7 +92,7 @@ func (d Dir) makeLink(name string, t Thing) error {
 	return unix.Fchownat(fd, "", t.UID, t.GID, unix.AT_EMPTY_PATH)
 }
 
-// makeDir makes a directory. Until it has its owner it is this process's alone. What somebody has put in its
+// makeDir makes a directory. Until it has its owner it is this process's alone. What another process has put in its
 // place since is not touched, unless it is as empty as a new one, and as closed or of this
 // process's user: over a network the owner may say nothing, and FAT knows no modes.
 func (d Dir) makeDir(name string, mode uint32, uid, gid int) error {

@@ -4,9 +4,9 @@
 // can write: a symbolic link of theirs is refused, on the way and at the end.
 //
 // Each directory is opened from the one before it with openat2(2), and what is
-// done is done to the descriptor: nobody can put another file in its place
+// done is done to the descriptor: no user can put another file in its place
 // between the look and the act. What is put somewhere is made beside it, under a
-// name that nobody knew, and gets its owner and mode by its descriptor, see
+// name that no other process knew, and gets its owner and mode by its descriptor, see
 // [Dir.Put]. Links of the system itself, such as /bin, are followed: root owns
 // them and only root can change the directory that holds them. The package does not judge what a file is for. It imports no other
 // package of this module.

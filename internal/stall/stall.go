@@ -20,7 +20,7 @@ var running = struct {
 
 // Within makes a call and returns its error, or why the context has ended where that comes
 // first. The call goes on then, and the next one of its name is made after it: however
-// often somebody asks, one hangs, and nothing is done in another order than asked for.
+// often a caller asks, one hangs, and nothing is done in another order than asked for.
 func Within(ctx context.Context, name string, call func() error) error {
 	over, err := make(chan struct{}), error(nil)
 	for {

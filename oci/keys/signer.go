@@ -138,6 +138,6 @@ func (s *holder) run(what string, in []byte) ([]byte, error) {
 	return out, nil
 }
 
-// answerTime is how long a program may take: somebody may have to find a device, and touch
+// answerTime is how long a program may take: a person may have to find a device, and touch
 // it. The process that waits for it keeps other publishers out meanwhile.
 var answerTime = 5 * time.Minute

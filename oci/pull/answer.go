@@ -157,7 +157,7 @@ func (e *StatusError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("%s: the registry answers %d %s: %.200s", e.What, e.Status, http.StatusText(e.Status), e.Text), ": ")
 }
 
-// Is reports that somebody has answered.
+// Is reports that a registry has answered.
 func (e *StatusError) Is(target error) bool { return target == oci.ErrAnswered }
 
 // Hint helps with the statuses that an operator can do something about.

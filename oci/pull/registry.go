@@ -134,7 +134,7 @@ func (r *registry) get(ctx context.Context, client *http.Client, repo, path stri
 const firstPause = 100 * time.Millisecond
 
 // passing reports whether a status is of a server that may answer otherwise in a moment.
-// docker-registry 2.8 answers 500 for a tag that somebody is just putting again.
+// docker-registry 2.8 answers 500 for a tag that another client is just putting again.
 func passing(status int) bool {
 	switch status {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

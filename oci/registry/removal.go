@@ -21,12 +21,12 @@ type Removal struct {
 	gone  int
 }
 
-// Untag is [Registry.Untag]. A tag that stays is no error, whatever it leads to.
+// Untag is [Registry.Untag]. A tag that stays is not an error, whatever it leads to.
 func (m *Removal) Untag(ctx context.Context, repo, tag string) error {
 	return m.look(ctx, repo, ":", tag, m.From.Untag(ctx, repo, tag))
 }
 
-// Delete deletes a manifest. One that stays, or is not there, is no error.
+// Delete deletes a manifest. One that stays, or is not there, is not an error.
 func (m *Removal) Delete(ctx context.Context, repo, digest string) error {
 	return m.look(ctx, repo, "@", digest, m.From.Delete(ctx, repo, digest))
 }
@@ -65,7 +65,7 @@ func isRefused(err error) bool {
 }
 
 // Untag removes a tag and nothing else: what it led to stays under its digest and
-// its other tags. A tag that is not there is no error.
+// its other tags. A tag that is not there is not an error.
 //
 // Some registries delete by digest only, which would take the other tags along.
 // There the tag is moved to an empty artifact of its own, and that is deleted. One

@@ -180,7 +180,7 @@ func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []
 
 // unknownTries is how often a manifest is put whose blobs the registry says not to
 // know. All of them are there by then, but docker-registry 2.8 loses sight of one for a
-// moment while somebody else brings it too, as the empty configuration of all manifests.
+// moment while another client brings it too, as the empty configuration of all manifests.
 const unknownTries = 5
 
 func isBlobUnknown(err error) bool {

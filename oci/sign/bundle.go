@@ -73,7 +73,7 @@ func SignKeys(signer crypto.Signer, documentDigest string, p KeysPredicate) ([]b
 	return signPredicate(signer, documentDigest, PredicateKeys, p)
 }
 
-// SignRescue signs a document that lets somebody into a node; the digest is that of the document.
+// SignRescue signs a document that lets an operator into a node; the digest is that of the document.
 func SignRescue(signer crypto.Signer, documentDigest string, p RescuePredicate) ([]byte, error) {
 	p.IssuedAt = p.IssuedAt.UTC()
 	if err := p.check(); err != nil {

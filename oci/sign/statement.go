@@ -83,7 +83,7 @@ type KeysPredicate struct {
 	Needs    []string  `json:"needs,omitempty"`
 }
 
-// RescuePredicate is signed about a document that lets somebody into a node. It holds for as
+// RescuePredicate is signed about a document that lets an operator into a node. It holds for as
 // long as the node has the code, which is new at each boot.
 type RescuePredicate struct {
 	Fleet    string    `json:"fleet"`

@@ -53,7 +53,7 @@ func VerifyKeys(bundles [][]byte, keys []Verifier, threshold int, documentDigest
 		func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
 }
 
-// VerifyRescue does for a document that lets somebody into a node what [VerifyOverlay] does
+// VerifyRescue does for a document that lets an operator into a node what [VerifyOverlay] does
 // for an overlay.
 func VerifyRescue(bundles [][]byte, keys []Verifier, threshold int, documentDigest string) (*Verified[RescuePredicate], error) {
 	return verify(whole, bundles, keys, threshold, documentDigest, PredicateRescue, (*RescuePredicate).check,

@@ -63,7 +63,7 @@ func Keys[A any](ctx context.Context, src oci.Source, version uint64, accept fun
 // KeysTag is the tag of a version of fleet:keys.
 func KeysTag(version uint64) string { return fmt.Sprintf("keys-%d", version) }
 
-// Rescue asks the places of src for what lets somebody into a node, under each of its
+// Rescue asks the places of src for what lets an operator into a node, under each of its
 // names, until offer takes one.
 func Rescue(ctx context.Context, src oci.Source, names []string, offer func(Candidate) error) error {
 	type found struct {
@@ -128,7 +128,7 @@ func (c Candidate) SaveKeys() []byte { return saved(oci.TypeKeys, c) }
 // LoadKeys reads what [Candidate.SaveKeys] wrote.
 func LoadKeys(data []byte) (Candidate, error) { return load(data, oci.TypeKeys, oci.MaxKeys) }
 
-// SaveRescue is [Candidate.Save] for what lets somebody into a node, as a medium carries it.
+// SaveRescue is [Candidate.Save] for what lets an operator into a node, as a medium carries it.
 func (c Candidate) SaveRescue() []byte { return saved(oci.TypeRescue, c) }
 
 // LoadRescue reads what [Candidate.SaveRescue] wrote.

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
-// Target is a disk that somebody has named to install on.
+// Target is a disk that an operator has named to install on.
 type Target struct {
 	Device string // of the disk
 
@@ -87,7 +87,7 @@ func what(device string, size int64) string {
 	return blank.What(d, size)
 }
 
-// ErrNotEmpty is returned where a disk holds what nobody has said may go.
+// ErrNotEmpty is returned where a disk holds what no operator has said may go.
 var ErrNotEmpty = errors.New("the disk is not empty")
 
 // notEmpty is [ErrNotEmpty] with what is on the disk, which says that by itself.

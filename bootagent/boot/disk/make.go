@@ -172,7 +172,7 @@ func (f *Finder) finish(w whole, t gpt.Layout) error {
 	return f.Mounter.Reread(w.device)
 }
 
-// change opens a disk that nobody else uses, and synchronises what do did to it.
+// change opens a disk that no other process uses, and synchronises what do did to it.
 func (f *Finder) change(w whole, do func(blockDevice) error) error {
 	d, err := f.open(w, os.O_RDWR)
 	if err != nil {

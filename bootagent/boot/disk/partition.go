@@ -236,7 +236,7 @@ func (w whole) isOneOf(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(w.names, simple(name)) })
 }
 
-// alone opens a disk that nobody else uses: no mount, no RAID, no device mapper.
+// alone opens a disk that no other process uses: no mount, no RAID, no device mapper.
 func (w whole) alone(flags int) (*os.File, error) {
 	return os.OpenFile(w.device, flags|unix.O_EXCL|unix.O_CLOEXEC, 0)
 }

@@ -29,7 +29,7 @@ import (
 // why. The service's journal gets the originals.
 //
 // Secrets are opened before, in memory that goes on over switch_root: a unit may name one, and
-// starts before the agent, and somebody may log in on the console. A soft-reboot loses that memory: there the agent opens them, and
+// starts before the agent, and an operator may log in on the console. A soft-reboot loses that memory: there the agent opens them, and
 // units that name one wait for it, see [Node.order].
 func (n *Node) files() error {
 	var j originals

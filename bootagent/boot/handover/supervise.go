@@ -17,7 +17,7 @@ import (
 // timeout.
 const proveWithin = 15 * time.Minute
 
-// noSoftReboot keeps somebody from a soft-reboot by hand: it ends every mount of this
+// noSoftReboot keeps an operator from a soft-reboot by hand: it ends every mount of this
 // root, and with them the state disk, what is kept on it and the agent. See
 // systemd-soft-reboot.service(8).
 const noSoftReboot = "[Unit]\nDescription=Soft reboot (by hand it is refused by caisson: it would lose the node's state; caisson-agent reboot does not)\nRefuseManualStart=yes\n"

@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// letting is how somebody is let into a loader that boots nothing. The zero value is this
+// letting is how an operator is let into a loader that boots nothing. The zero value is this
 // machine's.
 type letting struct {
 	root  string // prefix of every path, for tests
@@ -32,12 +32,12 @@ type letting struct {
 	media rescue.Media
 	shell func(context.Context) error // has the console; nil is [shell]
 	end   context.CancelFunc          // of the shell; nil before there was one
-	code  string                      // that is shown; "" before one is, and while somebody is let in
+	code  string                      // that is shown; "" before one is, and while an operator is let in
 
-	running sync.Mutex // held while somebody is in
+	running sync.Mutex // held while an operator is in
 }
 
-// letIn looks for a statement that lets somebody in, and gives a shell where one was obeyed, for
+// letIn looks for a statement that lets an operator in, and gives a shell where one was obeyed, for
 // the failure screen to say; "" where no rescue key counts. The code is that of the running node,
 // too: a boot that succeeds at last takes what is open along.
 func (b *boot) letIn(ctx context.Context) string {
@@ -141,7 +141,7 @@ func (b *boot) published(ctx context.Context, names []string, offer func(trust.C
 func (b *boot) giveShell(ctx context.Context, left time.Duration) {
 	l := &b.letting
 	if !l.running.TryLock() {
-		return // somebody is in
+		return // an operator is in
 	}
 	run := l.shell
 	if run == nil {
@@ -163,7 +163,7 @@ func (l *letting) over() {
 	}
 }
 
-// shut ends the shell before another root or kernel is entered, and whatever somebody left
+// shut ends the shell before another root or kernel is entered, and whatever the operator left
 // behind in it. What is open there goes on in the new root.
 func (l *letting) shut() {
 	if l.end == nil {

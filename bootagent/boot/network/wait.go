@@ -60,7 +60,7 @@ func link(name string) (rtnetlink.LinkMessage, error) {
 	return m, err
 }
 
-// hasCarrier reports whether somebody is at the other end.
+// hasCarrier reports whether a partner is at the other end.
 func hasCarrier(name string) (bool, error) {
 	m, err := link(name)
 	return m.Flags&unix.IFF_LOWER_UP != 0, err

@@ -32,7 +32,7 @@ type Failure struct {
 	Next     time.Duration // until the next try; 0 where the machine starts over
 	Over     time.Duration // until then
 	Now      time.Time
-	Rescue   string // how somebody is let in, or that somebody is; "" where no rescue key counts
+	Rescue   string // how an operator is let in, or that one is; "" where no rescue key counts
 }
 
 // rule sets the screen apart from the lines of the kernel.

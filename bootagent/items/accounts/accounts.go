@@ -7,7 +7,7 @@
 // What differs between the image that is stacked and the one that is wanted is changed,
 // and nothing else: the databases are merged row by row and field by field, so that what
 // programs of this node have added or changed there stays. Once put, it is the node's as
-// the files of any layer are: what somebody changes later is not drift. The layer that is
+// the files of any layer are: what an operator changes later is not drift. The layer that is
 // stacked wants nothing; going back to it puts back what was there before.
 //
 // It mounts nothing and fetches nothing. Package items imports it, and the node that
@@ -220,7 +220,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		return err
 	}
 	defer release()
-	steps, err := i.look(ctx) // nobody writes the databases now
+	steps, err := i.look(ctx) // no other process writes the databases now
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 const shadow = "/etc/shadow"
 
 // view is a root as layers have made it: a password that is a secret covers the one that the
-// account has of its layer, and is seen by nobody but [Passwords].
+// account has of its layer, and is seen only by [Passwords].
 type view struct {
 	system
 	own    map[string]string

@@ -134,7 +134,7 @@ func readRows(all map[string]Value, name, database string) error {
 	return nil
 }
 
-// readValue reads a file or a directory; nothing there is no error.
+// readValue reads a file or a directory; an absent one is not an error.
 func readValue(name string) (Value, error) {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -146,7 +146,7 @@ func (p *Passwords) Apply(ctx context.Context, drift []spec.Drift) error {
 		return err
 	}
 	defer release()
-	t, err := p.root.table(shadow) // nobody writes it now
+	t, err := p.root.table(shadow) // no other process writes it now
 	if err != nil {
 		return err
 	}

@@ -187,7 +187,7 @@ func (s system) put(name string, v Value) error {
 func (s system) remove(at string) error {
 	switch err := durable.Remove(at); {
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
-		return nil // somebody has put something there since
+		return nil // another process has put something there since
 	default:
 		return err
 	}
@@ -308,7 +308,7 @@ func makeHome(at string, v Value) error {
 	if err := unix.Renameat2(int(in.Fd()), temp, int(in.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "rename to", Path: at, Err: err}
 	} else if err != nil {
-		return os.RemoveAll(beside) // somebody was faster, and keeps what is there
+		return os.RemoveAll(beside) // another process was faster, and keeps what is there
 	}
 	return in.Sync()
 }
@@ -334,7 +334,7 @@ func (s system) removeHome(name string, made []Value) error {
 		return nil
 	}
 	if err != nil || !slices.ContainsFunc(made, func(m Value) bool { return m.Sum == now.Sum }) {
-		return nil // somebody has used it: what cannot be read was not made so
+		return nil // a user has used it: what cannot be read was not made so
 	}
 	in, err := hold(filepath.Dir(at))
 	if err != nil {

@@ -4,7 +4,7 @@
 // owner and mode. What stood there before is kept and put back when a file
 // leaves the configuration; directories that had to be made leave with it.
 //
-// A path is walked without following links, so that nobody who owns a directory
+// A path is walked without following links, so that no user who owns a directory
 // below /etc can lead a write elsewhere; a link at the path itself is replaced
 // and kept as an original. The loader applies this kind once to a new root,
 // before PID 1 starts; the service keeps it from then on. Kinds that are made of

@@ -85,7 +85,7 @@ func (i *Item) copied(f Want, s state) bool {
 	return err == nil && bytes.Equal(has, value)
 }
 
-// copy writes a path's copy. Its owner comes before its mode: nobody else reads it meanwhile.
+// copy writes a path's copy. Its owner comes before its mode: no other user reads it meanwhile.
 func (i *Item) copy(f Want, s state) (err error) {
 	value, err := os.ReadFile(filepath.Join(i.secrets.Dir, f.Secret))
 	if err != nil {

@@ -150,7 +150,7 @@ func (i *Item) unmake(b *safepath.Batch, made []string) error {
 		_ = dir.Close() // only held
 		switch {
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
-			return nil // somebody else's by now, or another file's
+			return nil // another user's by now, or another file's
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return &fs.PathError{Op: "rmdir", Path: "/etc/" + rel, Err: err}
 		}

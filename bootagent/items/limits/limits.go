@@ -112,7 +112,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			drift = append(drift, d)
 			continue
 		}
-		if most := i.granted(l); most != "" { // PAM would let nobody in; a kernel parameter of this run may raise it
+		if most := i.granted(l); most != "" { // PAM would let no user in; a kernel parameter of this run may raise it
 			d.Action, d.Reason = spec.ActionDefer, "the kernel grants no more open files than fs.nr_open, which is "+most
 			drift = append(drift, d)
 			continue

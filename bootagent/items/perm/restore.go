@@ -78,7 +78,7 @@ func (i *Item) original(walk *safepath.Walk, f file, e item.Entry) (to attr, why
 	return was, ""
 }
 
-// wasLent reports whether somebody whom the original did not let write may have
+// wasLent reports whether a user whom the original did not let write may have
 // written to the file since: its text is then not what the bits were given to.
 var wasLent = func(was, did, now attr) bool {
 	for _, a := range []attr{did, now} {

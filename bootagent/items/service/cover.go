@@ -33,7 +33,7 @@ func isMountRoot(d safepath.Dir) bool {
 }
 
 // checkIsImage reports whether a directory is of an image, or why that is not known. No user can
-// mount one, and nobody else has a reason to mount one there.
+// mount one, and no other program has a reason to mount one there.
 func checkIsImage(d safepath.Dir) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {

@@ -5,7 +5,7 @@
 //
 // An image is mounted below /run/caisson/service/NAME, read-only, and the link "now"
 // beside it names the one that counts. The files of a service are links that lead
-// through "now": one rename switches all of a service at once, and nobody ever sees files
+// through "now": one rename switches all of a service at once, and no reader ever sees files
 // of two commits. A directory that is not empty cannot become a link; it is
 // mounted over, and the mount of before stays for those who are in it.
 //

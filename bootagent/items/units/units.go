@@ -102,7 +102,7 @@ func (i *Item) files() (*files.Item, map[string]error) {
 		}
 		add(i.texts(u))
 	}
-	for _, u := range i.want { // links after all files: a name that has one is no alias
+	for _, u := range i.want { // links after all files: a name that has one is not an alias
 		if problems[u.Name] != nil {
 			continue
 		}

@@ -193,7 +193,7 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 
 // goBack undoes a change that did not pass its gates. That it was rejected is on disk before
 // anything is done, so that a cut at any point ends with what ran before. What was
-// rejected is not tried again until somebody says so. Where the disk does not take that, it
+// rejected is not tried again until an operator says so. Where the disk does not take that, it
 // reports that it is to be decided again: over which ways back it lasts is another matter.
 func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next event, st *spec.Status, err error) {
 	failed, good, why := e.of.Found.Generation, e.good, e.verdict.Why

@@ -37,7 +37,7 @@ type Destination struct {
 	Retries  bool   // also what was left out
 	Owner    *record.Owner
 	Folder   *state.Folder
-	Tracker  *track.Tracker // nil where nobody is trusted
+	Tracker  *track.Tracker // nil where no key is trusted
 	Store    func() (*layers.Store, error)
 	Root     *stacked.Root
 	Services *services.Services

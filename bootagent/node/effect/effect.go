@@ -20,7 +20,7 @@ import (
 // Effect puts generations into effect on an open node.
 type Effect struct {
 	Table
-	Unbound error              // why there is no Tracker: nobody is trusted
+	Unbound error              // why there is no Tracker: no key is trusted
 	Last    func() spec.Status // after the last run, the zero one when there was none
 	Clock   Clock
 	Made    time.Duration           // that a change has to be made, beside what its scripts take; 0 is five minutes, and one for each program

@@ -31,11 +31,11 @@ import (
 type Table struct {
 	Dir      string      // prefix of every path, for tests
 	Scopes   item.Scopes // of this root and of the boot of its kernel
-	Alone    bool        // nobody else acts: what is found may be written down
+	Alone    bool        // no other process acts: what is found may be written down
 	Owner    *record.Owner
 	Folder   *state.Folder
 	Journal  *journal.Journal
-	Tracker  *track.Tracker // nil where nobody is trusted
+	Tracker  *track.Tracker // nil where no key is trusted
 	Root     *stacked.Root
 	Services *services.Services
 	Runner   process.Runner // of programs; nil is process groups

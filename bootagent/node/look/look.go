@@ -31,7 +31,7 @@ import (
 type Look struct {
 	Agent       string // its version
 	Owner       *record.Owner
-	Tracker     *track.Tracker // nil where nobody is trusted
+	Tracker     *track.Tracker // nil where no key is trusted
 	Effect      *effect.Effect
 	Destination *destination.Destination
 	Soak        *soak.Soak

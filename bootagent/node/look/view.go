@@ -107,7 +107,7 @@ func (l *Look) hints(kinds []spec.ItemStatus) map[string][]string {
 }
 
 // rescue is who is let in, with the code where root is shown it; nil where no rescue key counts
-// and nobody was let in.
+// and no operator was let in.
 func (l *Look) rescue(code bool) (*spec.RescueStatus, error) {
 	b, err := rescue.Read(l.Effect.Dir, l.Effect.Scopes.Kernel)
 	if err != nil {

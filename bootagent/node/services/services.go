@@ -22,7 +22,7 @@ type Services struct {
 	Root     string // of a test
 	Attached bool   // caisson did not boot this host
 	Folder   *state.Folder
-	Tracker  *track.Tracker                // nil where nobody is trusted
+	Tracker  *track.Tracker                // nil where no key is trusted
 	Store    func() (*layers.Store, error) // of the layers of a host that caisson booted
 	Log      func(event string, fields ...events.Field)
 	Say      func(format string, args ...any)

@@ -76,7 +76,7 @@ type Opener func(b spec.Bootstrap, way track.Way) (oci.Source, error)
 // patience is how long a registry may say nothing.
 const patience = 20 * time.Second
 
-// ErrNotEnrolled is for a host that trusts nobody yet.
+// ErrNotEnrolled is for a host that trusts no key yet.
 var ErrNotEnrolled = cli.WithHint(errors.New("this host has no "+paths.Bootstrap+": it is not enrolled in a fleet"),
 	"caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub")
 
@@ -94,7 +94,7 @@ type Session struct {
 	Boot    *state.Boot
 	Owner   *record.Owner // of Boot and of the state in Folder
 	Lost    error         // why originals of earlier boots are not known
-	Unbound error         // why there is no Tracker: nobody is trusted yet
+	Unbound error         // why there is no Tracker: no key is trusted yet
 	Folder  *state.Folder
 	Journal *journal.Journal
 	Scopes  item.Scopes
@@ -218,7 +218,7 @@ func (n *Session) originals(openJournal func(string, item.Scopes) (*journal.Jour
 }
 
 // trusts sets whom the node trusts, and makes its state usable. A host that
-// trusts nobody yet can still take back what was applied.
+// trusts no key yet can still take back what was applied.
 func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
 	own, err := n.ReadBootstrap()
 	switch {

@@ -32,7 +32,7 @@ type Soak struct {
 	Dir          string // prefix of every path, for tests
 	Root, Kernel string // ids of the root and of the boot of its kernel
 	Owner        *record.Owner
-	Tracker      *track.Tracker // nil where nobody is trusted
+	Tracker      *track.Tracker // nil where no key is trusted
 	Running      func() (*track.Found, error)
 	Up           func() time.Duration
 	Dial         func(ctx context.Context) error // asks the registry

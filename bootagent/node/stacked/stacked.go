@@ -40,10 +40,10 @@ import (
 type Root struct {
 	Dir     string // prefix of every path, for tests
 	ID      string
-	Alone   bool // nobody else looks or acts: what is found is kept
+	Alone   bool // no other process looks or acts: what is found is kept
 	Owner   *record.Owner
 	Journal *journal.Journal
-	Tracker *track.Tracker                // nil where nobody is trusted
+	Tracker *track.Tracker                // nil where no key is trusted
 	Store   func() (*layers.Store, error) // of the layers of a root that caisson made
 	Log     func(event string, fields ...events.Field)
 	Say     func(format string, args ...any)

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Installation is a disk that somebody wants this machine to boot from.
+// Installation is a disk that an operator wants this machine to boot from.
 type Installation struct {
 	Target *disk.Target
 	Loader spec.Loader

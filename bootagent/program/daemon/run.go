@@ -126,7 +126,7 @@ func Run(ctx context.Context, c Config) error {
 			if synced != nil {
 				st = synced
 			}
-			s.letIn(ctx)                                   // the key that let somebody in may be revoked
+			s.letIn(ctx)                                   // the key that let an operator in may be revoked
 			s.goBeside(s.staging, func() { s.stage(ctx) }) // the lock is free meanwhile
 		}
 		s.goBeside(s.judging, func() { Judge(ctx, s.o, nil, s.report) }) // its looks take their time, and hold no lock

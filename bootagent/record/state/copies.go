@@ -46,7 +46,7 @@ func (f *Folder) Load() (*State, error) {
 	return s, err
 }
 
-// Alone says that nobody else writes the state as long as the folder is used, as the one
+// Alone says that no other process writes the state as long as the folder is used, as the one
 // who has the node's lock may: it is read once.
 func (f *Folder) Alone() { f.alone = true }
 

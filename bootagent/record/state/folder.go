@@ -22,7 +22,7 @@ type Folder struct {
 	dir    string
 	beside string // in memory: what the disk does not take, see SaveVerdict
 
-	alone bool   // nobody else writes, see Alone
+	alone bool   // no other process writes, see Alone
 	known *State // what Load has read, or Save written; nil where that is to be read again
 }
 

@@ -73,7 +73,7 @@ func (s *State) Prove(g Generation, here ...string) {
 	s.replace(g, here)
 }
 
-// Reject notes that what is staged must not be begun again until somebody says so or a
+// Reject notes that what is staged must not be begun again until an operator says so or a
 // newer generation is there. Its attempts are used up, so that a loader passes it over, too.
 // What failed on a layer that is not its own may come up on that one.
 func (s *State) Reject(g Generation, why string, now time.Time) {

@@ -71,7 +71,7 @@ func permitted(s *state.State, g state.Generation) error {
 	return nil
 }
 
-// Return is [Tracker.Recall] for a generation that somebody wants to go back to.
+// Return is [Tracker.Recall] for a generation that an operator wants to go back to.
 func (f *Tracker) Return(g *state.Generation) (*Found, error) {
 	s, err := f.Folder.Load()
 	if err != nil {

@@ -212,7 +212,7 @@ func byAny[T any](versions []spec.Bootstrap, judge func(spec.Bootstrap) (T, erro
 	return v, err
 }
 
-// RescueKeys are the keys that may let somebody into this node: none without a chain. Where
+// RescueKeys are the keys that may let an operator into this node: none without a chain. Where
 // versions are missing, which may revoke those of the newest one, none counts either, and
 // the error says so.
 func (f *Tracker) RescueKeys() (spec.Role, error) {

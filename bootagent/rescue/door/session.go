@@ -28,7 +28,7 @@ var ErrOver = errors.New("no rescue statement is in effect")
 // while the machine is suspended, and the key may be revoked.
 const lookEvery = 2 * time.Second
 
-// Session runs what somebody asked sshd for, a shell where that is nothing, until it ends or
+// Session runs what an operator asked sshd for, a shell where that is nothing, until it ends or
 // nothing is left, as left says. Then all that it has started is ended, and the connections.
 // What of it goes on after it is noted to end with the rescue. It returns the exit code.
 func Session(ctx context.Context, root string, left func() time.Duration) (int, error) {
@@ -87,7 +87,7 @@ func Session(ctx context.Context, root string, left func() time.Duration) (int, 
 const shellUnit = "caisson-rescue"
 
 // console has a shell of root on the console for what is left, or ends it and gives the console
-// back. A shell that somebody left comes again, as long as it is open.
+// back. A shell that an operator left comes again, as long as it is open.
 func (d Doors) console(ctx context.Context, o *rescue.Open, left time.Duration) error {
 	if o == nil || !o.Console {
 		return nil

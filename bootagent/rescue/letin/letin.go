@@ -35,9 +35,9 @@ type Keeper struct {
 	media rescue.Media
 }
 
-// Look looks for a statement that lets somebody in, opens what it names, and shuts what is over.
+// Look looks for a statement that lets an operator in, opens what it names, and shuts what is over.
 // The registry is asked once in every, media when they change. It returns for how long something is open yet. Where
-// nobody is let in, and it is not time to ask, the node is not opened.
+// no operator is let in, and it is not time to ask, the node is not opened.
 func (k *Keeper) Look(ctx context.Context, o session.Options, every time.Duration) (time.Duration, error) {
 	boot, err := session.KernelID()
 	if err != nil {
@@ -65,7 +65,7 @@ func (k *Keeper) due(every time.Duration) bool {
 func (k *Keeper) look(ctx context.Context, s *session.Session, every time.Duration, carried []trust.Candidate) (time.Duration, error) {
 	by := decision.Node{}
 	var none error
-	if s.Tracker != nil { // else nobody is trusted yet
+	if s.Tracker != nil { // else no key is trusted yet
 		by = decision.Node{Fleet: s.Tracker.Bootstrap.Fleet, Names: s.Tracker.Identity.Tags()}
 		if by.Keys, none = s.Tracker.RescueKeys(); none != nil {
 			k.media.Again() // what they carry may count once it is known which keys do

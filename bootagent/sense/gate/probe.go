@@ -160,7 +160,7 @@ func service(c spec.HealthCheck) string {
 	return fmt.Sprintf("caisson-gate-%x", sha256.Sum256([]byte(c.Name)))[:29]
 }
 
-// turn waits until nobody else runs the program of a check: a change and an operation may
+// turn waits until no other process runs the program of a check: a change and an operation may
 // be judged by it at once, by the service and by a verb. The wait is not the program's time.
 func (p Prober) turn(ctx context.Context, c spec.HealthCheck, timeout time.Duration) (leave func(), err error) {
 	if err := os.MkdirAll(p.Log, 0o700); err != nil {

@@ -49,7 +49,7 @@ type View struct {
 	Pause      *spec.Hold        // nil where the node is not paused
 	Operations []spec.OperationStatus
 	Services   []spec.ServiceStatus
-	Rescue     *spec.RescueStatus // nil where no rescue key counts and nobody was let in
+	Rescue     *spec.RescueStatus // nil where no rescue key counts and no operator was let in
 
 	Profiles []spec.Drift // of AppArmor, that are not as the layer says
 	Cannot   []spec.Drift // what needs a layer, see [Host.Cannot]

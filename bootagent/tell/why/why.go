@@ -120,7 +120,7 @@ func (e explainer) broken() []spec.Finding {
 	return []spec.Finding{f}
 }
 
-// rescue is somebody who is let in: what is wrong may be theirs.
+// rescue is an operator who is let in: what is wrong may be theirs.
 func (e explainer) rescue() []spec.Finding {
 	r := e.st.Rescue
 	if r == nil || !r.Open && r.Trouble == "" {

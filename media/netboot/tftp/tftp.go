@@ -5,7 +5,7 @@
 //
 // TFTP has no handshake: the answer goes to a forged sender's address.
 // So one packet answers a request, and there is no second before an acknowledgement has
-// shown that somebody is there. A client that misses the one asks again by itself.
+// shown that a client is there. A client that misses the one asks again by itself.
 // Package netboot imports it.
 package tftp
 
@@ -183,7 +183,7 @@ type transfer struct {
 	until time.Time
 	size  int    // of a block
 	block uint16 // that was sent last
-	heard bool   // somebody has acknowledged something
+	heard bool   // the client has acknowledged something
 }
 
 // agree returns the packet that grants options, nil where there are none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rescue decides whether a document of the role rescue lets somebody into a node.
+// Package rescue decides whether a document of the role rescue lets an operator into a node.
 //
 // The answer depends on the bytes, the rescue keys of the newest version of fleet:keys, and who
 // asks: its fleet, its names and the code that it shows. That a code counts once, and for how
@@ -34,7 +34,7 @@ type Node struct {
 	rules check.List[*decision] // nil is all checks
 }
 
-// Accepted is a document that lets somebody in, once the caller has kept that its code is used.
+// Accepted is a document that lets an operator in, once the caller has kept that its code is used.
 type Accepted struct {
 	spec.Rescue
 	Digest string   // of the document

@@ -37,7 +37,7 @@ func (r *reading) document() *tree.Value {
 	return docs[0]
 }
 
-// entries calls f for each entry of the list below key. What is no list is named.
+// entries calls f for each entry of the list below key. What is not a list is named.
 func (r *reading) entries(v *tree.Value, key string, f func(*tree.Value)) {
 	list := v.Get(key)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// LeftOut is a node whose identity is in doubt. Nothing is made for it until somebody has
+// LeftOut is a node whose identity is in doubt. Nothing is made for it until an operator has
 // looked: it keeps what is published for it, and the others are published.
 type LeftOut struct{ Name, Why string }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // swap returns when a node starts over by itself into changes of a class, nil where it
-// does not: a machine that boots for the first time is switched on by somebody.
+// does not: a machine that boots for the first time is switched on by a person.
 func swap(class string, policy *spec.LayerSwap, m *spec.Maintenance, now time.Time) *Turn {
 	switch {
 	case policy == nil || now.IsZero() || spec.Live(class) || class == spec.ClassCold:

@@ -143,7 +143,7 @@ func (t Layout) header(list []byte, at, other, listAt int64) []byte {
 }
 
 // Alone returns an error unless what stands in the place of the table is nothing, this
-// table or a torn part of it. Whatever else somebody put there is not ours to write over.
+// table or a torn part of it. Whatever else was put there is not ours to write over.
 func (t Layout) Alone(r io.ReaderAt) error {
 	data := make([]byte, t.Sector+entries*entry)
 	if _, err := r.ReadAt(data, t.Sector); err != nil {

@@ -278,7 +278,7 @@ func (m *model) undo(why string, doubt bool) error {
 		return err
 	}
 	m.partial = !f.Undo.WayBack
-	if f.Undo.WayBack {
+	if f.Undo.WayBack && !(m.disk.Trial.Whole && step.Act == Forget) {
 		if err := m.call(); err != nil {
 			return err
 		}

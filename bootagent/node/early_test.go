@@ -142,6 +142,28 @@ func TestEarlyOfANewerGeneration(t *testing.T) {
 	}
 }
 
+// Where something else of the boot has cut the node off, the boot is judged by that, and the machine
+// starts over into what proved itself: to put that in effect on a root that came up with the newer
+// one would tell nothing.
+func TestEarlyCutsANewerGenerationOff(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "a", "20", "1")
+	r.reboot()
+	r.early(1000)
+	r.fails, r.within = errCut, 1
+	if s := r.state(); r.got() != "1" || !s.Trial.Pending() || !s.Trial.Whole {
+		t.Fatalf("link %s, %+v", r.got(), s.Trial)
+	}
+	if st := r.must(r.applyOnce()); st.Generation != 2 || st.Activity != spec.ActivitySoaking || len(st.Checks) != 1 {
+		t.Fatalf("generation %d is %s, %+v", st.Generation, st.Activity, st.Checks)
+	}
+	r.looks()
+	if s := r.state(); r.reboots != 1 || s.Current.Generation != 1 || s.Doubted == nil || s.Doubted.Generation != 2 {
+		t.Errorf("%d reboots, %+v", r.reboots, s)
+	}
+}
+
 // What a verb is told of before the agent has begun waits until what is on trial is in effect.
 func TestEarlyComesBeforeAnythingNewer(t *testing.T) {
 	m := newEarly(t)

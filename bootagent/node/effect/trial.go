@@ -94,7 +94,8 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 			return err
 		}
 	}
-	if to := ef.WayBack(s); to != nil {
+	afresh := tried.Whole && step.Act == decide.Forget // this root goes on with what it came up with
+	if to := ef.WayBack(s); to != nil && !afresh {
 		if err := ef.GoTo(*to); err != nil {
 			return err
 		}

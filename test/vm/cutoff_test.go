@@ -3,64 +3,98 @@
 package vm
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
 
 // cutOff are what cuts a node off when it is read, and not before: by a boot.
-var cutOff = map[string]string{
-	"a file of networkd": "  files: {/etc/systemd/network/00-other.network: {content: \"[Match]\\nName=eth0\\n[Network]\\nAddress=192.0.2.77/24\\n\"}}\n",
+var cutOff = []struct {
+	name, text string
+	site       []string // edits of the quickstart
+	reason     string   // what the node says of it
+}{
+	{
+		name:   "a file of networkd",
+		text:   "  files: {/etc/systemd/network/00-other.network: {content: \"[Match]\\nName=eth0\\n[Network]\\nAddress=192.0.2.77/24\\n\"}}\n",
+		reason: reaches,
+	},
+	{
+		name:   "a file of sshd",
+		text:   "  files: {/etc/ssh/sshd_config.d/50-other.conf: {content: \"ListenAddress 192.0.2.77\\n\"}}\n",
+		site:   []string{"machine:\n", "health:\n  - {name: sshd, unit: ssh.service, interval: 2s, retries: 3}\n\nmachine:\n"},
+		reason: "sshd", // the registry answers: only a check of the site can tell
+	},
+	{
+		name:   "a unit",
+		text:   "  units: {cuts-off.service: {state: enabled, content: \"[Service]\\nExecStart=/usr/sbin/ip link set eth0 down\\n[Install]\\nWantedBy=multi-user.target\\n\"}}\n",
+		reason: reaches,
+	},
 }
 
-// TestLongBootsThatCutOff gives a running node what only a boot reads, on its own layer and with no
-// health check in its site: the change of the running node is current, and the boot that reads it
-// goes back by itself to what a boot has proved, and the node says why.
+// reaches is the check that a boot has to pass which the registry answered before.
+const reaches = "registry is reached"
+
+// TestLongBootsThatCutOff gives a running node what only a boot reads, on its own layer: the change
+// of the running node is current, and the boot that reads it goes back by itself to what a boot has
+// proved, and the node says why.
 func TestLongBootsThatCutOff(t *testing.T) {
 	require.Long(t)
-	f := fleet(t)
-	m := f.start(t, f.byHand(t, f.withDisk(t)))
-	s := f.login(t, m)
-	generation := uint64(1)
-	for what, text := range cutOff {
-		f.edit(t, "  sysctl:\n", text+"  sysctl:\n")
-		f.publish(t)
-		run(t, s, "sudo caisson-agent sync >&2")
-		good, bad := generation, generation+1
-		if st := status(t, s); st.Generation != bad || st.Health != spec.HealthOK {
-			t.Fatalf("%s: a running node: %+v", what, st)
-		}
-		from := m.Console.Len()
-		last(t, m, s, "sudo systemctl reboot")
-		waitFor(t, m, from, fmt.Sprintf("caisson: overlay of node alpha, generation %d", bad))
-		waitFor(t, m, from, "caisson: entering the layer")
-		from = m.Console.Len()
-		waitFor(t, m, from, "it was rejected on this node")
-		waitFor(t, m, from, "caisson: entering the layer")
-		s = f.login(t, m)
-		var st spec.Status
-		if !becomes(func() bool {
-			st = status(t, s)
-			return strings.Contains(run(t, s, "sudo journalctl -t caisson-agent -o cat --no-pager; sudo caisson-agent why -o json || true"), "without it the registry answers")
-		}) {
-			t.Errorf("%s: nothing was compared: %+v", what, st)
-		}
-		if st.Generation != good || st.Rejected == nil || st.Rejected.Generation != bad || !strings.Contains(st.Rejected.Reason, "registry is reached") {
-			t.Errorf("%s: %+v", what, st)
-		}
-		f.edit(t, text, "")
-		f.publish(t)
-		run(t, s, "sudo caisson-agent sync >&2 || true")
-		generation += 2
-		if st := f.judged(t, s); st.Generation != generation || st.Rejected != nil {
-			t.Errorf("%s: what came after it is not taken: %+v", what, st)
-		}
-		s = f.reboot(t, m, s) // so that a boot has proved it
-		if st := f.judged(t, s); st.Generation != generation || st.Health != spec.HealthOK {
-			t.Errorf("%s: %+v", what, st)
-		}
+	for i, c := range cutOff {
+		t.Run(c.name, func(t *testing.T) {
+			f := fleet(t, slices.Concat(leanSite, c.site)...)
+			m := f.start(t, f.byHand(t, f.withDisk(t)))
+			s := f.login(t, m)
+			f.judged(t, s)
+			f.edit(t, "  sysctl:\n", c.text+"  sysctl:\n")
+			f.publish(t)
+			run(t, s, "sudo caisson-agent sync >&2")
+			if st := f.judged(t, s); st.Generation != 2 || st.Health != spec.HealthOK {
+				t.Fatalf("a running node: %+v", st)
+			}
+			from := m.Console.Len()
+			last(t, m, s, "sudo systemctl reboot")
+			waitFor(t, m, from, "caisson: overlay of node alpha, generation 2")
+			waitFor(t, m, from, "caisson: entering the layer")
+			s = f.goesBack(t, m, m.Console.Len(), c.reason)
+			if i > 0 {
+				return
+			}
+			// What comes after it is taken, and a boot proves it.
+			f.edit(t, c.text, "")
+			f.publish(t)
+			run(t, s, "sudo caisson-agent sync >&2 || true")
+			if st := f.judged(t, s); st.Generation != 3 || st.Rejected != nil {
+				t.Errorf("what came after it is not taken: %+v", st)
+			}
+			s = f.reboot(t, m, s)
+			if st := f.judged(t, s); st.Generation != 3 || st.Health != spec.HealthOK {
+				t.Errorf("%+v", st)
+			}
+		})
 	}
+}
+
+// goesBack waits until a node has rejected its second generation and runs the first, and holds
+// that it knows why.
+func (f *Fleet) goesBack(t *testing.T, m *machine.Machine, from int, reason string) *machine.Session {
+	t.Helper()
+	if waitFor(t, m, from, "Soft-rebooting", "it was rejected on this node") != "Soft-rebooting" {
+		waitFor(t, m, from, "caisson: entering the layer")
+	}
+	s := f.login(t, m)
+	compared := func() bool {
+		return strings.Contains(run(t, s, "sudo journalctl -t caisson-agent -o cat --no-pager; sudo caisson-agent why -o json || true"), "without it the registry answers")
+	}
+	if reason == reaches && !becomes(compared) {
+		t.Errorf("nothing was compared: %+v", status(t, s))
+	}
+	if st := status(t, s); st.Generation != 1 || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reason) {
+		t.Errorf("%+v", st)
+	}
+	return s
 }

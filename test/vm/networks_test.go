@@ -90,7 +90,6 @@ func TestLongBondOverSoftReboot(t *testing.T) {
 // what ran before, and the node says why.
 func TestLongNetworkThatCutsOff(t *testing.T) {
 	require.Long(t)
-	const reached = "registry is reached"
 	f := fleet(t)
 	m := f.start(t, f.byHand(t, f.withDisk(t)))
 	s := f.login(t, m)
@@ -106,10 +105,10 @@ func TestLongNetworkThatCutsOff(t *testing.T) {
 	}
 	s = f.login(t, m)
 	st := f.judged(t, s)
-	if st.Generation != 1 || st.Sync != spec.SyncBehind || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reached) {
+	if st.Generation != 1 || st.Sync != spec.SyncBehind || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reaches) {
 		t.Errorf("%+v", st)
 	}
-	if said := run(t, s, "sudo caisson-agent why || [ $? -eq 3 ]"); !strings.Contains(said, reached) {
+	if said := run(t, s, "sudo caisson-agent why || [ $? -eq 3 ]"); !strings.Contains(said, reaches) {
 		t.Errorf("why says %s", said)
 	}
 	// What is published again with the right one is taken.

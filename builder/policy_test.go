@@ -50,7 +50,7 @@ func TestAppArmor(t *testing.T) {
 		{"syntax", profiles("a", "profile a {\n  /x r\n}\n"), "line 3", true},
 		{"missing abstraction", profiles("a", "profile a {\n  include <abstractions/none>\n}\n"), "abstractions/none", true},
 		{"one name twice", profiles("a", "profile x { /a r, }\n", "b", "profile x { /b r, }\n"), `"x" is defined in a and in b`, true},
-		{"a path as name", profiles("../a", "profile a { }\n"), "cannot be used as a name", true},
+		{"a path as name", profiles("../a", "profile a { }\n"), "cannot be used as a file of profiles", true},
 		{"variables that a profile includes", profiles("vars", "@{HERE}=/opt/here\n", "a", "include \"/etc/apparmor.d/vars\"\nprofile a { @{HERE}/x r, }\n"), "a enforce", false},
 		{"nothing defined", profiles("a", "# empty\n"), "profile a", true},
 	}

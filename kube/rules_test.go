@@ -30,7 +30,7 @@ var doors = map[string]string{
 	"oci/keys":            "keys and programs that sign are opened as elsewhere",
 	"oci/pull":            "how a registry is reached",
 	"oci/registry":        "a publisher's registry",
-	"release":             "a rollout names its layers by a digest",
+	"builder/release":     "a rollout names its layers by a digest",
 	"spec":                "the documents that a fleet's index has",
 	"spec/site":           "what objects mean as a whole",
 	"spec/site/cluster":   "objects are read there, as files are",

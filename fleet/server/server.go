@@ -178,7 +178,7 @@ type guardError struct {
 
 func (e *guardError) Error() string { return e.why }
 
-// guardList returns what each request has to meet, whoever makes it.
+// guardList returns what the requests of all clients have to meet.
 func (s *Server) guardList() check.List[*http.Request] {
 	sites := http.NewCrossOriginProtection()
 	return check.List[*http.Request]{

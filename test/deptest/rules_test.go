@@ -138,7 +138,7 @@ var rules = []Rule{
 		By: []string{"bootagent/items/sysctl", "bootagent/items/sysfs", "bootagent/items/modules", "bootagent/items/nics"}, ByWhy: "several kinds of file, one set of rules"},
 	{Packages: "bootagent/items/item/ifreq", Only: []string{}, Why: "it knows what the kernel says of interfaces, not what is wanted",
 		By: []string{"bootagent/items/ethtool", "bootagent/items/nics", "bootagent/items/item/nicmatch"}, ByWhy: "two kinds set something of interfaces, and find them by their own address"},
-	{Packages: "bootagent/items/item/unitorder", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it reads unit files, whoever wants an order",
+	{Packages: "bootagent/items/item/unitorder", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it reads unit files, and knows no reason to order units",
 		By: []string{"bootagent/items/service", "bootagent/boot/handover"}, ByWhy: "both write orders, and neither may write a circle"},
 	{Packages: "bootagent/items/item/device", Only: []string{"spec", "spec/rules"}, Why: "it finds disks, whatever they are for",
 		By: []string{"bootagent/items/mounts", "bootagent/items/swaps"}, ByWhy: "two kinds put disks to use"},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,7 +140,10 @@ func (l *limited) Write(p []byte) (int, error) {
 // host starts this program in new namespaces, where it calls live, and returns what that
 // measured.
 func host(p peer, dir string) (l life, err error) {
-	cmd := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", filepath.Join(programs, "peers"), "-host", dir, p.name)
+	const patience = time.Hour // the slowest takes minutes; one that hangs is to be found
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", filepath.Join(programs, "peers"), "-host", dir, p.name)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

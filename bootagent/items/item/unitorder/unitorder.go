@@ -57,7 +57,8 @@ func Read(root string) *Order {
 			}
 		}
 	}
-	for name, u := range o.units {
+	for _, name := range slices.Sorted(maps.Keys(o.units)) { // of two targets that need each other the first one comes after
+		u := o.units[name]
 		if u == nil || !u.defaults || path.Ext(name) != ".target" {
 			continue
 		}

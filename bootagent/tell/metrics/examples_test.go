@@ -4,12 +4,15 @@ package metrics
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -33,6 +36,44 @@ func TestMonitoring(t *testing.T) {
 		if n := strings.Count(tests, "alertname: "+m[1]+"\n"); n != 2 {
 			t.Errorf("%s has %d tests, not one that fires and one that does not", m[1], n)
 		}
+	}
+}
+
+// The mixin has the alerts and the dashboard of the other files.
+func TestMixin(t *testing.T) {
+	require.Tool(t, "jsonnet")
+	out, err := exec.CommandContext(t.Context(), "jsonnet", "-e", `local m = import '`+monitoring+`mixin.libsonnet'; { alerts: m.prometheusAlerts, boards: m.grafanaDashboards }`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mixin struct {
+		Alerts struct{ Groups []any }
+		Boards map[string]any
+	}
+	var want struct{ Groups []any }
+	var dashboard any
+	if err := errors.Join(json.Unmarshal(out, &mixin), json.Unmarshal([]byte(read(t, "dashboard.json")), &dashboard)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"caisson.rules.yml", "fleet.rules.yml"} {
+		var file struct{ Groups []any }
+		if err := yaml.Unmarshal([]byte(read(t, name)), &file); err != nil {
+			t.Fatal(err)
+		}
+		want.Groups = append(want.Groups, file.Groups...)
+	}
+	of := func(v any) string {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if len(want.Groups) != 2 || of(mixin.Alerts.Groups) != of(want.Groups) {
+		t.Errorf("alerts are %s, not %s", of(mixin.Alerts.Groups), of(want.Groups))
+	}
+	if of(mixin.Boards) != of(map[string]any{"caisson-nodes.json": dashboard}) {
+		t.Errorf("dashboards are %s", of(mixin.Boards))
 	}
 }
 

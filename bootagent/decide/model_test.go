@@ -244,8 +244,8 @@ func (m *model) decide(f *Facts) Step {
 		m.fail("two disruptive acts at once")
 	case f.Paused != "" && (s.Act == Change || s.Act == BackLive || s.Act == BackBoot || s.Act == Keep):
 		m.fail("a paused node is changed")
-	case f.Event == Begin && s.Act == PutBack && m.disk.Trial.Whole && m.disk.Trial.Boot == f.Boot && !m.begun && m.live.Applied == nil:
-		m.fail("what nothing cut before services started is undone")
+	case f.Event == Begin && s.Act == PutBack && m.disk.Trial.Early && m.disk.Trial.Boot == f.Boot && !m.begun && m.live.Applied == nil:
+		m.fail("what was begun before services started is undone")
 	case m.held && m.disk.Current != nil && s.Act == Change:
 		m.fail("a held node moves")
 	}
@@ -278,7 +278,7 @@ func (m *model) undo(why string, doubt bool) error {
 		return err
 	}
 	m.partial = !f.Undo.WayBack
-	if f.Undo.WayBack && !(m.disk.Trial.Whole && step.Act == Forget) {
+	if f.Undo.WayBack && !(m.disk.Trial.Early && step.Act == Forget) {
 		if err := m.call(); err != nil {
 			return err
 		}
@@ -375,15 +375,12 @@ func (m *model) early() error {
 	}
 	if err := m.save(func(s *state.State) {
 		if s.Early = (&state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}); act == SetOnTrial {
-			s.Trial = &state.Trial{Generation: *g, Confirm: state.ByReach, Boot: fmt.Sprint(m.boot), Within: 60}
+			s.Trial = &state.Trial{Generation: *g, Confirm: state.ByReach, Boot: fmt.Sprint(m.boot), Within: 60, Early: true}
 		}
 	}); err != nil || act == SetHarmless {
 		return err
 	}
-	if err := m.make(g.Overlay); err != nil || act == Set {
-		return err
-	}
-	return m.save(func(s *state.State) { s.Trial.Whole = true })
+	return m.make(g.Overlay)
 }
 
 func (m *model) looks() error {

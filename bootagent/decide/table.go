@@ -77,7 +77,7 @@ var Table = []Row{
 	{Name: "undo-after-restart", On: Begin, Act: PutBack, When: "a change is on trial that began before the machine was started over", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.onTrial() && f.Run.Boot != f.Boot },
 		why: func(*Facts) string { return "the machine was started over before it was confirmed" }},
-	{Name: "early-whole", On: Begin, Act: Go, When: "what is there before services start is set, on trial, and nothing cut that", Does: "goes on: the agent makes the rest, and the trial ends with that",
+	{Name: "early-goes-on", On: Begin, Act: Go, When: "a change on trial was begun before services started", Does: "goes on, wherever that was cut: the agent makes the rest, and the trial ends with it",
 		is: func(f *Facts) bool { return f.Run.Phase == run.Prepared }},
 	{Name: "undo-after-cut", On: Begin, Act: PutBack, When: "a change on trial was begun, and its agent has ended", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.Run.Phase == run.Changing },

@@ -155,9 +155,9 @@ func TestATrialThatIsFound(t *testing.T) {
 		"unfinished":                    {func(s *state.Trial) { s.Ends = 0 }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
 		"unfinished, by reach":          {func(s *state.Trial) { s.Ends, s.Confirm = 0, state.ByReach }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
 		"unfinished, of another boot":   {func(s *state.Trial) { s.Ends = 0 }, "that", 100 * time.Second, "undo-after-restart", "started over"},
-		"begun early, and cut":          {func(s *state.Trial) { s.Ends = 0 }, "this", time.Second, "undo-after-cut", "the agent ended"},
-		"begun early, whole":            {func(s *state.Trial) { s.Ends, s.Whole = 0, true }, "this", time.Second, "early-whole", ""},
-		"whole, of another boot":        {func(s *state.Trial) { s.Ends, s.Whole = 0, true }, "that", time.Second, "undo-after-restart", "started over"},
+		"an agent behind early, cut":    {func(s *state.Trial) { s.Ends = 0 }, "this", time.Second, "undo-after-cut", "the agent ended"},
+		"begun early":                   {func(s *state.Trial) { s.Ends, s.Early = 0, true }, "this", time.Second, "early-goes-on", ""},
+		"early, of another boot":        {func(s *state.Trial) { s.Ends, s.Early = 0, true }, "that", time.Second, "undo-after-restart", "started over"},
 		"of a kernel that has just run": {func(s *state.Trial) { s.Ends = 1 }, "this", 0, "settled", ""},
 	} {
 		s := new(state.State)
@@ -168,7 +168,7 @@ func TestATrialThatIsFound(t *testing.T) {
 		}
 		root := run.Root{Boot: row.boot, Runs: new(state.Generation)}
 		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: run.Read(s, new(state.Live), root)})
-		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || row.want == "early-whole") {
+		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || row.want == "early-goes-on") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

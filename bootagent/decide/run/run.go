@@ -26,7 +26,7 @@ const (
 	Idle       Phase = "idle"       // what runs has proved itself, and nothing else is offered
 	Changing   Phase = "changing"   // a change on trial is made, tested or undone
 	Confirming Phase = "confirming" // a change is in effect until somebody confirms it, or its time is over
-	Prepared   Phase = "prepared"   // this root came up with one, and what of it is set before services start is set, on trial
+	Prepared   Phase = "prepared"   // this root came up with one, of which something was set before services started, on trial
 	Entering   Phase = "entering"   // this root came up with a generation that was never in effect
 	Soaking    Phase = "soaking"    // what is in effect has to pass its checks
 	Stuck      Phase = "stuck"      // it did not pass them, and there is nothing to go back to
@@ -74,7 +74,7 @@ func Read(s *state.State, live *state.Live, root Root) Record {
 		case t.Boot != root.Boot:
 		case t.Ends != 0:
 			r.Phase = Confirming
-		case t.Whole && !root.Begun && root.Runs != nil && root.Runs.Pair(t.Generation):
+		case t.Early && !root.Begun && root.Runs != nil && root.Runs.Pair(t.Generation):
 			r.Phase = Prepared
 		}
 		return r

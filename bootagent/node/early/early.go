@@ -172,7 +172,7 @@ func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item
 		s.Early = &state.EarlyRuns{Overlay: g.Overlay, Runs: s.Early.Of(g.Overlay) + 1}
 		if step.Act == decide.SetOnTrial {
 			s.Trial = &state.Trial{Generation: g, Confirm: state.ByReach, Within: int64(e.Within / time.Second),
-				Boot: e.Kernel, Since: time.Now().Unix(), Kept: kept}
+				Boot: e.Kernel, Since: time.Now().Unix(), Kept: kept, Early: true}
 		}
 	}})
 	if err != nil {
@@ -182,10 +182,7 @@ func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item
 		return err
 	}
 	e.add(ctx, kernelWithin, part, table, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() })
-	if ctx.Err() != nil || step.Act != decide.SetOnTrial {
-		return ctx.Err()
-	}
-	return e.Owner.Commit(record.Change{State: func(s *state.State) { s.Trial.Whole = true }})
+	return ctx.Err()
 }
 
 // add sets some kinds, again while something comes that is waited for, and no longer than

@@ -150,7 +150,7 @@ func TestSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := e.Owner.State()
-	if err != nil || s.Early != nil || !s.Trial.Whole {
+	if err != nil || s.Early != nil || !s.Trial.Early {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if want := []string{"early generation=2 why=w transition=n", "early generation=2 why=w transition=n",

@@ -94,7 +94,7 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 			return err
 		}
 	}
-	afresh := tried.Whole && step.Act == decide.Forget // this root goes on with what it came up with
+	afresh := tried.Early && step.Act == decide.Forget // this root goes on with what it came up with
 	if to := ef.WayBack(s); to != nil && !afresh {
 		if err := ef.GoTo(*to); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (ef *Effect) WayBack(s *state.State) *state.Generation {
 // Kept is how that is set which can cut the node off, where there is nothing good to go back to:
 // was set, where some of it was set on trial before services started.
 func (ef *Effect) Kept(s *state.State, g state.Generation) (kept spec.Items) {
-	if t := s.Trial; t.Pending() && t.Whole {
+	if t := s.Trial; t.Pending() && t.Early {
 		return t.Kept
 	}
 	if ef.WayBack(s) == nil {

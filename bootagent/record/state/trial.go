@@ -20,9 +20,9 @@ type Trial struct {
 	Since      int64      `json:"since"`            // seconds since 1970
 	Reason     string     `json:"reason,omitempty"` // why it was undone; "" until then
 
-	// Whole says that it was begun before this root's services started, and that all of it
-	// which is set there is set: what is left is the agent's.
-	Whole bool `json:"whole,omitempty"`
+	// Early says that it was begun before this root's services started. What was not set there, or
+	// was cut, the agent makes.
+	Early bool `json:"early,omitempty"`
 
 	// Kept is how it was set, where the originals are older than the trial and nothing
 	// good is there to go back to.

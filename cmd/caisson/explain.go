@@ -17,27 +17,42 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var node string
-	var labels []string
+	var node, other, key string
+	var labels, conditions []string
 	c := &cobra.Command{
-		Use:   "explain FILE… --node NAME",
+		Use:   "explain FILE… (--node NAME | --key KEY | --where KEY=VALUE)",
 		Short: "Show the settings of a node, with the origin of each value",
 		Long: "Show the settings of a node, with the origin of each value.\n\n" +
 			"At most one override of a module applies to a node: that of its host name, else the last label\n" +
-			"entry that fits. The node need not exist: --label says what it would be.",
-		Example: "  caisson explain site.yaml --node alpha\n  caisson explain values.yaml --node new --label role=db -o json",
-		Args:    cobra.MinimumNArgs(1),
+			"entry that fits. The node need not exist: --label says what it would be.\n\n" +
+			"--against NAME shows in what the node differs from another one; exit code 3: they differ. --key KIND/KEY lists the\n" +
+			"values that a setting has on the site's nodes, each with its origin; a kind alone lists all of it. --where lists the\n" +
+			"nodes that have a setting, or that have it with this value.",
+		Example: "  caisson explain site.yaml --node alpha\n  caisson explain values.yaml --node new --label role=db -o json\n" +
+			"  caisson explain site.yaml --node alpha --against beta\n  caisson explain site.yaml --key sysctl/vm.swappiness\n" +
+			"  caisson explain site.yaml --where sysctl/vm.swappiness=10 --where apt/packages/jq",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			set, err := parseLabels(labels)
 			if err != nil {
 				return err
 			}
-			if node == "" {
+			switch all := key != "" || len(conditions) > 0; {
+			case node == "" && !all:
 				return cli.Usage("name the node to explain", "--node is missing")
+			case all && node+other != "" || key != "" && len(conditions) > 0 || len(labels) > 0 && node == "" || other != "" && len(labels) > 0:
+				return cli.Usage("--node with --label or --against, or --key, or --where", "these do not go together")
 			}
 			s, err := a.loadSite(names...)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case key != "":
+				return a.uses(s, key)
+			case len(conditions) > 0:
+				return a.where(s, conditions)
+			case other != "":
+				return a.against(s, node, other)
 			}
 			e, err := s.Explain(node, set)
 			if err != nil {
@@ -52,6 +67,9 @@ func (a *app) explainCommand() *cobra.Command {
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	c.Flags().StringVar(&node, "host", "", "the same as --node")
 	c.Flags().StringArrayVar(&labels, "label", nil, "a label KEY=VALUE it has, over the site's; may be repeated")
+	c.Flags().StringVar(&other, "against", "", "show in what the node differs from the node with this `NAME`")
+	c.Flags().StringVar(&key, "key", "", "list the values of the setting KIND/`KEY` on all nodes")
+	c.Flags().StringArrayVar(&conditions, "where", nil, "list the nodes that have the setting KIND/KEY, or `KIND/KEY=VALUE`; several must all hold")
 	return c
 }
 

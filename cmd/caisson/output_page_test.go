@@ -74,6 +74,7 @@ type shapeOf struct {
 	Type       string                     `json:"type"`
 	Properties map[string]json.RawMessage `json:"properties"`
 	Items      *struct {
+		Type       string                     `json:"type"`
 		Ref        string                     `json:"$ref"`
 		Properties map[string]json.RawMessage `json:"properties"`
 	} `json:"items"`
@@ -87,6 +88,8 @@ func (s shapeOf) String() string {
 	switch {
 	case s.Type == "array" && s.Items != nil && s.Items.Ref != "":
 		return "a list of " + keys(s.Defs[s.Items.Ref[strings.LastIndexByte(s.Items.Ref, '/')+1:]].Properties)
+	case s.Type == "array" && s.Items != nil && s.Items.Type == "string":
+		return "a list of texts"
 	case s.Type == "array" && s.Items != nil:
 		return "a list of " + keys(s.Items.Properties)
 	case len(s.Properties) == 0:

@@ -38,6 +38,9 @@ var results = map[string]any{
 	"init":                initialised{},
 	"validate":            validation{},
 	"explain":             explain.Explanation{},
+	"explain-against":     explain.Differences{}, // explain --against
+	"explain-key":         explain.Uses{},
+	"explain-where":       []string{},
 	"windows":             maintenance.Openings{},
 	"operations":          spec.Maintenance{},
 	"plan":                plan.Plan{},

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Use is a value with the nodes that have it.
+type Use struct {
+	Setting
+	Unset bool     `json:"unset,omitempty"` // nobody wrote the setting for these nodes
+	Nodes []string `json:"nodes"`
+}
+
+// Uses are the values of settings: by path, the value of most nodes first, and in the end the
+// nodes that have none.
+type Uses []Use
+
+// UsesOf lists the values that nodes have of the settings at key and below it. A key that no node
+// has is an error: an empty list would say that all is well.
+func UsesOf(key string, nodes []*Explanation) (Uses, error) {
+	found := map[string][]*Use{} // by path
+	for _, e := range nodes {
+		for _, s := range e.Settings() {
+			if !s.Has(key) {
+				continue
+			}
+			i := slices.IndexFunc(found[s.Path], func(u *Use) bool { return u.Value == s.Value && same(u.Origin, s.Origin) })
+			if i < 0 {
+				i, found[s.Path] = len(found[s.Path]), append(found[s.Path], &Use{Setting: s})
+			}
+			found[s.Path][i].Nodes = append(found[s.Path][i].Nodes, e.Node)
+		}
+	}
+	if len(found) == 0 {
+		return nil, noSetting(key, nodes)
+	}
+	var list Uses
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		uses, have := found[path], map[string]bool{}
+		slices.SortStableFunc(uses, func(a, b *Use) int { return len(b.Nodes) - len(a.Nodes) })
+		for _, u := range uses {
+			list = append(list, *u)
+			for _, name := range u.Nodes {
+				have[name] = true
+			}
+		}
+		rest := Use{Setting: Setting{Path: path}, Unset: true}
+		for _, e := range nodes {
+			if !have[e.Node] {
+				rest.Nodes = append(rest.Nodes, e.Node)
+			}
+		}
+		if len(rest.Nodes) > 0 {
+			list = append(list, rest)
+		}
+	}
+	return list, nil
+}
+
+func noSetting(key string, nodes []*Explanation) error {
+	known := map[string]bool{}
+	for _, e := range nodes {
+		for _, s := range e.Settings() {
+			known[s.Path] = true
+			for i := range s.Path {
+				if s.Path[i] == '/' {
+					known[s.Path[:i]] = true
+				}
+			}
+		}
+	}
+	hint := "as in sysctl/vm.swappiness, files//etc/motd/content or apt/packages/jq"
+	if like := nearest.Word(key, maps.Keys(known)); like != "" {
+		hint = "did you mean " + like + "?"
+	}
+	return report.Invalidf(hint, "no node of the site has a setting %q", key)
+}
+
+// Write prints the values for people.
+func (u Uses) Write(w io.Writer) {
+	for len(u) > 0 {
+		path := u[0].Path
+		var c plain.Columns
+		for len(u) > 0 && u[0].Path == path {
+			s := &u[0].Setting
+			if u[0].Unset {
+				s = nil
+			}
+			c.Add(append(s.cells(), plain.Count(len(u[0].Nodes), "node")+": "+plain.Some(u[0].Nodes, 8))...)
+			u = u[1:]
+		}
+		_, _ = io.WriteString(w, report.Printable(path, 128)+"\n") // the verb ends with what its output could not take
+		c.Print(w, "  ")
+	}
+}
+
+// Where returns the nodes that meet a condition, KEY or KEY=VALUE, in their order. Where none has
+// the value, others has those that there are.
+func Where(condition string, nodes []*Explanation) (names, others []string, err error) {
+	key, value, valued := condition, "", false
+	found, err := UsesOf(key, nodes)
+	if err != nil { // a key may have = in it, so the whole is tried first
+		if key, value, valued = strings.Cut(condition, "="); valued {
+			found, err = UsesOf(key, nodes)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	met, of := map[string]bool{}, map[string]bool{}
+	for _, u := range found {
+		if u.Unset || valued && u.Path != key {
+			continue
+		}
+		of[fmt.Sprintf("%.40q", u.Value)] = true
+		for _, name := range u.Nodes {
+			met[name] = met[name] || !valued || u.Value == value
+		}
+	}
+	if len(of) == 0 {
+		return nil, nil, report.Invalidf("name one below it: --key "+key+" lists them", "%q has no value of its own", key)
+	}
+	names = []string{}
+	for _, e := range nodes {
+		if met[e.Node] {
+			names = append(names, e.Node)
+		}
+	}
+	if len(names) == 0 {
+		others = slices.Sorted(maps.Keys(of))
+	}
+	return names, others, nil
+}
+
+func same(a, b *Origin) bool { return a == b || a != nil && b != nil && *a == *b }

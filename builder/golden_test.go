@@ -18,7 +18,7 @@ import (
 func TestLockGolden(t *testing.T) {
 	golden.Check(t, golden.Document{File: "testdata/golden/caisson.lock", Page: "../docs/formats/site-files.md", New: new(LockFile), Refused: true,
 		Sample: golden.Head(spec.APIVersion, LockKind),
-		Types:  []reflect.Type{reflect.TypeFor[LockFile](), reflect.TypeFor[Lock](), reflect.TypeFor[apt.Release](), reflect.TypeFor[apt.Deb]()},
+		Types:  []reflect.Type{reflect.TypeFor[LockFile](), reflect.TypeFor[Lock](), reflect.TypeFor[apt.Release](), reflect.TypeFor[apt.Signer](), reflect.TypeFor[apt.Deb]()},
 	}.InFile(t, func(name string, v any) error { return v.(*LockFile).Write(name) },
 		func(name string) (any, error) { return ReadLock(name) }))
 	// One of before releases named their archives.

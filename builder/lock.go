@@ -26,6 +26,10 @@ type Lock struct {
 	BaseDate string        `json:"baseDate"` // RFC 3339: of the newest index when Base was last changed
 	Base     []apt.Deb     `json:"base"`
 	Packages []apt.Deb     `json:"packages"`
+
+	// SignedBy names the keys that signed the indexes when the packages were last resolved; locks
+	// of before lack it.
+	SignedBy apt.Signers `json:"signedBy,omitempty"`
 }
 
 // LockFile is the file beside the site: a lock for each variant.
@@ -171,5 +175,22 @@ func CompareLocks(old, new Lock) []PackageChange {
 		}
 	}
 	sort.Slice(changes, func(i, j int) bool { return changes[i].Name < changes[j].Name })
+	return changes
+}
+
+// KeyChange is an archive that other keys sign than an older lock says: none of them is the same.
+type KeyChange struct {
+	Archive string   `json:"archive"`
+	From    []string `json:"from"` // fingerprints
+	To      []string `json:"to"`
+}
+
+// CompareKeys lists the archives of new that no key of old signs any more, sorted.
+func CompareKeys(old, new Lock) (changes []KeyChange) {
+	for _, now := range new.SignedBy {
+		if from := old.SignedBy.Of(now.Archive); len(from) > 0 && !apt.Agree(from, now.Keys) {
+			changes = append(changes, KeyChange{now.Archive, from, now.Keys})
+		}
+	}
 	return changes
 }

@@ -163,3 +163,50 @@ func TestSharedLock(t *testing.T) {
 		t.Errorf("without a file: %v %v", own, others)
 	}
 }
+
+// TestCompareKeys: an archive's keys are other ones where none of them is the lock's.
+func TestCompareKeys(t *testing.T) {
+	by := func(keys ...string) Lock { return Lock{SignedBy: apt.Signers{{Archive: "debian", Keys: keys}}} }
+	for _, c := range []struct {
+		old, new Lock
+		changes  int
+	}{{by("A"), by("B"), 1}, {by("A", "B"), by("B", "C"), 0}, {Lock{}, by("A"), 0}, {by("A"), Lock{}, 0}} {
+		if got := CompareKeys(c.old, c.new); len(got) != c.changes {
+			t.Errorf("%v to %v: %v", c.old.SignedBy, c.new.SignedBy, got)
+		}
+	}
+	kept := by("A")
+	kept.Recipe, kept.Releases, kept.BaseDate = "r", []apt.Release{{Suite: "s", Date: "2026-01-01T00:00:00Z"}}, "2026-01-01T00:00:00Z"
+	l := by("B")
+	l.Recipe = "r"
+	if l.Follow(kept); len(l.Releases) != 1 || l.SignedBy.Of("debian")[0] != "B" {
+		t.Errorf("nothing but the key changed: %+v", l)
+	}
+}
+
+// TestOrigins: a step of the cache is another one where its package files are from another archive, of another
+// signer, or were taken without a question.
+func TestOrigins(t *testing.T) {
+	key := func(archive, signer string, locked bool, unsigned ...string) string {
+		b := &build{recipe: testRecipe(), options: Options{Unsigned: unsigned}}
+		b.chosen = Lock{Packages: []apt.Deb{{Name: "jq", SHA256: "1", Archive: archive}}, SignedBy: apt.Signers{{Archive: archive, Keys: []string{signer}}}}
+		if locked {
+			b.options.Lock = &b.chosen
+		}
+		inputs, err := packagesInputs(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(inputs)
+	}
+	is := key("debian", "A", true)
+	for what, other := range map[string]string{"of another archive": key("own", "A", true), "of another signer": key("debian", "B", true),
+		"unsigned": key("debian", "A", true, "jq"), "all unsigned": key("debian", "A", true, apt.AnyPackage)} {
+		if other == is {
+			t.Errorf("the step of a package %s is the same", what)
+		}
+	}
+	if key("debian", "A", false, "jq") != is || key("debian", "A", true, "tree") != is {
+		t.Error("the step of a build without a lock, or of one that waives another package, is another one")
+	}
+}

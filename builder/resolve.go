@@ -250,6 +250,15 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
 	for _, s := range states {
+		keys, err := s.Signers(ctx)
+		if err != nil {
+			return l, err
+		}
+		for _, by := range keys {
+			if l.SignedBy.Of(by.Archive) == nil {
+				l.SignedBy = append(l.SignedBy, by)
+			}
+		}
 		releases, err := s.Releases()
 		if err != nil {
 			return l, err
@@ -374,6 +383,7 @@ func (b *build) fetch(ctx context.Context, s func() *apt.State, debs []apt.Deb) 
 			return err
 		}
 	}
+	b.store.Keys = b.chosen.SignedBy
 	return b.store.Fetch(ctx, s(), debs, func(f apt.Fetched) {
 		b.say(Event{Step: stepResolve, State: "fetch", N: f.N, Of: f.Of, Bytes: f.Bytes, OfBytes: f.OfBytes, Text: f.Deb.Name})
 	})

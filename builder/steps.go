@@ -69,7 +69,7 @@ func baseInputs(b *build) (any, error) {
 	if b.foreign != nil {
 		return b.foreign.digest, nil
 	}
-	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseAsked(), "answers": b.baseAnswers()}, nil
+	return map[string]any{"base": b.recipe.Base, "debs": b.origins(b.chosen.Base), "names": b.baseAsked(), "answers": b.baseAnswers()}, nil
 }
 
 func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
@@ -111,7 +111,7 @@ func (b *build) baseAnswers() []spec.Package {
 }
 
 func packagesInputs(b *build) (any, error) {
-	return map[string]any{"packages": b.wanted(), "debs": sums(b.chosen.Packages)}, nil
+	return map[string]any{"packages": b.wanted(), "debs": b.origins(b.chosen.Packages)}, nil
 }
 
 func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
@@ -404,6 +404,17 @@ func lacking(r boot.Report) string {
 		return ""
 	}
 	return "modules that find no firmware in the layer: " + strings.Join(list, "; ") + "; conf.apt.packages takes those of your machines, from component non-free-firmware"
+}
+
+// origins is what the key of a step has of its package files: their sums, and who is held to have
+// signed them. A step that was made of the same files as somebody else's is another one.
+func (b *build) origins(debs []apt.Deb) []string {
+	all := sums(debs)
+	for i, d := range debs {
+		waived := b.options.Lock != nil && apt.Waived(d, b.options.Unsigned)
+		all[i] = fmt.Sprint(all[i], d.Archive, b.chosen.SignedBy.Of(d.Archive), waived)
+	}
+	return all
 }
 
 func sums(debs []apt.Deb) []string {

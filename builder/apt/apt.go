@@ -153,6 +153,11 @@ func hostAcquire(ctx context.Context) string {
 var proxies = []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"}
 
 func (s *State) run(ctx context.Context, args ...string) (string, error) {
+	return s.feed(ctx, "", args...)
+}
+
+// feed runs a program of apt that reads text.
+func (s *State) feed(ctx context.Context, text string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = []string{"APT_CONFIG=" + s.path("apt.conf"), "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -161,7 +166,7 @@ func (s *State) run(ctx context.Context, args ...string) (string, error) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Stdin = s.dir, strings.NewReader(text)
 	runtime.LockOSThread() // the death signal is sent when the parent thread ends
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -432,8 +432,8 @@ func TestReleasesNameTheirArchive(t *testing.T) {
 		{ID: "own", URI: "copy:///srv/apt", Suites: []string{"d"}},
 		{ID: "flat", URI: "copy:/srv/flat", Suites: []string{"./"}}}}
 	for list, want := range map[string]string{"deb.example.org_debian_dists_trixie_InRelease": "debian", "deb.example.org_debian_dists_trixie-updates_InRelease": "debian",
-		"_srv_apt_dists_d_Release": "own", "_srv_flat_._Release": "", "elsewhere.org_debian_dists_trixie_InRelease": ""} {
-		if got := s.archiveOf(list); got != want {
+		"_srv_apt_dists_d_Release": "own", "_srv_flat_._Release": "flat", "elsewhere.org_debian_dists_trixie_InRelease": ""} {
+		if got := s.archiveOf(list).ID; got != want {
 			t.Errorf("%s is of %q, want %q", list, got, want)
 		}
 	}

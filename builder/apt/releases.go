@@ -39,25 +39,27 @@ func (s *State) Releases() ([]Release, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(file), err)
 		}
-		r.Archive = s.archiveOf(filepath.Base(file))
+		r.Archive = s.archiveOf(filepath.Base(file)).ID
 		all = append(all, r)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Suite+all[i].SHA256 < all[j].Suite+all[j].SHA256 })
 	return all, nil
 }
 
-// archiveOf returns the archive whose index a file of apt's lists is, "" where its name does not say.
-func (s *State) archiveOf(list string) string {
+// archiveOf returns the archive whose index a file of apt's lists is, an empty one where its name does not say.
+func (s *State) archiveOf(list string) Archive {
 	for _, a := range s.archives {
-		_, at, _ := strings.Cut(strings.TrimRight(a.URI, "/"), ":")
-		at = strings.TrimPrefix(at, "//")
 		for _, suite := range a.Suites {
-			if strings.HasPrefix(list, strings.ReplaceAll(at+"/dists/"+suite+"/", "/", "_")) {
-				return a.ID
+			at := "dists/" + suite + "/"
+			if strings.HasSuffix(suite, "/") {
+				at = strings.TrimPrefix(suite, "/") // flat
+			}
+			if strings.HasPrefix(list, listName(strings.TrimRight(a.URI, "/")+"/"+at)) {
+				return a
 			}
 		}
 	}
-	return ""
+	return Archive{}
 }
 
 func parseRelease(data []byte) (Release, error) {

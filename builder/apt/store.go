@@ -35,20 +35,22 @@ type Store struct {
 	Dir  string   // <sha256>.deb and <sha256>.control
 	Kept []string // further directories of .deb files, asked before any archive
 
-	// Signed takes nothing in that no index has which apt has verified now, but for the packages
-	// Unsigned: a lock names files, and is itself signed by nobody.
+	// Signed takes nothing that the archive which the lock names has not signed, by a key of Keys
+	// where there are any, but for the packages Unsigned: a lock is itself signed by nobody.
 	Signed   bool
 	Unsigned []string // names, or [AnyPackage]
+	Keys     Signers
 }
 
 // AnyPackage in the place of a name stands for every package.
 const AnyPackage = "all"
 
-// NotSigned is returned for a package of a lock that no archive's signed index has.
+// NotSigned is returned for a package of a lock that the archive's signed index does not have.
 type NotSigned struct{ Deb Deb }
 
 func (n *NotSigned) Error() string {
-	return fmt.Sprintf("package %s %s is in no index that an archive signed: the file with the sha256 that the lock names may be anybody's", n.Deb.Name, n.Deb.Version)
+	return fmt.Sprintf("package %s %s is in no index that archive %q signed: the file with the sha256 that the lock names may be anybody's",
+		n.Deb.Name, n.Deb.Version, n.Deb.Archive)
 }
 
 // Hint says how to go on.
@@ -56,20 +58,72 @@ func (n *NotSigned) Hint() string {
 	return "'caisson lock --update' takes what the archives have; where you know the file, as one that an archive has replaced, --unsigned " + n.Deb.Name + " takes it"
 }
 
-// mayTake refuses a package that is to be taken in and that no archive signed. signed returns the
-// sums of those that there are.
-func (s *Store) mayTake(d Deb, signed func() (map[string]bool, error)) error {
-	if !s.Signed || slices.Contains(s.Unsigned, d.Name) || slices.Contains(s.Unsigned, AnyPackage) {
+// OtherKey is returned for an archive whose index none of the lock's keys has signed.
+type OtherKey struct {
+	Archive   string
+	Was, Keys []string // fingerprints: the lock's, and those that signed the index
+}
+
+func (o *OtherKey) Error() string {
+	return fmt.Sprintf("archive %q is signed by %s, and the lock names %s", o.Archive, strings.Join(o.Keys, ", "), strings.Join(o.Was, ", "))
+}
+
+// Hint says how to go on.
+func (o *OtherKey) Hint() string {
+	return "ask whose keys they are; 'caisson lock --update' takes the archive with them"
+}
+
+// Waived reports whether a package is among those that are taken though no archive signed them.
+func Waived(d Deb, unsigned []string) bool {
+	return slices.Contains(unsigned, d.Name) || slices.Contains(unsigned, AnyPackage)
+}
+
+// mayTake refuses a package that its archive did not sign, and returns the keys that signed it.
+func (s *Store) mayTake(d Deb, signed func() (vouched, error)) (keys []string, err error) {
+	switch {
+	case !s.Signed:
+		return s.Keys.Of(d.Archive), nil // apt has just read the index
+	case Waived(d, s.Unsigned):
+		return nil, nil
+	}
+	now, err := signed()
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("see whether an archive signed what the lock names: %w", err), "--unsigned "+AnyPackage+" takes what the lock names without asking the archives")
+	}
+	keys = now.keys.Of(d.Archive)
+	if was := s.Keys.Of(d.Archive); len(was) > 0 && !Agree(was, keys) {
+		return nil, &OtherKey{d.Archive, was, keys}
+	}
+	if !now.sums[d.Archive][d.SHA256] {
+		return nil, &NotSigned{d}
+	}
+	return keys, nil
+}
+
+// mayKeep refuses a package that the store has, as mayTake does, unless a key of the lock is known
+// to have signed it: others, or another lock, may have put it there.
+func (s *Store) mayKeep(d Deb, signed func() (vouched, error)) error {
+	data, err := os.ReadFile(s.keys(d))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	known, was := strings.Fields(string(data)), s.Keys.Of(d.Archive)
+	if !s.Signed || Agree(known, was) || len(was) == 0 && len(known) > 0 {
 		return nil
 	}
-	sums, err := signed()
+	keys, err := s.mayTake(d, signed)
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("see whether an archive signed what the lock names: %w", err), "--unsigned "+AnyPackage+" takes what the lock names without asking the archives")
+		return err
 	}
-	if !sums[d.SHA256] {
-		return &NotSigned{d}
+	return s.note(d, keys)
+}
+
+// note says which keys signed a package of the store, where any did.
+func (s *Store) note(d Deb, keys []string) error {
+	if len(keys) == 0 {
+		return nil
 	}
-	return nil
+	return durable.WriteFile(s.keys(d), []byte(strings.Join(keys, "\n")), 0o600)
 }
 
 // Gone is returned for a package that no archive has any more.
@@ -107,13 +161,17 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetch
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
 	}
-	signed := sync.OnceValues(func() (map[string]bool, error) { return st.signed(ctx) })
+	signed := sync.OnceValues(func() (vouched, error) { return st.signed(ctx) })
 	var missing []Deb
 	for _, d := range debs {
 		if s.holds(d) {
-			now := time.Now()                      // the cache forgets what nobody uses
-			_ = os.Chtimes(s.control(d), now, now) // a cache that forgets too early is only slow
-			_ = os.Chtimes(s.Path(d), now, now)    // a cache that forgets too early is only slow
+			if err := s.mayKeep(d, signed); err != nil {
+				return err
+			}
+			now := time.Now() // the cache forgets what nobody uses
+			for _, name := range []string{s.control(d), s.Path(d), s.keys(d)} {
+				_ = os.Chtimes(name, now, now) // a cache that forgets too early is only slow
+			}
 			continue
 		}
 		found, err := s.take(ctx, d, signed)
@@ -182,18 +240,20 @@ func (s *Store) readControl(d Deb) (string, error) {
 // Path is the file of a package that Fetch has got.
 func (s *Store) Path(d Deb) string    { return filepath.Join(s.Dir, d.SHA256+".deb") }
 func (s *Store) control(d Deb) string { return filepath.Join(s.Dir, d.SHA256+".control") }
+func (s *Store) keys(d Deb) string    { return filepath.Join(s.Dir, d.SHA256+".keys") }
 
 // take looks into the kept directories.
-func (s *Store) take(ctx context.Context, d Deb, signed func() (map[string]bool, error)) (bool, error) {
+func (s *Store) take(ctx context.Context, d Deb, signed func() (vouched, error)) (bool, error) {
 	for _, dir := range s.Kept {
 		from := filepath.Join(dir, d.FileName())
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := s.mayTake(d, signed); err != nil {
+		keys, err := s.mayTake(d, signed)
+		if err != nil {
 			return false, err
 		}
-		if err := s.accept(ctx, d, from); err != nil {
+		if err := s.accept(ctx, d, from, keys); err != nil {
 			return false, fmt.Errorf("kept package %s: %w", from, err)
 		}
 		return true, nil
@@ -206,7 +266,7 @@ func (d Deb) FileName() string {
 	return d.Name + "_" + strings.ReplaceAll(d.Version, ":", "%3a") + "_" + d.Arch + ".deb"
 }
 
-func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb, signed func() (map[string]bool, error)) error {
+func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb, signed func() (vouched, error)) error {
 	args := []string{helper, "download-file"}
 	for _, d := range debs {
 		uri := ""
@@ -235,10 +295,11 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 			}
 			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)
 		}
-		if err := s.mayTake(d, signed); err != nil {
+		keys, err := s.mayTake(d, signed)
+		if err != nil {
 			return err
 		}
-		if err := s.accept(ctx, d, got); err != nil {
+		if err := s.accept(ctx, d, got, keys); err != nil {
 			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)
 		}
 	}
@@ -271,8 +332,8 @@ func (s *State) candidate(ctx context.Context, name string) string {
 	return ""
 }
 
-// accept takes the file from into the store if it is the one that d names.
-func (s *Store) accept(ctx context.Context, d Deb, from string) error {
+// accept takes the file from, which keys signed, into the store if it is the one that d names.
+func (s *Store) accept(ctx context.Context, d Deb, from string, keys []string) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err
@@ -294,6 +355,9 @@ func (s *Store) accept(ctx context.Context, d Deb, from string) error {
 	control, err := exec.CommandContext(ctx, "dpkg-deb", "--field", s.Path(d)).Output()
 	if err != nil {
 		return fmt.Errorf("read its control file: %w", err)
+	}
+	if err := s.note(d, keys); err != nil {
+		return err
 	}
 	control = fmt.Appendf(control, "%s%x\n", controlSum, sha256.Sum256(control))
 	return durable.WriteFile(s.control(d), control, 0o600)

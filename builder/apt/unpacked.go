@@ -83,7 +83,7 @@ func (s *Store) repack(ctx context.Context, d Deb, from string) (Deb, error) {
 	}
 	p := d
 	p.SHA256, p.Size = fmt.Sprintf("%x", sum.Sum(nil)), info.Size()
-	if err := s.accept(ctx, p, to); err != nil {
+	if err := s.accept(ctx, p, to, nil); err != nil {
 		return d, err
 	}
 	return p, durable.WriteFile(s.unpacked(d), fmt.Appendf(nil, "%s %d\n", p.SHA256, p.Size), 0o600)

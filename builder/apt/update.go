@@ -33,30 +33,6 @@ func (s *State) Update(ctx context.Context) error {
 	return s.checkComponents()
 }
 
-// signed returns the sha256 of every package file in the indexes that apt verifies now.
-func (s *State) signed(ctx context.Context) (map[string]bool, error) {
-	if err := s.Update(ctx); err != nil {
-		return nil, err
-	}
-	files, err := filepath.Glob(s.path("lists/*Packages"))
-	if err != nil {
-		return nil, err
-	}
-	sums := map[string]bool{}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for line := range bytes.Lines(data) {
-			if sum, is := bytes.CutPrefix(line, []byte("SHA256: ")); is {
-				sums[string(bytes.TrimSpace(sum))] = true
-			}
-		}
-	}
-	return sums, nil
-}
-
 // updated is there as long as the indexes are those that apt verified last.
 func (s *State) updated() string { return s.path("updated") }
 

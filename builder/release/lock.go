@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -20,7 +21,11 @@ import (
 type LockedVariant struct {
 	Variant string                  `json:"variant"`
 	Changes []builder.PackageChange `json:"changes"`
+	Keys    []builder.KeyChange     `json:"keys,omitempty"`
 }
+
+// Differs reports whether the archives have something else than the older lock.
+func (v LockedVariant) Differs() bool { return len(v.Changes) > 0 || len(v.Keys) > 0 }
 
 // Locking says how a lock is made.
 type Locking struct {
@@ -63,7 +68,7 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 		}
 		l.Follow(own, others...)
 		fresh.Variants[v.Name] = l
-		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l)})
+		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l), Keys: builder.CompareKeys(own, l)})
 	}
 	return fresh, changes, nil
 }
@@ -85,6 +90,9 @@ func (v LockedVariant) Write(w io.Writer) {
 			changed++
 			cli.Printf(w, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
 		}
+	}
+	for _, c := range v.Keys {
+		cli.Printf(w, "! archive %s is signed by %s, before by %s\n", c.Archive, strings.Join(c.To, ", "), strings.Join(c.From, ", "))
 	}
 	cli.Printf(w, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
 }

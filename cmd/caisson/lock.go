@@ -90,7 +90,7 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 		}
 		return err
 	}
-	return cmp.Or(err, drift(slices.ContainsFunc(found, func(v release.LockedVariant) bool { return len(v.Changes) > 0 })))
+	return cmp.Or(err, drift(slices.ContainsFunc(found, release.LockedVariant.Differs)))
 }
 
 // readLocks returns the lock that a build is held to, nil for the newest packages.

@@ -86,7 +86,7 @@ func TestEachThiefHasATest(t *testing.T) {
 func TestBoundsOfThePage(t *testing.T) {
 	want := map[string]int64{
 		"service.MaxAnswer": service.MaxAnswer, "service.MaxRows": service.MaxRows, "service.MaxNodes": service.MaxNodes, "service.MaxBytes": service.MaxBytes,
-		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1,
+		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1, "drain.Believed": int64(drain.Believed / time.Hour),
 		"cluster.MaxValues": cluster.MaxValues, "cluster.MaxTogether": cluster.MaxTogether, "cluster.MaxItems": cluster.MaxItems, "calendar.MaxRules": calendar.MaxRules,
 		"admit.MaxQuestion": admit.MaxQuestion, "admit.MaxAsked": admit.MaxAsked, "admit.MaxConns": admit.MaxConns,
 		"server.maxVerifies": written(t, "server.go", "maxVerifies"), "server.maxStreams": written(t, "events.go", "maxStreams"), "httpserver.Share": httpserver.Share,

@@ -14,20 +14,27 @@ import (
 	"github.com/caisson-os/caisson/kube/service"
 )
 
-// remember notes which slots Nodes have, and at the first look takes the marks that stand for
-// those of an instance before. It counts the Nodes that are being drained.
-func (d *Drainer) remember(nodes map[string]*corev1.Node, held map[string]service.Slot, under map[string]map[string]bool) {
+// remember notes which slots Nodes have, and at the first look takes the marks that stand and
+// that an instance before has written. It counts the Nodes that are being drained.
+func (d *Drainer) remember(nodes map[string]*corev1.Node, held map[string]service.Slot, under map[string]map[string]bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first := d.had == nil
-	if first {
-		d.at, d.waiting = map[string]*drainage{}, map[string]time.Time{}
-	}
 	had := map[string]bool{} // no more than there are Nodes and slots
 	for name, n := range nodes {
-		if m, marked := markOf(n); marked && (first || d.had[name+" "+m.Group]) {
+		m, marked := markOf(n)
+		has := d.had[name+" "+m.Group]
+		if marked && d.had == nil && time.Since(m.Since) < Believed {
+			var err error
+			if has, err = d.proven(n, m); err != nil {
+				return fmt.Errorf("see who marked Node %s: %w", name, err)
+			}
+		}
+		if marked && has {
 			had[name+" "+m.Group] = true
 		}
+	}
+	if d.had == nil {
+		d.at, d.waiting = map[string]*drainage{}, map[string]time.Time{}
 	}
 	for which := range held {
 		had[which] = true
@@ -36,6 +43,7 @@ func (d *Drainer) remember(nodes map[string]*corev1.Node, held map[string]servic
 	for name, one := range d.at {
 		count(under, one.slot.Group, name)
 	}
+	return nil
 }
 
 // count adds a Node to those of a group.

@@ -131,7 +131,7 @@ func TestForgedMark(t *testing.T) {
 	d.Most = 1
 	b.must(b.look(d)) // a mark of before would be of another instance
 	n := b.get("n1")
-	n.Annotations = map[string]string{Annotation: mark{"metal-a", "default", true}.text()}
+	n.Annotations = map[string]string{Annotation: mark{Namespace: "metal-a", Group: "default", Cordoned: true}.text()}
 	_, err := b.c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	b.must(err)
 	b.wellSince("n1", false, time.Hour)
@@ -143,13 +143,48 @@ func TestForgedMark(t *testing.T) {
 	}
 }
 
+// TestMarkOfBefore: a mark that stands when caisson-kube starts keeps others waiting where one
+// before has written it on this Node within a day, and no other.
+func TestMarkOfBefore(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, c := range []struct {
+		what  string
+		waits bool
+		write func(d *Drainer, n *corev1.Node, m *mark)
+	}{
+		{"its own", true, func(*Drainer, *corev1.Node, *mark) {}},
+		{"without a MAC, as of an older release", false, func(_ *Drainer, _ *corev1.Node, m *mark) { m.MAC = "" }},
+		{"of another Node", false, func(d *Drainer, n *corev1.Node, m *mark) {
+			*m, _ = d.seal(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}, *m)
+		}},
+		{"of another fleet", false, func(_ *Drainer, _ *corev1.Node, m *mark) { m.Namespace = "metal-b" }},
+		{"of a machine of that name before", false, func(d *Drainer, n *corev1.Node, m *mark) {
+			*m, _ = d.seal(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "before"}}, *m)
+		}},
+		{"written again after a day", false, func(d *Drainer, n *corev1.Node, m *mark) { m.Since = now.Add(-Believed); *m, _ = d.seal(n, *m) }},
+		{"with a later date", false, func(_ *Drainer, _ *corev1.Node, m *mark) { m.Since = m.Since.Add(time.Second) }},
+	} {
+		d := &Drainer{Slots: &slots{}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "its"}}
+		m, err := d.seal(n, mark{Namespace: "metal-a", Group: "default", Cordoned: true, Since: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.write(d, n, &m)
+		n.Annotations = map[string]string{Annotation: m.text()}
+		if err := d.remember(map[string]*corev1.Node{"n1": n}, nil, nil); err != nil || d.had["n1 default"] != c.waits {
+			t.Errorf("a mark %s: others wait: %v, %v", c.what, d.had, err)
+		}
+	}
+}
+
 // TestRemembersNoMoreThanThereIs: slots that a service makes up are forgotten with them.
 func TestRemembersNoMoreThanThereIs(t *testing.T) {
 	d := &Drainer{}
 	nodes := map[string]*corev1.Node{"n1": {ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}
 	for i := range 100 {
 		group := fmt.Sprint(i)
-		d.remember(nodes, map[string]service.Slot{"n1 " + group: {Group: group, Node: "n1"}}, map[string]map[string]bool{})
+		_ = d.remember(nodes, map[string]service.Slot{"n1 " + group: {Group: group, Node: "n1"}}, map[string]map[string]bool{})
 	}
 	if len(d.had) != 1 {
 		t.Errorf("%d slots are remembered", len(d.had))

@@ -41,11 +41,13 @@ import (
 	"github.com/caisson-os/caisson/kube/service"
 )
 
-// Slots is where nodes ask for leave.
+// Slots is where nodes ask for leave. MAC authenticates a text by a secret that no Node has; it is
+// "" where there is none.
 type Slots interface {
 	Slots(ctx context.Context) ([]service.Slot, error)
 	Drained(ctx context.Context, s service.Slot, what string) error
 	Changes(ctx context.Context, again time.Duration) <-chan struct{}
+	MAC(text string) (string, error)
 }
 
 // Index returns the groups of slots of those of some nodes that are published, by what is signed
@@ -155,7 +157,9 @@ func (d *Drainer) Look(ctx context.Context) error {
 	defer events.end()
 	back := map[string][]*corev1.Node{}   // by group, Nodes that gave their slot back and are not ready yet
 	under := map[string]map[string]bool{} // by group, the names of Nodes that are drained, or not back yet
-	d.remember(nodes, held, under)
+	if err := d.remember(nodes, held, under); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[name]
 		m, marked := markOf(n)
@@ -396,10 +400,16 @@ func (d *Drainer) mark(ctx context.Context, name, group string) (begun bool, err
 	_, _, err = d.change(ctx, name, func(n *corev1.Node) (map[string]any, error) {
 		m, marked := markOf(n)
 		begun = !marked
-		if marked && m.Namespace != "" { // an older release named no fleet
-			return nil, d.others(n)
+		if err := d.others(n); err != nil {
+			return nil, err
 		}
-		next := mark{d.Namespace, group, !n.Spec.Unschedulable || m.Cordoned}
+		if ours, err := d.proven(n, m); ours || err != nil {
+			return nil, err
+		}
+		next, err := d.seal(n, mark{Namespace: d.Namespace, Group: group, Cordoned: !n.Spec.Unschedulable || m.Cordoned, Since: time.Now().UTC().Truncate(time.Second)})
+		if err != nil {
+			return nil, err
+		}
 		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: next.text()}, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}}, nil
 	})
 	if err != nil {

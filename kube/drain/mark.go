@@ -3,8 +3,10 @@
 package drain
 
 import (
+	"crypto/hmac"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -13,11 +15,17 @@ import (
 // it was we who cordoned it.
 const Annotation = "caisson.dev/drain"
 
+// Believed is how long after it was written the mark of an instance before keeps others waiting:
+// a kubelet can write an old one of its own again.
+const Believed = 24 * time.Hour
+
 // mark is the annotation's value.
 type mark struct {
-	Namespace string `json:"namespace"` // of the fleet; "" where an older release wrote it
-	Group     string `json:"group"`
-	Cordoned  bool   `json:"cordoned"` // by us
+	Namespace string    `json:"namespace"` // of the fleet; "" where an older release wrote it
+	Group     string    `json:"group"`
+	Cordoned  bool      `json:"cordoned"` // by us
+	Since     time.Time `json:"since,omitzero"`
+	MAC       string    `json:"mac,omitempty"` // of the Node and the mark without it, by [Slots]
 }
 
 // text is the mark as it is written.
@@ -36,6 +44,20 @@ func markOf(n *corev1.Node) (m mark, marked bool) {
 		return mark{}, false
 	}
 	return m, true
+}
+
+// seal returns the mark of a Node with its MAC.
+func (d *Drainer) seal(n *corev1.Node, m mark) (mark, error) {
+	m.MAC = ""
+	mac, err := d.Slots.MAC("drain of Node " + n.Name + " " + string(n.UID) + " " + m.text())
+	m.MAC = mac
+	return m, err
+}
+
+// proven reports whether the mark of a Node is one that this process or one before has written.
+func (d *Drainer) proven(n *corev1.Node, m mark) (bool, error) {
+	own, err := d.seal(n, m)
+	return err == nil && m.MAC != "" && hmac.Equal([]byte(own.MAC), []byte(m.MAC)), err
 }
 
 // owns reports whether a mark is this fleet's. One that names no fleet is, where the Node has

@@ -141,7 +141,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	})
 	kill()
 	n := b.get("n1")
-	if m, marked := markOf(n); !marked || m != (mark{"metal-a", "default", true}) || !n.Spec.Unschedulable || b.slots.drained("n1") {
+	b.markedBy(b.drainer(time.Hour), "n1")
+	if !n.Spec.Unschedulable || b.slots.drained("n1") {
 		t.Errorf("after the kill: unschedulable %v, %+v", n.Spec.Unschedulable, n.Annotations)
 	}
 

@@ -9,8 +9,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,17 +98,40 @@ func New(base, tokenFile string, cas []byte) (*Client, error) {
 	}}}, nil
 }
 
+// token returns the service's token, "" where it takes none.
+func (c *Client) token() (string, error) {
+	if c.tokenFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("token of the fleet's service: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// MAC authenticates a text by the service's token, which no Node has; it is "" without one.
+func (c *Client) MAC(text string) (string, error) {
+	token, err := c.token()
+	if token == "" || err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, []byte(token))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil)), nil
+}
+
 func (c *Client) do(ctx context.Context, method, path string, body []byte, read func(io.Reader) error) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	if c.tokenFile != "" {
-		token, err := os.ReadFile(c.tokenFile)
-		if err != nil {
-			return fmt.Errorf("token of the fleet's service: %w", err)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

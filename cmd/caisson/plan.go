@@ -85,8 +85,29 @@ func (a *app) planCommand() *cobra.Command {
 	return c
 }
 
-// preview prepares a plan. In a directory that is not there yet nothing was
-// published, and no key is needed to see that.
+// empty reports whether ref is a directory that is not there yet: nothing was published, and no
+// key is needed to see that.
+func (a *app) empty(ref oci.Ref, known memoryFlags) (bool, error) {
+	if !ref.IsLayout() {
+		return false, nil
+	}
+	if _, err := os.Stat(filepath.Join(ref.Layout, "index.json")); !errors.Is(err, fs.ErrNotExist) {
+		return false, nil // opening it says what else there is
+	}
+	m, err := known.open(a, nil, false)
+	if err == nil {
+		err = elsewhere(ref, m)
+	}
+	if err == nil {
+		a.say(nothingYet, ref)
+	}
+	return true, err
+}
+
+// nothingYet is said of a place that holds no fleet.
+const nothingYet = "%s: nothing is published there yet"
+
+// preview prepares a plan.
 func (a *app) preview(s *site.Site, from, layer string, reach access, known memoryFlags) (*preview.Preview, error) {
 	w := &preview.Preview{Site: s, Layer: layer}
 	parsed, err := oci.ParseRef(from)
@@ -96,18 +117,8 @@ func (a *app) preview(s *site.Site, from, layer string, reach access, known memo
 	if err := policy.SameFleet(s); err != nil {
 		return nil, err
 	}
-	if parsed.IsLayout() {
-		if _, err := os.Stat(filepath.Join(parsed.Layout, "index.json")); errors.Is(err, fs.ErrNotExist) {
-			m, err := known.open(a, nil, false)
-			if err == nil {
-				err = elsewhere(parsed, m)
-			}
-			if err != nil {
-				return nil, err
-			}
-			a.say("%s: nothing is published there yet", from)
-			return w, nil
-		}
+	if empty, err := a.empty(parsed, known); empty || err != nil {
+		return w, err
 	}
 	if w.Policy, err = policy.Site(s, ""); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -64,7 +65,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 			if from == "" {
 				return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
 			}
-			fleet, err := look.open(c.Context(), a, from)
+			fleet, err := a.publishedServices(c.Context(), &look, from)
 			if err != nil {
 				return err
 			}
@@ -87,6 +88,21 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between runs "+cacheDefault)
 	c.Flags().StringVar(&from, "from", "", "compare with `REF` instead of the site's registry")
 	return c
+}
+
+// publishedServices opens what is published, nil where nothing is yet.
+func (a *app) publishedServices(ctx context.Context, look *looking, from string) (*publish.Fleet, error) {
+	if parsed, err := oci.ParseRef(from); err == nil {
+		if empty, err := a.empty(parsed, look.known); empty || err != nil {
+			return nil, err
+		}
+	}
+	fleet, err := look.open(ctx, a, from)
+	if errors.Is(err, publish.ErrUnpublished) {
+		a.say(nothingYet, from)
+		return nil, nil
+	}
+	return fleet, err
 }
 
 func (r *servicesRun) compare(ctx context.Context, fleet *publish.Fleet, list []*service.Service) ([]serviceDifference, error) {
@@ -154,10 +170,11 @@ func (r *servicesRun) addReported(ctx context.Context, at *asking, out []service
 	return nil
 }
 
-// publishedCommit returns the commit of a service that a node was sent, "" for none.
+// publishedCommit returns the commit of a service that a node was sent, "" for none; without a
+// fleet no node was sent any.
 func publishedCommit(ctx context.Context, fleet *publish.Fleet, sent map[string]*spec.Overlay, node, name string) (string, error) {
 	o, read := sent[node]
-	if !read {
+	if !read && fleet != nil {
 		_, ok, err := fleet.Row(ctx, node)
 		if err == nil && ok {
 			o, err = fleet.Overlay(ctx, node)

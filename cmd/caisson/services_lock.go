@@ -174,8 +174,11 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 			if !content.Thaw(r.lock, names[0]) {
 				a.say("service %s was not frozen", names[0])
 			}
-			changes, err := r.update(c.Context(), list)
-			if err := a.writeServices(r, changes, err); err != nil {
+			changes, failed := r.update(c.Context(), list)
+			if failed != nil {
+				a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
+			}
+			if err := a.writeServices(r, changes, failed); err != nil {
 				return err
 			}
 			a.publishLater(f)

@@ -206,7 +206,7 @@ func TestARefreshAfterTheFirstPublishWasCut(t *testing.T) {
 	for _, tag := range standing { // its time is over
 		must(t, q.Registry.Untag(t.Context(), oci.RepoFleet, tag))
 	}
-	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, errUnpublished) {
+	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, ErrUnpublished) {
 		t.Errorf("refresh: %v", err)
 	}
 	r, err := q.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})

@@ -159,11 +159,11 @@ func (p *Publisher) published(ctx context.Context, policy Policy) (*view, error)
 }
 
 func (p *Publisher) unpublished() error {
-	return cli.WithHint(fmt.Errorf("%s %w", p.Registry.Ref(), errUnpublished), "is that its prefix? 'caisson publish' makes a fleet")
+	return cli.WithHint(fmt.Errorf("%s %w", p.Registry.Ref(), ErrUnpublished), "is that its prefix? 'caisson publish' makes a fleet")
 }
 
-// errUnpublished is returned where a registry holds no fleet yet.
-var errUnpublished = errors.New("holds no published fleet")
+// ErrUnpublished is returned where a registry holds no fleet yet.
+var ErrUnpublished = errors.New("holds no published fleet")
 
 // maxIndex holds some 200,000 nodes.
 const maxIndex = 64 << 20

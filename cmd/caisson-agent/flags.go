@@ -98,7 +98,7 @@ func help(w io.Writer) {
 	for _, v := range verbs() {
 		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.short)
 	}
-	fmt.Fprintf(w, "\nEvery verb has -o json, -q, -v and --help.\n%s\n", cli.ExitCodes)
+	fmt.Fprintf(w, "\nEvery verb has -o json, -q, -v and --help.\n%s\n", cli.Wrap(cli.ExitCodes))
 }
 
 // help is a verb's.
@@ -108,7 +108,7 @@ func (f *flags) help(w io.Writer) {
 	v := all[slices.IndexFunc(all, func(v verb) bool { return v.name == name })]
 	fmt.Fprintf(w, "Usage: caisson-agent %s [flags]\n\n%s\n", f.Name(), sentence(v.short))
 	if text := details[v.name]; text != "" {
-		fmt.Fprintf(w, "\n%s\n", text)
+		fmt.Fprintf(w, "\n%s\n", cli.Wrap(text))
 	}
 	fmt.Fprint(w, "\nFlags:\n")
 	f.VisitAll(func(g *flag.Flag) {
@@ -117,7 +117,7 @@ func (f *flags) help(w io.Writer) {
 		if len(g.Name) == 1 {
 			name = "-" + g.Name
 		}
-		if g.DefValue != "" && g.DefValue != "false" {
+		if !slices.Contains([]string{"", "false", "0s"}, g.DefValue) {
 			usage += " (default " + g.DefValue + ")"
 		}
 		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(name+" "+strings.ToUpper(cmp.Or(kind, ""))), usage)

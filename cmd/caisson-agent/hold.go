@@ -21,7 +21,7 @@ type holding struct {
 }
 
 func (h *holding) register(f *flags) {
-	f.StringVar(&h.reason, "reason", "", "why, for status and the journal: `text`")
+	f.StringVar(&h.reason, "reason", "", "why: `text` for status and the journal")
 	f.DurationVar(&h.lasts, "for", 0, "end it by itself after this `time`, as in 2h")
 }
 
@@ -66,7 +66,7 @@ func freeze(ctx context.Context, a *app, args []string) error {
 
 func forward(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "forward")
-	why := f.String("reason", "", "why, for the journal: `text`")
+	why := f.String("reason", "", "why: `text` for the journal")
 	if err := f.parse(a, args); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // serviceVerb is service list, and freeze, rollback and forward NAME.
 func serviceVerb(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "service list|freeze NAME|rollback NAME|forward NAME [--reason TEXT]")
-	reason := f.String("reason", "", "why, for those who look at the status: `TEXT`")
+	reason := f.String("reason", "", "why: `text` for those who look at the status")
 	what, args := word("list", args)
 	name := ""
 	if what != "list" {

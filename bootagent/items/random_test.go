@@ -4,7 +4,6 @@ package items
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -81,15 +80,10 @@ func newMachine(t *testing.T) *machine {
 // nic is an interface whose name has a dot, as a VLAN's has.
 const nic = "cs0.7"
 
-// makeSwap makes a small file of swap space, as mkswap(8) does, if one can be used.
+// makeSwap makes a file of swap space, if one can be used.
 func (m *machine) makeSwap() {
-	page := os.Getpagesize()
-	data := make([]byte, 16*page)
-	binary.NativeEndian.PutUint32(data[1024:], 1)  // version
-	binary.NativeEndian.PutUint32(data[1028:], 15) // last page
-	copy(data[page-10:], "SWAPSPACE2")
 	name := filepath.Join(m.root, "swapfile")
-	if err := os.WriteFile(name, data, 0o600); err != nil {
+	if err := os.WriteFile(name, swapSpace(""), 0o600); err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { _ = m.swapoff(name) }) // a test that failed may have left it

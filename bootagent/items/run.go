@@ -146,28 +146,46 @@ func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
 	return append(out, r.guard.Held(r.items[n].Name(), drift)...)
 }
 
-// restore goes backwards: what was built on something leaves before it.
+// restore goes backwards: what was built on something leaves before it. What a kind before it was
+// built on, as swap space in a file that a script made, is tried again when that has left.
 func (r *run) restore(ctx context.Context) {
-	for n, it := range slices.Backward(r.items) {
-		left := map[string]bool{}
-		for _, d := range r.drift[n] {
-			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
-				left[d.Key] = true
-				if d.From != d.To { // else there is nothing to put back, and only the journal forgets it
-					r.did = append(r.did, d)
-				}
+	var stays []int
+	for n := range slices.Backward(r.items) {
+		left, err := r.restoreKind(ctx, n)
+		if err == nil && left {
+			for _, m := range stays {
+				r.check(ctx, m)
+				_, r.errs[m] = r.restoreKind(ctx, m)
+			}
+			stays = slices.DeleteFunc(stays, func(m int) bool { return r.errs[m] == nil })
+		}
+		if r.errs[n] = err; err != nil {
+			stays = append(stays, n)
+		}
+	}
+}
+
+// restoreKind has what left the config leave, and reports whether there was something.
+func (r *run) restoreKind(ctx context.Context, n int) (left bool, err error) {
+	it, keys := r.items[n], map[string]bool{}
+	for _, d := range r.drift[n] {
+		if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
+			keys[d.Key] = true
+			again := slices.ContainsFunc(r.did, func(was spec.Drift) bool { return wishOf(was) == wishOf(d) })
+			if d.From != d.To && !again { // else there is nothing to put back, and only the journal forgets it
+				r.did = append(r.did, d)
 			}
 		}
-		if len(left) == 0 {
-			continue
-		}
-		r.changed = true
-		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
-		end := r.begin(ctx, "restore", n)
-		err := it.Restore(ctx, entries)
-		end(err)
-		r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), nil, err))
 	}
+	if len(keys) == 0 {
+		return false, nil
+	}
+	r.changed = true
+	entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !keys[e.Key] })
+	end := r.begin(ctx, "restore", n)
+	err = it.Restore(ctx, entries)
+	end(err)
+	return true, failed(it.Name(), nil, err)
 }
 
 // apply does what is due, kind by kind. What a kind made, an earlier one or the same may have

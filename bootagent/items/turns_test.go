@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
 // queue is a kind of keys that are due until they are applied, which fails for those named.
@@ -64,6 +65,47 @@ func TestEachTurnIsCounted(t *testing.T) {
 		r.result(t.Context())
 		if !slices.Equal(g.corrected, []string{"a", "c"}) || !slices.Equal(g.undone, fail) {
 			t.Errorf("%v fail: corrected %v, taken back %v", fail, g.corrected, g.undone)
+		}
+	}
+}
+
+// built is a kind of one thing that leaves when what was built on it has left.
+type built struct {
+	item.Item
+	name  string
+	on    *built
+	there bool
+}
+
+func (b *built) Name() string { return b.name }
+func (*built) Wanted() int    { return 0 }
+
+func (b *built) Check(context.Context) (drift []spec.Drift, err error) {
+	if b.there {
+		drift = append(drift, spec.Drift{Item: b.name, Key: "x", From: "1", Action: spec.ActionRemove})
+	}
+	return drift, nil
+}
+
+func (*built) Apply(context.Context, []spec.Drift) error { return nil }
+
+func (b *built) Restore(context.Context, []item.Entry) error {
+	if b.on != nil && b.on.there {
+		return errors.New("it is in use")
+	}
+	b.there = false
+	return nil
+}
+
+// Swap space in a file that a script made is put to use after the script ran, and leaves before it
+// is taken back, in one pass.
+func TestWhatWasBuiltOnALaterKindLeaves(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		space := &built{name: "swaps", there: true, on: &built{there: kept}}
+		script := &built{name: exec.Name, there: true, on: space}
+		r := Reconcile(t.Context(), []item.Item{space, script}, itemtest.Journal(t, t.TempDir()))
+		if kept != (r.Err != nil) || space.there != kept || script.there != kept || len(r.Changes) != 2 && !kept {
+			t.Errorf("in use %t: %v, changes %v", kept, r.Err, r.Changes)
 		}
 	}
 }

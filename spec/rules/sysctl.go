@@ -61,6 +61,31 @@ func Sysctl(s spec.Sysctl) error {
 	return f.err()
 }
 
+// ruled are kernel parameters of which the kernel sets the second when the first is written, and
+// the other way round: to the same value, or, of two forms of one bound, to none.
+var ruled = []struct {
+	one, other string
+	same       bool
+}{
+	{"net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding", true},
+	{"vm/dirty_bytes", "vm/dirty_ratio", false},
+	{"vm/dirty_background_bytes", "vm/dirty_background_ratio", false},
+	{"vm/overcommit_kbytes", "vm/overcommit_ratio", false},
+}
+
+// Contradict names two parameters that cannot have both the values that are wanted, "" where all
+// can.
+func Contradict(value func(key string) (string, bool)) (one, other string) {
+	for _, r := range ruled {
+		a, first := value(r.one)
+		b, second := value(r.other)
+		if first && second && a != b && (r.same || a != "0" && b != "0") {
+			return r.one, r.other
+		}
+	}
+	return "", ""
+}
+
 // sysctlKey reports whether a path stays below /proc/sys; nothing that is set
 // lies in /proc/sys itself.
 func sysctlKey(path string) bool {

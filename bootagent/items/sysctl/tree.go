@@ -186,6 +186,8 @@ var sides = map[string][]string{
 	"vm/dirty_ratio":                                {"vm/dirty_bytes"},
 	"vm/dirty_background_bytes":                     {"vm/dirty_background_ratio"},
 	"vm/dirty_background_ratio":                     {"vm/dirty_background_bytes"},
+	"vm/overcommit_kbytes":                          {"vm/overcommit_ratio"},
+	"vm/overcommit_ratio":                           {"vm/overcommit_kbytes"},
 }
 
 // coupled are the present keys that writing key may change.

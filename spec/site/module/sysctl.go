@@ -48,8 +48,10 @@ func normalSysctl(c *shape.Checker, v *tree.Value) *tree.Value {
 func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 	var keys shape.Map[shape.Text]
 	c.Decode(v, &keys)
+	given := map[string]shape.Entry[shape.Text]{}
 	c.optionals(keys, "key", func(key string, optional bool, e shape.Entry[shape.Text]) {
 		path := rules.SysctlPath(key)
+		given[path] = e
 		value := strings.TrimRight(e.Val.S, "\n\r")
 		s := spec.Sysctl{Key: path, Value: value, Optional: optional}
 		places := map[string]report.Pos{"value": e.Val.At}
@@ -62,6 +64,11 @@ func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 		f.Items.Sysctl = append(f.Items.Sysctl, s)
 	})
 	slices.SortFunc(f.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
+	one, other := rules.Contradict(func(key string) (string, bool) { e, there := given[key]; return e.Val.S, there })
+	if one != "" {
+		c.Errorf(given[other].Key.At, "contradiction", "leave one of them out",
+			"the kernel sets %s when %s is written: it cannot have both values", rules.SysctlName(other), rules.SysctlName(one))
+	}
 }
 
 // interfaceSysctl refuses keys of interfaces that no kernel can have: one whose

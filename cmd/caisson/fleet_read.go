@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,13 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 		}
 		if p.Root == known {
 			return p, nil
+		}
+		names, err := v.look.whom.names(a)
+		if err != nil {
+			return p, err
+		}
+		for _, id := range f.SignedBy() {
+			p.SignedBy = append(p.SignedBy, cmp.Or(names[id], id))
 		}
 		p.Rows = rows
 		p.Rollouts, err = rollout.States(ctx, f)

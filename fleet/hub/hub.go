@@ -39,7 +39,8 @@ type Published struct {
 
 	Rollouts []rollout.State // the newest first
 
-	Unfinished string // see [Fleet]
+	SignedBy   []string // names of the keys that signed the index, ids where they have none
+	Unfinished string   // see [Fleet]
 }
 
 // Index reads what is published; it leaves out the rows where known is the root still.

@@ -53,6 +53,7 @@ type Fleet struct {
 	Name         string    `json:"fleet"`
 	Epoch        uint64    `json:"epoch"`
 	Generation   uint64    `json:"generation"`
+	SignedBy     []string  `json:"signedBy,omitempty"`     // names of the keys that signed that, ids where they have none
 	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
 	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
 	Unfinished   string    `json:"unfinished,omitempty"`   // who publishes what is not published yet, or that this was cut: what is shown is the state before it
@@ -65,7 +66,7 @@ type Fleet struct {
 func (h *Hub) Fleet() Fleet {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, Indexed: h.indexed, Unfinished: h.fleet.Unfinished, Writes: h.Writes()}
+	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, SignedBy: h.fleet.SignedBy, Indexed: h.indexed, Unfinished: h.fleet.Unfinished, Writes: h.Writes()}
 	if h.indexErr != nil {
 		f.IndexTrouble = h.indexErr.Error()
 	}

@@ -34,6 +34,7 @@ type looked struct {
 	signs                   bool // what comes of it is signed
 
 	said  sign.FleetPredicate // what the signature of the index says
+	by    []string            // ids of the keys that it counts by
 	index spec.FleetIndex
 	fresh *trust.FleetState
 }
@@ -98,7 +99,7 @@ func mayBeMissing(l *looked) error {
 func indexIsSigned(l *looked) error {
 	v, err := sign.VerifyFleet(l.candidate.Bundles, l.policy.Operator, l.policy.Threshold, oci.Digest(l.candidate.Document), sign.PredicateIndex)
 	if err == nil {
-		l.said = v.Predicate
+		l.said, l.by = v.Predicate, v.Keys
 	}
 	return err
 }

@@ -81,6 +81,9 @@ func (p *Publisher) Look(ctx context.Context) (*Fleet, error) {
 	return &Fleet{p, v}, nil
 }
 
+// SignedBy returns the ids of the keys by which what is published counts.
+func (f *Fleet) SignedBy() []string { return f.v.by }
+
 // Reserved reports whether a generation is given out that is not published yet: a publish
 // is at work, or was cut. All that the fleet says is of the state before it.
 func (f *Fleet) Reserved() bool { return f.v.index != nil && f.v.index.Root.Reserved }

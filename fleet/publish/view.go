@@ -25,6 +25,7 @@ type view struct {
 	policy   Policy            // that of the site, completed from the index
 	manifest string            // digest of fleet:index's manifest
 	index    *index.Index      // nil where nothing is published
+	by       []string          // ids of the keys that signed it
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
@@ -94,7 +95,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 	if err := p.allRules().index.Run(l); err != nil {
 		return nil, fmt.Errorf("fleet:index: %w", err)
 	}
-	v.index, v.manifest = p.openIndex(l.index), c.Manifest
+	v.index, v.manifest, v.by = p.openIndex(l.index), c.Manifest, l.by
 	if err := v.complete(); err != nil {
 		return nil, err
 	}

@@ -165,6 +165,9 @@ func axisLine(x spec.Axis) string {
 // Write prints for people how the fleet is.
 func (s Summary) Write(w io.Writer) {
 	cli.Printf(w, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
+	if len(s.SignedBy) > 0 {
+		cli.Printf(w, "published by key %s\n", strings.Join(s.SignedBy, ", "))
+	}
 	if s.IndexTrouble != "" {
 		cli.Printf(w, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}

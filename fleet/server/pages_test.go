@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/caisson-os/caisson/fleet/index"
 )
 
 // A page is a row and a file: one route, one text, and a title of its own.
@@ -77,4 +79,15 @@ func TestTitles(t *testing.T) {
 		}
 	}
 	all.Wait()
+}
+
+// TestPagesSayWhoSigned: each page names the keys that signed what is published.
+func TestPagesSayWhoSigned(t *testing.T) {
+	s := newSite(t, index.Rows{"n1": {}}, false)
+	if _, text := s.ask("GET", "/", nil); !strings.Contains(text, "generation 7, epoch 0, signed by kim, &lt;b&gt;</span>") {
+		t.Errorf("the page does not say it:\n%s", text)
+	}
+	if _, text := s.ask("GET", "/v1/summary", nil); !strings.Contains(text, `"signedBy":["kim",`) {
+		t.Errorf("the summary does not say it: %s", text)
+	}
 }

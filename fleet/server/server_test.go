@@ -79,7 +79,7 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	}
 	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf, Now: s.clock,
 		Index: func(context.Context, string) (hub.Published, error) {
-			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: s.rollouts}, nil
+			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, SignedBy: []string{"kim", "<b>"}, Root: "r", Rows: rows, Rollouts: s.rollouts}, nil
 		}})
 	if err != nil {
 		t.Fatal(err)

@@ -85,9 +85,16 @@ func (i Items) Harmless() Items {
 }
 
 // Keeping returns the items with what can cut the node off as others have it.
-func (i Items) Keeping(others Items) Items {
-	i = i.Harmless()
-	for _, c := range cutters() {
+func (i Items) Keeping(others Items) Items { return i.keeping(others, cutters()) }
+
+// KeepingEarly is Keeping of the kinds that are set before services start.
+func (i Items) KeepingEarly(others Items) Items {
+	return i.keeping(others, slices.DeleteFunc(cutters(), func(k kind) bool { return k.early == nil }))
+}
+
+func (i Items) keeping(others Items, cutters []kind) Items {
+	for _, c := range cutters {
+		c.drop(&i)
 		c.copy(&i, &others)
 	}
 	return i

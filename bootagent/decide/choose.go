@@ -24,7 +24,7 @@ func Runs(s *state.State, root state.Generation, applied *state.Generation, boot
 	if applied != nil {
 		g = *applied
 	}
-	if best := s.Best(); best != nil && here(best.Layer) && (!Older(*best, g) || t.Of(g) && !(tried && t.Early)) {
+	if best := s.Best(); best != nil && here(best.Layer) && (!Older(*best, g) || t.Of(g) && !t.Begins()) {
 		g = *best
 	}
 	if g.Overlay == "" {

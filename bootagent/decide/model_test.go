@@ -163,7 +163,7 @@ func (m *model) choose() *state.Generation {
 // answers returns the offer of the registry, or of a medium, to the loader, and the decision.
 func (m *model) answers(medium bool) (*state.Generation, Step) {
 	g := m.offered
-	o := Offer{Medium: medium, Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
+	o := Offer{Medium: medium, Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) && !m.disk.Trial.Begins() || m.held)}
 	if !o.Held {
 		m.disk.Accept(*g)
 		if m.disk.Staged != nil {
@@ -271,14 +271,14 @@ func (m *model) undo(why string, doubt bool) error {
 	f.Undo = Fault{Reason: why, WayBack: best != nil}
 	step := m.decide(f)
 	back := tried.Overlay
-	if f.Undo.WayBack {
+	live := f.Undo.WayBack && !(m.disk.Trial.Early && step.Act == Forget)
+	if live {
 		back = best.Overlay
 	}
 	if err := m.make(back); err != nil {
 		return err
 	}
-	m.partial = !f.Undo.WayBack
-	if f.Undo.WayBack && !(m.disk.Trial.Early && step.Act == Forget) {
+	if m.partial = !live; live {
 		if err := m.call(); err != nil {
 			return err
 		}
@@ -332,6 +332,12 @@ func (m *model) begin() error {
 		step := m.decide(m.facts(Begin))
 		if step.Act == Go {
 			return nil
+		}
+		if step.Act == Forget {
+			if err := m.save(func(s *state.State) { s.Trial = nil }); err != nil {
+				return err
+			}
+			continue
 		}
 		if step.Act == Compare {
 			if err := m.compare(); err != nil {

@@ -74,6 +74,8 @@ const (
 
 // Table lists everything that a node does. Of the rows of an event the first one that holds counts.
 var Table = []Row{
+	{Name: "early-ended", On: Begin, Act: Forget, When: "a change on trial was begun before services started, in a boot that ended before its agent came", Does: "forgets the trial: that boot was one attempt",
+		is: func(f *Facts) bool { return f.onTrial() && f.Run.Early && f.Run.Boot != f.Boot }},
 	{Name: "undo-after-restart", On: Begin, Act: PutBack, When: "a change is on trial that began before the machine was started over", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.onTrial() && f.Run.Boot != f.Boot },
 		why: func(*Facts) string { return "the machine was started over before it was confirmed" }},

@@ -157,7 +157,7 @@ func TestATrialThatIsFound(t *testing.T) {
 		"unfinished, of another boot":   {func(s *state.Trial) { s.Ends = 0 }, "that", 100 * time.Second, "undo-after-restart", "started over"},
 		"an agent behind early, cut":    {func(s *state.Trial) { s.Ends = 0 }, "this", time.Second, "undo-after-cut", "the agent ended"},
 		"begun early":                   {func(s *state.Trial) { s.Ends, s.Early = 0, true }, "this", time.Second, "early-goes-on", ""},
-		"early, of another boot":        {func(s *state.Trial) { s.Ends, s.Early = 0, true }, "that", time.Second, "undo-after-restart", "started over"},
+		"early, of another boot":        {func(s *state.Trial) { s.Ends, s.Early = 0, true }, "that", time.Second, "early-ended", ""},
 		"of a kernel that has just run": {func(s *state.Trial) { s.Ends = 1 }, "this", 0, "settled", ""},
 	} {
 		s := new(state.State)
@@ -168,7 +168,7 @@ func TestATrialThatIsFound(t *testing.T) {
 		}
 		root := run.Root{Boot: row.boot, Runs: new(state.Generation)}
 		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: run.Read(s, new(state.Live), root)})
-		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || row.want == "early-goes-on") {
+		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || strings.HasPrefix(row.want, "early-")) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -144,12 +145,28 @@ func TestEarlyOfANewerGeneration(t *testing.T) {
 
 // Where something else of the boot has cut the node off, the boot is judged by that, and the machine
 // starts over into what proved itself: to put that in effect on a root that came up with the newer
-// one would tell nothing.
+// one would tell nothing. What the loader wrote stays, too: without a unit that cuts off, as one of
+// nftables, the registry would answer, and the next boot would be cut off for good.
 func TestEarlyCutsANewerGenerationOff(t *testing.T) {
 	r := newRemote(t)
-	r.up()
-	r.publishLink(2, "a", "20", "1")
+	const name = "/etc/nftables.conf"
+	publish := func(generation uint64, swappiness, rules string) {
+		o := items2(swappiness, "1")
+		o.Files = []spec.File{{Path: name, Content: rules, Mode: "0644"}}
+		r.publishItems(generation, layerNamed("a"), o)
+	}
+	r.within = time.Minute
+	publish(1, "10", "accept")
+	r.boot()
+	r.must(r.applyOnce())
+	publish(2, "20", "drop")
 	r.reboot()
+	r.put(name, "drop")                 // by the loader
+	open, err := os.Open(r.root + name) // so that no other file is taken for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close() // the test is over
 	r.early(1000)
 	r.fails, r.within = errCut, 1
 	if s := r.state(); r.got() != "1" || !s.Trial.Pending() || !s.Trial.Early {
@@ -157,6 +174,10 @@ func TestEarlyCutsANewerGenerationOff(t *testing.T) {
 	}
 	if st := r.must(r.applyOnce()); st.Generation != 2 || st.Activity != spec.ActivitySoaking || len(st.Checks) != 1 {
 		t.Fatalf("generation %d is %s, %+v", st.Generation, st.Activity, st.Checks)
+	}
+	before, err := open.Stat()
+	if after, statErr := os.Stat(r.root + name); err != nil || statErr != nil || !os.SameFile(before, after) {
+		t.Errorf("what the loader wrote was taken back: %v, %v", err, statErr)
 	}
 	r.looks()
 	if s := r.state(); r.reboots != 1 || s.Current.Generation != 1 || s.Doubted == nil || s.Doubted.Generation != 2 {
@@ -216,6 +237,54 @@ func TestEarlyIsCutAnywhere(t *testing.T) {
 		if !begun[true] {
 			t.Errorf("%d: no end fell behind the begin", newest)
 		}
+	}
+}
+
+// A boot that ends before its agent has come, as one whose power is cut, is one attempt of what it
+// tried: the next boot tries that again, and the one after three the generation before.
+func TestABootThatEndsBehindEarly(t *testing.T) {
+	m := newEarly(t)
+	m.boot()
+	m.apply()
+	m.publishItems(2, layerNamed("a"), items2("20", "1"))
+	ended := func() {
+		t.Helper()
+		m.reboot()
+		m.early(1000)
+		s := m.state()
+		if s.Trial == nil || s.Trial.Generation.Generation != 2 || s.Staged == nil {
+			t.Fatalf("%+v, staged %+v", s.Trial, s.Staged)
+		}
+		s.Trial.Boot = "another"
+		if err := state.View(m.root + paths.State).Save(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended()
+	ended()
+	m.reboot()
+	if st := m.apply(); st.Generation != 2 || st.Health != spec.HealthOK || m.values() != "1 20" || m.state().Trial != nil {
+		t.Errorf("tried again: %s, %+v", m.values(), st)
+	}
+	m.publishItems(3, layerNamed("a"), items2("30", "1"))
+	m.reboot()
+	m.early(1000)
+	s := m.state()
+	s.Trial.Boot, s.Staged.Attempts = "another", state.MaxAttempts
+	if err := state.View(m.root + paths.State).Save(s); err != nil {
+		t.Fatal(err)
+	}
+	b, err := state.LoadBoot(m.root + paths.RunBoot) // of the loader that goes back
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.reboot()
+	b.Generation = *m.state().Current
+	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.sync(); st.Generation != 2 || st.Rejected == nil || !strings.Contains(st.Rejected.Reason, "none came up") || m.state().Trial != nil {
+		t.Errorf("after three: %+v, rejected %+v, %+v", st, st.Rejected, m.state().Trial)
 	}
 }
 

@@ -39,7 +39,7 @@ var table = []undone{
 	{"", "the question to the registry", "bootagent/node/session/machine.go",
 		"trial.Reach(ctx, n.clock(), within, n.Dial); err != nil {", "trial.Reach(ctx, n.clock(), within, n.Dial); err != nil && false {", "TestAChangeThatCutsTheNodeOffIsUndone", "bootagent/node"},
 	{"", "what is left out then", "bootagent/node/effect/trial.go",
-		"found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)", "", "TestABootThatCutsTheNodeOff", "bootagent/node"},
+		"found.Overlay.Items = found.Overlay.Items.Keeping(kept)", "", "TestABootThatCutsTheNodeOff", "bootagent/node"},
 	{"", "the look at its time", "bootagent/decide/table.go",
 		"f.waits() && f.Run.Left(f.Up) <= 0", "f.waits() && false", "TestAnOperatorConfirms", "bootagent/node"},
 	{"", "that what came up is judged when something newer is there", "bootagent/decide/table.go",

@@ -48,6 +48,7 @@ type Record struct {
 	Boot   string // the kernel's boot in which it began
 	Within int64  // seconds that there are to confirm it
 	Ends   int64  // of Confirming: seconds of uptime
+	Early  bool   // it was begun before services started, and no agent came after
 }
 
 // Left is how much of its time a change has left that is to be confirmed.
@@ -69,7 +70,7 @@ type Root struct {
 // Read returns the phase of a node.
 func Read(s *state.State, live *state.Live, root Root) Record {
 	if t := s.Trial; t.Pending() {
-		r := Record{Phase: Changing, To: t.Generation, By: t.Confirm, Boot: t.Boot, Within: t.Within, Ends: t.Ends}
+		r := Record{Phase: Changing, To: t.Generation, By: t.Confirm, Boot: t.Boot, Within: t.Within, Ends: t.Ends, Early: t.Early}
 		switch {
 		case t.Boot != root.Boot:
 		case t.Ends != 0:

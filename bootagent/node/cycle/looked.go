@@ -39,6 +39,8 @@ func (e begin) act(ctx context.Context, c *Cycle, now record.Snapshot, step deci
 		// Nobody has just asked the registry: what the node runs is older than what it has accepted.
 		why := fmt.Sprintf("generation %d was undone: %s", now.State.Trial.Generation.Generation, step.Why)
 		return e, nil, c.Owner.SetSync(spec.SyncBehind, why)
+	case decide.Forget:
+		return e, nil, c.Owner.EndTrial()
 	case decide.Follow:
 		return e, nil, c.Holds.Expire()
 	case decide.Arrive:

@@ -72,7 +72,8 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 			return err
 		}
 	}
-	back, err := ef.Back(s)
+	afresh := tried.Early && step.Act == decide.Forget // this root goes on with what it came up with
+	back, err := ef.back(s, afresh)
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
 	}
@@ -94,7 +95,6 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 			return err
 		}
 	}
-	afresh := tried.Early && step.Act == decide.Forget // this root goes on with what it came up with
 	if to := ef.WayBack(s); to != nil && !afresh {
 		if err := ef.GoTo(*to); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (ef *Effect) WayBack(s *state.State) *state.Generation {
 // Kept is how that is set which can cut the node off, where there is nothing good to go back to:
 // was set, where some of it was set on trial before services started.
 func (ef *Effect) Kept(s *state.State, g state.Generation) (kept spec.Items) {
-	if t := s.Trial; t.Pending() && t.Early {
+	if t := s.Trial; t.Begins() {
 		return t.Kept
 	}
 	if ef.WayBack(s) == nil {
@@ -192,14 +192,25 @@ func (ef *Effect) PutBack(ctx context.Context, back *track.Found, tried state.Ge
 	return result, ef.MoveCorrections(from, back, result)
 }
 
-// Back returns what this root goes back to, or else what is on trial,
-// but with what can cut the node off as it was.
-func (ef *Effect) Back(s *state.State) (found *track.Found, err error) {
+// back returns what this root goes back to, or else what is on trial, but with what can cut the
+// node off as it was. So it is for a root that comes up afresh, of what was set before services
+// started: it has read the rest.
+func (ef *Effect) back(s *state.State, afresh bool) (*track.Found, error) {
+	kept := s.Trial.Kept
 	if to := ef.WayBack(s); to != nil {
-		return ef.Tracker.Recall(to)
+		good, err := ef.Tracker.Recall(to)
+		if err != nil || !afresh {
+			return good, err
+		}
+		kept = good.Overlay.Items
 	}
-	if found, err = ef.Tracker.Recall(&s.Trial.Generation); err == nil {
-		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
+	found, err := ef.Tracker.Recall(&s.Trial.Generation)
+	switch {
+	case err != nil:
+	case afresh:
+		found.Overlay.Items = found.Overlay.Items.KeepingEarly(kept)
+	default:
+		found.Overlay.Items = found.Overlay.Items.Keeping(kept)
 	}
 	return found, err
 }

@@ -30,9 +30,9 @@ func (f *Tracker) held(s *state.State, g state.Generation) (why string, not erro
 	now, _ := f.clock(s).Now(time.Time{})
 	h := s.HoldAt(now.Unix())
 	switch {
-	case s.Trial.Of(g) && s.Trial.Pending():
+	case s.Trial.Of(g) && s.Trial.Pending() && !s.Trial.Begins():
 		return "it is not confirmed yet", nil
-	case s.Trial.Of(g):
+	case s.Trial.Of(g) && !s.Trial.Pending():
 		return "it was undone: " + s.Trial.Reason + "; 'caisson-agent sync --retry' tries it again", nil
 	case h == nil:
 		return "", nil

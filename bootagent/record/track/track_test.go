@@ -214,6 +214,26 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// What a boot began before its services started, and no agent came after, is taken again; what an
+// agent has on trial is not.
+func TestTakesAgainWhatABootBegan(t *testing.T) {
+	f := newFleet(t)
+	f.prove(7, "10")
+	f.publish(8, "20")
+	g := f.sync().Generation
+	for _, early := range []bool{false, true} {
+		s := f.state()
+		s.Trial = &state.Trial{Generation: g, Boot: "another", Confirm: state.ByReach, Early: early}
+		if got := f.Held(s, g) == ""; got != early {
+			t.Errorf("begun early %v: it is taken %v", early, got)
+		}
+		s.Trial.Reason = "undone"
+		if f.Held(s, g) == "" {
+			t.Errorf("begun early %v: what was undone is taken", early)
+		}
+	}
+}
+
 func TestLookRemembersNothing(t *testing.T) {
 	f := newFleet(t)
 	f.publish(7, "10")

@@ -44,6 +44,7 @@ var ErrEnded = errors.New("the machine went off")
 type Options struct {
 	Name       string
 	MAC        string            // of its network card
+	Card       string            // QEMU's device of its cards; empty: virtio-net-pci
 	MoreMACs   []string          // of further cards, at most 15, on one switch with the first
 	Network    Network           // of its cards
 	Cables     []string          // addresses on 127.0.0.1 that pass frames on, the network's first, then one a card; none: one switch with all of them

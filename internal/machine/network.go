@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -68,7 +69,8 @@ func (o Options) network(ssh string) []string {
 // those of metal have: without one it takes no part in a bond by LACP.
 func (o Options) card(network string, number int, mac string) string {
 	const slot = 0x10
-	return fmt.Sprintf("virtio-net-pci,netdev=%s,addr=%#x,mac=%s,speed=10000,duplex=full%s", network, slot+number, mac, o.boots(number))
+	device := cmp.Or(o.Card, "virtio-net-pci,speed=10000,duplex=full")
+	return fmt.Sprintf("%s,netdev=%s,addr=%#x,mac=%s%s", device, network, slot+number, mac, o.boots(number))
 }
 
 // boots returns the options of a card for the ROM of iPXE, which boots by itself, and of the

@@ -118,4 +118,10 @@ var table = []undone{
 		"case slices.Contains(corrupt, image):", "case slices.Contains(corrupt, image) && false:", "TestAWrongBlockIsSaid", "bootagent/boot/initramfs"},
 	{"", "that a good run counts for one boot", "layers/shared.go",
 		"durable.Remove(s.sound())", "error(nil)", "TestAWarmBootReadsNoImage", "bootagent/boot/initramfs"},
+	{"", "that its root is judged by what it came up with", "bootagent/node/effect/trial.go",
+		"tried.Early && step.Act == decide.Forget", "false && step.Act == decide.Forget", "TestEarlyCutsANewerGenerationOff", "bootagent/node"},
+	{"", "the bound of an agent that does not look", "bootagent/node/soak/afterwards.go",
+		"deadline.Renew(file, so.Up(), within)", "deadline.Renew(file, so.Up(), 100*within)", "TestAChangeHasToPassItsGates", "bootagent/node"},
+	{"", "that the agent goes on with it", "bootagent/node/early/early.go",
+		"Kept: kept, Early: true}", "Kept: kept}", "TestEarlyIsCutAnywhere", "bootagent/node"},
 }

@@ -17,9 +17,11 @@ var cutOff = []struct {
 	name, text string
 	site       []string // edits of the quickstart
 	reason     string   // what the node says of it
+	soft       bool     // by a soft-reboot, too
 }{
 	{
 		name:   "a file of networkd",
+		soft:   true,
 		text:   "  files: {/etc/systemd/network/00-other.network: {content: \"[Match]\\nName=eth0\\n[Network]\\nAddress=192.0.2.77/24\\n\"}}\n",
 		reason: reaches,
 	},
@@ -74,6 +76,36 @@ func TestLongBootsThatCutOff(t *testing.T) {
 			s = f.reboot(t, m, s)
 			if st := f.judged(t, s); st.Generation != 3 || st.Health != spec.HealthOK {
 				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// TestLongSoftRebootsThatCutOff brings the same with another layer, by a soft-reboot: it goes back
+// to the layer before, and the node says why.
+func TestLongSoftRebootsThatCutOff(t *testing.T) {
+	require.Long(t)
+	for _, c := range cutOff {
+		if !c.soft {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			f := fleet(t, slices.Concat(leanSite, patient, c.site)...)
+			m := f.start(t, f.byHand(t, f.withDisk(t)))
+			s := f.login(t, m)
+			good := f.judged(t, s)
+			f.edits(t, "  sysctl:\n", c.text+"  sysctl:\n", "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+			f.build(t)
+			f.publish(t)
+			run(t, s, "sudo caisson-agent sync >&2")
+			from := m.Console.Len()
+			run(t, s, "sudo sh -c 'caisson-agent reboot >/run/said 2>&1 </dev/null &'")
+			if waitFor(t, m, from, "Soft-rebooting", "caisson: entering the layer") != "Soft-rebooting" {
+				t.Fatal("the machine was started over")
+			}
+			s = f.goesBack(t, m, m.Console.Len(), c.reason)
+			if st := status(t, s); st.Layer != good.Layer {
+				t.Errorf("after the way back: %+v", st)
 			}
 		})
 	}

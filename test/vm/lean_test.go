@@ -24,6 +24,10 @@ func masked(services ...string) string {
 // leanSite is an edit of the quickstart whose nodes have these arguments.
 var leanSite = []string{"net.ifnames=0]", "net.ifnames=0, " + strings.Join(lean, ", ") + "]"}
 
+// patient is an edit of it for tests that go to another layer: a busy host takes longer than a
+// minute to bring one.
+var patient = []string{"net.ifnames=0, ", "net.ifnames=0, caisson.patience=600, "}
+
 // calm are kernel arguments of all guests, for busy hosts: the kernel does not panic where
 // its timer seems to stand still, and a login does not wait for a manager of its user.
 var calm = []string{"args: [console=ttyS0,", "args: [no_timer_check, systemd.mask=user@.service, console=ttyS0,"}

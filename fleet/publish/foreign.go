@@ -44,6 +44,10 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		span.From = seen.Reserved + 1
 	}
 	if span.From > span.To {
+		if len(r.v.by) > 0 && !slices.ContainsFunc(r.v.by, func(id string) bool { return !slices.Contains(r.next.revoked(), id) }) {
+			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' says what differs from the site",
+				Generation{span.Epoch, span.To})
+		}
 		return nil
 	}
 	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}

@@ -86,6 +86,10 @@ func TestARegistryWithoutTLS(t *testing.T) {
 	if !errors.Is(err, http.ErrSchemeMismatch) || !strings.Contains(err.Error(), "--registry-plain-http") {
 		t.Errorf("a registry that speaks HTTP: %v", err)
 	}
+	var mend interface{ Hint() string }
+	if !errors.As(err, &mend) || !strings.Contains(mend.Hint(), "--plain-http") {
+		t.Errorf("without a hint: %v", err)
+	}
 }
 
 func TestTLSUsesTheGivenClock(t *testing.T) {

@@ -68,10 +68,16 @@ func (w *watch) reason(err error) error {
 		return cause
 	}
 	if errors.Is(err, http.ErrSchemeMismatch) {
-		return fmt.Errorf("%w: the registry speaks HTTP; a bootstrap allows that with --registry-plain-http", err)
+		return plainError{fmt.Errorf("%w: the registry speaks HTTP; a bootstrap allows that with --registry-plain-http", err)}
 	}
 	return err
 }
+
+// plainError is of a registry without TLS that was asked by TLS.
+type plainError struct{ error }
+
+func (e plainError) Unwrap() error { return e.error }
+func (plainError) Hint() string    { return "--plain-http asks a registry without TLS" }
 
 func (w *watch) end() {
 	for _, stop := range w.stops {

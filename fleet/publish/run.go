@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -129,6 +130,9 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 	if err := r.write(ctx, policy); err != nil {
 		return err
 	}
+	if len(s.rejected) > 0 {
+		p.Say("what the site says of %s is published and on the reject list, so nodes refuse it: change it, or take it off the list by 'caisson refresh --allow'", plain.Some(s.rejected, 5))
+	}
 	if fresh {
 		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
 	}
@@ -151,6 +155,7 @@ type selected struct {
 	rows     index.Rows
 	underWay map[string]string // nodes of rollouts, with its name: what changes them is its to publish
 	held     []string          // nodes that need a signature over what they have
+	rejected []string          // nodes that keep what is on the reject list
 }
 
 func (s *selected) add(n Node) error {
@@ -183,6 +188,9 @@ func (s *selected) add(n Node) error {
 		w.was = &was
 	}
 	if known && !s.o.All && !s.v.torn[n.Name] && was.Overlay == w.overlay {
+		if list := s.v.rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
+			s.rejected = append(s.rejected, n.Name)
+		}
 		if !s.isOld(was.Expires, s.policy.Lifetime) {
 			s.result.Unchanged++
 			return nil

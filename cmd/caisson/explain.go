@@ -43,7 +43,7 @@ func (a *app) explainCommand() *cobra.Command {
 			case all && node+other != "" || key != "" && len(conditions) > 0 || len(labels) > 0 && node == "" || other != "" && len(labels) > 0:
 				return cli.Usage("--node with --label or --against, or --key, or --where", "these do not go together")
 			}
-			s, err := a.loadSite(names...)
+			s, err := a.loadNamed(names...)
 			switch {
 			case err != nil:
 				return err
@@ -110,7 +110,7 @@ func (a *app) windowsCommand() *cobra.Command {
 			if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
 				return cli.Usage("at most two years later", "--until must be after --from")
 			}
-			s, err := a.loadSite(names...)
+			s, err := a.loadNamed(names...)
 			if err != nil {
 				return err
 			}
@@ -164,7 +164,7 @@ func (a *app) operationsCommand() *cobra.Command {
 			if node == "" {
 				return cli.Usage("name the node", "--node is missing")
 			}
-			s, err := a.loadSite(names...)
+			s, err := a.loadNamed(names...)
 			if err != nil {
 				return err
 			}

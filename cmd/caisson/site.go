@@ -47,8 +47,8 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 	return a.loadSiteAt(time.Now(), names...)
 }
 
-// loadNamed reads site files for a verb that takes keys, labels or names from them and makes
-// nothing of the rest: what is odd about a site those verbs say that do.
+// loadNamed reads site files for a verb that shows settings, or takes keys, labels or names, and
+// makes nothing of them: what is odd about a site those verbs say that do.
 func (a *app) loadNamed(names ...string) (*site.Site, error) {
 	quiet := *a
 	quiet.quiet = !a.detail

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/root"
@@ -167,10 +168,5 @@ func isDirWith(sum []byte, tree, name string) (bool, error) {
 
 // within reports whether name is one of the paths or lies below one.
 func within(name string, paths []string) bool {
-	for _, p := range paths {
-		if name == p || strings.HasPrefix(name, p+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(paths, func(p string) bool { return name == p || strings.HasPrefix(name, p+"/") })
 }

@@ -264,7 +264,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 			return l, err
 		}
 		for _, r := range releases {
-			if len(l.Releases) == 0 || !containsRelease(l.Releases, r) {
+			if !slices.Contains(l.Releases, r) {
 				l.Releases = append(l.Releases, r)
 			}
 		}
@@ -364,15 +364,6 @@ func (b *build) timed(ctx context.Context, ask apt.Request) ([]apt.Deb, error) {
 		return nil, nil
 	}
 	return b.apt.Resolve(ctx, ask)
-}
-
-func containsRelease(list []apt.Release, r apt.Release) bool {
-	for _, have := range list {
-		if have == r {
-			return true
-		}
-	}
-	return false
 }
 
 // fetch gets package files for the step that installs them. Nothing is fetched

@@ -204,15 +204,12 @@ func (b *build) exactly(all []spec.InstalledPackage) error {
 			return fmt.Errorf("package %s %s is installed, but not in the lock", p.Name, p.Version)
 		}
 	}
-	replaced := map[string]bool{}
-	for _, d := range b.chosen.Packages {
-		replaced[d.Name] = true
-	}
+	replaced := names(b.chosen.Packages)
 	p := b.recipe.Packages
 	last := b.done[stepBase].Key != "" // of the two steps that install, this is the second
 	for i, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
 		for _, d := range list {
-			removed := last && (p.Strict || slices.Contains(p.Blacklist, d.Name) || i == 0 && replaced[d.Name])
+			removed := last && (p.Strict || slices.Contains(p.Blacklist, d.Name) || i == 0 && slices.Contains(replaced, d.Name))
 			if i == 1 && !last || removed {
 				continue
 			}

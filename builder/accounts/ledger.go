@@ -137,14 +137,10 @@ func Present(a spec.Accounts, fleet []spec.Account) []spec.Account {
 // view turns the fleet's ledger of people into this layer's: who is in it, who left it,
 // and whose number is only kept.
 func view(a spec.Accounts, fleet []spec.Account) []spec.Account {
-	users := map[string]bool{}
-	for _, u := range a.Users {
-		users[u.Name] = true
-	}
 	rows := slices.Clone(fleet)
 	for i, row := range rows {
 		switch {
-		case users[row.Name]:
+		case slices.ContainsFunc(a.Users, func(u spec.User) bool { return u.Name == row.Name }):
 			rows[i].State = stateActive
 		case row.State == stateActive, a.PurgeExpired: // active elsewhere only, or to be gone
 			rows[i].State = statePurged
@@ -177,12 +173,8 @@ func (t *Taken) Hint() string {
 
 // possible refuses a ledger with which the tree is not at one.
 func possible(a spec.Accounts, rows []spec.Account, db *database) error {
-	numbered := map[string]bool{}
-	for _, row := range rows {
-		numbered[row.Name] = true
-	}
 	for _, u := range a.Users {
-		if !numbered[u.Name] {
+		if !slices.ContainsFunc(rows, func(row spec.Account) bool { return row.Name == u.Name }) {
 			return fmt.Errorf("user %q: not in the ledger", u.Name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -136,10 +137,6 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 		if err != nil {
 			return fmt.Errorf("describe the installed packages: %w", err)
 		}
-		hold := map[string]bool{}
-		for _, name := range r.Hold {
-			hold[name] = true
-		}
 		for _, st := range Stanzas(out) {
 			d, ok := want[st.Get("SHA256")]
 			if !ok {
@@ -147,7 +144,7 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 			}
 			delete(want, d.SHA256)
 			selection := "install"
-			if hold[d.Name] {
+			if slices.Contains(r.Hold, d.Name) {
 				selection = "hold"
 			}
 			fmt.Fprintf(&status, "%sStatus: %s ok installed\n\n", st.Text, selection)
@@ -155,12 +152,8 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 		for _, d := range want {
 			return fmt.Errorf("package %s %s is in no index", d.Name, d.Version)
 		}
-		manual := map[string]bool{}
-		for _, name := range r.Manual {
-			manual[name] = true
-		}
 		for _, d := range r.Installed {
-			if !manual[d.Name] {
+			if !slices.Contains(r.Manual, d.Name) {
 				fmt.Fprintf(&extended, "Package: %s\nArchitecture: %s\nAuto-Installed: 1\n\n", d.Name, s.arch)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os/exec"
 	"path"
 	"slices"
@@ -178,21 +179,11 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			add(file)
 		}
 	}
-	files := make([]string, 0, len(chosen))
-	for file := range chosen {
-		files = append(files, file)
-	}
-	sort.Strings(files)
-	return files, nil
+	return slices.Sorted(maps.Keys(chosen)), nil
 }
 
 func hasAny(file string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(file, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(file, p) })
 }
 
 // pack adds the modules, unpacked, and the tables that the agent looks them up in.

@@ -20,20 +20,13 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, g
 	if err != nil {
 		return err
 	}
-	there := map[string]bool{}
-	for _, pkg := range installed {
-		there[pkg.Name] = true
-	}
 	wanted := append(append([]string{}, keep...), p.Whitelist...)
 	for _, pkg := range p.Install {
 		wanted = append(wanted, pkg.Name)
 	}
-	var purge []string
-	for _, name := range p.Blacklist {
-		if there[name] {
-			purge = append(purge, name)
-		}
-	}
+	purge := slices.DeleteFunc(slices.Clone(p.Blacklist), func(name string) bool {
+		return !slices.ContainsFunc(installed, func(pkg spec.InstalledPackage) bool { return pkg.Name == name })
+	})
 	if len(purge) > 0 {
 		if err := checkPurge(ctx, r, purge, wanted); err != nil {
 			return err

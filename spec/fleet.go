@@ -72,8 +72,9 @@ type FleetChange struct {
 	Verb      string `json:"verb"`
 	Author    string `json:"author,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	At        int64  `json:"at"`        // seconds since 1970
-	Published int    `json:"published"` // nodes that were given an overlay
+	Commit    string `json:"commit,omitempty"` // of the site, with a "+" behind it where the site differs from it
+	At        int64  `json:"at"`               // seconds since 1970
+	Published int    `json:"published"`        // nodes that were given an overlay
 }
 
 // Shard is a part of a [FleetIndex]. A reader that wants only the root's numbers

@@ -205,6 +205,8 @@ var laterKeys = map[string]laterKey{
 	"rescue *":                       {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
 	"fleet-index foreign":            {"0.10.0", mayBeLeftOut},
 	"fleet-index foreign[].*":        {"0.10.0", mayBeLeftOut},
+	"fleet-index change.commit":      {"0.10.0", mayBeLeftOut},
+	"fleet-index doing.commit":       {"0.10.0", mayBeLeftOut},
 	"fleet-shard nodes.*.foreign":    {"0.10.0", mayBeLeftOut},
 	"fleet loaders":                  {"0.10.0", mayBeLeftOut},
 	"fleet loaders[].*":              {"0.10.0", mayBeLeftOut},

@@ -5,39 +5,54 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
 )
 
 func (a *app) diffCommand() *cobra.Command {
 	var look looking
 	var files bool
-	var by []string
+	var by, nodes []string
 	c := &cobra.Command{
-		Use:   "diff (LAYER LAYER | REF GEN GEN)",
-		Short: "Compare two system layers, or two generations of a fleet",
-		Long: "Compare two system layers, or two generations of a fleet.\n\n" +
+		Use:   "diff (LAYER LAYER | REF GEN GEN | REF [GEN] --node A --node B)",
+		Short: "Compare two system layers, two generations of a fleet, or two nodes",
+		Long: "Compare two system layers, two generations of a fleet, or two nodes of one.\n\n" +
 			"Of layers it shows packages, kernel, accounts, profiles, sizes, what a node would fetch,\n" +
 			"and with --files every file. Exit code 3: they differ. With --key, exit code 4: a layer is not\n" +
 			"released by that key, and nothing is compared.\n\n" +
 			"With REF and two generations, as 'caisson history' lists them, it shows what going from the first to the second\n" +
-			"did to each node, and how much it disturbed it. This needs --site or --trust.\n\n" + layerHelp,
+			"did to each node, or to that of --node, and how much it disturbed it. With two --node it shows in what the second\n" +
+			"differs from the first, in that generation or in the newest. Both need --site or --trust.\n\n" + layerHelp,
 		Example: "  caisson diff oci:out@6 oci:out@7\n  caisson diff --files registry.example.org/metal@6 registry.example.org/metal\n" +
-			"  caisson diff registry.example.org/metal 41 42 --site site.yaml",
-		Args: cobra.RangeArgs(2, 3),
+			"  caisson diff registry.example.org/metal 41 42 --site site.yaml\n" +
+			"  caisson diff registry.example.org/metal --node node30 --node node31 --site site.yaml",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(nodes) == 2 {
+				return cobra.RangeArgs(1, 2)(c, args)
+			}
+			return cobra.RangeArgs(2, 3)(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case len(nodes) == 2:
+				return a.diffNodes(c.Context(), &look, args, nodes)
+			case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
+				return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes", "--node does not go with these")
 			case len(args) == 3 && len(by) > 0:
 				return errReleaseKey
 			case len(args) == 2 && look.whom.said():
 				return errOperators
 			case len(args) == 3:
-				return a.diffGenerations(c.Context(), &look, args[0], args[1], args[2])
+				return a.diffGenerations(c.Context(), &look, args, nodes)
 			}
 			from, err := openLayers(c.Context(), &look.reach, args[0])
 			if err != nil {
@@ -66,6 +81,7 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
+	c.Flags().StringArrayVar(&nodes, "node", nil, "compare this node in two generations, or the two `NODE`s that are named")
 	look.flags(a, c.Flags())
 	return c
 }
@@ -90,20 +106,44 @@ func (a *app) released(ctx context.Context, names []string, sets ...[]release.La
 }
 
 // diffGenerations prints what changed from one generation of a fleet to another.
-func (a *app) diffGenerations(ctx context.Context, look *looking, ref, from, to string) error {
-	fleet, err := look.open(ctx, a, ref)
+func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []string) error {
+	fleet, err := look.open(ctx, a, args[0])
 	if err != nil {
 		return err
 	}
-	g, err := fleet.Find(ctx, from)
+	g, err := fleet.Find(ctx, args[1])
 	if err != nil {
 		return err
 	}
-	h, err := fleet.Find(ctx, to)
+	h, err := fleet.Find(ctx, args[2])
 	if err != nil {
 		return err
 	}
-	found, err := history.Between(ctx, fleet, g, h)
+	found, err := history.Between(ctx, fleet, g, h, strings.Join(nodes, ""))
+	if err != nil {
+		return err
+	}
+	return cmp.Or(a.show(found, func() { found.Write(a.out) }), drift(found.Changed()))
+}
+
+// diffNodes prints in what a node differs from another one, in a generation or in the newest.
+func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string) error {
+	fleet, err := look.open(ctx, a, args[0])
+	if err != nil {
+		return err
+	}
+	kept, err := fleet.Generations(ctx)
+	if err == nil && len(args) == 2 {
+		kept = make([]publish.Generation, 1)
+		kept[0], err = fleet.Find(ctx, args[1])
+	}
+	if err == nil && len(kept) == 0 {
+		err = fmt.Errorf("%s keeps no generation", args[0])
+	}
+	if err != nil {
+		return err
+	}
+	found, err := history.Nodes(ctx, fleet, kept[0], nodes[0], nodes[1])
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -194,6 +195,16 @@ func (x *changer) flags(f *pflag.FlagSet) {
 
 func (x *changer) by() publish.By {
 	return publish.By{Author: cmp.Or(x.author, self()), Reason: x.reason}
+}
+
+// of is by, with the commit of the site that is published. Where git does not tell, that is said: it is a note.
+func (x *changer) of(ctx context.Context, a *app, s *site.Site) publish.By {
+	by := x.by()
+	var err error
+	if by.Commit, err = git.Head(ctx, s.Dir()); err != nil {
+		a.say("the history has no commit of the site: %v", err)
+	}
+	return by
 }
 
 // self is USER@HOST, as far as it can be told. It proves nothing: signatures do.

@@ -197,7 +197,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if x.who.dry {
 				plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
 			} else {
-				plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.by(), o)
+				plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.of(c.Context(), a, r.site), o)
 			}
 			if err != nil {
 				return err

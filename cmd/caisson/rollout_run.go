@@ -72,7 +72,7 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 	if err != nil {
 		return err
 	}
-	d, err := x.driver(a, r, name, files)
+	d, err := x.driver(x.why.of(ctx, a, s), a, r, name, files)
 	if err != nil {
 		return err
 	}
@@ -93,18 +93,18 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 }
 
 // driver drives the rollout of a name, by what the fleet's service says of its nodes.
-func (x *runFlags) driver(a *app, r *publication, name string, files []string) (*rollout.Driver, error) {
-	var by *rollout.Reporters
+func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, files []string) (*rollout.Driver, error) {
+	var reporters *rollout.Reporters
 	var err error
 	if x.unsigned {
 		a.say("what the service says of nodes is believed without their signatures")
-	} else if by, err = rollout.OpenReporters(cmp.Or(x.reporters, filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
+	} else if reporters, err = rollout.OpenReporters(cmp.Or(x.reporters, filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
 		return nil, err
 	}
 	var planned *site.Site
-	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: name, Say: a.say, Now: now,
+	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: by, Name: name, Say: a.say, Now: now,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
-			return x.service.reports(ctx, asked, by)
+			return x.service.reports(ctx, asked, reporters)
 		},
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
 			s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), files...)

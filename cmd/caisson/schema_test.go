@@ -59,6 +59,7 @@ var results = map[string]any{
 	"inspect-node":        inspectedNode{}, // inspect --node
 	"diff-fleet":          plan.Plan{},     // diff REF GEN GEN
 	"history":             []history.Entry{},
+	"history-generation":  history.Detail{}, // history REF GEN
 	"rollout start":       rollout.State{},
 	"rollout status":      rolloutList{},
 	"rollout run":         rolloutList{},

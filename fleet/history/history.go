@@ -10,6 +10,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -36,6 +38,7 @@ type Entry struct {
 	Verb      string    `json:"verb,omitempty"` // what took the generation
 	Author    string    `json:"author,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
+	Commit    string    `json:"commit,omitempty"` // of the site, with a "+" behind it where the site differed from it
 	At        time.Time `json:"at,omitzero"`
 	Published int       `json:"published"`         // nodes that were given an overlay
 	Nodes     int       `json:"nodes"`             // in the fleet
@@ -43,6 +46,8 @@ type Entry struct {
 	Keys      []Key     `json:"keys"`              // that signed it, which is proven
 	Mark      string    `json:"mark,omitempty"`    // why what it says does not count
 	Node      *Node     `json:"node,omitempty"`    // with --node
+
+	Changes []plan.Change `json:"changes"` // with --key: those of the setting
 }
 
 // Key signed a generation.
@@ -63,6 +68,8 @@ type Node struct {
 	Overlay string      `json:"overlay,omitempty"` // digest; absent where it was not published
 	Layer   string      `json:"layer,omitempty"`
 	Holds   []spec.Hold `json:"holds,omitempty"`
+
+	content spec.Content
 }
 
 func (n Node) is(other Node) bool {
@@ -79,7 +86,7 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 	list := []Entry{}
 	var last Node // before the oldest generation there was nothing
 	for _, g := range slices.Backward(generations) {
-		e := Entry{Generation: g, Keys: []Key{}}
+		e := Entry{Generation: g, Keys: []Key{}, Changes: []plan.Change{}}
 		past, by, proven, err := f.PastOf(ctx, g)
 		switch {
 		case refusal.Of(err) != "":
@@ -123,18 +130,19 @@ func (e *Entry) fill(past *publish.Past) {
 		e.Nodes += s.Nodes
 	}
 	if c := past.Root.Change; c != nil {
-		e.Verb, e.Author, e.Reason, e.Published, e.At = c.Verb, c.Author, c.Reason, c.Published, time.Unix(c.At, 0).UTC()
+		e.Verb, e.Author, e.Reason, e.Commit, e.Published, e.At = c.Verb, c.Author, c.Reason, c.Commit, c.Published, time.Unix(c.At, 0).UTC()
 	}
 }
 
 func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
 	row, _, err := past.Row(ctx, node)
-	return Node{row.Overlay, row.Layer, row.Holds}, err
+	return Node{row.Overlay, row.Layer, row.Holds, content(row)}, err
 }
 
 // Between returns what changed from one generation to another, node by node, in the
-// form of a plan: what going from the first to the second did, or would do.
-func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation) (*plan.Plan, error) {
+// form of a plan: what going from the first to the second did, or would do. With a node
+// it is about that one.
+func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation, node string) (*plan.Plan, error) {
 	var rows [2]map[string]spec.Published
 	for i, g := range []publish.Generation{from, to} {
 		past, err := f.Past(ctx, g)
@@ -147,6 +155,12 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 	}
 	names := maps.Clone(rows[0])
 	maps.Copy(names, rows[1])
+	if node != "" {
+		if _, ok := names[node]; !ok {
+			return nil, noNode(node, names)
+		}
+		names = map[string]spec.Published{node: {}}
+	}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	found := plan.NewDifferences(l)
 	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}
@@ -168,6 +182,96 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 		out.Nodes = append(out.Nodes, found.Plan(d))
 	}
 	return out, l.Err
+}
+
+// Nodes returns in what a node differs from another one in a generation, as a plan of the first
+// that would have what the second has.
+func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to string) (*plan.Plan, error) {
+	past, err := f.Past(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := past.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := plan.Difference{Node: from, HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
+	for name, into := range map[string]**spec.Overlay{from: &d.From, to: &d.To} {
+		row, ok := rows[name]
+		if !ok {
+			return nil, noNode(name, rows)
+		}
+		if *into, err = f.Content(ctx, name, content(row)); err != nil {
+			return nil, err
+		}
+	}
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}, l.Err
+}
+
+func noNode(name string, rows map[string]spec.Published) error {
+	hint := "it is in no row"
+	if like := nearest.Word(name, maps.Keys(rows)); like != "" {
+		hint = "did you mean " + like + "?"
+	}
+	return cli.Usage(hint, "node %q is not published there", name)
+}
+
+// Setting lists the generations in which the setting KIND/KEY changed on a node, or one below it,
+// the newest first, each with the change: since when a value holds, and who wrote it. What a node
+// had is compared with what it had in the generation before that is kept.
+func Setting(ctx context.Context, f *publish.Fleet, node, key string, names map[string]string) ([]Entry, error) {
+	list, err := List(ctx, f, node, names)
+	if err != nil {
+		return nil, err
+	}
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	all := plan.NewDifferences(l)
+	last, found := &spec.Overlay{}, []Entry{}
+	for _, e := range slices.Backward(list) {
+		if e.Node == nil {
+			found = append(found, e) // nothing is known of it
+			continue
+		}
+		now := &spec.Overlay{}
+		if e.Node.Overlay != "" {
+			if now, err = f.Content(ctx, node, e.Node.content); err != nil {
+				return nil, err
+			}
+		}
+		for _, c := range all.Plan(plan.Difference{Node: node, From: last, To: now}).Changes {
+			if at := c.Item + "/" + c.Key; at == key || strings.HasPrefix(at, key+"/") || c.Item == key {
+				e.Changes = append(e.Changes, c)
+			}
+		}
+		if last = now; len(e.Changes) > 0 {
+			found = append(found, e)
+		}
+	}
+	slices.Reverse(found)
+	return found, l.Err
+}
+
+// Detail is one generation in full.
+type Detail struct {
+	Entry
+	Before *publish.Generation `json:"before,omitempty"` // the one before that is kept; absent for the oldest
+	Plan   *plan.Plan          `json:"plan,omitempty"`   // from that one to this
+}
+
+// Show returns a generation, with what it changed.
+func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map[string]string) (*Detail, error) {
+	list, err := List(ctx, f, "", names)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(e Entry) bool { return e.Generation == g })
+	d := &Detail{Entry: list[i]}
+	if i+1 < len(list) && list[i+1].Refused == "" && d.Refused == "" {
+		d.Before = &list[i+1].Generation
+		d.Plan, err = Between(ctx, f, *d.Before, g, "")
+	}
+	return d, err
 }
 
 // layers are those of a fleet, as it was read: one that is gone, or that nobody released,
@@ -201,8 +305,38 @@ func Write(w io.Writer, list []Entry) {
 			continue
 		}
 		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", of, signedBy(e.Keys), e.At.Format(time.RFC3339), says[0], says[1], says[2], says[3])
+		for _, c := range e.Changes {
+			cli.Printf(t, "\t%s\n", c)
+		}
 	}
 	_ = t.Flush() // the verb ends with what its output could not take
+}
+
+// Write prints a generation for people.
+func (d *Detail) Write(w io.Writer) {
+	var c plain.Columns
+	line := func(name, value string) {
+		if value != "" {
+			c.Add(name, value)
+		}
+	}
+	line("generation", d.Generation.String())
+	line("refused", d.Refused)
+	line("mark", d.Mark)
+	if d.Refused == "" {
+		line("signed by", signedBy(d.Keys))
+		line("at", d.At.Format(time.RFC3339))
+		line("by", strings.Join([]string{d.Verb, d.Author}, " of "))
+		line("reason", d.Reason)
+		line("site", d.Commit)
+		line("nodes", fmt.Sprintf("%d, of which %d were given an overlay", d.Nodes, d.Published))
+	}
+	c.Print(w, "")
+	if d.Plan == nil {
+		return
+	}
+	cli.Printf(w, "\nsince generation %s\n", d.Before)
+	d.Plan.Write(w)
 }
 
 // saysOf returns what a line of the history says beside its generation, its keys and its time: why
@@ -222,7 +356,20 @@ func saysOf(e Entry) [4]string {
 			what += ", " + h.Kind
 		}
 	}
-	return [4]string{e.Verb, what, e.Author, strings.Trim(e.Reason+"; "+e.Mark, "; ")}
+	reason := e.Reason
+	if e.Commit != "" {
+		reason = strings.Trim(reason+"; site "+shortCommit(e.Commit), "; ")
+	}
+	return [4]string{e.Verb, what, e.Author, strings.Trim(reason+"; "+e.Mark, "; ")}
+}
+
+// shortCommit is a commit as git abbreviates it, with the "+" of one that the site differed from.
+func shortCommit(commit string) string {
+	id, differed := strings.CutSuffix(commit, "+")
+	if id = id[:min(len(id), 12)]; differed {
+		id += "+"
+	}
+	return id
 }
 
 // signedBy names keys: by their files, or by the begin of their ids.

@@ -372,7 +372,7 @@ func (w *racks) was(p *plan.Plan, round int) {
 	if i < 0 || j < 0 || !p.Changed() {
 		return
 	}
-	found, err := history.Between(w.t.Context(), fleet, list[j], list[i])
+	found, err := history.Between(w.t.Context(), fleet, list[j], list[i], "")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 	}
 	x := r.v.following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
-	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{by.Author, cmp.Or(step.Why, by.Reason)}, x)
+	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
 	c := r.c
 	c.rows, c.placed = true, step.Placed
 	if step.Cut != nil {

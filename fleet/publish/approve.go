@@ -65,5 +65,5 @@ func (p Policy) Approved(plan, statement string) (Approved, error) {
 	if v.Predicate.Fleet != p.Fleet {
 		return Approved{}, refusal.New(refusal.Subject, "the approval is for fleet %q", v.Predicate.Fleet)
 	}
-	return Approved{By{v.Predicate.Author, v.Predicate.Reason}, v.Keys[0]}, nil
+	return Approved{By{Author: v.Predicate.Author, Reason: v.Predicate.Reason}, v.Keys[0]}, nil
 }

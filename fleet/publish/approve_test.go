@@ -36,7 +36,7 @@ func TestApproved(t *testing.T) {
 	}
 	for i, s := range approve(plan, said, keys[:2]...) {
 		got, err := policy.Approved(plan, s)
-		if err != nil || got.By != (By{"eve", "looked at it"}) || got.Key != operators[i].ID() {
+		if err != nil || got.By != (By{Author: "eve", Reason: "looked at it"}) || got.Key != operators[i].ID() {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}

@@ -45,7 +45,9 @@ func (f *fleet) green() {
 	}
 }
 
-func n0(reason string) Hold { return Hold{Nodes: []string{"n0"}, By: By{"eve", reason}} }
+func n0(reason string) Hold {
+	return Hold{Nodes: []string{"n0"}, By: By{Author: "eve", Reason: reason}}
+}
 
 // TestAFrozenNodeKeepsItsContent: whatever is published, and however far the least
 // epoch rises, its content stays, and it can boot with nothing in memory.

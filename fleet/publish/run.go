@@ -21,6 +21,7 @@ import (
 type By struct {
 	Author string
 	Reason string
+	Commit string // of the site that is published, as [spec.FleetChange] has it
 }
 
 // Options of [Publisher.Publish].

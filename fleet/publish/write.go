@@ -94,7 +94,7 @@ type change struct {
 
 // describe is what the index says of a change.
 func (c *change) describe(now time.Time) *spec.FleetChange {
-	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, At: now.Unix(), Published: published(c.todo)}
+	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(), Published: published(c.todo)}
 }
 
 // write signs and pushes, in the order that the package comment promises.

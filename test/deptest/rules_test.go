@@ -114,7 +114,7 @@ var rules = []Rule{
 	{Packages: "fleet/query", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},
 	{Packages: "fleet/server", By: []string{"cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
-	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content"}, ByWhy: "git is asked by verbs that say so, never by a publish of what is there"},
+	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content", "cmd/caisson"}, ByWhy: "a server is asked by verbs that say so; a publish of what is there asks the site's own directory for its commit"},
 	{Packages: "fleet/content", Only: []string{"spec/...", "layers/image", "oci", "oci/...", "spec/refusal", "fleet/git", "internal/..."}, Why: "files go from a repository to a registry, whatever is published of them", By: []string{"cmd/caisson"}, ByWhy: "a publisher is told what to push first"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
 	{Packages: "fleet/heads", Only: []string{"spec/...", "internal/..."}, Why: "what git said is remembered, however it is asked", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service asks and shows it"},

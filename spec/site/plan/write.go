@@ -126,7 +126,10 @@ func (p *Plan) writeNoKey(w io.Writer) {
 	}
 }
 
-func (c Change) write(w io.Writer) {
+func (c Change) write(w io.Writer) { fmt.Fprintf(w, "  %s\n", c) }
+
+// String is the change in one line: what it is about, and from what to what.
+func (c Change) String() string {
 	sign, text := "~", report.Printable(c.From, 60)+" → "+report.Printable(c.To, 60)
 	switch c.Action {
 	case spec.ActionAdd:
@@ -142,12 +145,11 @@ func (c Change) write(w io.Writer) {
 	}
 	switch c.Item {
 	case "node":
-		fmt.Fprintf(w, "  %s node\n", sign)
+		return sign + " node"
 	case c.Key: // a node has one layer
-		fmt.Fprintf(w, "  %s %s: %s\n", sign, c.Item, text)
-	default:
-		fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, report.Printable(c.Key, 100), text)
+		return fmt.Sprintf("%s %s: %s", sign, c.Item, text)
 	}
+	return fmt.Sprintf("%s %s %s: %s", sign, c.Item, report.Printable(c.Key, 100), text)
 }
 
 // shown is how many names of a group are printed.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -103,12 +104,8 @@ func (b *build) pull(ctx context.Context, ref, file string) error {
 func (b *build) unpack(ctx context.Context, r *root.Root) error {
 	err := root.Isolated(ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
 		"--exclude=./dev/*", "--exclude=dev/*", "--directory", r.Upper, "--file", b.foreign.file}})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
-		return fmt.Errorf("unpack: %s", exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
-	}
 	if err != nil {
-		return err
+		return fmt.Errorf("unpack: %w", root.Said(err))
 	}
 	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/tmp"} {
 		if err := r.MkdirAll(dir, 0o755); err != nil {
@@ -135,7 +132,7 @@ func (b *build) wanted() spec.Packages {
 	for _, pkg := range p.Install {
 		there = append(there, pkg.Name)
 	}
-	p.Install = slices.Clone(p.Install)
+	p.Install = slices.DeleteFunc(slices.Clone(p.Install), func(pkg spec.Package) bool { return pkg.Name == modules.Manager })
 	for _, name := range more {
 		if !slices.Contains(there, name) {
 			p.Install = append(p.Install, spec.Package{Name: name})

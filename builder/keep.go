@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -24,7 +25,7 @@ func (b *build) keepDebs(ctx context.Context) error {
 	if err := os.MkdirAll(b.options.Debs, 0o755); err != nil {
 		return err
 	}
-	for i, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
+	for i, list := range [][]apt.Deb{b.chosen.Base, append(slices.Clone(b.chosen.Packages), b.chosen.Tools...)} {
 		for _, d := range list {
 			to := filepath.Join(b.options.Debs, d.FileName())
 			if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {

@@ -26,6 +26,7 @@ type Lock struct {
 	BaseDate string        `json:"baseDate"` // RFC 3339: of the newest index when Base was last changed
 	Base     []apt.Deb     `json:"base"`
 	Packages []apt.Deb     `json:"packages"`
+	Tools    []apt.Deb     `json:"tools,omitempty"` // what modules are made with, above Packages and in no layer
 
 	// SignedBy names the keys that signed the indexes when the packages were last resolved; locks
 	// of before lack it.
@@ -102,7 +103,7 @@ func (l *Lock) Follow(own Lock, others ...Lock) {
 			break
 		}
 	}
-	if own.BaseDate != "" && l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) {
+	if own.BaseDate != "" && l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) && slices.Equal(sums(l.Tools), sums(own.Tools)) {
 		l.Releases = own.Releases
 	}
 }
@@ -150,7 +151,7 @@ func CompareLocks(old, new Lock) []PackageChange {
 	all := map[string]*pair{}
 	final := func(l Lock, set func(*pair, *apt.Deb)) {
 		// What the packages step fetches replaces what the base had.
-		for _, list := range [][]apt.Deb{l.Base, l.Packages} {
+		for _, list := range [][]apt.Deb{l.Base, l.Packages, l.Tools} {
 			for i := range list {
 				if all[list[i].Name] == nil {
 					all[list[i].Name] = &pair{}

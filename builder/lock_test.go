@@ -102,9 +102,10 @@ func TestCompareLocks(t *testing.T) {
 		return apt.Deb{Name: name, Version: version, Size: size, SHA256: name + version}
 	}
 	old := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "1", 10), deb("gone", "1", 10), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("shadowed", "2", 20)}}
-	new := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "2", 15), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("new", "1", 7), deb("shadowed", "2", 20)}}
+	new := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "2", 15), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("new", "1", 7), deb("shadowed", "2", 20)},
+		Tools: []apt.Deb{deb("tool", "1", 3)}}
 	got := fmt.Sprint(CompareLocks(old, new))
-	if want := "[{gone 1  -10} {new  1 7} {up 1 2 5}]"; got != want {
+	if want := "[{gone 1  -10} {new  1 7} {tool  1 3} {up 1 2 5}]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apparmor"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -151,6 +152,9 @@ func (b *build) resolve(ctx context.Context) (err error) {
 func (b *build) locked() error {
 	key := b.lockKey()
 	for _, l := range append([]Lock{*b.options.Lock}, b.options.Shared...) {
+		if l.Recipe == key && slices.Contains(names(l.Packages), modules.Manager) {
+			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+modules.Manager+" and a compiler for the layer"), "'caisson lock --update' has them for the build alone")
+		}
 		if l.Recipe == key {
 			b.chosen = l
 			return nil
@@ -269,7 +273,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 			}
 		}
 	}
-	return recall(b, []any{l, base.Recommended()}, func() (Lock, error) { return b.choose(ctx, l) })
+	return recall(b, []any{l, base.Recommended(), modules.Manager}, func() (Lock, error) { return b.choose(ctx, l) })
 }
 
 // recall returns what find has found for the same question before: the same indexes
@@ -322,12 +326,12 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 		}
 		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, append(b.baseNames(), recommended...)
 	}
-	found, err := b.timed(ctx, ask)
+	found, tools, err := b.apart(ctx, ask, names(l.Base))
 	if err != nil {
 		return l, err
 	}
-	l.Packages = append(l.Packages, found...)
-	for _, list := range [][]apt.Deb{l.Base, l.Packages} {
+	l.Packages, l.Tools = append(l.Packages, found...), tools
+	for _, list := range [][]apt.Deb{l.Base, l.Packages, l.Tools} {
 		sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	}
 	date, err := l.Epoch()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,17 +53,23 @@ func (a *archive) gpg(stdin string, args ...string) {
 	}
 }
 
-// list writes the list of packages, all of one version.
-func (a *archive) list(version string) {
+// list writes the list of packages, all of one version; those of more have fields of their own.
+func (a *archive) list(version string, more ...deb) {
 	a.t.Helper()
 	suite := filepath.Join(a.dir, "dists/trixie")
 	if err := os.MkdirAll(filepath.Join(suite, "main/binary-amd64"), 0o755); err != nil {
 		a.t.Fatal(err)
 	}
 	var list strings.Builder
-	for _, name := range append([]string{"apt", "tree", testRecipe().Kernel}, base.Include...) {
-		fmt.Fprintf(&list, "Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: Test <test@example.org>\nDescription: test\nFilename: pool/%s_%s_all.deb\nSize: 1\nSHA256: %x\n\n",
-			name, version, name, version, sha256.Sum256([]byte(name+version)))
+	own := func(name string) bool {
+		return slices.ContainsFunc(more, func(d deb) bool { return d.name == name })
+	}
+	for _, name := range slices.DeleteFunc(append([]string{"apt", "tree", testRecipe().Kernel}, base.Include...), own) {
+		more = append(more, deb{name: name})
+	}
+	for _, d := range more {
+		fmt.Fprintf(&list, "Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: Test <test@example.org>\nDescription: test\n%sFilename: pool/%s_%s_all.deb\nSize: 1\nSHA256: %x\n\n",
+			d.name, version, d.fields, d.name, version, sha256.Sum256([]byte(d.name+version)))
 	}
 	if err := os.WriteFile(filepath.Join(suite, packagesFile), []byte(list.String()), 0o644); err != nil {
 		a.t.Fatal(err)

@@ -111,7 +111,14 @@ func (b *build) baseAnswers() []spec.Package {
 }
 
 func packagesInputs(b *build) (any, error) {
-	return map[string]any{"packages": b.wanted(), "debs": b.origins(b.chosen.Packages)}, nil
+	from := map[string]any{"packages": b.wanted(), "debs": b.origins(b.chosen.Packages)}
+	if len(b.chosen.Tools) > 0 {
+		from["tools"] = b.origins(b.chosen.Tools)
+		if b.options.Boot != nil {
+			from["boot"] = b.options.Boot.Certificate().Raw
+		}
+	}
+	return from, nil
 }
 
 func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
@@ -137,7 +144,15 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 			return facts{}, err
 		}
 	}
-	if err := packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages))); err != nil {
+	install := func() error {
+		return packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages)))
+	}
+	if len(b.chosen.Tools) > 0 {
+		err = b.withModules(ctx, r, install)
+	} else {
+		err = install()
+	}
+	if err != nil {
 		return facts{}, err
 	}
 	unmet, err := packages.Unmet(r, packages.Names(b.recipe.Packages))

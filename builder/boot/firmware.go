@@ -75,7 +75,7 @@ func (m *modules) readFirmware(ctx context.Context, name string) ([]byte, error)
 			continue
 		}
 		if err == nil {
-			data, err = unpack(ctx, packed, data)
+			data, err = Unpack(ctx, packed, data)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("firmware %s: %w", name+packed, err)

@@ -152,7 +152,7 @@ func Kernel(r *root.Root) (release, file string, err error) {
 	}
 	for _, name := range names {
 		rel, ok := strings.CutPrefix(name, "vmlinuz-")
-		if ok && (release == "" || compareRelease(rel, release) > 0) {
+		if ok && Newer(rel, release) {
 			release = rel
 		}
 	}
@@ -162,6 +162,9 @@ func Kernel(r *root.Root) (release, file string, err error) {
 	file, err = r.Path(path.Join("/boot", "vmlinuz-"+release))
 	return release, file, err
 }
+
+// Newer reports whether a kernel's release is newer than another, "" being older than all.
+func Newer(a, b string) bool { return b == "" || compareRelease(a, b) > 0 }
 
 // compareRelease compares numbers in names as numbers: 6.12.9 is older than 6.12.10.
 func compareRelease(a, b string) int {

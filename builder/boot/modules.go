@@ -64,10 +64,11 @@ type modules struct {
 	alias   []string // lines
 	softdep []string // lines
 	builtin []byte
+	instead map[string]string // module name → path of the kernel's own, of all of them
 }
 
 func readModules(r *root.Root, release string) (*modules, error) {
-	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}, byAlias: map[string][]string{}}
+	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}, byAlias: map[string][]string{}, instead: map[string]string{}}
 	dep, err := r.ReadFile(m.dir + "/modules.dep")
 	if err != nil {
 		return nil, fmt.Errorf("modules of kernel %s: %w", release, err)
@@ -113,6 +114,13 @@ func readModules(r *root.Root, release string) (*modules, error) {
 				}
 			}
 		}
+	}
+	own, err := read("modules.order")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range own {
+		m.instead[moduleName(file)] = file
 	}
 	m.builtin, err = r.ReadFile(m.dir + "/modules.builtin")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +176,11 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			continue
 		}
 		for _, file := range m.order {
-			below := strings.TrimPrefix(strings.TrimPrefix(file, "kernel/"), "updates/")
+			own := file
+			if is := m.instead[moduleName(file)]; is != "" { // depmod names the one of updates/ alone
+				own = is
+			}
+			below := strings.TrimPrefix(strings.TrimPrefix(own, "kernel/"), "updates/")
 			if hasAny(below, rule.in) && !hasAny(below, rule.out) {
 				add(file)
 			}
@@ -197,17 +209,17 @@ func (m *modules) pack(ctx context.Context, a *cpio.Archive, files, named []stri
 		if err != nil {
 			return err
 		}
-		if data, err = unpack(ctx, file, data); err != nil {
+		if data, err = Unpack(ctx, file, data); err != nil {
 			return fmt.Errorf("module %s: %w", file, err)
 		}
-		a.File(base+plain(file), data, 0o644)
+		a.File(base+Plain(file), data, 0o644)
 		report.Modules++
 		report.ModuleBytes += int64(len(data))
 		shipped[moduleName(file)] = true
 		wants[moduleName(file)] = wantsFirmware(data)
-		dep.WriteString(plain(file) + ":")
+		dep.WriteString(Plain(file) + ":")
 		for _, d := range m.deps[file] {
-			dep.WriteString(" " + plain(d))
+			dep.WriteString(" " + Plain(d))
 		}
 		dep.WriteString("\n")
 	}
@@ -234,15 +246,15 @@ func keep(lines []string, want func([]string) bool) []byte {
 	return []byte(b.String())
 }
 
-// plain is the name of a module file when it is unpacked.
-func plain(file string) string {
+// Plain is the name of a module file when it is unpacked.
+func Plain(file string) string {
 	stem, _, _ := strings.Cut(file, ".ko")
 	return stem + ".ko"
 }
 
-// unpack undoes the compression that the distribution gave a module: the agent
+// Unpack undoes the compression that the distribution gave a module: the agent
 // has no decompressor and the kernel may have none.
-func unpack(ctx context.Context, file string, data []byte) ([]byte, error) {
+func Unpack(ctx context.Context, file string, data []byte) ([]byte, error) {
 	switch path.Ext(file) {
 	case ".xz":
 		cmd := exec.CommandContext(ctx, "xz", "--decompress", "--stdout")

@@ -4,6 +4,7 @@ package boot
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/cpio"
@@ -49,6 +50,30 @@ func TestSoftDependenciesByAlias(t *testing.T) {
 	for name, want := range map[string]bool{"kernel/lib/crc-soft.ko.xz": true, "kernel/drivers/gpu/gpu.ko.xz": true, "kernel/drivers/net/wireless/wifi.ko.xz": false} {
 		if slices.Contains(files, name) != want {
 			t.Errorf("%s: want it there %v, of %v", name, want, files)
+		}
+	}
+}
+
+// A module out of the tree is chosen as the one that it takes the place of: depmod names it alone.
+func TestReplacedModule(t *testing.T) {
+	const in = "usr/lib/modules/" + release + "/"
+	m, err := readModules(layer(t, map[string]string{
+		in + "modules.dep":   "updates/dkms/virtio_net.ko:\nupdates/dkms/own.ko:\nkernel/fs/overlayfs/overlay.ko.xz:\n",
+		in + "modules.order": "kernel/drivers/net/virtio_net.ko\nkernel/fs/overlayfs/overlay.ko\n",
+	}), release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, policy := range map[string][]string{"updates/dkms/virtio_net.ko": {"network"}, "updates/dkms/own.ko": {"own"}, "": {"storage"}} {
+		files, err := m.Select(policy)
+		got := ""
+		for _, file := range files {
+			if strings.HasPrefix(file, "updates/") {
+				got += file
+			}
+		}
+		if err != nil || got != want {
+			t.Errorf("%q: %q, %v; want %q", policy, got, err, want)
 		}
 	}
 }

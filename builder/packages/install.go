@@ -85,7 +85,7 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 	}
 	if len(p.Hold) > 0 {
 		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)}); err != nil {
-			return fmt.Errorf("hold packages: %w", said(err))
+			return fmt.Errorf("hold packages: %w", root.Said(err))
 		}
 	}
 	return nil
@@ -98,18 +98,9 @@ func Users(ctx context.Context, r *root.Root) error {
 		return nil
 	}
 	if err := r.Run(ctx, root.Command{Args: []string{"systemd-sysusers"}}); err != nil {
-		return fmt.Errorf("make the accounts of sysusers.d: %w", said(err))
+		return fmt.Errorf("make the accounts of sysusers.d: %w", root.Said(err))
 	}
 	return nil
-}
-
-// said turns a program's bad end into what it said.
-func said(err error) error {
-	var exit *root.ExitError
-	if errors.As(err, &exit) && exit.Output != "" {
-		return errors.New(exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
-	}
-	return err
 }
 
 // sources records where the site's own packages came from, with their keys.
@@ -159,7 +150,7 @@ func Preseed(ctx context.Context, r *root.Root, install []spec.Package) error {
 	}
 	err := r.Run(ctx, root.Command{Args: []string{"debconf-set-selections"}, Stdin: strings.NewReader(b.String())})
 	if err != nil {
-		return fmt.Errorf("set debconf answers: %w", said(err))
+		return fmt.Errorf("set debconf answers: %w", root.Said(err))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, g
 	}
 	if len(auto) > 0 {
 		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "auto", "--"}, auto...)}); err != nil {
-			return fmt.Errorf("mark unrequested packages: %w", said(err))
+			return fmt.Errorf("mark unrequested packages: %w", root.Said(err))
 		}
 	}
 	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false"); err != nil {
@@ -70,7 +70,7 @@ func checkPurge(ctx context.Context, r *root.Root, purge, wanted []string) error
 		return fmt.Errorf("blacklisted %s cannot be removed: %s needs it, and is asked for", strings.Join(purge, ", "), strings.Join(victims, ", "))
 	}
 	if err != nil {
-		return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), said(err))
+		return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), root.Said(err))
 	}
 	return nil
 }

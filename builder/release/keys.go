@@ -5,8 +5,12 @@ package release
 import (
 	"crypto"
 	"errors"
+	"fmt"
 	"io/fs"
+	"path/filepath"
+	"strings"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -14,10 +18,11 @@ import (
 )
 
 // KeyFiles name the private keys of a build, one for each role, as [keys.Signer] reads
-// them. Either may be empty.
+// them. Each may be empty.
 type KeyFiles struct {
 	Release    string
 	Attest     string
+	Boot       string // of RSA-2048
 	Passphrase keys.Passphrase
 }
 
@@ -34,6 +39,36 @@ func (f *KeyFiles) Beside(s *site.Site) (took []string) {
 		}
 	}
 	return took
+}
+
+// bootCertificate is the public half of the boot key beside a site.
+func bootCertificate(s *site.Site) string { return filepath.Join(s.Dir(), "keys", "boot.crt") }
+
+// BootBeside takes the boot key that lies beside a site's certificate, where there is one, and
+// reports whether it did.
+func (f *KeyFiles) BootBeside(s *site.Site) bool {
+	found := keys.Beside([]string{bootCertificate(s)})
+	if len(found) > 0 {
+		f.Boot = found[0]
+	}
+	return len(found) > 0
+}
+
+// BootKey reads the certificate of the boot key, nil where none is named: FILE.crt beside
+// FILE.key, else that beside the site.
+func (f *KeyFiles) BootKey(s *site.Site) (builder.BootKey, error) {
+	if f.Boot == "" {
+		return nil, nil
+	}
+	certificate := bootCertificate(s)
+	if name, is := strings.CutSuffix(f.Boot, ".key"); is {
+		certificate = name + ".crt"
+	}
+	key, err := keys.ReadBoot(f.Boot, certificate, &f.Passphrase)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("--boot-key: %w", err), "'caisson keys generate --boot keys/boot' makes both; the certificate of a key elsewhere is keys/boot.crt beside the site")
+	}
+	return key, nil
 }
 
 // Check finds before a build what would be refused after it, as far as that can

@@ -44,6 +44,15 @@ func (e *ExitError) Error() string {
 }
 func (e *ExitError) Unwrap() error { return e.Err }
 
+// Said turns a program's bad end into the last line of what it said.
+func Said(err error) error {
+	var exit *ExitError
+	if errors.As(err, &exit) && exit.Output != "" {
+		return errors.New(exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
+	}
+	return err
+}
+
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // env is all that a build's programs see of the outside: nothing of the user's

@@ -36,6 +36,8 @@ type buildFlags struct {
 	keys     release.KeyFiles
 	named    bool // the keys, or that there are none
 	version  string
+
+	bootNamed bool // likewise the boot key
 	agent    string
 	cache    string
 	lock     string
@@ -57,11 +59,12 @@ func (a *app) buildCommand() *cobra.Command {
 			"site (see 'caisson lock') is used when it is there; else the newest packages are taken. A file that is fetched or\n" +
 			"taken from --debs by a lock must be in an index that an archive of the site signs now, or --unsigned names it.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
-			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp + "\n" + keys.CommandHelp,
+			"keys are taken that lie beside the site's public ones; --key= signs nothing. Kernel modules that are made\n" +
+			"for the layer are signed with --boot-key, or keys/boot.key beside the site. " + keys.SourceHelp + "\n" + keys.CommandHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			f.named = c.Flags().Changed("key") || c.Flags().Changed("attest-key")
+			f.named, f.bootNamed = c.Flags().Changed("key") || c.Flags().Changed("attest-key"), c.Flags().Changed("boot-key")
 			return a.build(c.Context(), f, names)
 		},
 	}
@@ -69,6 +72,7 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME, fd:N or command:CMD")
 	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
+	c.Flags().StringVar(&f.keys.Boot, "boot-key", "", "boot key that signs kernel modules made for the layer: `FILE`, env:NAME, fd:N or command:CMD")
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	f.inputs(c.Flags())
@@ -110,6 +114,9 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		if took := f.keys.Beside(s); len(took) > 0 {
 			a.say("signing with %s", strings.Join(took, ", "))
 		}
+	}
+	if !f.bootNamed && f.keys.BootBeside(s) {
+		a.say("signing modules with %s", f.keys.Boot)
 	}
 	warning, err := f.keys.Check(s)
 	if err != nil {
@@ -202,6 +209,10 @@ type going struct {
 
 // bake builds every variant and shows how it goes.
 func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, file string) (*release.Built, error) {
+	boot, err := f.keys.BootKey(s)
+	if err != nil {
+		return nil, err
+	}
 	before, err := a.before(ctx, f, s, on)
 	if err != nil {
 		return nil, err
@@ -212,7 +223,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 	}
 	progress := a.progress()
 	how := release.Build{Locks: locks, Before: before, Options: builder.Options{
-		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
+		Boot: boot, CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
 	built, err := release.Bake(ctx, s, how)
 	var again *release.Built
 	if err == nil && f.twice {

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -32,10 +34,10 @@ func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keys",
 		Short: "Create and show signing keys",
-		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
+		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format; boot is RSA-2048.\n\n" +
 			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
 			"signs how a layer came about, epoch (kept offline) raises the security epoch, root (kept offline)\n" +
-			"says which keys count, rescue lets somebody into a node. Never use one key\n" +
+			"says which keys count, rescue lets somebody into a node, boot signs kernel modules. Never use one key\n" +
 			"for two roles: tools take any statement by a key for its approval.",
 	}
 	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
@@ -45,13 +47,18 @@ func (a *app) keysCommand() *cobra.Command {
 
 func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
+	var boot bool
 	c := &cobra.Command{
-		Use:     "generate NAME",
-		Short:   "Create the key pair NAME.key and NAME.pub",
-		Long:    "Create the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.",
-		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator",
+		Use:   "generate NAME",
+		Short: "Create the key pair NAME.key and NAME.pub",
+		Long: "Create the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.\n\n" +
+			"--boot makes a key of RSA-2048 and a certificate, NAME.crt, by which kernels and firmware know it.",
+		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator\n  caisson keys generate --boot keys/boot",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if boot {
+				return a.generateBoot(args[0], &pass)
+			}
 			key, err := sign.Generate()
 			if err != nil {
 				return err
@@ -60,7 +67,36 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 		},
 	}
 	passphraseFlag(c.Flags(), &pass)
+	c.Flags().BoolVar(&boot, "boot", false, "make a boot key: RSA-2048, with a certificate")
 	return c
+}
+
+// generateBoot writes a boot key and its certificate, whose text is the public half here.
+func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
+	name = pairName(name)
+	private, public := name+".key", name+".crt"
+	secret, err := keys.GenerateBoot(name, pass, now())
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(public)
+	if err != nil {
+		return fmt.Errorf("read certificate: %w", err)
+	}
+	boot, err := keys.ReadBoot(private, public, pass)
+	if err != nil {
+		return err
+	}
+	if !secret {
+		a.say("%s is not encrypted: whoever has the file can sign for these machines", private)
+	}
+	sum := sha256.Sum256(boot.Certificate().RawSubjectPublicKeyInfo)
+	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public, Encrypted: secret, PEM: string(text)})
+}
+
+// pairName is the name of a pair, of which that of either half is one.
+func pairName(name string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".key"), ".pub"), ".crt")
 }
 
 func (a *app) keysImportCommand() *cobra.Command {
@@ -120,7 +156,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 
 // writePair writes both halves and says what was written.
 func (a *app) writePair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) (err error) {
-	name = strings.TrimSuffix(strings.TrimSuffix(name, ".key"), ".pub") // the name of either half is a name of the pair
+	name = pairName(name)
 	pub := sign.VerifierOf(key)
 	info := keyInfo{ID: pub.ID(), Private: name + ".key", Public: name + ".pub", PEM: string(pub.PEM())}
 	if info.Encrypted, err = keys.WritePair(key, name, pass); err != nil {

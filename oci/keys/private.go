@@ -10,6 +10,7 @@ package keys
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
@@ -31,23 +32,30 @@ import (
 // the passphrase, then the empty one, and asks on a terminal only when no passphrase
 // is given. A nil passphrase is that of the environment.
 func Open(source string, p *Passphrase) (*ecdsa.PrivateKey, error) {
+	return openAs(source, p, keyfile.Parse)
+}
+
+// parser reads one kind of key.
+type parser[K any] func(text, passphrase []byte) (K, error)
+
+func openAs[K any](source string, p *Passphrase, parse parser[K]) (none K, err error) {
 	if strings.HasPrefix(source, commandPrefix) {
-		return nil, cli.Usage("name the file of a private key", "read key %s: a program gives no private key away", source)
+		return none, cli.Usage("name the file of a private key", "read key %s: a program gives no private key away", source)
 	}
 	text, err := read(source)
 	if err != nil && public(source) {
 		// Its mode is right for what it is, so that is not what to mend.
-		return nil, cli.WithHint(fmt.Errorf("read key %s: it is a public key", source), "name the private half, as in keys/operator.key")
+		return none, cli.WithHint(fmt.Errorf("read key %s: it is a public key", source), "name the private half, as in keys/operator.key")
 	}
 	if err != nil && isProgram(source) {
-		return nil, errProgram(source)
+		return none, errProgram(source)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read key: %w", err)
+		return none, fmt.Errorf("read key: %w", err)
 	}
-	key, err := decrypt(source, text, p)
+	key, err := decrypt(source, text, p, parse)
 	if err != nil {
-		return nil, fmt.Errorf("read key %s: %w", source, err)
+		return none, fmt.Errorf("read key %s: %w", source, err)
 	}
 	return key, nil
 }
@@ -64,25 +72,25 @@ func public(name string) bool {
 
 // decrypt tries the passphrase that is given and the empty one, which keys of init
 // have, before it asks.
-func decrypt(name string, text []byte, p *Passphrase) (*ecdsa.PrivateKey, error) {
+func decrypt[K any](name string, text []byte, p *Passphrase, parse parser[K]) (none K, err error) {
 	pass, given, err := p.get()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	key, err := keyfile.Parse(text, pass)
+	key, err := parse(text, pass)
 	if errors.Is(err, keyfile.ErrPassphrase) && given {
-		key, err = keyfile.Parse(text, nil)
+		key, err = parse(text, nil)
 	}
 	if !errors.Is(err, keyfile.ErrPassphrase) {
 		return key, err
 	}
 	if given || !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, cli.WithHint(err, "set CAISSON_PASSPHRASE")
+		return none, cli.WithHint(err, "set CAISSON_PASSPHRASE")
 	}
 	if pass, err = ask("passphrase of " + name + ": "); err != nil {
-		return nil, err
+		return none, err
 	}
-	return keyfile.Parse(text, pass)
+	return parse(text, pass)
 }
 
 // Passphrase is where the passphrase of encrypted keys comes from: a source as for
@@ -125,7 +133,10 @@ func ask(prompt string) ([]byte, error) {
 // nothing. The passphrase encrypts the private half; without one only the file's
 // mode protects it. It reports whether a passphrase that is not empty was used.
 func WritePair(key *ecdsa.PrivateKey, name string, p *Passphrase) (encrypted bool, err error) {
-	private, public := name+".key", name+".pub"
+	return writePair(key, name+".key", name+".pub", sign.VerifierOf(key).PEM(), p)
+}
+
+func writePair(key crypto.Signer, private, public string, half []byte, p *Passphrase) (encrypted bool, err error) {
 	for _, file := range []string{private, public} {
 		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 			return false, cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
@@ -139,13 +150,13 @@ func WritePair(key *ecdsa.PrivateKey, name string, p *Passphrase) (encrypted boo
 	if err != nil {
 		return false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(private), 0o700); err != nil {
 		return false, err
 	}
 	if err := durable.WriteFile(private, text, 0o600); err != nil {
 		return false, fmt.Errorf("write key: %w", err)
 	}
-	if err := durable.WriteFile(public, sign.VerifierOf(key).PEM(), 0o644); err != nil {
+	if err := durable.WriteFile(public, half, 0o644); err != nil {
 		return false, errors.Join(fmt.Errorf("write key: %w", err), os.Remove(private))
 	}
 	return len(pass) > 0, nil
@@ -172,11 +183,11 @@ func Publics(names []string) ([]sign.Verifier, error) {
 }
 
 // Beside returns the private key files that lie beside public ones, NAME.key beside
-// NAME.pub. Those that are not there are left out.
+// NAME.pub or NAME.crt. Those that are not there are left out.
 func Beside(publics []string) []string {
 	var found []string
 	for _, name := range publics {
-		private := strings.TrimSuffix(name, ".pub") + ".key"
+		private := strings.TrimSuffix(strings.TrimSuffix(name, ".pub"), ".crt") + ".key"
 		if _, err := os.Stat(private); err == nil {
 			found = append(found, private)
 		}

@@ -89,10 +89,10 @@ func errProgram(source string) error {
 }
 
 // holder is a crypto.Signer whose key another program holds. What it
-// answers is verified by oci/sign before it is used.
+// answers is verified before it is used.
 type holder struct {
 	argv   []string
-	public sign.Verifier
+	public crypto.PublicKey
 }
 
 // Program asks a program for its public key and returns a signer that asks it for
@@ -100,6 +100,10 @@ type holder struct {
 // "public" it prints PEM, with "sign" it reads a SHA-256 digest in hex and prints
 // the ASN.1 ECDSA signature in base64.
 func Program(command string) (crypto.Signer, error) {
+	return holderOf(command, func(text []byte) (crypto.PublicKey, error) { return sign.ParsePublic(text) })
+}
+
+func holderOf(command string, parse func(text []byte) (crypto.PublicKey, error)) (crypto.Signer, error) {
 	s := &holder{argv: strings.Fields(command)}
 	if len(s.argv) == 0 {
 		return nil, cli.Usage("give the program and its arguments", "the command of a key is empty")
@@ -108,7 +112,7 @@ func Program(command string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.public, err = sign.ParsePublic(text); err != nil {
+	if s.public, err = parse(text); err != nil {
 		return nil, fmt.Errorf("signer command %s public: %w", s.argv[0], err)
 	}
 	return s, nil

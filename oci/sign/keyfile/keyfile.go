@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keyfile reads and writes private keys: cosign's encrypted PEM, PKCS#8
-// and SEC 1, all ECDSA P-256. It is apart from oci/sign because nodes only
+// and SEC 1, ECDSA P-256 and, of role boot, RSA-2048. It is apart from oci/sign because nodes only
 // verify: the agent links neither scrypt nor a parser of private keys. Only
 // cmd/caisson, oci/keys and tests import it.
 package keyfile
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -59,7 +61,7 @@ type envelope struct {
 
 // Marshal encrypts a key as cosign does. The passphrase may be empty;
 // then only the file's mode protects it.
-func Marshal(key *ecdsa.PrivateKey, passphrase []byte) ([]byte, error) {
+func Marshal(key crypto.Signer, passphrase []byte) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
@@ -91,6 +93,31 @@ func Encrypted(text []byte) bool {
 
 // Parse reads cosign's encrypted PEM, PKCS#8 or SEC 1.
 func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
+	key, err := parse(text, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	k, ok := key.(*ecdsa.PrivateKey)
+	if !ok || k.Curve != elliptic.P256() {
+		return nil, errors.New("the private key is not ECDSA P-256")
+	}
+	return k, nil
+}
+
+// ParseRSA reads the same of RSA-2048: firmware takes no other key everywhere.
+func ParseRSA(text, passphrase []byte) (*rsa.PrivateKey, error) {
+	key, err := parse(text, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	k, ok := key.(*rsa.PrivateKey)
+	if !ok || k.N.BitLen() != 2048 {
+		return nil, errors.New("the private key is not RSA-2048")
+	}
+	return k, nil
+}
+
+func parse(text, passphrase []byte) (any, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("no PEM block with a private key")
@@ -109,17 +136,17 @@ func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("private key: %w", err)
 		}
-		return needP256(key)
+		return key, nil
 	}
 	return nil, fmt.Errorf("PEM block %q is not a private key that can be read here", block.Type)
 }
 
-func parsePKCS8(der []byte) (*ecdsa.PrivateKey, error) {
+func parsePKCS8(der []byte) (any, error) {
 	key, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
 	}
-	return needP256(key)
+	return key, nil
 }
 
 func open(text, passphrase []byte) ([]byte, error) {
@@ -153,12 +180,4 @@ func (e *envelope) key(passphrase []byte) (*[32]byte, error) {
 		return nil, fmt.Errorf("encrypted key: %w", err)
 	}
 	return (*[32]byte)(k), nil
-}
-
-func needP256(key any) (*ecdsa.PrivateKey, error) {
-	k, ok := key.(*ecdsa.PrivateKey)
-	if !ok || k.Curve != elliptic.P256() {
-		return nil, errors.New("the private key is not ECDSA P-256")
-	}
-	return k, nil
 }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modules makes kernel modules of the sources that packages bring for dkms(8).
+//
+// They are made in a tree above the layer's that is thrown away: of compiler, headers and dkms
+// nothing stays, see docs/adr/0028-modules-out-of-the-tree.md. Only builder imports it.
+package modules
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/builder/root"
+)
+
+// Manager is the package that makes modules where it is installed. No layer has it.
+const Manager = "dkms"
+
+// StandIn is the [Manager] in a record of dpkg, for packages that depend on it.
+const StandIn = "\nPackage: " + Manager + "\nStatus: install ok installed\nPriority: optional\nSection: kernel\n" +
+	"Maintainer: caisson\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\nDescription: stand-in\n\n"
+
+// hook is what scripts of packages with sources call, and end badly without.
+const hook = "/usr/lib/dkms/common.postinst"
+
+const status, list = "/var/lib/dpkg/status", "/var/lib/dpkg/info/" + Manager + ".list"
+
+// Pretend makes a tree one that has the [Manager], until [Forget].
+func Pretend(r *root.Root) error {
+	had, err := r.ReadFile(status)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteFile(status, slices.Concat(had, []byte(StandIn)), 0o644), r.WriteFile(hook, []byte("#!/bin/sh\n"), 0o755),
+		r.WriteFile(list, []byte("/.\n/usr\n/usr/lib\n"+path.Dir(hook)+"\n"+hook+"\n"), 0o644))
+}
+
+// Forget undoes [Pretend].
+func Forget(ctx context.Context, r *root.Root) error {
+	return root.Said(r.Run(ctx, root.Command{Args: []string{"dpkg", "--force-depends", "--purge", Manager}}))
+}
+
+// kernelName is a package of one kernel. What tells signed ones apart is not of the release.
+var kernelName = regexp.MustCompile(`^(.+)-(?:image|kernel)-(\d.*?)(?:-unsigned|-signed)?$`)
+
+// Headers returns the package with the headers of the newest kernel among packages, "" where that
+// is among them.
+func Headers(packages []string) (string, error) {
+	release, headers := "", ""
+	for _, name := range packages {
+		if m := kernelName.FindStringSubmatch(name); m != nil && boot.Newer(m[2], release) {
+			release, headers = m[2], m[1]+"-headers-"+m[2]
+		}
+	}
+	if release == "" {
+		return "", errors.New("no package of the layer has a kernel's release in its name: name that of the headers")
+	}
+	if slices.Contains(packages, headers) {
+		return "", nil
+	}
+	return headers, nil
+}
+
+//go:embed make.sh
+var script string
+
+// failed is what the script says before the reasons.
+const failed = "caisson: not made\n"
+
+// Make makes the modules of the sources in r for its kernel, and returns their files. scratch
+// is a tree above r with the tools. sign signs each, once all are made.
+func Make(ctx context.Context, r, scratch *root.Root, sign func(module []byte) ([]byte, error)) ([]string, error) {
+	release, _, err := boot.Kernel(r)
+	if err != nil {
+		return nil, err
+	}
+	if found, err := r.ReadDir("/usr/src"); err != nil || !slices.ContainsFunc(found, func(name string) bool { _, err := r.Lstat("/usr/src/" + name + "/dkms.conf"); return err == nil }) {
+		return nil, nil // they were needed by something else
+	}
+	if _, err := scratch.Lstat("/usr/lib/modules/" + release + "/build"); err != nil {
+		return nil, fmt.Errorf("make modules for kernel %s: its headers are not there (package linux-headers-%[1]s)", release)
+	}
+	// A name that is not there: dkms makes no key.
+	if err := scratch.WriteFile("/etc/dkms/framework.conf.d/caisson.conf", []byte("sign_file=/nonexistent\n"), 0o644); err != nil {
+		return nil, err
+	}
+	err = scratch.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", script, "make modules", release}})
+	if err != nil {
+		var exit *root.ExitError
+		if errors.As(err, &exit) {
+			if _, why, is := strings.Cut(exit.Output, failed); is {
+				return nil, fmt.Errorf("not made for kernel %s: %s", release, why)
+			}
+		}
+		return nil, fmt.Errorf("make modules for kernel %s: %w", release, root.Said(err))
+	}
+	made, err := keep(ctx, r, scratch, "/usr/lib/modules/"+release+"/updates", sign)
+	if err == nil {
+		err = root.Said(r.Run(ctx, root.Command{Args: []string{"depmod", release}}))
+	}
+	return made, err
+}
+
+// keep writes into r the modules that were made in scratch below dir.
+func keep(ctx context.Context, r, scratch *root.Root, dir string, sign func(module []byte) ([]byte, error)) (made []string, err error) {
+	names, err := scratch.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		name = path.Join(dir, name)
+		info, err := scratch.Lstat(name)
+		if err != nil {
+			return nil, err
+		}
+		at, err := scratch.Path(name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case info.IsDir():
+			below, err := keep(ctx, r, scratch, name, sign)
+			if err != nil {
+				return nil, err
+			}
+			made = append(made, below...)
+		case info.Mode().IsRegular() && strings.Contains(path.Base(name), ".ko") && strings.HasPrefix(at, scratch.Upper+"/"):
+			data, err := scratch.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			if data, err = boot.Unpack(ctx, name, data); err == nil {
+				data, err = sign(data)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("module %s: %w", name, err)
+			}
+			if err := r.WriteFile(boot.Plain(name), data, 0o644); err != nil {
+				return nil, err
+			}
+			made = append(made, boot.Plain(name))
+		}
+	}
+	return made, nil
+}

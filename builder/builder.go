@@ -51,7 +51,7 @@ type Options struct {
 	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
 	Again    bool           // every step is made anew, by programs that see another host name, see [Differ]
 	Private  []string       // files of the layer that may hold a private key
-	Boot     BootKey        // signs modules that are made for the layer; nil signs none
+	Boot     BootKey        // signs the kernel, and modules that are made for it; nil signs none
 	Written  [][]Text       // what nodes of the layer write over it, each set once: who reads a file is asked about it
 	Progress func(Event)    // may be nil
 

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/authenticode"
 )
 
 // apart resolves what is asked for, and what modules of its packages are made with.
@@ -80,7 +81,7 @@ func (b *build) withModules(ctx context.Context, r *root.Root, install func() er
 	if err := apt.Get(ctx, scratch, repo, b.counter(stepPackages, len(b.chosen.Tools)), append([]string{"install", "--"}, names(b.chosen.Tools)...)...); err != nil {
 		return fmt.Errorf("install what makes modules: %w", err)
 	}
-	made, err := modules.Make(ctx, r, scratch, b.signer())
+	made, err := modules.Make(ctx, r, scratch, signs(b.options.Boot, modules.Sign))
 	if err == nil && len(made) > 0 {
 		by := "not signed: a kernel under lockdown loads none of them"
 		if b.options.Boot != nil {
@@ -91,23 +92,28 @@ func (b *build) withModules(ctx context.Context, r *root.Root, install func() er
 	return err
 }
 
-// BootKey signs what a kernel under lockdown loads.
+// BootKey signs what firmware starts, and what a kernel under lockdown loads.
 type BootKey interface {
 	Certificate() *x509.Certificate
 	Open() (crypto.Signer, error) // once the programs that make modules have ended
 }
 
-// signer returns what signs modules, nothing where there is no key.
-func (b *build) signer() func(module []byte) ([]byte, error) {
-	if b.options.Boot == nil {
-		return func(module []byte) ([]byte, error) { return module, nil }
+// Signs signs something, or returns it as it is where there is no key.
+type Signs func(data []byte) ([]byte, error)
+
+// Programs signs programs for firmware with a key, which is opened by the first; nil signs none.
+func Programs(key BootKey) Signs { return signs(key, authenticode.Sign) }
+
+func signs(key BootKey, sign func(data []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error)) Signs {
+	if key == nil {
+		return func(data []byte) ([]byte, error) { return data, nil }
 	}
-	open := sync.OnceValues(b.options.Boot.Open)
-	return func(module []byte) ([]byte, error) {
-		key, err := open()
+	open := sync.OnceValues(key.Open)
+	return func(data []byte) ([]byte, error) {
+		signer, err := open()
 		if err != nil {
 			return nil, err
 		}
-		return modules.Sign(module, key, b.options.Boot.Certificate())
+		return sign(data, signer, key.Certificate())
 	}
 }

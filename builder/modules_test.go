@@ -4,9 +4,15 @@ package builder
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"debug/elf"
 	"errors"
 	"io"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +44,10 @@ func TestLongModules(t *testing.T) {
 			r.Packages.Install = ask("dm-writeboost-dkms", "acpi-call-dkms", "dkms")
 			r.Packages.Blacklist = []string{"gcc", "make"}
 			r.Modules = []string{"network", "dm-writeboost"}
+			signed := suite == "trixie"
+			if signed {
+				o.Boot = newBootKey(t)
+			}
 			ledger, err := Settle([]spec.Recipe{r}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -73,8 +83,17 @@ func TestLongModules(t *testing.T) {
 			}
 			for _, name := range []string{"dm-writeboost.ko", "acpi_call.ko"} {
 				f, err := elf.NewFile(bytes.NewReader(modules[name]))
-				if err != nil || f.Section(".modinfo") == nil || bytes.Contains(modules[name], []byte("signature appended")) {
+				if err != nil || f.Section(".modinfo") == nil || bytes.HasSuffix(modules[name], []byte("~Module signature appended~\n")) != signed {
 					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for _, b := range first.Blobs {
+				kernel, err := os.ReadFile(b.Path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b.Title == "kernel" && signed != (o.Boot != nil && bytes.Contains(kernel, o.Boot.Certificate().Raw)) {
+					t.Error("the kernel is signed by another key, or by one though there is none")
 				}
 			}
 			has := func(name string) bool {
@@ -238,6 +257,33 @@ func TestTools(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(b.tmp, "tools-*")); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
+}
+
+// bootKey is one in memory.
+type bootKey struct {
+	*rsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+func (k bootKey) Certificate() *x509.Certificate { return k.certificate }
+func (k bootKey) Open() (crypto.Signer, error)   { return k.PrivateKey, nil }
+
+func newBootKey(t *testing.T) bootKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}}
+	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bootKey{key, certificate}
 }
 
 // initrdOf returns what a layer's initrd has after the microcode, unpacked.

@@ -336,7 +336,11 @@ var bootReads = &reads{paths: boot.Reads(), all: func(b *build) bool { return b.
 
 func bootInputs(b *build) (any, error) {
 	sum, err := describe(filepath.Dir(b.options.Agent), filepath.Base(b.options.Agent), "", "")
-	return map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules, "programs": b.recipe.Programs}, err
+	from := map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules, "programs": b.recipe.Programs}
+	if b.options.Boot != nil {
+		from["boot"] = b.options.Boot.Certificate().Raw
+	}
+	return from, err
 }
 
 // makeBoot writes the kernel and the generic initrd.
@@ -347,6 +351,9 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 		return nil, f, err
 	}
 	data, err := os.ReadFile(kernel)
+	if err == nil {
+		data, err = Programs(b.options.Boot)(data)
+	}
 	if err != nil {
 		return nil, f, err
 	}

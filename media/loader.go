@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -26,6 +27,7 @@ type Source struct {
 	Bootstrap spec.Bootstrap // whom the nodes trust
 	Node      string         // the one node that it is for; empty: the machine says who it is
 	Args      []string       // further arguments of the loader's kernel
+	Sign      builder.Signs  // signs what firmware starts; nil signs nothing
 }
 
 // Loader is a unified kernel image, and what firmware chooses it by.
@@ -36,6 +38,7 @@ type Loader struct {
 	Number  int64  // IMAGE_VERSION: boot managers take the highest
 	Date    time.Time
 
+	sign  builder.Signs
 	parts []uki.Section // of Image, but for its release
 	stub  []byte
 	name  string // of the release, for people
@@ -45,6 +48,9 @@ type Loader struct {
 // arguments make the same bytes. Its number is the layer's date.
 func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error) {
 	s.Bootstrap.SetNeeds()
+	if s.Sign == nil {
+		s.Sign = builder.Programs(nil)
+	}
 	u := s.Layer.UEFI
 	if u == nil {
 		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest), "add systemd-boot-efi to conf.apt.packages, and build")
@@ -56,7 +62,7 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{Arch: s.Layer.Arch, Date: made.UTC(), name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
+	l := &Loader{sign: s.Sign, Arch: s.Layer.Arch, Date: made.UTC(), name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
 	var kernel, initrd []byte
 	for _, part := range []struct {
 		name string
@@ -66,6 +72,9 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 		if *part.to, err = fetch(ctx, r, part.blob); err != nil {
 			return nil, fmt.Errorf("%s of layer %s: %w", part.name, s.Layer.Digest, err)
 		}
+	}
+	if l.Manager, err = l.sign(l.Manager); err != nil {
+		return nil, fmt.Errorf("systemd-boot of layer %s: %w", s.Layer.Digest, err)
 	}
 	site, err := boot.SiteCPIO(s.Bootstrap)
 	if err != nil {
@@ -82,7 +91,11 @@ func (l *Loader) SetNumber(number int64) error {
 	if err := uki.Write(&image, l.stub, append([]uki.Section{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {
 		return err
 	}
-	l.Number, l.Image = number, image.Bytes()
+	signed, err := l.sign(image.Bytes())
+	if err != nil {
+		return fmt.Errorf("loader: %w", err)
+	}
+	l.Number, l.Image = number, signed
 	return nil
 }
 

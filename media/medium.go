@@ -12,7 +12,7 @@
 // that does does not depend on where it came from. The same inputs make the same bytes, so
 // a medium has no identity: the identifiers of a disk are [paths.ImageDisk] and numbers
 // made from it, which the loader replaces at its first boot, unless the medium is one node's.
-// It signs nothing and asks nobody. Only cmd/caisson and sandbox import it.
+// It asks nobody. Only cmd/caisson and sandbox import it.
 package media
 
 import (

@@ -38,15 +38,15 @@ type buildFlags struct {
 	version  string
 
 	bootNamed bool // likewise the boot key
-	agent    string
-	cache    string
-	lock     string
-	debs     string
-	unsigned []string
-	fast     bool
-	fresh    bool
-	twice    bool
-	previous string
+	agent     string
+	cache     string
+	lock      string
+	debs      string
+	unsigned  []string
+	fast      bool
+	fresh     bool
+	twice     bool
+	previous  string
 }
 
 func (a *app) buildCommand() *cobra.Command {

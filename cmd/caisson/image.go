@@ -40,6 +40,7 @@ type imageFlags struct {
 	node      string
 	out       string
 	withLayer bool
+	boot      bootFlags
 	yes       bool
 }
 
@@ -65,6 +66,8 @@ func (a *app) imageCommand() *cobra.Command {
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
 	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "include the layer and the overlays")
+	f.boot.flags(c.Flags())
+	passphraseFlag(c.Flags(), &f.boot.keys.Passphrase)
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	return c
@@ -87,6 +90,10 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if f.node != "" && !s.Has(f.node) {
 		return cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", f.node)
 	}
+	key, err := f.boot.key(a, s)
+	if err != nil {
+		return err
+	}
 	b, reg, layer, err := a.loader(ctx, s, &f.loaderFlags, names[0])
 	if err != nil {
 		return err
@@ -96,7 +103,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
-	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args}); err != nil {
+	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args, Sign: builder.Programs(key)}); err != nil {
 		return err
 	}
 	result.Number = m.Loader.Number

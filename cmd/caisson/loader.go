@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -30,6 +31,7 @@ type loaderVerb struct {
 	loaderFlags
 	who   signers
 	known memoryFlags
+	boot  bootFlags
 	yes   bool
 }
 
@@ -52,12 +54,18 @@ func (a *app) loaderCommand() *cobra.Command {
 	f.loaderFlags.flags(a, c)
 	f.who.flags(c.Flags())
 	f.known.flags(c.Flags())
+	f.boot.flags(c.Flags())
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	return c
 }
 
 func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) error {
 	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	f.boot.keys.Passphrase = f.who.passphrase
+	key, err := f.boot.key(a, s)
 	if err != nil {
 		return err
 	}
@@ -75,7 +83,7 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	if err != nil {
 		return err
 	}
-	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args})
+	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args, Sign: builder.Programs(key)})
 	if err != nil {
 		return err
 	}

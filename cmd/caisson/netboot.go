@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
@@ -68,6 +69,25 @@ func (f *loaderFlags) flags(a *app, c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
 	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
+}
+
+// bootFlags say which key signs what firmware starts.
+type bootFlags struct {
+	keys  release.KeyFiles
+	named func() bool
+}
+
+func (x *bootFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&x.keys.Boot, "boot-key", "", "boot key that signs what firmware starts: `FILE`, env:NAME, fd:N or command:CMD (keys/boot.key beside the site when absent)")
+	x.named = func() bool { return f.Changed("boot-key") }
+}
+
+// key reads the certificate of the key that is named or lies beside the site, nil without any.
+func (x *bootFlags) key(a *app, s *site.Site) (builder.BootKey, error) {
+	if !x.named() && x.keys.BootBeside(s) {
+		a.say("signing for firmware with %s", x.keys.Boot)
+	}
+	return x.keys.BootKey(s)
 }
 
 // netbootFlags are the flags of netboot.

@@ -4,7 +4,7 @@
 // them of modules and firmware of programs: RSA with SHA-256 and PKCS #1 v1.5, without a time, so
 // that the same content and key give the same bytes.
 //
-// It verifies nothing. Only builder/modules imports it.
+// It verifies nothing. Only builder/modules and internal/authenticode import it.
 package cms
 
 import (

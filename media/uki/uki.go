@@ -38,6 +38,8 @@ const (
 	sizeOfInit    = 8 // in the optional header: size of initialised data
 	sizeOfImageAt = 56
 	checkSumAt    = 64
+	signaturesAt  = 144        // its entry for signatures
+	symbolsAt     = 12         // in the COFF header: where symbols are, and how many
 	readData      = 0x40000040 // initialised data that can be read
 )
 
@@ -55,7 +57,7 @@ func Write(w io.Writer, stub []byte, sections []Section) error {
 	if err != nil {
 		return err
 	}
-	parts := [][]byte{l.head, stub[len(l.head):], make([]byte, l.padStub)}
+	parts := [][]byte{l.head, stub[len(l.head):l.stub], make([]byte, l.padStub)}
 	for i, s := range sections {
 		parts = append(parts, s.Data, make([]byte, l.pads[i]))
 	}
@@ -70,6 +72,7 @@ func Write(w io.Writer, stub []byte, sections []Section) error {
 // layout says where the parts of the image go.
 type layout struct {
 	head    []byte // the stub's headers with those of the sections
+	stub    int    // bytes of the stub that go along
 	padStub int    // zeros behind the stub
 	pads    []int  // zeros behind each section
 }
@@ -87,7 +90,7 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 	}
 	l.head = bytes.Clone(stub[:o.SizeOfHeaders])
 	optional := l.head[at+coffSize:]
-	memory := uint64(o.SizeOfImage)
+	memory, last := uint64(o.SizeOfImage), uint64(o.SizeOfHeaders)
 	for _, s := range f.Sections {
 		for _, own := range sections {
 			if s.Name == own.Name {
@@ -95,9 +98,17 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 			}
 		}
 		memory = max(memory, uint64(s.VirtualAddress)+uint64(s.VirtualSize))
+		last = max(last, uint64(s.Offset)+uint64(s.Size))
 	}
-	file := up(uint64(len(stub)), o.FileAlignment)
-	l.padStub = int(file) - len(stub)
+	// What is behind the last section, symbols and signatures, would be in no section of the image:
+	// signers and firmware do not agree on what is signed of a program with such a gap.
+	l.stub = int(min(last, uint64(len(stub))))
+	clear(l.head[at+symbolsAt:][:8])
+	if o.NumberOfRvaAndSizes > pe.IMAGE_DIRECTORY_ENTRY_SECURITY {
+		clear(optional[signaturesAt:][:8])
+	}
+	file := up(uint64(l.stub), o.FileAlignment)
+	l.padStub = int(file) - l.stub
 	added := uint64(0)
 	for i, s := range sections {
 		if len(s.Name) > 8 || s.Name == Kernel && i != len(sections)-1 {

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authenticode signs programs for UEFI firmware: "Windows Authenticode Portable Executable
+// Signature Format", Microsoft, as firmware and kexec_file_load(2) check it.
+//
+// It verifies nothing. Only builder imports it.
+package authenticode
+
+import (
+	"bytes"
+	"cmp"
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"debug/pe"
+	"encoding/asn1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/internal/cms"
+)
+
+// Offsets of a PE file: of the header's own offset; within the header, of a 64-bit program, of its
+// checksum and of the entry that says where its signatures are.
+const (
+	headerAt     = 0x3c
+	checksumAt   = 24 + 64
+	signaturesAt = 24 + 144
+)
+
+// Sign returns a program with one signature, in place of those that it has: of what is to be
+// started by kexec the kernel takes one alone. The same program, key and certificate make the
+// same bytes.
+func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
+	bare, sum, err := digest(program)
+	if err != nil {
+		return nil, fmt.Errorf("sign a program for firmware: %w", err)
+	}
+	content, err := indirect(sum)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := cms.Enclosed(key, certificate, asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 4}, content)
+	if err != nil {
+		return nil, err
+	}
+	// WIN_CERTIFICATE: its length, revision 2.0, PKCS #7.
+	le := binary.LittleEndian
+	table := le.AppendUint16(le.AppendUint16(le.AppendUint32(nil, uint32(8+len(signature))), 0x0200), 2)
+	table = pad(append(table, signature...))
+	entry := bare[le.Uint32(bare[headerAt:])+signaturesAt:]
+	le.PutUint32(entry, uint32(len(bare)))
+	le.PutUint32(entry[4:], uint32(len(table)))
+	return append(bare, table...), nil
+}
+
+// pad fills up to a multiple of 8 bytes with zeros.
+func pad(data []byte) []byte { return append(data, make([]byte, (8-len(data)%8)%8)...) }
+
+// digest returns a program without its signatures, which lie at the end, and what is signed of it:
+// headers and sections in the order of the file, one after another, then what is behind them.
+func digest(program []byte) (bare, sum []byte, err error) {
+	f, err := pe.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return nil, nil, err
+	}
+	o, ok := f.OptionalHeader.(*pe.OptionalHeader64)
+	if !ok || o.NumberOfRvaAndSizes <= pe.IMAGE_DIRECTORY_ENTRY_SECURITY {
+		return nil, nil, errors.New("not a 64-bit program that has room for signatures")
+	}
+	bare = bytes.Clone(program)
+	header := int(binary.LittleEndian.Uint32(bare[headerAt:]))
+	if dir := o.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]; dir.Size > 0 {
+		if uint64(dir.VirtualAddress)+uint64(dir.Size) != uint64(len(bare)) || int64(dir.VirtualAddress) < int64(o.SizeOfHeaders) {
+			return nil, nil, errors.New("its signatures are not at its end")
+		}
+		bare = bare[:dir.VirtualAddress]
+	}
+	bare = pad(bare)
+	if int64(o.SizeOfHeaders) > int64(len(bare)) || int(o.SizeOfHeaders) < header+signaturesAt+8 {
+		return nil, nil, errors.New("its header is damaged")
+	}
+	clear(bare[header+checksumAt:][:4]) // firmware looks at it for drivers only
+	clear(bare[header+signaturesAt:][:8])
+	h := sha256.New()
+	h.Write(bare[:header+checksumAt])
+	h.Write(bare[header+checksumAt+4 : header+signaturesAt])
+	h.Write(bare[header+signaturesAt+8 : o.SizeOfHeaders])
+	hashed := int64(o.SizeOfHeaders)
+	slices.SortFunc(f.Sections, func(a, b *pe.Section) int { return cmp.Compare(a.Offset, b.Offset) })
+	for _, s := range f.Sections {
+		if s.Size == 0 {
+			continue
+		}
+		if int64(s.Offset) != hashed || hashed+int64(s.Size) > int64(len(bare)) {
+			return nil, nil, fmt.Errorf("section %s does not begin where the one before ends: those who check leave out different bytes", s.Name)
+		}
+		hashed += int64(s.Size)
+		h.Write(bare[s.Offset:hashed])
+	}
+	h.Write(bare[hashed:])
+	return bare, h.Sum(nil), nil
+}
+
+// indirect is the SpcIndirectDataContent of a digest.
+func indirect(sum []byte) ([]byte, error) {
+	type algorithm struct {
+		Algorithm  asn1.ObjectIdentifier
+		Parameters asn1.RawValue
+	}
+	type image struct { // SpcPeImageData: no flags, and a file that is named "<<<Obsolete>>>"
+		Flags asn1.BitString
+		File  asn1.RawValue
+	}
+	var name []byte
+	for _, c := range []byte("<<<Obsolete>>>") {
+		name = append(name, 0, c) // BMPString
+	}
+	for _, tag := range []byte{0x80, 0xa2, 0xa0} { // unicode, within file, within its place
+		name = append([]byte{tag, byte(len(name))}, name...)
+	}
+	return asn1.Marshal(struct {
+		Data struct {
+			Type  asn1.ObjectIdentifier
+			Value image
+		}
+		Digest struct {
+			Algorithm algorithm
+			Digest    []byte
+		}
+	}{
+		struct {
+			Type  asn1.ObjectIdentifier
+			Value image
+		}{asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 15}, image{File: asn1.RawValue{FullBytes: name}}},
+		struct {
+			Algorithm algorithm
+			Digest    []byte
+		}{algorithm{asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}, asn1.RawValue{Tag: asn1.TagNull}}, sum},
+	})
+}

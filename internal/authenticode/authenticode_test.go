@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authenticode
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+const stub = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
+
+func certified(t *testing.T) (*rsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, certificate
+}
+
+func program(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile(stub)
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	return data
+}
+
+// TestSigned: osslsigncode(1) takes the signature, of that program alone; one that is signed again
+// has one signature, and the same program has the same.
+func TestSigned(t *testing.T) {
+	require.Tool(t, "osslsigncode")
+	key, certificate := certified(t)
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	verify := func(program []byte) (string, error) {
+		at := filepath.Join(dir, "program.efi")
+		if err := os.WriteFile(at, program, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("osslsigncode", "verify", "-CAfile", ca, "-in", at).CombinedOutput()
+		return string(out), err
+	}
+	bare := program(t)
+	signed, err := Sign(bare, key, certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := verify(signed); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if again, err := Sign(signed, key, certificate); err != nil || !bytes.Equal(again, signed) {
+		t.Errorf("signed once more it is another program, %v", err)
+	}
+	odd, err := Sign(append(bytes.Clone(bare), "behind"...), key, certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := verify(odd); err != nil {
+		t.Errorf("with more behind the sections: %v\n%s", err, said)
+	}
+	for _, at := range []int{0x80, len(bare) / 2} {
+		changed := bytes.Clone(signed)
+		changed[at] ^= 1
+		if said, err := verify(changed); err == nil {
+			t.Errorf("byte %d is changed, and it is taken\n%s", at, said)
+		}
+	}
+}
+
+// TestDamaged: what is not a program that can be signed is refused.
+func TestDamaged(t *testing.T) {
+	key, certificate := certified(t)
+	bare := program(t)
+	entry := int(binary.LittleEndian.Uint32(bare[headerAt:])) + signaturesAt
+	for what, change := range map[string]func(b []byte) []byte{
+		"cut":              func(b []byte) []byte { return b[:len(b)/2] },
+		"nothing":          func([]byte) []byte { return nil },
+		"text":             func([]byte) []byte { return []byte(strings.Repeat("text", 100)) },
+		"signatures early": func(b []byte) []byte { binary.LittleEndian.PutUint32(b[entry+4:], 8); return b },
+	} {
+		if _, err := Sign(change(bytes.Clone(bare)), key, certificate); err == nil {
+			t.Errorf("%s: signed", what)
+		}
+	}
+}
+
+// FuzzSign: whatever a program is, it is signed or refused.
+func FuzzSign(f *testing.F) {
+	data, err := os.ReadFile(stub)
+	if err == nil {
+		f.Add(data)
+	}
+	f.Add([]byte("MZ"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if bare, sum, err := digest(data); err == nil && (len(sum) != 32 || len(bare)%8 != 0) {
+			t.Errorf("%d bytes, digest %x", len(bare), sum)
+		}
+	})
+}

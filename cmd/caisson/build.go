@@ -59,8 +59,8 @@ func (a *app) buildCommand() *cobra.Command {
 			"site (see 'caisson lock') is used when it is there; else the newest packages are taken. A file that is fetched or\n" +
 			"taken from --debs by a lock must be in an index that an archive of the site signs now, or --unsigned names it.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
-			"keys are taken that lie beside the site's public ones; --key= signs nothing. Kernel modules that are made\n" +
-			"for the layer are signed with --boot-key, or keys/boot.key beside the site. " + keys.SourceHelp + "\n" + keys.CommandHelp,
+			"keys are taken that lie beside the site's public ones; --key= signs nothing. --boot-key, or keys/boot.key\n" +
+			"beside the site, signs the layer's kernel and the modules that are made for it. " + keys.SourceHelp + "\n" + keys.CommandHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -72,7 +72,7 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME, fd:N or command:CMD")
 	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
-	c.Flags().StringVar(&f.keys.Boot, "boot-key", "", "boot key that signs kernel modules made for the layer: `FILE`, env:NAME, fd:N or command:CMD")
+	c.Flags().StringVar(&f.keys.Boot, "boot-key", "", "boot key that signs the kernel and modules made for it: `FILE`, env:NAME, fd:N or command:CMD")
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	f.inputs(c.Flags())
@@ -116,7 +116,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		}
 	}
 	if !f.bootNamed && f.keys.BootBeside(s) {
-		a.say("signing modules with %s", f.keys.Boot)
+		a.say("signing the kernel with %s", f.keys.Boot)
 	}
 	warning, err := f.keys.Check(s)
 	if err != nil {

@@ -37,7 +37,7 @@ func (a *app) keysCommand() *cobra.Command {
 		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format; boot is RSA-2048.\n\n" +
 			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
 			"signs how a layer came about, epoch (kept offline) raises the security epoch, root (kept offline)\n" +
-			"says which keys count, rescue lets somebody into a node, boot signs kernel modules. Never use one key\n" +
+			"says which keys count, rescue lets somebody into a node, boot signs what firmware starts. Never use one key\n" +
 			"for two roles: tools take any statement by a key for its approval.",
 	}
 	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),

@@ -64,17 +64,25 @@ func (o Options) arguments(ssh string) []string {
 // board is a machine without what no guest uses: each port is a driver to load, and events
 // that udev answers. A CD is at a port of SATA.
 func (o Options) board() string {
-	const bare = "q35,graphics=off,smbus=off,vmport=off,hpet=off,i8042=off"
-	if o.CD != "" {
-		return bare
+	board := "q35,graphics=off,smbus=off,vmport=off,hpet=off,i8042=off"
+	if o.Secure { // what keeps a guest's programs from the firmware's variables
+		board += ",smm=on"
 	}
-	return bare + ",sata=off"
+	if o.CD == "" {
+		board += ",sata=off"
+	}
+	return board
 }
 
 // media are the firmware, where it is UEFI, and what it starts from first.
 func (o Options) media() (args []string) {
 	if o.UEFI != "" {
-		args = append(args, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+firmware+"CODE_4M.fd",
+		code := "CODE_4M.fd"
+		if o.Secure {
+			code = "CODE_4M.secboot.fd"
+			args = append(args, "-global", "driver=cfi.pflash01,property=secure,value=on")
+		}
+		args = append(args, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+firmware+code,
 			"-drive", "if=pflash,format=raw,unit=1,file="+o.UEFI)
 	}
 	if o.CD != "" {
@@ -100,11 +108,15 @@ func (o Options) prepareFirmware() error {
 	if err := CheckFirmware(); err != nil {
 		return err
 	}
-	empty, err := os.ReadFile(firmware + "VARS_4M.fd")
+	variables := "VARS_4M.fd"
+	if o.Secure {
+		variables = "VARS_4M.snakeoil.fd"
+	}
+	fresh, err := os.ReadFile(firmware + variables)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.UEFI, empty, 0o600)
+	return os.WriteFile(o.UEFI, fresh, 0o600)
 }
 
 // own counts the addresses that this process has taken.

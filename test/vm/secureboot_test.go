@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// bootKey gives the site the key for tests that OVMF brings, as the boot key.
+func (f *Fleet) bootKey(t *testing.T) {
+	t.Helper()
+	require.Tool(t, "openssl")
+	const own = "/usr/share/ovmf/PkKek-1-snakeoil"
+	key, err := exec.Command("openssl", "pkcs8", "-topk8", "-nocrypt", "-in", own+".key", "-passin", "pass:snakeoil").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := os.ReadFile(own + ".pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"boot.key": key, "boot.crt": certificate} {
+		if err := os.WriteFile(filepath.Join(f.Dir, "keys", name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLongSecureBoot: firmware that starts what is signed starts a medium by the boot key; under
+// lockdown its loader enters the layer's kernel, which loads the module that was made for it, and
+// not the same one unsigned. Of a medium with one changed byte it starts nothing.
+func TestLongSecureBoot(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
+	f.edits(t, slices.Concat(calm, noted, []string{withUEFI[0], withUEFI[1] + "      - name: acpi-call-dkms\n"})...)
+	f.bootKey(t)
+	f.raise(t)
+	o := f.medium("beta", "52:54:00:00:00:0b")
+	o.Secure, o.CD = true, f.image(t, "boot.iso")
+	_, s := f.arrives(t, o)
+	const unsign = `perl -0777 -pe 's/~Module signature appended~\n\z// or die; my $n = unpack("N", substr($_, -4)); substr($_, -12 - $n) = ""' `
+	look(t, s,
+		Check{"lockdown", "sudo cat /sys/kernel/security/lockdown", "~[integrity]"},
+		Check{"who signed the module", "sudo modinfo -F sig_key acpi_call | wc -l", "1"},
+		Check{"the module without its signature", unsign + "$(sudo modinfo -n acpi_call) >/tmp/bare.ko && sudo insmod /tmp/bare.ko 2>&1 || true", "~Key was rejected by service"},
+		Check{"the module", "sudo modprobe acpi_call && lsmod | grep -c '^acpi_call'", "1"},
+	)
+	data, err := os.ReadFile(o.CD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(data, []byte("IMAGE_ID=caisson"))
+	if at < 0 {
+		t.Fatal("the medium has no loader")
+	}
+	data[at+len("IMAGE_ID=")] = 'C'
+	o.Name, o.UEFI, o.CD = "changed", filepath.Join(f.Dir, "changed.vars"), filepath.Join(f.Dir, "changed.iso")
+	if err := os.WriteFile(o.CD, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if waitFor(t, f.start(t, o), 0, "Access Denied", "Linux version") != "Access Denied" {
+		t.Error("the firmware started it all the same")
+	}
+}

@@ -30,6 +30,17 @@ var broken = []struct {
 		reason: "registry is reached",
 	},
 	{
+		name: "an agent that says that it is ready and sleeps",
+		agent: `c, err := net.Dial("unixgram", os.Getenv("NOTIFY_SOCKET"))
+	if err != nil {
+		panic(err)
+	}
+	_, _ = c.Write([]byte("READY=1"))
+	time.Sleep(1 << 62)`,
+		edits:  []string{"args: [transparent_hugepage=never]", "args: [transparent_hugepage=never, caisson.deadline=60]"},
+		reason: "none came up",
+	},
+	{
 		name: "a root without sshd", // a layer without it is not built: it is asked for
 
 		site:   []string{"machine:\n", "health:\n  - {name: sshd, unit: ssh.service, interval: 2s, retries: 3}\n\nmachine:\n"},
@@ -113,7 +124,7 @@ func agentThat(t *testing.T, statements string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "package main\n\nimport (\n\"os\"\n\"os/exec\"\n)\n\n" +
+	text := "package main\n\nimport (\n\"net\"\n\"os\"\n\"os/exec\"\n\"time\"\n)\n\nvar _, _, _ = exec.Command, net.Dial, time.Sleep\n\n" +
 		"func init() {\n\tif len(os.Args) < 2 || os.Args[1] != \"run\" {\n\t\treturn\n\t}\n\t" + statements + "\n}\n"
 	for name, data := range map[string][]byte{begin: []byte(text), overlay: replace} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {

@@ -26,6 +26,13 @@ var cutOff = []struct {
 		reason: reaches,
 	},
 	{
+		name: "a file of nftables",
+		text: "  files: {/etc/nftables.conf: {content: \"table inet cut { chain out { type filter hook output priority 0; policy drop; }; }\\n\"}}\n" +
+			"  units: {nftables.service: {state: enabled}}\n",
+		site:   []string{"      - name: tree\n", "      - name: tree\n      - name: nftables\n"},
+		reason: reaches,
+	},
+	{
 		name:   "a file of sshd",
 		text:   "  files: {/etc/ssh/sshd_config.d/50-other.conf: {content: \"ListenAddress 192.0.2.77\\n\"}}\n",
 		site:   []string{"machine:\n", "health:\n  - {name: sshd, unit: ssh.service, interval: 2s, retries: 3}\n\nmachine:\n"},

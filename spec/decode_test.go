@@ -16,7 +16,7 @@ func full() Overlay {
 		Core: Core{
 			APIVersion: APIVersion, Kind: KindOverlay, Fleet: "f", Node: "n", Match: Match{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}},
 			Layer: "sha256:0", Variant: "default", KernelArgs: []string{"quiet", "a<b>&c"}, Persist: []string{"/home"},
-			Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000, Routes: []Route{{To: "t", Via: "v", Metric: 1}}}, {Name: "b", Bond: &Bond{Members: []string{"m"}, Mode: Bond8023AD, LACPRate: LACPFast, MinLinks: 1, HashPolicy: HashPolicies[1], Primary: "m"}, DHCP: DHCPBoth}, {Name: "v", VLAN: &VLAN{ID: 1, On: "b"}}}},
+			Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000, Optional: true, Routes: []Route{{To: "t", Via: "v", Metric: 1}}}, {Name: "b", Bond: &Bond{Members: []string{"m"}, Mode: Bond8023AD, LACPRate: LACPFast, MinLinks: 1, HashPolicy: HashPolicies[1], Primary: "m"}, DHCP: DHCPBoth}, {Name: "v", VLAN: &VLAN{ID: 1, On: "b"}}}},
 			CAs:     []string{"pem\n"}, OnExpired: "hold", Needs: []string{"x"},
 		},
 		NeedsLayer: []NeedsLayer{{Item: "apt", Key: "jq", To: "installed"}},

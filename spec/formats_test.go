@@ -241,7 +241,9 @@ var laterKeys = map[string]laterKey{
 	"recipe packages.install[].from":               {"0.10.0", mayBeLeftOut}, // no node reads it, and a lock has the version
 	"overlay network.interfaces[].bond.primary":    {"0.10.0", mayBeLeftOut}, // the kernel chooses one
 	"overlay network.interfaces[].routes[].metric": {"0.10.0", mayBeLeftOut}, // the route is made
+	"overlay network.interfaces[].optional":        {"0.10.0", mayBeLeftOut}, // a boot waits for the card
 	"bootstrap network[].routes[].metric":          {"0.10.0", mayBeLeftOut},
+	"bootstrap network[].optional":                 {"0.10.0", mayBeLeftOut},
 
 	"bootstrap nodes":                                                {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].match":                                        {"0.10.0", BootNetworkFeature},
@@ -264,6 +266,7 @@ var laterKeys = map[string]laterKey{
 	"bootstrap nodes[].network.interfaces[].bond.transmitHashPolicy": {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].bond.primary":            {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].routes[].metric":         {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].optional":                {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan":                    {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan.id":                 {"0.10.0", BootNetworkFeature},
 	"bootstrap nodes[].network.interfaces[].vlan.on":                 {"0.10.0", BootNetworkFeature},

@@ -50,7 +50,9 @@ type Interface struct {
 	// bytes, 576 to 65535; the driver's when 0
 	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
 	// ipv4, ipv6 or both; not asked when empty
-	DHCP      string   `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	DHCP string `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	// network-online.target does not wait for it
+	Optional  bool     `json:"optional,omitempty" doc:"a boot does not wait until it is online, as where a cable may be missing"`
 	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
 	Routes    []Route  `json:"routes,omitempty" site:","`
@@ -147,7 +149,9 @@ type BootNetwork struct {
 	// bytes, 576 to 65535; the driver's when 0
 	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
 	// as Interface.DHCP
-	DHCP      string   `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	DHCP string `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
+	// network-online.target does not wait for it
+	Optional  bool     `json:"optional,omitempty" doc:"a boot does not wait until it is online, as where a cable may be missing"`
 	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
 	DNS       []string `json:"dns,omitempty" doc:"resolver addresses"`

@@ -239,8 +239,9 @@ func entries(j item.Journal, table []item.Item) (list []string) {
 }
 
 // Any two settings of a site are applied in one pass, or are refused when the site is read: what
-// one of them waits for without the other is all that is left. Whichever way they come, values and originals are the same, and when they
-// have gone all is as it was. Here they are one pair of each two kinds.
+// one of them waits for without the other is all that is left. Whichever way they come, values and
+// originals are the same, and when they have gone all is as it was. Here they are one pair of each
+// two kinds.
 func TestGeneratedPairs(t *testing.T) {
 	require.Slow(t)
 	if itemtest.InNamespaces(t, "ip") {

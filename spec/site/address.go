@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
@@ -15,7 +16,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// checkAddresses refuses a static address that cards of several machines would have.
+// checkAddresses refuses a static address that cards of several machines would have, and warns of
+// nodes whose only addresses are those of other cards than they are known by.
 func (s *Site) checkAddresses(c *shape.Checker) {
 	type owner struct {
 		a     netip.Addr
@@ -25,12 +27,20 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 		twice bool
 	}
 	owners, order := map[netip.Addr]*owner{}, []*owner{}
+	var apart []string
+	var apartAt report.Pos
 	p := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
 	for _, n := range s.nodes {
 		t := p.Choose(n.Name, n.Label)
 		f := t.Frag
 		if f == nil {
 			f = p.CompileTarget(s.quiet(), t)
+		}
+		if leadsNowhere(f.Machine.Network, n.Match.MACs) {
+			if len(apart) == 0 {
+				apartAt = p.Effective(t, nil).At
+			}
+			apart = append(apart, n.Name)
 		}
 		machine.Addresses(f.Machine.Network, n.Name, func(text string, a netip.Addr, card string) {
 			o := owners[a]
@@ -46,6 +56,12 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 			}
 		})
 	}
+	if len(apart) > 0 {
+		c.Within([]string{module.Machine, "network", "interfaces"}, func() {
+			c.Warnf(apartAt, "unreached", "list the card of the boot, as in {mac: …, dhcp: ipv4}, or give a card a gateway",
+				"the loader of %s makes cards that no router goes with, and asks by DHCP on no other", plain.Some(apart, 5))
+		})
+	}
 	for _, o := range order {
 		if o.twice {
 			c.Within([]string{module.Machine, "network", "interfaces"}, func() {
@@ -53,6 +69,16 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 			})
 		}
 	}
+}
+
+// leadsNowhere reports whether a machine has addresses, no DHCP and no router, and is known by
+// other cards: its loader makes the cards of a network beside, as for storage, and stays on it.
+func leadsNowhere(n spec.Network, known []string) bool {
+	cards := n.Cards(nil)
+	return n.Static() && len(known) > 0 && !slices.ContainsFunc(known, func(mac string) bool { return slices.Contains(cards, mac) }) &&
+		!slices.ContainsFunc(n.Interfaces, func(i spec.Interface) bool {
+			return i.Gateway != "" || len(i.Routes) > 0 || i.MAC == "" && i.Bond == nil && i.VLAN == nil
+		})
 }
 
 // addressAt is where machine settings have an address.

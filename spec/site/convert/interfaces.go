@@ -5,6 +5,7 @@ package convert
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site"
@@ -140,6 +141,14 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 	switch section + " " + l.key {
 	case "Link MTUBytes":
 		i.value["mtu"] = l.value
+	case "Link RequiredForOnline":
+		switch {
+		case slices.Contains([]string{"no", "false", "off", "0"}, l.value):
+			i.value["optional"] = true
+		case !flag(l.value):
+			r.miss(l.n, l.line, "a site says optional: true, or nothing")
+			return false
+		}
 	case "Network DHCP":
 		yes := flag(l.value)
 		i.dhcp(yes || l.value == "ipv4", yes || l.value == "ipv6")

@@ -110,6 +110,9 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 	if mtu := text(e, "mtu"); mtu != "" {
 		i.value["mtu"] = mtu
 	}
+	if truth(e, "optional") {
+		i.value["optional"] = true
+	}
 	for _, key := range []string{"gateway4", "gateway6"} {
 		if via := text(e, key); via != "" {
 			i.route("", via, "")
@@ -144,6 +147,7 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 		}
 		n.rest(ns, i.name+".nameservers", nil, "addresses", "search")
 	}
-	n.rest(e, i.name, netplanReasons, append(known, "dhcp4", "dhcp6", "mtu", "gateway4", "gateway6", "addresses", "routes", "nameservers")...)
+	n.rest(e, i.name, netplanReasons, append(known, "dhcp4", "dhcp6", "mtu", "optional",
+		"gateway4", "gateway6", "addresses", "routes", "nameservers")...)
 	return p
 }

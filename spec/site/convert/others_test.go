@@ -38,8 +38,8 @@ var others = []struct {
 		"  vlans:\n    bond0.7:\n      id: 7\n      link: bond0\n      addresses: [192.0.2.7/24, {'192.0.2.8/24': {label: x}}]\n      nameservers: {addresses: [192.0.2.53], search: [example.org]}\n" +
 		"      routes: [{to: default, via: 192.0.2.1}, {to: 198.51.100.0/24, via: 192.0.2.2, table: 7}, {to: 198.51.100.9, via: 192.0.2.3}, {to: 0.0.0.0/0, via: 192.0.2.4, metric: 500}]\n    gone: {id: 8, link: nothing}\n  bridges: {br0: {interfaces: [eth9]}}\n",
 		`{"machine":{"network":{"dns":["192.0.2.53"],"interfaces":[{"bond":{"lacpRate":"fast","members":["52:54:00:00:00:01","52:54:00:00:00:02"],"mode":"802.3ad","transmitHashPolicy":"layer3+4"},"name":"bond0"},` +
-			`{"dhcp":"both","mtu":"9000","name":"eth9"},{"addresses":["192.0.2.7/24"],"gateway":"192.0.2.1","name":"bond0.7","routes":[{"to":"198.51.100.9/32","via":"192.0.2.3"},{"metric":"500","to":"0.0.0.0/0","via":"192.0.2.4"}],"vlan":{"id":"7","on":"bond0"}}],"search":["example.org"]}}}`,
-		[]string{"23: a site has cards", "13: a site looks at links", "14: a site finds members", "5: a card keeps the name", "7: it has no counterpart", "8: a site names interfaces", "9: a site names interfaces", "19: an address of a site", "21: a route of a site has no table", "22: a site refuses it"}},
+			`{"dhcp":"both","mtu":"9000","name":"eth9","optional":true},{"addresses":["192.0.2.7/24"],"gateway":"192.0.2.1","name":"bond0.7","routes":[{"to":"198.51.100.9/32","via":"192.0.2.3"},{"metric":"500","to":"0.0.0.0/0","via":"192.0.2.4"}],"vlan":{"id":"7","on":"bond0"}}],"search":["example.org"]}}}`,
+		[]string{"23: a site has cards", "13: a site looks at links", "14: a site finds members", "5: a card keeps the name", "8: a site names interfaces", "9: a site names interfaces", "19: an address of a site", "21: a route of a site has no table", "22: a site refuses it"}},
 	{"bond.yaml", "netplan", "network:\n  version: 2\n  ethernets: {a: {match: {macaddress: '52:54:00:00:00:01'}}}\n  bonds: {b: {interfaces: [a], dhcp4: true, parameters: {mode: active-backup, primary: a}}}\n",
 		`{"machine":{"network":{"interfaces":[{"bond":{"members":["52:54:00:00:00:01"],"mode":"active-backup","primary":"52:54:00:00:00:01"},"dhcp":"ipv4","name":"b"}]}}}`, nil},
 	{"network-config", "netplan", "version: 2\nethernets:\n  eth0: {addresses: [192.0.2.7/24], gateway4: 192.0.2.1, routes: [{via: 192.0.2.9}]}\n",
@@ -63,6 +63,10 @@ var others = []struct {
 		[]string{"5: it has no counterpart", "11: write an entry of network.interfaces with vlan:", "16: a route of a site has no Table", "17: a route of a site has no Table"}},
 	{"eth.network", "networkd", "[Match]\nName=eth*\n[Network]\nDHCP=yes\n", `{"conf":{}}`, []string{"1: a site names interfaces"}},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Network]\nAddress=192.0.2.5\n", `{"conf":{}}`, []string{"2: a site refuses it", "4: a site refuses it"}},
+	{"eth.network", "networkd", "[Match]\nName=eth0\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0","optional":true}]}}}`, nil},
+	{"eth.network", "networkd", "[Match]\nName=eth0\n[Link]\nRequiredForOnline=degraded\n[Network]\nDHCP=yes\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a site says optional"}},
 	{"br0.netdev", "networkd", "[NetDev]\nName=br0\nKind=bridge\n", `{"conf":{}}`, []string{"1: other files say the rest"}},
 
 	{"vendor.sources", "sources", "# ours\nTypes: deb deb-src\nURIs: https://apt.example.org\nSuites: stable\nComponents: main\nArchitectures: amd64\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----\n\n" +

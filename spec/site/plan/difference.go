@@ -105,6 +105,9 @@ func interfaceText(i spec.Interface) string {
 		add("metric %d", r.Metric, r.Metric != 0)
 	}
 	add("mtu %d", i.MTU, i.MTU != 0)
+	if i.Optional {
+		words = append(words, "optional")
+	}
 	if i.MAC != "" {
 		add("called %s", i.Name, i.Name != "")
 	}

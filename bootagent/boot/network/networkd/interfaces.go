@@ -57,13 +57,14 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 		fmt.Fprintf(&b, "Name=%s\n", i.Name)
 	}
 	reached := i.DHCP != "" || len(i.Addresses) > 0
-	if i.MTU > 0 || !reached {
+	waits := reached && !i.Optional // what only carries others never has an address to wait for
+	if i.MTU > 0 || !waits {
 		b.WriteString("\n[Link]\n")
 	}
 	if i.MTU > 0 {
 		fmt.Fprintf(&b, "MTUBytes=%d\n", i.MTU)
 	}
-	if !reached { // it only carries others, and never has an address to wait for
+	if !waits {
 		b.WriteString("RequiredForOnline=no\n")
 	}
 	fmt.Fprintf(&b, "\n[Network]\nDHCP=%s\n", dhcpWord(i.DHCP))

@@ -111,6 +111,9 @@ func assemble(s *session.Session) *Node {
 		Soak: n.soak, Post: n.post, Decided: o.Decided}
 	n.look = &look.Look{Agent: o.Version, Owner: s.Owner, Tracker: s.Tracker, Effect: n.effect, Destination: n.destination, Soak: n.soak,
 		Operations: n.operate, Protection: n.protect, Node: s, Events: s.Box().Events, Hints: o.Hints}
+	if s.Systemd() != nil {
+		n.look.Units = process.Manager{}
+	}
 	starts := &early.Early{Dir: dir, Kernel: kernel, Owner: s.Owner, Journal: s.Journal, Items: n.effect.Items, Kept: n.effect.Kept,
 		Within: s.Within(), Log: s}
 	n.cycle = &cycle.Cycle{ByHand: o.By != session.Service, Owner: s.Owner, Reached: s.Reached, Decided: o.Decided, Log: s,

@@ -117,6 +117,31 @@ func (m Manager) State(ctx context.Context, unit string) (state string, since ti
 	return state, since, err
 }
 
+// Times says when a unit began to start, and when it was there: it was active, or had ended, as a
+// oneshot does. Both are of the kernel's clock, and 0 for what has not come.
+func (m Manager) Times(ctx context.Context, unit string) (began, there time.Duration, err error) {
+	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		all, err := d.GetUnitPropertiesContext(ctx, unit)
+		if err != nil {
+			return fmt.Errorf("look at %s: %w", unit, err)
+		}
+		at := func(name string) time.Duration {
+			µs, _ := all[name+"TimestampMonotonic"].(uint64)
+			return time.Duration(µs) * time.Microsecond
+		}
+		if began = at("InactiveExit"); began == 0 {
+			return nil
+		}
+		for _, name := range []string{"ActiveEnter", "InactiveEnter"} {
+			if t := at(name); there == 0 && t >= began {
+				there = t
+			}
+		}
+		return nil
+	})
+	return began, there, err
+}
+
 // resources are the limits of processes by the names that systemd has for them.
 var resources = map[string]int{"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU, "DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
 	"LOCKS": unix.RLIMIT_LOCKS, "MEMLOCK": unix.RLIMIT_MEMLOCK, "MSGQUEUE": unix.RLIMIT_MSGQUEUE, "NICE": unix.RLIMIT_NICE, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC,

@@ -3,12 +3,15 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/test/itemtest"
@@ -21,6 +24,7 @@ func TestManager(t *testing.T) {
 	const unit = "[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/bin/sh -c "
 	for name, text := range map[string]string{
 		"load@.service": unit + "'echo %i >>/run/loaded'\n", "fails.service": unit + "'exit 3'\n",
+		"stays.service": unit + "true\nRemainAfterExit=yes\n",
 	} {
 		if err := os.WriteFile("/run/units/"+name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -35,9 +39,22 @@ func TestManager(t *testing.T) {
 	if data, err := os.ReadFile("/run/loaded"); err != nil || string(data) != "br_netfilter\nbr_netfilter\n" {
 		t.Errorf("it ran as %q, %v", data, err)
 	}
+	if err := m.Do(t.Context(), "start", "stays.service"); err != nil {
+		t.Fatal(err)
+	}
 	for unit, want := range map[string]string{"fails.service": "start fails.service: failed", "absent.service": "not found"} {
 		if err := m.Do(t.Context(), "start", unit); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", unit, err)
+		}
+	}
+	if err := errors.Join(os.Mkdir("/run/m", 0o755), unix.Mount("tmpfs", "/run/m", "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	for unit, comes := range map[string][2]bool{"run-m.mount": {true, true}, "fails.service": {true, true}, "stays.service": {true, true},
+		"test.service": {true, false}, "absent.service": {}} {
+		began, there, err := m.Times(t.Context(), unit)
+		if err != nil || began != 0 != comes[0] || there != 0 != comes[1] || comes[1] && there < began {
+			t.Errorf("%s began %v, was there %v: %v", unit, began, there, err)
 		}
 	}
 	if err := m.Do(t.Context(), "reload-everything", "load@x.service"); err == nil {

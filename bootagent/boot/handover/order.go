@@ -131,7 +131,7 @@ func (n *Node) stay() error {
 		return nil
 	}
 	for _, at := range []string{paths.RunDisk, paths.State} {
-		unit := strings.ReplaceAll(strings.TrimPrefix(at, "/"), "/", "-") + ".mount" // neither has what systemd-escape(1) changes
+		unit := unitorder.MountUnit(at)
 		if err := n.write("/etc/systemd/system/"+unit+".d/"+paths.Prefix+"stay.conf", []byte("[Unit]\nDefaultDependencies=no\n"), 0o644); err != nil {
 			return err
 		}

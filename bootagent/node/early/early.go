@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -109,28 +110,12 @@ var units = []string{"/etc/systemd/system", "/run/systemd/system", "/run/systemd
 func (e *Early) coveredLater(path string) bool {
 	for ; filepath.IsAbs(path) && path != "/"; path = filepath.Dir(path) {
 		for _, dir := range units {
-			if to, err := filepath.EvalSymlinks(e.path(dir + "/" + mountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
+			if to, err := filepath.EvalSymlinks(e.path(dir + "/" + unitorder.MountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// mountUnit is the name of the unit of a mount, see systemd-escape(1).
-func mountUnit(path string) string {
-	var name strings.Builder
-	for i, b := range []byte(strings.Trim(path, "/")) {
-		switch {
-		case b == '/':
-			name.WriteByte('-')
-		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == ':', b == '_', b == '.' && i > 0:
-			name.WriteByte(b)
-		default:
-			fmt.Fprintf(&name, `\x%02x`, b)
-		}
-	}
-	return name.String() + ".mount"
 }
 
 // mounted reports whether something is mounted at a path.

@@ -39,6 +39,7 @@ type Look struct {
 	Protection  *protect.Protection
 	Node        Node
 	Events      func() ([]spec.Event, error) // of the black box
+	Units       Units                        // nil where systemd does not run the node
 	Hints       func(kind string) []string   // the sources that tell of changes; nil stands for those the service has named
 }
 
@@ -78,7 +79,7 @@ func (l *Look) follow(found *track.Found) error {
 }
 
 // noteUp notes once that this boot came up, and as what.
-func (l *Look) noteUp(st *spec.Status, g state.Generation) {
+func (l *Look) noteUp(st *spec.Status, found *track.Found) {
 	if l.Owner.Boot().Live.Up {
 		return
 	}
@@ -87,7 +88,11 @@ func (l *Look) noteUp(st *spec.Status, g state.Generation) {
 	if detail := say.Worst(st); detail != "" {
 		e.Why += ": " + detail
 	}
-	l.Effect.Log.Note(g, nil, e)
+	for _, broken := range l.brokenOrders(found.Overlay.Items.Mounts) {
+		l.Effect.Log.Say("an order of mounts did not hold: %s", broken)
+		e.Why += "; " + broken
+	}
+	l.Effect.Log.Note(found.Generation, nil, e)
 }
 
 // Status looks again at everything and writes nothing.
@@ -140,7 +145,7 @@ func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, er
 	for said := false; ; said = true {
 		v.Boot = l.Owner.Boot()
 		status := v.Status()
-		l.noteUp(status, found.Generation)
+		l.noteUp(status, found)
 		l.Owner.Remember(func(live *state.Live) {
 			l.count(&live.Counts, status, last.Drift)
 			say.NoteAxes(live, status, time.Now())

@@ -6,6 +6,7 @@
 package unitorder
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path"
@@ -223,4 +224,20 @@ func (o *Order) dropIns(names []string) string {
 		text.Write(append(data, '\n'))
 	}
 	return text.String()
+}
+
+// MountUnit is the name of the unit of a mount, see systemd-escape(1).
+func MountUnit(path string) string {
+	var name strings.Builder
+	for i, b := range []byte(strings.Trim(path, "/")) {
+		switch {
+		case b == '/':
+			name.WriteByte('-')
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == ':', b == '_', b == '.' && i > 0:
+			name.WriteByte(b)
+		default:
+			fmt.Fprintf(&name, `\x%02x`, b)
+		}
+	}
+	return name.String() + ".mount"
 }

@@ -38,7 +38,7 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 		}
 		if leadsNowhere(f.Machine.Network, n.Match.MACs) {
 			if len(apart) == 0 {
-				apartAt = p.Effective(t, nil).At
+				apartAt = n.At()
 			}
 			apart = append(apart, n.Name)
 		}
@@ -57,10 +57,8 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 		})
 	}
 	if len(apart) > 0 {
-		c.Within([]string{module.Machine, "network", "interfaces"}, func() {
-			c.Warnf(apartAt, "unreached", "list the card of the boot, as in {mac: …, dhcp: ipv4}, or give a card a gateway",
-				"the loader of %s makes cards that no router goes with, and asks by DHCP on no other", plain.Some(apart, 5))
-		})
+		c.Warnf(apartAt, "unreached", "list the card of the boot, as in {mac: …, dhcp: ipv4}, or give a card a gateway",
+			"the loader of %s makes cards that no router goes with, and asks by DHCP on no other", plain.Some(apart, 5))
 	}
 	for _, o := range order {
 		if o.twice {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// programs is where caisson, caisson-agent and this program are built.
+// programs is where caisson, caisson-agent and this program are.
 var programs string
 
 // build makes them of this checkout, which is the current directory.
@@ -40,8 +40,9 @@ func site(w wanted) ([]byte, error) {
 	for n, u := range w.Units {
 		units[u.Name] = m{"content": u.Value, "state": "enabled", "dropIns": m{"50-site": w.DropIns[n].Value}}
 	}
-	return json.Marshal(m{"apiVersion": "caisson.dev/v1alpha1", "kind": "Site", "metadata": m{"name": "metal-a"}, "registry": "oci:out", "attached": true,
-		"nodes": []m{{"name": "host"}}, "conf": m{"sysctl": sysctl, "mounts": mounts, "files": files, "units": units}})
+	return json.Marshal(m{"apiVersion": "caisson.dev/v1alpha1", "kind": "Site", "metadata": m{"name": "metal-a"}, "registry": "oci:out",
+		"attached": true,
+		"nodes":    []m{{"name": "host"}}, "conf": m{"sysctl": sysctl, "mounts": mounts, "files": files, "units": units}})
 }
 
 func writeCaisson(w wanted, dir string) error {

@@ -30,13 +30,25 @@ type life struct {
 	Again   step   `json:"again"`
 	Mend    step   `json:"mend"`
 	Back    *step  `json:"back,omitempty"`
+	Killed  *kill  `json:"killed,omitempty"` // then Apply is the next run, Again the one that an operator asks for after it
+}
+
+// kill is what a kill left.
+type kill struct {
+	After   float64 `json:"afterSeconds"`
+	Missing int     `json:"missing"` // settings that were not in effect then
+	Torn    int     `json:"torn"`    // files that were there with other content than they are to have
 }
 
 // live makes dir the root of a host that belongs to the namespaces this process runs in, and
 // has a peer live on it. dir has the root's files and, below /peer, what the peer brings.
-func live(p peer, dir string, w wanted) (l life, err error) {
+func live(p peer, dir string, w wanted, kill time.Duration) (l life, err error) {
 	l.Peer = p.name
 	if err := makeHost(dir); err != nil {
+		return l, err
+	}
+	// Puppet takes a host for one of systemd by the name of its first process.
+	if err := os.WriteFile("/proc/self/comm", []byte("systemd"), 0o644); err != nil {
 		return l, err
 	}
 	version, err := inRoot(dir, p.version).Output()
@@ -52,6 +64,16 @@ func live(p peer, dir string, w wanted) (l life, err error) {
 	total := w.count()
 	if before := len(w.missing(dir)); before != total {
 		return l, fmt.Errorf("%d of %d settings are in effect before anything is applied", total-before, total)
+	}
+	if kill > 0 {
+		if l.Killed, err = cut(p.apply, dir, w, kill); err != nil {
+			return l, err
+		}
+		if l.Apply, err = measure(p.apply, dir, w); p.retry == "" {
+			return l, err
+		}
+		l.Again, err = measure(p.retry, dir, w) // it may have failed, and says so
+		return l, err
 	}
 	if l.Apply, err = measure(p.apply, dir, w); err != nil {
 		return l, err
@@ -111,7 +133,7 @@ func inRoot(dir, command string) *exec.Cmd {
 	return cmd
 }
 
-// measure runs a command in the root at dir.
+// measure runs a command in the root at dir; what it took is there also where it failed.
 func measure(command, dir string, w wanted) (s step, err error) {
 	cmd := inRoot(dir, command)
 	var out limited
@@ -119,13 +141,33 @@ func measure(command, dir string, w wanted) (s step, err error) {
 	begun := time.Now()
 	err = cmd.Run()
 	s.Seconds = time.Since(begun).Seconds()
-	if err != nil {
-		return s, fmt.Errorf("%s: %w: %s", command, err, out)
+	if cmd.ProcessState != nil {
+		s.Processor = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+		s.Memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	}
-	s.Processor = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	s.Memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", command, err, out)
+	}
 	s.Missing = len(w.missing(dir))
-	return s, nil
+	return s, err
+}
+
+// cut runs a command in the root at dir and kills all that it started after a time.
+func cut(command, dir string, w wanted, after time.Duration) (*kill, error) {
+	cmd := inRoot(dir, command)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	time.Sleep(after)
+	// This is the first process of its host: only what runs there dies.
+	if os.Getpid() != 1 {
+		return nil, errors.New("this is not the first process of a host")
+	}
+	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) { // it was faster
+		return nil, err
+	}
+	_ = cmd.Wait() // it was killed
+	return &kill{after.Seconds(), len(w.missing(dir)), w.torn(dir)}, nil
 }
 
 // limited keeps the last of what a command prints.
@@ -139,11 +181,12 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // host starts this program in new namespaces, where it calls live, and returns what that
 // measured.
-func host(p peer, dir string) (l life, err error) {
+func host(p peer, dir string, kill time.Duration) (l life, err error) {
 	const patience = time.Hour // the slowest takes minutes; one that hangs is to be found
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", filepath.Join(programs, "peers"), "-host", dir, p.name)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", filepath.Join(programs,
+		"peers"), "-host", dir, "-kill", kill.String(), p.name)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,37 +12,130 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
+
+	"github.com/caisson-os/caisson/test/peers/chart"
+	"github.com/caisson-os/caisson/test/peers/debian"
+	"github.com/caisson-os/caisson/test/peers/images"
+	"github.com/caisson-os/caisson/test/peers/polls"
+	"github.com/caisson-os/caisson/test/peers/updates"
 )
 
 func main() {
-	runs := flag.Int("runs", 5, "run each peer `N` times")
+	runs := flag.Int("runs", 0, "run each peer `N` times; 5, and 2 of those that make images, where it is 0")
 	out := flag.String("out", "docs/benchmark", "write what was measured below `DIR`")
+	side := flag.String("side", "", "measure this `SIDE` alone: "+strings.Join(sideNames(), ", "))
 	as := flag.String("host", "", "live in the root at `DIR`, in namespaces of its own; for this program alone")
+	kill := flag.Duration("kill", 0, "kill what is applied there after `TIME`; 0 kills nothing")
+	fetch := flag.Bool("fetch", false, "bring a layer into a store; for this program alone")
+	read := flag.String("read", "", "read here and there below `DIR`; for this program alone")
 	flag.Parse()
-	if err := run(*runs, *out, *as, flag.Args()); err != nil {
+	var err error
+	switch {
+	case *fetch:
+		err = updates.Fetch(flag.Args())
+	case *read != "":
+		err = updates.Read(*read)
+	default:
+		err = run(*runs, *out, *side, *as, *kill, flag.Args())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func run(runs int, out, as string, names []string) error {
-	those, err := named(names)
+// sides are what peers are put beside each other for. Each is run so often where nothing
+// else is said.
+var sides = []struct {
+	name string
+	runs int
+	run  func(runs int, out, work string, names []string) error
+}{
+	{"nodes", 5, nodes},
+	{"images", 2, images.Run},
+	{"updates", 5, updates.Run},
+	{"formats", 3, updates.Formats},
+	{"polls", 5, polls.Run},
+}
+
+// apart starts this program over with mounts of its own: they end with it, whatever ends it.
+func apart() error {
+	const done = "PEERS_APART=1"
+	if slices.Contains(os.Environ(), done) {
+		return nil
+	}
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(unshare, append([]string{"unshare", "--mount", self}, os.Args[1:]...), append(os.Environ(), done))
+}
+
+func sideNames() (names []string) {
+	for _, s := range sides {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func run(runs int, out, side, as string, kill time.Duration, names []string) error {
 	if as != "" {
-		l, err := live(those[0], as, all())
+		those, err := named(names)
+		if err != nil {
+			return err
+		}
+		l, err := live(those[0], as, all(), kill)
 		if err != nil {
 			return err
 		}
 		return json.NewEncoder(os.Stdout).Encode(l)
 	}
-	lives, err := take(those, runs)
+	if side != "" && !slices.Contains(sideNames(), side) {
+		return fmt.Errorf("no side is called %q: there are %s", side, strings.Join(sideNames(), ", "))
+	}
+	if side == "" && len(names) > 0 {
+		return errors.New("peers are named for one side: -side")
+	}
+	if err := apart(); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "peers")
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeRaw(filepath.Join(out, "nodes.json"), lives), os.WriteFile(filepath.Join(out, "nodes.svg"), draw(those, lives), 0o644), table(os.Stdout, those, lives))
+	defer os.RemoveAll(work) // below the directory of temporary files
+	if err := build(work); err != nil {
+		return err
+	}
+	for _, s := range sides {
+		if side != "" && s.name != side {
+			continue
+		}
+		if err := s.run(cmp.Or(runs, s.runs), out, work, names); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// nodes measures those that configure hosts.
+func nodes(runs int, out, work string, names []string) error {
+	those, err := named(names)
+	if err != nil {
+		return err
+	}
+	lives, err := take(those, runs, work)
+	if err != nil {
+		return err
+	}
+	return chart.Write(out, "nodes", lives, chart.Peers(lives, life.who), shown(those, lives))
 }
 
 // named returns the peers of these names, all of them where there are none.
@@ -60,93 +154,54 @@ func named(names []string) ([]peer, error) {
 	return those, nil
 }
 
-// take has all peers take turns.
-func take(those []peer, runs int) ([]life, error) {
-	work, err := os.MkdirTemp("", "peers")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(work) // below the directory of temporary files
-	if err := build(filepath.Join(work, "bin")); err != nil {
-		return nil, err
-	}
-	tar, err := root()
+// kills is how often each peer is killed while it applies, at moments that divide its usual time.
+const kills = 5
+
+// take has all peers take turns, with programs of this checkout below work.
+func take(those []peer, runs int, work string) ([]life, error) {
+	tar, err := debian.Tar("trixie", "nodes", packages)
 	if err != nil {
 		return nil, err
 	}
 	var lives []life
-	for n := range runs {
+	applied := map[string][]float64{}
+	for n := range runs + kills {
 		for _, p := range those {
+			var after time.Duration // nothing is killed
+			if n >= runs {
+				after = time.Duration(chart.Median(applied[p.name]) * float64(n-runs+1) / (kills + 1) * float64(time.Second))
+			}
+			if p.most > 0 && (n >= p.most && n < runs || n >= runs+p.most) {
+				continue
+			}
 			begun := time.Now()
-			l, err := once(p, tar, filepath.Join(work, "root"))
+			l, err := once(p, tar, filepath.Join(work, "root"), after)
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(os.Stderr, "run %d of %d: %s, %s\n", n+1, runs, p.name, time.Since(begun).Round(time.Second))
+			if l.Killed == nil {
+				applied[p.name] = append(applied[p.name], l.Apply.Seconds)
+			}
+			fmt.Fprintf(os.Stderr, "run %d of %d: %s, %s\n", n+1, runs+kills, p.name, time.Since(begun).Round(time.Second))
 			lives = append(lives, l)
 		}
 	}
 	return lives, nil
 }
 
-// once unpacks a root into memory, and has one peer live there.
-func once(p peer, tar, at string) (l life, err error) {
-	if err := os.MkdirAll(at, 0o755); err != nil {
+// once unpacks a root into memory, and has one peer live there, or be killed.
+func once(p peer, tar, at string, kill time.Duration) (l life, err error) {
+	remove, err := debian.Unpack(tar, at, "4g")
+	if err != nil {
 		return l, err
 	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=4g,mode=0755", "peers", at).CombinedOutput(); err != nil {
-		return l, fmt.Errorf("mount: %w: %s", err, out)
-	}
-	defer func() {
-		if out, e := exec.Command("umount", at).CombinedOutput(); e != nil {
-			err = errors.Join(err, fmt.Errorf("umount: %w: %s", e, out))
-		}
-	}()
-	if out, err := exec.Command("tar", "--extract", "--numeric-owner", "--file", tar, "--directory", at).CombinedOutput(); err != nil {
-		return l, fmt.Errorf("tar: %w: %s", err, out)
-	}
+	defer func() { err = errors.Join(err, remove()) }()
 	if err := p.write(all(), filepath.Join(at, "peer")); err != nil {
 		return l, fmt.Errorf("%s: %w", p.name, err)
 	}
-	return host(p, at)
+	return host(p, at, kill)
 }
 
 // packages are what the root has beside the base.
-const packages = "systemd,systemd-sysv,udev,dbus,iproute2,procps,kmod,ansible-core,ansible,puppet-agent,puppet-module-puppetlabs-mount-core,cfengine3,python3"
-
-// root returns a root of Debian 13 with all peers, made where it is missing.
-func root() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(cache, "caisson", "peers-trixie.tar")
-	if _, err := os.Stat(name); err == nil {
-		return name, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return "", err
-	}
-	made := name + ".new.tar"
-	defer os.Remove(made) // it has its name, or is half
-	if out, err := exec.Command("mmdebstrap", "--quiet", "--variant=apt", "--include="+packages, "trixie", made).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mmdebstrap: %w: %s", err, out)
-	}
-	return name, os.Rename(made, name)
-}
-
-// writeRaw writes what was measured, with what it was measured on.
-func writeRaw(name string, lives []life) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.DateOnly), "kernel": string(kernel), "settings": all().count(), "runs": lives}, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(name, append(text, '\n'), 0o644)
-}
+const packages = "systemd,systemd-sysv,udev,dbus,iproute2,procps,kmod,ansible-core,ansible," +
+	"puppet-agent,puppet-module-puppetlabs-mount-core,cfengine3,python3,cloud-init,ignition"

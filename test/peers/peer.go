@@ -3,9 +3,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -19,15 +22,18 @@ type peer struct {
 	ready string // a command that is not measured: what makes the host one of its hosts
 	apply string // the command that is measured
 	back  string // the command that takes everything back, "" where it has none
+	most  int    // runs at most, for one that takes minutes; 0 is as many as all have
+	retry string // the command of an operator whose host was killed and whose next run is not enough, "" where there is none
 	note  string // what a reader has to know
 }
 
 var peers = []peer{
 	{name: "caisson", version: "/peer/caisson-agent version", write: writeCaisson,
 		ready: "/peer/caisson-agent enroll --from oci:/peer/out --fleet metal-a --key /peer/keys/operator.pub --node host",
-		apply: "/peer/caisson-agent apply", back: "/peer/caisson-agent restore --all",
+		apply: "/peer/caisson-agent apply", back: "/peer/caisson-agent restore --all", retry: "/peer/caisson-agent apply --retry",
 		note: "an attached host; the signed overlay lies on its disk"},
 	{name: "ansible", version: "ansible-playbook --version | head -1", write: writeAnsible,
+		most:  1,
 		apply: "ansible-playbook -c local -i localhost, /peer/site.yaml",
 		note:  "parameters as one file with a handler, which is the fast way, and sees no value that was changed by hand"},
 	{name: "puppet", version: "puppet --version", write: writePuppet,
@@ -40,6 +46,15 @@ var peers = []peer{
 	{name: "systemd", version: "systemctl --version | head -1", write: writeSystemd,
 		apply: "systemd-sysctl && systemd-tmpfiles --create /peer/site.conf && systemctl preset-all --preset-mode=enable-only && mount -a",
 		note:  "sysctl.d, tmpfiles.d, presets and fstab: sets all each time, and looks at nothing"},
+	{name: "cloud-init", version: "cloud-init --version", write: writeCloudInit,
+		apply: "cloud-init init --local && cloud-init init && cloud-init modules --mode=config && cloud-init modules --mode=final",
+		note:  "once for each instance: it never looks again"},
+	{name: "ignition", version: "/usr/lib/dracut/modules.d/30ignition/ignition --version", write: writeIgnition,
+		ready: "ln -s /bin/true /usr/sbin/setfiles", // it sets labels of SELinux where there is none
+		apply: "export IGNITION_CONFIG_FILE=/peer/config.ign; for stage in fetch files; do " +
+			"/usr/lib/dracut/modules.d/30ignition/ignition --platform=file --stage=$stage --root=/ --config-cache=/run/config.ign --log-to-stdout || exit; " +
+			"done; systemd-sysctl && systemctl preset-all --preset-mode=enable-only && mount -a",
+		note: "once for each machine, in its first boot, which loads the parameters and mounts"},
 }
 
 // put writes files below dir.
@@ -107,13 +122,18 @@ func writePuppet(w wanted, dir string) error {
 	if err := tree(w, dir); err != nil {
 		return err
 	}
-	return put(dir, pair{"site.pp", "file { ['/etc/site']: ensure => directory, recurse => true, source => '/peer/files/etc/site', mode => '0644' }\n" +
-		"file { '/etc/sysctl.d/90-site.conf': source => '/peer/files/etc/sysctl.d/90-site.conf' } ~> exec { '/usr/sbin/sysctl -q -p /etc/sysctl.d/90-site.conf': refreshonly => true }\n" +
+	return put(dir, pair{"site.pp", "file { ['/etc/site']: ensure => directory, recurse => true, source => '/peer/files/etc/site', " +
+		"mode => '0644' }\n" +
+		"file { '/etc/sysctl.d/90-site.conf': source => '/peer/files/etc/sysctl.d/90-site.conf' } ~> exec { '/usr/sbin/sysctl -q -p " +
+		"/etc/sysctl.d/90-site.conf': refreshonly => true }\n" +
 		each(w.Units, func(u pair) string {
-			return fmt.Sprintf("file { '/etc/systemd/system/%[1]s': source => '/peer/files/etc/systemd/system/%[1]s' } -> service { '%[1]s': enable => true, provider => systemd }\n"+
-				"file { '/etc/systemd/system/%[1]s.d': ensure => directory, recurse => true, source => '/peer/files/etc/systemd/system/%[1]s.d' }\n", u.Name)
+			return fmt.Sprintf("file { '/etc/systemd/system/%[1]s': source => '/peer/files/etc/systemd/system/%[1]s' } -> service { '%[1]s': "+
+				"enable => true, provider => systemd }\n"+
+				"file { '/etc/systemd/system/%[1]s.d': ensure => directory, recurse => true, source => '/peer/files/etc/systemd/system/%[1]s.d' "+
+				"}\n", u.Name)
 		}) + each(w.Mounts, func(m pair) string {
-		return fmt.Sprintf("file { '%[1]s': ensure => directory } -> mount { '%[1]s': ensure => mounted, device => 'tmpfs', fstype => 'tmpfs', options => '%[2]s' }\n", m.Name, m.Value)
+		return fmt.Sprintf("file { '%[1]s': ensure => directory } -> mount { '%[1]s': ensure => mounted, device => 'tmpfs', fstype => "+
+			"'tmpfs', options => '%[2]s' }\n", m.Name, m.Value)
 	})})
 }
 
@@ -148,17 +168,76 @@ bundle agent site {
 `})
 }
 
+func writeCloudInit(w wanted, dir string) error {
+	type m = map[string]any
+	var files []m
+	var mounts, commands [][]string
+	file := func(name, content string) {
+		files = append(files, m{"path": name, "content": content, "permissions": "0644"})
+	}
+	file("/etc/sysctl.d/90-site.conf", sysctlD(w))
+	for _, f := range w.Files {
+		file(f.Name, f.Value)
+	}
+	for _, u := range slices.Concat(w.Units, w.DropIns) {
+		file("/etc/systemd/system/"+u.Name, u.Value)
+	}
+	for _, at := range w.Mounts {
+		mounts = append(mounts, []string{"tmpfs", at.Name, "tmpfs", at.Value, "0", "0"})
+	}
+	commands = append(commands, []string{"sysctl", "-q", "-p", "/etc/sysctl.d/90-site.conf"})
+	for _, u := range w.Units {
+		commands = append(commands, []string{"systemctl", "enable", u.Name})
+	}
+	text, err := json.Marshal(m{"write_files": files, "mounts": mounts, "runcmd": commands})
+	if err != nil {
+		return err
+	}
+	return put(filepath.Dir(dir), pair{"var/lib/cloud/seed/nocloud/user-data", "#cloud-config\n" + string(text)},
+		pair{"var/lib/cloud/seed/nocloud/meta-data", "instance-id: host\n"},
+		pair{"etc/cloud/cloud.cfg.d/90-site.cfg", "datasource_list: [NoCloud]\nnetwork: {config: disabled}\n"})
+}
+
+func writeIgnition(w wanted, dir string) error {
+	type m = map[string]any
+	var files, units []m
+	file := func(name, content string) {
+		files = append(files, m{"path": name, "overwrite": true, "mode": 0o644, "contents": m{"source": "data:," + url.PathEscape(content)}})
+	}
+	file("/etc/sysctl.d/90-site.conf", sysctlD(w))
+	file("/etc/fstab", fstab(w))
+	for _, f := range w.Files {
+		file(f.Name, f.Value)
+	}
+	for n, u := range w.Units {
+		units = append(units, m{"name": u.Name, "enabled": true, "contents": u.Value, "dropins": []m{{"name": "50-site.conf",
+			"contents": w.DropIns[n].Value}}})
+	}
+	text, err := json.Marshal(m{"ignition": m{"version": "3.3.0"}, "storage": m{"files": files}, "systemd": m{"units": units}})
+	if err != nil {
+		return err
+	}
+	// Debian's looks for a policy of SELinux, which Debian does not have.
+	return put(filepath.Dir(dir), pair{"peer/config.ign", string(text)}, pair{"etc/selinux/config", "SELINUX=disabled\nSELINUXTYPE=default\n"})
+}
+
+// fstab is the mounts as a file of fstab(5).
+func fstab(w wanted) string {
+	return each(w.Mounts, func(m pair) string { return "tmpfs " + m.Name + " tmpfs " + m.Value + ",X-mount.mkdir 0 0\n" })
+}
+
 func writeSystemd(w wanted, dir string) error {
 	if err := tree(w, dir); err != nil {
 		return err
 	}
 	host := filepath.Dir(dir) // its root
-	if err := put(host, pair{"etc/sysctl.d/90-site.conf", sysctlD(w)}, pair{"etc/fstab", each(w.Mounts, func(m pair) string { return "tmpfs " + m.Name + " tmpfs " + m.Value + ",X-mount.mkdir 0 0\n" })},
+	if err := put(host, pair{"etc/sysctl.d/90-site.conf", sysctlD(w)}, pair{"etc/fstab", fstab(w)},
 		pair{"etc/systemd/system-preset/90-site.preset", each(w.Units, func(u pair) string { return "enable " + u.Name + "\n" })}); err != nil {
 		return err
 	}
 	copies := func(at string) func(pair) string {
 		return func(p pair) string { return fmt.Sprintf("C+ %s%s 0644 - - - /peer/files%[1]s%[2]s\n", at, p.Name) }
 	}
-	return put(dir, pair{"site.conf", each(w.Files, copies("")) + each(w.Units, copies("/etc/systemd/system/")) + each(w.DropIns, copies("/etc/systemd/system/"))})
+	return put(dir, pair{"site.conf", each(w.Files, copies("")) + each(w.Units, copies("/etc/systemd/system/")) + each(w.DropIns,
+		copies("/etc/systemd/system/"))})
 }

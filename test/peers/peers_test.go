@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/test/peers/chart"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -19,23 +20,28 @@ func TestShown(t *testing.T) {
 	lives := []life{
 		{Peer: "caisson", Apply: step{Seconds: 3}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 8, Missing: 2}},
 		{Peer: "caisson", Apply: step{Seconds: 1}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 9, Missing: 2}},
+		{Peer: "other", Apply: step{Seconds: 99, Missing: 7}, Killed: &kill{Torn: 3}},
 		{Peer: "caisson", Apply: step{Seconds: 2}, Back: &step{Seconds: 1, Missing: 9}}, {Peer: "other", Apply: step{Seconds: 7, Missing: 2}},
 	}
 	var printed bytes.Buffer
-	if err := table(&printed, those, lives); err != nil {
+	if err := chart.Table(&printed, shown(those, lives)); err != nil {
 		t.Fatal(err)
 	}
 	said := strings.Join(strings.Fields(printed.String()), " ")
-	for _, want := range []string{"caisson 1.00 2.00 3.00", "other 7.00 8.00 9.00", "other cannot"} {
+	for _, want := range []string{"caisson 1.00 2.00 3.00", "other 7.00 8.00 9.00", "other cannot",
+		"other 3.00 3.00 3.00 7 not as wanted after the next run"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in\n%s", want, &printed)
 		}
 	}
-	drawn := draw(those, lives)
+	drawn := chart.Draw(shown(those, lives))
 	for _, want := range []string{"8.00 s, 2 not as wanted", ">cannot<", "2.00 s<"} {
 		if !strings.Contains(string(drawn), want) {
 			t.Errorf("%q is not drawn", want)
 		}
+	}
+	if strings.Contains(string(drawn), "%!") {
+		t.Errorf("a number is not drawn:\n%s", drawn)
 	}
 	for d := xml.NewDecoder(bytes.NewReader(drawn)); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -47,7 +53,7 @@ func TestShown(t *testing.T) {
 }
 
 // TestLongPeers has the fast ones live once: what they are asked for is in effect, and only
-// caisson takes it back.
+// caisson takes it back. A kill leaves no half file, and what was begun is ended.
 func TestLongPeers(t *testing.T) {
 	require.Long(t)
 	require.Root(t)
@@ -58,11 +64,21 @@ func TestLongPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives, err := take(those, 1)
+	work := t.TempDir()
+	if err := build(work); err != nil {
+		t.Fatal(err)
+	}
+	lives, err := take(those, 1, work)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range lives {
+		if k := l.Killed; k != nil {
+			if l.Peer == "caisson" && (k.Torn > 0 || l.Again.Missing > 0) {
+				t.Errorf("killed: %+v, then %+v", *k, l.Again)
+			}
+			continue
+		}
 		if l.Apply.Missing != 0 || l.Again.Missing != 0 {
 			t.Errorf("%+v", l)
 		}

@@ -41,11 +41,13 @@ func all() wanted {
 		}
 	}
 	for n := range 200 {
-		w.Files = append(w.Files, pair{fmt.Sprintf("/etc/site/part%d/file%d.conf", n%10, n), strings.Repeat(fmt.Sprintf("option%d = value %d\n", n, n*n), 20)})
+		w.Files = append(w.Files, pair{fmt.Sprintf("/etc/site/part%d/file%d.conf", n%10, n),
+			strings.Repeat(fmt.Sprintf("option%d = value %d\n", n, n*n), 20)})
 	}
 	for n := range 25 {
 		name := fmt.Sprintf("job%d.service", n)
-		w.Units = append(w.Units, pair{name, fmt.Sprintf("[Unit]\nDescription=Job %d\n\n[Service]\nExecStart=/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n", n)})
+		w.Units = append(w.Units, pair{name, fmt.Sprintf("[Unit]\nDescription=Job %d\n\n[Service]\nExecStart=/bin/sleep "+
+			"infinity\n\n[Install]\nWantedBy=multi-user.target\n", n)})
 		w.DropIns = append(w.DropIns, pair{name + ".d/50-site.conf", fmt.Sprintf("[Service]\nEnvironment=NUMBER=%d\n", n)})
 	}
 	for n := range 10 {
@@ -92,6 +94,16 @@ func (w wanted) missing(dir string) (out []string) {
 		}
 	}
 	return out
+}
+
+// torn returns how many files are there with other content than they are to have.
+func (w wanted) torn(dir string) (n int) {
+	for _, f := range w.Files {
+		if got, err := os.ReadFile(filepath.Join(dir, f.Name)); err == nil && string(got) != f.Value {
+			n++
+		}
+	}
+	return n
 }
 
 // mounted reports whether something is mounted at a directory.

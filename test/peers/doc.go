@@ -9,7 +9,7 @@
 //
 //   - nodes: Ansible, Puppet, CFEngine, cloud-init, Ignition and systemd's own tools configure a
 //     host. This package has them.
-//   - images: mkosi and mmdebstrap make an image, see package images.
+//   - images: mkosi, buildah and mmdebstrap make an image, see package images.
 //   - updates: casync, zstd, rsync and ostree bring an update, see package updates.
 //   - formats: images of squashfs and EROFS are made of one tree, and read, see package updates.
 //   - polls: docker-registry is asked by 1,000 nodes, see package polls.

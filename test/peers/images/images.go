@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images puts `caisson build` beside mkosi and mmdebstrap with mksquashfs.
+// Package images puts `caisson build` beside mkosi, buildah and mmdebstrap with mksquashfs.
 //
 // Each makes an image of one system: Debian 13 with a kernel, what a node of caisson always has,
 // 40 packages, and 20 users with keys. It is made from nothing, again with nothing changed,

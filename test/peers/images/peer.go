@@ -25,6 +25,11 @@ type peer struct {
 	files   string // files of the image, for its size
 }
 
+const buildah = "buildah --root /peer/store --runroot /run/buildah --storage-driver overlay "
+
+// limits are below those of any host: buildah asks for more than a process may have.
+const limits = "--ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --isolation chroot --network host --timestamp 1767225600 "
+
 var peers = []peer{
 	{name: "caisson", version: "/peer/caisson version", write: writeCaisson,
 		ready:  "cd /peer && mkdir init && ./caisson init init && mv init/keys .",
@@ -33,6 +38,14 @@ var peers = []peer{
 	{name: "mkosi", version: "mkosi --version", write: writeMkosi,
 		build:  "cd /peer && mkosi --force build",
 		forget: "rm -rf /peer/mkosi.cache && mkdir /peer/mkosi.cache", result: "image.raw", files: "image.raw"},
+	{name: "buildah", version: "buildah --version", write: writeBuildah,
+		ready: "mkdir /peer/base && cd /peer/base && mmdebstrap --quiet --variant=apt trixie debian.tar && printf 'FROM scratch\\nADD " +
+			"debian.tar /\\n' >Dockerfile && " +
+			buildah + "build " + limits + "--layers=false -t debian .",
+		build: "cd /peer && " + buildah + "build " + limits + "--layers -t node . && rm -rf out && " +
+			buildah + "push --compression-format zstd --compression-level 3 node oci:out:latest",
+		forget: buildah + "rmi --force localhost/node || true; " + buildah + "rmi --prune --force; rm -rf /peer/out",
+		result: "out/index.json", files: "out/blobs/sha256/*"},
 	{name: "mmdebstrap", version: "mmdebstrap --version", write: writeMmdebstrap,
 		build: "cd /peer && ./build", forget: "rm -f /peer/image", result: "image", files: "image"},
 }
@@ -127,6 +140,14 @@ Packages=`+strings.Join(s.all(), ",")+`
 Incremental=yes
 CacheDirectory=mkosi.cache
 `))
+}
+
+func writeBuildah(s system, dir string) error {
+	return errors.Join(s.keys(filepath.Join(dir, "keys")), put(dir, "Dockerfile",
+		"FROM localhost/debian\nENV DEBIAN_FRONTEND=noninteractive INITRD=No\n"+
+			"RUN apt-get -qq update && apt-get -qq -y --no-install-recommends install "+strings.Join(s.all(), " ")+
+			" && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/info /usr/share/locale\n"+
+			"COPY keys /keys\nRUN "+s.addUsers("/keys")+"\n"))
 }
 
 func writeMmdebstrap(s system, dir string) error {

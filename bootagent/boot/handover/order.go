@@ -4,11 +4,15 @@ package handover
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -137,4 +141,103 @@ func (n *Node) stay() error {
 		}
 	}
 	return nil
+}
+
+// proveWithin is how long a new generation has, from the start of the new root's
+// init, until the agent has applied it; what its scripts take comes on top, each within its
+// timeout.
+const proveWithin = 15 * time.Minute
+
+// noSoftReboot keeps an operator from a soft-reboot by hand: it ends every mount of this
+// root, and with them the state disk, what is kept on it and the agent. See
+// systemd-soft-reboot.service(8).
+const noSoftReboot = "[Unit]\nDescription=Soft reboot (by hand it is refused by caisson: it would lose the node's state; caisson-agent reboot does not)\nRefuseManualStart=yes\n"
+
+// softReboot is the agent's own way there, when it has made the next root. What is asked
+// for by another unit is not refused.
+const softReboot = "[Unit]\nDescription=Soft reboot into the root that caisson has made\nDefaultDependencies=no\nRequires=soft-reboot.target\nAfter=soft-reboot.target\n" +
+	"JobTimeoutSec=10min\nJobTimeoutAction=reboot-force\n"
+
+// supervise has the machine start over where nobody would come to do it: when PID 1
+// no longer feeds the watchdog that the loader has started, when it crashes, and when
+// a new generation never proves itself. The latter is a timer that every target pulls
+// in, emergency.target too, and that acts for as long as the agent has not deleted
+// paths.RunDeadline. See systemd-system.conf(5), systemd.timer(5).
+func (n *Node) supervise() error {
+	manager := "[Manager]\nCrashReboot=yes\n"
+	if n.Watchdog > 0 {
+		manager += fmt.Sprintf("RuntimeWatchdogSec=%d\n", int(n.Watchdog.Seconds()))
+	}
+	if err := n.write("/etc/systemd/system.conf.d/"+paths.Prefix+"supervise.conf", []byte(manager), 0o644); err != nil {
+		return err
+	}
+	units := n.deadlineUnits()
+	units["soft-reboot.target.d/"+paths.Prefix+"refuse.conf"], units[paths.SoftReboot] = noSoftReboot, softReboot
+	for name, text := range units {
+		if err := n.write("/etc/systemd/system/"+name, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadlineUnits are the units that start the machine over, by name. They are in each root, as a
+// soft-reboot from one that counts carries its timers into the next; where a boot may take for
+// ever no target pulls them in, and without paths.RunDeadline they do nothing.
+//
+// No boot takes longer than it has beside all that its scripts may take: that asks nobody.
+// What of that they did not take is asked of the agent, from when the boot has had its own
+// time on. Where the agent does not run, it is over; one of 0.9.0 does not know the question.
+func (n *Node) deadlineUnits() map[string]string {
+	within, scripts := n.deadline()
+	begun := int(cmp.Or(within, proveWithin).Seconds())
+	const (
+		head    = "DefaultDependencies=no\nConditionPathExists=" + paths.RunDeadline + "\n"
+		timer   = head + "Conflicts=shutdown.target\nBefore=shutdown.target\n\n[Timer]\nAccuracySec=1s\n" // systemd has started long ago after a soft-reboot
+		service = "\n[Service]\nType=oneshot\nTimeoutStartSec=20\n"
+	)
+	units := map[string]string{
+		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation, while /run/caisson/deadline exists\n" + timer +
+			fmt.Sprintf("OnActiveSec=%d\n", begun+int(scripts.Seconds())),
+		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\n" + head +
+			"SuccessAction=reboot-force\nFailureAction=reboot-force\n" + service + "ExecStart=-" + paths.Agent + " " + paths.NoteDeadline + "\n",
+		"caisson-deadline-early.timer": "[Unit]\nDescription=Deadline of a new generation, where its scripts have ended\n" + timer +
+			fmt.Sprintf("OnActiveSec=%d\nOnUnitInactiveSec=10\n", begun),
+		"caisson-deadline-early.service": "[Unit]\nDescription=Ask whether this boot waits for a script\n" + head +
+			"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n", cli.ExitUsage, paths.Agent, paths.DeadlineOver, begun),
+	}
+	wants := ""
+	if within > 0 {
+		wants = "Wants=caisson-deadline.timer\n"
+	}
+	if scripts > 0 {
+		wants += "Wants=caisson-deadline-early.timer\n"
+	}
+	if wants != "" {
+		units["target.d/"+paths.Prefix+"deadline.conf"] = "[Unit]\n" + wants
+	}
+	return units
+}
+
+// deadline returns how long this boot has to prove its generation, 0 for ever, and how long
+// its scripts may take on top. Only a new generation has one, see the loader's begin.
+func (n *Node) deadline() (within, scripts time.Duration) {
+	within = identity.Seconds(n.Overlay.KernelArgs, "caisson.deadline", proveWithin)
+	if !n.Unproven || within == 0 {
+		return 0, 0
+	}
+	return within, n.Overlay.Items.ScriptTime()
+}
+
+// withImages lets the agent's service have more memory than it needs for itself.
+const withImages = "[Service]\nMemoryHigh=infinity\nMemoryMax=90%\n"
+
+// memory lets the agent of a node without a disk bring images into memory: what a service
+// writes there counts as its own, and past its unit's limits the kernel would kill it. How
+// much it brings has a rule of its own, see swap.Memory.
+func (n *Node) memory() error {
+	if n.Disk {
+		return nil
+	}
+	return n.write("/etc/systemd/system/"+paths.AgentService+".d/"+paths.Prefix+"memory.conf", []byte(withImages), 0o644)
 }

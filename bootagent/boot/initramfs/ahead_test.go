@@ -24,17 +24,17 @@ func aheadOf(t *testing.T, signed bool) (p *published, good, next string) {
 		said.RunsOn = []string{good}
 	}
 	p.Overlay(spec.Overlay{Core: spec.Core{Layer: next}}, said)
-	if _, err := p.follower().Sync(t.Context()); err != nil {
+	if _, err := p.ways.follower().Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.folder.Load()
+	s, err := p.disk.folder.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ahead := *s.Staged
 	ahead.Layer, ahead.Waits = good, next
 	s.Prove(ahead)
-	if err := p.folder.Save(s); err != nil {
+	if err := p.disk.folder.Save(s); err != nil {
 		t.Fatal(err)
 	}
 	return p, good, next
@@ -45,28 +45,30 @@ func aheadOf(t *testing.T, signed bool) (p *published, good, next string) {
 func TestTheNewestOverlayOnTheLayerBefore(t *testing.T) {
 	p, good, next := aheadOf(t, true)
 	for range state.MaxAttempts {
-		p.unproven = false
-		if got := p.boots(); got != 2 || p.record.Generation.Layer != next || !p.unproven {
-			t.Fatalf("generation %d on %s, unproven %v; want the layer that waits", got, p.record.Generation.Layer, p.unproven)
+		p.attempt.unproven = false
+		if got := p.boots(); got != 2 || p.notes.of.Layer != next || !p.attempt.unproven {
+			t.Fatalf("generation %d on %s, unproven %v; want the layer that waits", got, p.notes.of.Layer, p.attempt.unproven)
 		}
 	}
-	source := p.source
+	source := p.ways.source
 	for _, offline := range []bool{false, true, false} {
-		p.unproven, p.source = false, source
+		p.attempt.unproven, p.ways.source = false, source
 		if offline {
-			p.source = nil
-			if _, _, err := p.fallBack(t.Context()); err != nil {
+			p.ways.source = nil
+			_, root, err := p.chooser.fallBack(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
+			p.choice = &choice{prepared: root}
 			p.begin()
 		} else if got := p.boots(); got != 2 {
 			t.Fatalf("generation %d", got)
 		}
-		if g := p.record.Generation; g.Generation != 2 || g.Layer != good || g.Waits != next || p.unproven || p.record.Layer.Images[0].Size != int64(len("good")) {
-			t.Errorf("offline %v: %+v, unproven %v", offline, g, p.unproven)
+		if g := p.notes.of; g.Generation != 2 || g.Layer != good || g.Waits != next || p.attempt.unproven || p.choice.layer.Images[0].Size != int64(len("good")) {
+			t.Errorf("offline %v: %+v, unproven %v", offline, g, p.attempt.unproven)
 		}
 	}
-	s, err := p.folder.Load()
+	s, err := p.disk.folder.Load()
 	if err != nil || s.Staged.Attempts != state.MaxAttempts {
 		t.Errorf("%d attempts are counted (%v)", s.Staged.Attempts, err)
 	}
@@ -76,8 +78,8 @@ func TestTheNewestOverlayOnTheLayerBefore(t *testing.T) {
 // before.
 func TestAPairThatNobodySigned(t *testing.T) {
 	p, good, _ := aheadOf(t, false)
-	p.source = nil
-	found, _, err := p.fallBack(t.Context())
+	p.ways.source = nil
+	found, _, err := p.chooser.fallBack(t.Context())
 	if err != nil || found.Generation.Generation != 1 || found.Generation.Layer != good {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -6,64 +6,169 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/medium"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/memory"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
 )
 
+// carried prepares what a medium carries, where the registry was not reached. It is judged as
+// the registry's answer is: what is older than what this node has accepted is refused.
+func (c *chooser) carried(ctx context.Context) asked {
+	c.machine.coldplug() // of a medium that came late
+	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
+	if err != nil {
+		return c.unasked(err)
+	}
+	defer func() {
+		if err := media.Close(); err != nil {
+			c.say("%v", err)
+		}
+	}()
+	for _, err := range media.Passed {
+		c.say("the medium: %v", err)
+	}
+	c.disk.late() // as where an address has come: by now a known disk is there
+	return c.carriedBest(ctx, media.Layouts)
+}
+
+// carriedBest prepares what the best of layouts has, by the rule that ways are compared by: the
+// machine's own disk may carry what it was installed with, and a stick something newer. What
+// has nothing for this node, as that of another fleet, is passed over, and what cannot be
+// prepared leaves it to the next best, as far as that is not older than what was accepted.
+func (c *chooser) carriedBest(ctx context.Context, layouts []string) asked {
+	defer func(before oci.Source) { c.ways.source = before }(c.ways.source)
+	var all []carriedBy
+	var errs []error
+	for place, layout := range layouts {
+		from, err := pull.Open(oci.Ref{Layout: layout}, pull.Options{})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		by := carriedBy{answered{place: place}, from}
+		if len(layouts) > 1 {
+			by.answered = c.lookAt(ctx, from, place)
+		}
+		all = append(all, by)
+	}
+	slices.SortStableFunc(all, func(a, o carriedBy) int { return o.compare(&a.answered) })
+	for _, by := range all {
+		if by.reason != nil {
+			errs = append(errs, by.reason)
+			continue
+		}
+		c.ways.source = by.source
+		c.say("asking the medium, which carries a layer")
+		a := c.newest(ctx, c.answer, true)
+		if a.step.Act == decide.Enter || errors.Is(a.err, errStartOver) {
+			return a
+		}
+		errs = append(errs, a.err)
+	}
+	return c.unasked(errors.Join(errs...))
+}
+
+// unasked returns the result for media of which none has anything to enter.
+func (c *chooser) unasked(err error) asked {
+	return asked{err: err, step: c.decided.Next(c.askedFacts(nil, err, true))}
+}
+
+// carriedBy holds the offer of a medium for this node.
+type carriedBy struct {
+	answered
+	source oci.Source
+}
+
+// lookAt says what a medium has, and remembers nothing of it.
+func (c *chooser) lookAt(ctx context.Context, from oci.Source, place int) answered {
+	f := c.ways.follower()
+	f.Source = from
+	a := answered{place: place}
+	var name string
+	a.found, name, a.reason = c.ways.claim(ctx, f, c.ways.lease, f.Look)
+	a.weak = name != ""
+	if a.reason == nil {
+		c.say("a medium has epoch %d, generation %d", a.found.Generation.Epoch, a.found.Generation.Generation)
+	}
+	return a
+}
+
+// carries reports whether a medium carries a layer.
+func carries() bool {
+	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
+	if err != nil {
+		return false // what is wrong with it is said when it is asked
+	}
+	return media.Close() == nil
+}
+
+// fromMedium is carried, for the loop that chooses: it says what is wrong with a medium that
+// is there, and only errStartOver ends the loop.
+func (c *chooser) fromMedium(ctx context.Context) asked {
+	a := c.carried(ctx)
+	if a.err != nil && !errors.Is(a.err, medium.ErrNone) && !errors.Is(a.err, errStartOver) {
+		c.say("the medium: %v", a.err)
+	}
+	return a
+}
+
 // fallBack prepares the best of what was good before, by the ways that package decide lists.
-func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) {
-	f := b.follower()
-	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
+func (c *chooser) fallBack(ctx context.Context) (*track.Found, *prepared, error) {
+	f := c.ways.follower()
+	if s, err := c.disk.folder.Load(); err == nil && f.Identity.Node == "" {
 		f.Identity.Node = s.DHCPName
 	}
-	good, err := f.Good(b.heard)
+	good, err := f.Good(c.ways.heard)
 	if err != nil {
 		return nil, nil, err
 	}
 	var errs []error
-	for n, way := range decide.WaysBack(len(good), b.source != nil) {
+	for n, way := range decide.WaysBack(len(good), c.ways.source != nil) {
 		if n == len(good) {
 			errs = nil // those of the disk: what is fetched next may complete it
 		}
 		found := good[way.At]
-		layer, err := b.prepareOlder(ctx, found, way.Fetch)
+		root, err := c.prepareOlder(ctx, found, way.Fetch)
 		if err == nil || errors.Is(err, errStartOver) {
-			b.passedOver(errs)
-			return found, layer, err
+			c.passedOver(errs)
+			return found, root, err
 		}
 		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
 	}
 	return nil, nil, errors.Join(errs...)
 }
 
-func (b *boot) prepareOlder(ctx context.Context, found *track.Found, fetch bool) (*spec.Layer, error) {
+func (c *chooser) prepareOlder(ctx context.Context, found *track.Found, fetch bool) (*prepared, error) {
 	if fetch {
-		return b.prepareInTime(ctx, b.source, found)
+		return c.prep.prepareInTime(ctx, c.ways.source, found)
 	}
 	whole := *found
-	whole.Unchanged = b.source == nil // else its kernel may still be fetched
-	return b.prepare(ctx, nil, &whole)
+	whole.Unchanged = c.ways.source == nil // else its kernel may still be fetched
+	return c.prep.prepare(ctx, nil, &whole)
 }
 
 // passedOver says what ran well and cannot run any more, where something older can: the
 // disk has lost it.
-func (b *boot) passedOver(errs []error) {
+func (c *chooser) passedOver(errs []error) {
 	for _, err := range errs {
-		b.trouble("the last good generation cannot run: %v", err)
+		c.disk.trouble("the last good generation cannot run: %v", err)
 	}
 }
 
 // backFacts returns the facts that decide how the loader goes on after it has looked for what ran
 // well before. hindered is since when what failed may come of the arguments of a kexec.
-func (b *boot) backFacts(found bool, hindered time.Time) *decide.Facts {
-	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: b.overdue()}}
-	if b.afterKexec() && time.Since(hindered) > b.limits.only {
-		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why", b.limits.only)
+func (c *chooser) backFacts(found bool, hindered time.Time) *decide.Facts {
+	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: c.overdue()}}
+	if c.machine.afterKexec() && time.Since(hindered) > c.machine.limits.only {
+		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why", c.machine.limits.only)
 	}
 	return f
 }
@@ -85,4 +190,13 @@ func argumentsMay(err error, brought spec.Bytes) bool {
 func tooLittle(err error) bool {
 	var little *memory.TooLittle
 	return errors.As(err, &little)
+}
+
+// overdue says why a loader on trial gives up, "" where it does not: it has found nothing to
+// boot for too long.
+func (c *chooser) overdue() string {
+	if c.machine.trial.IsZero() || time.Now().Before(c.machine.trial) {
+		return ""
+	}
+	return fmt.Sprintf("this loader is on trial and has found nothing to boot within %s", c.machine.limits.trial)
 }

@@ -24,8 +24,8 @@ func TestArmPanic(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b := &boot{console: console{&bytes.Buffer{}}}
-		b.armPanic(proc)
+		m := machine{proc: proc, say: t.Logf}
+		m.armPanic()
 		if got, err := os.ReadFile(panics); err != nil || string(got) != want {
 			t.Errorf("started with %q: kernel.panic %q, %v; want %s", line, got, err, want)
 		}
@@ -36,7 +36,7 @@ func TestArmPanic(t *testing.T) {
 func TestTakeBootstrap(t *testing.T) {
 	const head = `{"apiVersion":"","kind":"","fleet":"f","registry":"r","keys":["k"],"threshold":1`
 	var said bytes.Buffer
-	b := &boot{console: console{&said}}
+	b := machine{say: (&console{&said}).say}
 	if err := b.takeBootstrap([]byte(head + `,"newStateDisk":{"atLeast":1,"onlyModel":"X"}}`)); err != nil {
 		t.Fatal(err)
 	}

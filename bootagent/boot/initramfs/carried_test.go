@@ -36,21 +36,21 @@ func TestTheNewestMedium(t *testing.T) {
 			old := p.layout("disk")
 			p.overlay(2, p.layer("new").Overlay.Layer)
 			media := []string{old, p.layout("stick"), other.layout("other")}
-			p.source = nil
+			p.ways.source = nil
 			var list []string
 			for _, n := range order {
 				list = append(list, media[n])
 			}
-			a := p.carriedBest(t.Context(), list)
-			found, layer, err := a.found, a.layer, a.err
-			if err != nil || found.Generation.Generation != 2 || layer.Images[0].Size != int64(len("new")) {
+			a := p.chooser.carriedBest(t.Context(), list)
+			found, root, err := a.found, a.root, a.err
+			if err != nil || found.Generation.Generation != 2 || root.layer.Images[0].Size != int64(len("new")) {
 				t.Fatalf("%+v, %v", found, err)
 			}
-			if p.source != nil {
+			if p.ways.source != nil {
 				t.Error("the medium is asked from now on")
 			}
 			// The older one alone is refused then, as the registry's answer would be.
-			if err := p.carriedBest(t.Context(), []string{old, media[2]}).err; refusal.Of(err) != refusal.Rollback {
+			if err := p.chooser.carriedBest(t.Context(), []string{old, media[2]}).err; refusal.Of(err) != refusal.Rollback {
 				t.Errorf("the older medium: %v", err)
 			}
 		})
@@ -66,11 +66,11 @@ func TestTheNextMedium(t *testing.T) {
 	if err := os.Mkdir(empty, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p.source = nil
-	if a := p.carriedBest(t.Context(), []string{empty, old}); a.err != nil || a.found.Generation.Generation != 1 {
+	p.ways.source = nil
+	if a := p.chooser.carriedBest(t.Context(), []string{empty, old}); a.err != nil || a.found.Generation.Generation != 1 {
 		t.Errorf("%+v, %v", a.found, a.err)
 	}
-	if err := p.carriedBest(t.Context(), []string{empty}).err; err == nil || errors.Is(err, oci.ErrNotFound) {
+	if err := p.chooser.carriedBest(t.Context(), []string{empty}).err; err == nil || errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("an empty medium: %v", err)
 	}
 }
@@ -80,8 +80,8 @@ func TestTheNextMedium(t *testing.T) {
 func TestASlowMedium(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	p.limits.only = time.Nanosecond
-	if a := p.carriedBest(t.Context(), []string{p.layout("stick")}); !errors.Is(a.err, errSlow) || a.step.Act != decide.FallBack {
+	p.machine.limits.only = time.Nanosecond
+	if a := p.chooser.carriedBest(t.Context(), []string{p.layout("stick")}); !errors.Is(a.err, errSlow) || a.step.Act != decide.FallBack {
 		t.Errorf("%s: %v", a.step.Name, a.err)
 	}
 }

@@ -6,69 +6,99 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
-	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// chooser finds the generation that this boot runs.
+type chooser struct {
+	say     say
+	made    func() // notes progress
+	trace   *trace.Recorder
+	machine *machine
+	disk    *stateDisk
+	notes   *notes
+	ways    *ways
+	attempt *attempt
+	prep    *preparer
+	help    *help
+
+	decided decide.Observer
+	sync    spec.Sync // of the last answer, for the boot record
+	detail  string    // likewise
+}
+
+// choice is what a boot runs.
+type choice struct {
+	overlay *spec.Overlay
+	*prepared
+	source spec.Source
+	had    string // id of the root that the registry had, "" where it was not asked
+	sync   spec.Sync
+	detail string
+}
+
+// chosen returns the choice of what was prepared.
+func (c *chooser) chosen(source spec.Source, found *track.Found, root *prepared) *choice {
+	return &choice{overlay: &found.Overlay, prepared: root, source: source, sync: c.sync, detail: c.detail}
+}
 
 // choose returns the overlay and the layer that this boot will run, all of it
 // verified and in the store. What it tries, and in which order, is decided by the table of
 // package decide: the registry, a medium, what ran well before, and then all of it again.
-func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
+func (c *chooser) choose(ctx context.Context) (*choice, error) {
 	begun, tries := time.Now(), 0
 	hindered := begun // since when what failed may come of the arguments of a kexec
-	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
-		b.progress.Made()
+	for pause := c.machine.limits.pause; ; pause = min(2*pause, 30*time.Second) {
+		c.made()
 		tries++
-		newest := b.newest(ctx, b.ask, false)
+		newest := c.newest(ctx, c.ask, false)
 		if errors.Is(newest.err, errStartOver) {
-			return nil, nil, newest.err
+			return nil, newest.err
 		}
 		var older notBegun
-		b.heard = newest.err == nil || reached(newest.err) || errors.As(newest.err, &older)
-		if !argumentsMay(newest.err, b.brought) {
+		c.ways.heard = newest.err == nil || reached(newest.err) || errors.As(newest.err, &older)
+		if !argumentsMay(newest.err, c.prep.brought) {
 			hindered = time.Now()
 		}
 		if newest.step.Act == decide.Enter {
-			return b.fetched(newest)
+			return c.fetched(newest)
 		}
-		b.sayNot(newest)
+		c.sayNot(newest)
 		if newest.step.Act == decide.AskMedium {
-			carried := b.fromMedium(ctx)
+			carried := c.fromMedium(ctx)
 			if errors.Is(carried.err, errStartOver) {
-				return nil, nil, carried.err
+				return nil, carried.err
 			}
 			if carried.step.Act == decide.Enter {
-				b.record.Source = spec.SourceFetched
-				return &carried.found.Overlay, carried.layer, nil
+				return c.chosen(spec.SourceFetched, carried.found, carried.root), nil
 			}
 		}
-		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: newest.err, Next: pause}
-		found, layer, err := b.fallBack(ctx)
+		why, failed := c.detail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: newest.err, Next: pause}
+		found, root, err := c.fallBack(ctx)
 		if errors.Is(err, errStartOver) {
-			return nil, nil, err
+			return nil, err
 		}
-		step := b.decided.Next(b.backFacts(err == nil, hindered))
-		b.transition = step.Name
+		step := c.decided.Next(c.backFacts(err == nil, hindered))
+		c.notes.transition = step.Name
 		switch step.Act {
 		case decide.Enter:
-			b.record.Source = spec.SourceCached
-			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
-			b.note(about(found.Generation, spec.Event{Event: spec.EventFellBack, Transition: newest.step.Name, Why: why, Did: "ran the last good generation"}))
-			return &found.Overlay, layer, nil
+			c.say("booting the last good overlay, generation %d", found.Generation.Generation)
+			c.notes.note(about(found.Generation,
+				spec.Event{Event: spec.EventFellBack, Transition: newest.step.Name, Why: why, Did: "ran the last good generation"}))
+			return c.chosen(spec.SourceCached, found, root), nil
 		case decide.StartOver:
-			return nil, nil, fmt.Errorf("%w: %s: %w", errStartOver, step.Why, newest.err)
+			return nil, fmt.Errorf("%w: %s: %w", errStartOver, step.Why, newest.err)
 		case decide.AskAgain:
-			b.showStuck(ctx, failed, err)
+			c.showStuck(ctx, failed, err)
 			if tries >= hintTries {
-				b.hint(ctx, why)
+				c.help.hint(ctx, why)
 			}
 		}
 		time.Sleep(pause)
@@ -76,30 +106,33 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 }
 
 // showStuck shows why nothing is entered; back is why nothing that ran well before is.
-func (b *boot) showStuck(ctx context.Context, failed screen.Failure, back error) {
+func (c *chooser) showStuck(ctx context.Context, failed screen.Failure, back error) {
 	if !errors.Is(back, track.ErrNothing) {
-		b.say("no way back: %v", back)
-		if b.hasGood() { // else it is the one that was just asked for
+		c.say("no way back: %v", back)
+		if c.disk.hasGood() { // else it is the one that was just asked for
 			failed.NoWay = back
 		}
 	}
-	failed.Rescue = b.letIn(ctx)
-	b.show(failed)
+	failed.Rescue = c.help.letIn(ctx)
+	c.ways.show(failed)
 }
+
+// asking asks what there is for this node.
+type asking func(context.Context) (*track.Found, error)
 
 // asked holds the result of asking for the newest generation.
 type asked struct {
 	found *track.Found
-	layer *spec.Layer // prepared, of Enter
+	root  *prepared // of Enter
 	step  decide.Step
 	err   error // why found is not entered
 }
 
 // newest asks for the newest generation, and prepares what is to be entered.
-func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Found, error), medium bool) (a asked) {
+func (c *chooser) newest(ctx context.Context, ask asking, medium bool) (a asked) {
 	a.found, a.err = ask(ctx)
-	a.step = b.decided.Next(b.askedFacts(a.found, a.err, medium))
-	b.transition = a.step.Name
+	a.step = c.decided.Next(c.askedFacts(a.found, a.err, medium))
+	c.notes.transition = a.step.Name
 	switch a.step.Act {
 	case decide.AskMedium:
 		return a
@@ -109,45 +142,40 @@ func (b *boot) newest(ctx context.Context, ask func(context.Context) (*track.Fou
 		}
 		return a
 	case decide.EnterOld:
-		good, err := b.follower().Good(false)
+		good, err := c.ways.follower().Good(false)
 		if err != nil {
-			a.err, a.step = err, b.decided.Next(fetchFacts(err, medium))
+			a.err, a.step = err, c.decided.Next(fetchFacts(err, medium))
 			return a
 		}
 		a.found = good[0]
 	}
-	b.say("overlay of node %s, generation %d, layer %s", a.found.Overlay.Node, a.found.Generation.Generation, a.found.Generation.Layer)
-	if a.layer, a.err = b.prepareInTime(ctx, b.source, a.found); !errors.Is(a.err, errStartOver) {
-		a.step = b.decided.Next(fetchFacts(a.err, medium))
+	c.say("overlay of node %s, generation %d, layer %s", a.found.Overlay.Node, a.found.Generation.Generation, a.found.Generation.Layer)
+	if a.root, a.err = c.prep.prepareInTime(ctx, c.ways.source, a.found); !errors.Is(a.err, errStartOver) {
+		a.step = c.decided.Next(fetchFacts(a.err, medium))
 	}
 	return a
 }
 
-// fetched returns choose's results for an answer of the registry.
-func (b *boot) fetched(a asked) (_ *spec.Overlay, _ *spec.Layer, err error) {
-	b.record.Source = spec.SourceFetched
-	// The registry has it, and it comes up.
-	live := &b.record.Live
-	if live.Had, err = spec.RootID(&a.found.Overlay, a.found.Overlay.Layer); err != nil {
-		return nil, nil, err
-	}
-	live.Began = live.Had
-	return &a.found.Overlay, a.layer, nil
+// fetched returns the choice of what the registry has.
+func (c *chooser) fetched(a asked) (_ *choice, err error) {
+	made := c.chosen(spec.SourceFetched, a.found, a.root)
+	made.had, err = spec.RootID(&a.found.Overlay, a.found.Overlay.Layer)
+	return made, err
 }
 
 // sayNot says why what was asked for is not entered.
-func (b *boot) sayNot(a asked) {
-	b.record.Sync, b.record.SyncDetail = track.Describe(a.err)
+func (c *chooser) sayNot(a asked) {
+	c.sync, c.detail = track.Describe(a.err)
 	var older notBegun
 	if errors.As(a.err, &older) || tooLittle(a.err) || errors.Is(a.err, errSlow) {
-		b.record.Sync = spec.SyncBehind
+		c.sync = spec.SyncBehind
 	}
-	b.say("%s: %v", b.record.Sync, a.err)
-	if b.disk != "" && track.OfDisk(a.err) {
-		b.trouble("state disk %s: %v", b.disk, a.err)
-		b.again(a.err)
+	c.say("%s: %v", c.sync, a.err)
+	if c.disk.device != "" && track.OfDisk(a.err) {
+		c.disk.trouble("state disk %s: %v", c.disk.device, a.err)
+		c.disk.again(a.err)
 	}
-	b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked, Transition: a.step.Name}, a.err))
+	c.notes.note(blackbox.Blame(spec.Event{Event: spec.EventAsked, Transition: a.step.Name}, a.err))
 }
 
 // notBegun is why a newer generation is not begun.
@@ -159,15 +187,15 @@ type notBegun struct {
 func (n notBegun) Error() string { return fmt.Sprintf("generation %d: %s", n.generation, n.step.Why) }
 
 // askedFacts returns the facts that decide how to go on after asking.
-func (b *boot) askedFacts(found *track.Found, err error, medium bool) *decide.Facts {
+func (c *chooser) askedFacts(found *track.Found, err error, medium bool) *decide.Facts {
 	f := &decide.Facts{Event: decide.Boot, Offer: decide.Offer{Medium: medium}}
 	if err != nil {
 		f.Offer.Failed, f.Offer.Unreached = true, !reached(err)
 		return f
 	}
 	f.Offer.Held, f.Offer.Unchanged, f.Offer.Generation = found.Held, found.Unchanged, found.Generation
-	f.Offer.Attempts, f.Offer.Uncounted = b.begun(found.Generation), b.readOnly != nil
-	if s, err := b.folder.Load(); err == nil { // else nothing is known to fall back on
+	f.Offer.Attempts, f.Offer.Uncounted = c.attempt.begun(found.Generation), c.disk.readOnly != nil
+	if s, err := c.disk.folder.Load(); err == nil { // else nothing is known to fall back on
 		f.Best = s.Best()
 	}
 	return f
@@ -183,60 +211,33 @@ func fetchFacts(err error, medium bool) *decide.Facts {
 }
 
 // ask brings the network up where it is not, and syncs.
-func (b *boot) ask(ctx context.Context) (*track.Found, error) {
-	end := b.trace.Begin("network")
-	err := b.network(ctx)
+func (c *chooser) ask(ctx context.Context) (*track.Found, error) {
+	end := c.trace.Begin("network")
+	err := c.ways.network(ctx)
 	end(err)
 	if err != nil {
 		return nil, err
 	}
-	defer b.stager(b.source).Waiting("the registry's answer")()
-	if err := b.pickWay(ctx); err != nil {
+	defer c.disk.stager(c.ways.source).Waiting("the registry's answer")()
+	if err := c.ways.pickWay(ctx); err != nil {
 		return nil, err
 	}
-	return b.answer(ctx)
+	return c.answer(ctx)
 }
 
 // answer returns what the source has for this node.
-func (b *boot) answer(ctx context.Context) (*track.Found, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
+func (c *chooser) answer(ctx context.Context) (*track.Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.machine.limits.ask)
 	defer cancel()
-	end := b.trace.Begin("overlay")
-	found, err := b.sync(ctx)
+	end := c.trace.Begin("overlay")
+	found, err := c.ways.sync(ctx)
 	end(err)
 	if err != nil {
 		return nil, err
 	}
-	b.record.Sync, b.record.SyncDetail = found.Axis()
-	if b.record.Sync != spec.SyncCurrent {
-		b.say("%s: %s", b.record.Sync, b.record.SyncDetail)
+	c.sync, c.detail = found.Axis()
+	if c.sync != spec.SyncCurrent {
+		c.say("%s: %s", c.sync, c.detail)
 	}
 	return found, nil
-}
-
-// sync asks by what the machine is, and by the name that DHCP gave it only where
-// nothing is published for that: the name is the weakest of its claims, and must
-// not be held against an overlay that the hardware has found.
-func (b *boot) sync(ctx context.Context) (*track.Found, error) {
-	f := b.follower()
-	found, name, err := b.claim(ctx, f, b.lease, f.Sync)
-	if err != nil {
-		return nil, err
-	}
-	return found, b.folder.SetDHCPName(name)
-}
-
-// claim asks so by one way. name is that of DHCP where the answer is to it.
-func (b *boot) claim(ctx context.Context, f *track.Tracker, way *state.Lease, ask func(context.Context) (*track.Found, error)) (found *track.Found, name string, err error) {
-	found, err = ask(ctx)
-	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && way != nil && way.HostName != "" {
-		name = strings.ToLower(way.HostName)
-		f.Identity.Node = name
-		found, err = ask(ctx)
-	}
-	return found, name, err
-}
-
-func (b *boot) follower() *track.Tracker {
-	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say, CoreOnly: true}
 }

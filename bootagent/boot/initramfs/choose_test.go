@@ -26,30 +26,33 @@ import (
 // overlay signs and pushes one that names the layer.
 func (p *published) overlay(generation uint64, layer string) {
 	p.t.Helper()
-	p.id = trust.Identity{Node: fixture.Node}
+	p.machine.id = trust.Identity{Node: fixture.Node}
 	b := p.Bootstrap()
-	p.bootstrap.Keys, p.bootstrap.Threshold = b.Keys, b.Threshold
+	p.machine.bootstrap.Keys, p.machine.bootstrap.Threshold = b.Keys, b.Threshold
 	p.Overlay(spec.Overlay{Core: spec.Core{Layer: layer}}, sign.Predicate{Generation: generation})
 }
 
 // boots chooses, begins, and says which generation that was.
 func (p *published) boots() uint64 {
 	p.t.Helper()
-	if _, _, err := p.choose(p.t.Context()); err != nil {
+	var err error
+	if p.choice, err = p.chooser.choose(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
 	p.begin()
-	return p.record.Generation.Generation
+	return p.choice.generation.Generation
 }
+
+func (p *published) begin() { p.attempt.begin(p.notes.of, p.ways.heard) }
 
 func (p *published) comesUp() {
 	p.t.Helper()
-	s, err := p.folder.Load()
+	s, err := p.disk.folder.Load()
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	s.Promote()
-	if err := p.folder.Save(s); err != nil {
+	if err := p.disk.folder.Save(s); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -61,10 +64,10 @@ func TestTheRecordHasWhatTheRegistryHad(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("one").Overlay.Layer)
 	p.boots()
-	first := p.record.Live.Had
+	first := p.begunRecord().Live.Had
 	p.overlay(2, p.layer("two").Overlay.Layer)
 	p.boots()
-	if second := p.record.Live; first == "" || second.Had == "" || second.Had == first || second.Began != second.Had {
+	if second := p.begunRecord().Live; first == "" || second.Had == "" || second.Had == first || second.Began != second.Had {
 		t.Errorf("it had %q, then %+v", first, second)
 	}
 }
@@ -85,8 +88,8 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 			t.Fatalf("attempt %d boots generation %d", n, got)
 		}
 	}
-	if got := p.boots(); got != 1 || p.record.Sync != "behind" || p.record.Source != "cached" {
-		t.Errorf("then generation %d, %s, %s; want the good one", got, p.record.Sync, p.record.Source)
+	if got := p.boots(); got != 1 || p.choice.sync != "behind" || p.choice.source != "cached" {
+		t.Errorf("then generation %d, %s, %s; want the good one", got, p.choice.sync, p.choice.source)
 	}
 	p.overlay(3, p.layer("mended").Overlay.Layer)
 	if got := p.boots(); got != 3 {
@@ -98,14 +101,14 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 // each time.
 func TestNothingNewOnAReadOnlyDisk(t *testing.T) {
 	p := publish(t)
-	p.disk = "/dev/vda1"
+	p.disk.device = "/dev/vda1"
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
 	p.overlay(2, p.layer("new").Overlay.Layer)
-	p.readOnly = errors.New("it is mounted read-only")
-	if got := p.boots(); got != 1 || p.record.Sync != spec.SyncBehind || !strings.Contains(p.record.SyncDetail, "an attempt could not be counted") {
-		t.Errorf("generation %d, %s: %s; want the good one", got, p.record.Sync, p.record.SyncDetail)
+	p.disk.readOnly = errors.New("it is mounted read-only")
+	if got := p.boots(); got != 1 || p.choice.sync != spec.SyncBehind || !strings.Contains(p.choice.detail, "an attempt could not be counted") {
+		t.Errorf("generation %d, %s: %s; want the good one", got, p.choice.sync, p.choice.detail)
 	}
 }
 
@@ -116,7 +119,7 @@ func TestNothingNewOnAReadOnlyDisk(t *testing.T) {
 // has the second one do the same.
 func TestTheLastAttemptBehindItsKexec(t *testing.T) {
 	for name, behind := range map[string]func(*published) []string{
-		"this release": func(p *published) []string { return []string{kexec.Marker, p.counted()} },
+		"this release": func(p *published) []string { return []string{kexec.Marker, p.attempt.counted(p.notes.of.Overlay)} },
 		"one before":   func(*published) []string { return []string{kexec.Marker} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,24 +129,24 @@ func TestTheLastAttemptBehindItsKexec(t *testing.T) {
 			p.comesUp()
 			p.overlay(2, p.layer("bad").Overlay.Layer)
 			for n := range state.MaxAttempts {
-				p.words, p.unproven = nil, false
+				p.machine.words, p.attempt.unproven = nil, false
 				p.boots() // and enters the kernel of generation 2
-				p.words, p.unproven = behind(p), false
-				if got := p.boots(); got != 2 || !p.unproven {
-					t.Errorf("attempt %d: generation %d behind a kexec for 2, unproven %v", n+1, got, p.unproven)
+				p.machine.words, p.attempt.unproven = behind(p), false
+				if got := p.boots(); got != 2 || !p.attempt.unproven {
+					t.Errorf("attempt %d: generation %d behind a kexec for 2, unproven %v", n+1, got, p.attempt.unproven)
 				}
-				if s, err := p.folder.Load(); err != nil || s.Staged.Attempts != n+1 {
+				if s, err := p.disk.folder.Load(); err != nil || s.Staged.Attempts != n+1 {
 					t.Errorf("attempt %d is counted as %d (%v)", n+1, s.Staged.Attempts, err)
 				}
 			}
-			p.words, p.unproven = nil, false
+			p.machine.words, p.attempt.unproven = nil, false
 			if got := p.boots(); got != 1 {
 				t.Errorf("then generation %d; want the good one", got)
 			}
 			if name == "one before" {
 				return // it cannot say that it entered the good one
 			}
-			p.words, p.unproven = behind(p), false
+			p.machine.words, p.attempt.unproven = behind(p), false
 			if got := p.boots(); got != 1 {
 				t.Errorf("behind the kexec for the good one generation %d is begun once more", got)
 			}
@@ -159,12 +162,12 @@ func TestTheLayerBeforeWhereTheLastRotted(t *testing.T) {
 		p.boots()
 		p.comesUp()
 	}
-	if err := os.WriteFile(p.store.Path(p.record.Layer.Images[0].Digest), []byte("rot"), 0o600); err != nil {
+	if err := os.WriteFile(p.disk.store.Path(p.choice.layer.Images[0].Digest), []byte("rot"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.source = nil
-	found, layer, err := p.fallBack(t.Context())
-	if err != nil || found.Generation.Generation != 1 || layer.Images[0].Digest != oci.Digest([]byte("old")) {
+	p.ways.source = nil
+	found, root, err := p.chooser.fallBack(t.Context())
+	if err != nil || found.Generation.Generation != 1 || root.layer.Images[0].Digest != oci.Digest([]byte("old")) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
@@ -173,12 +176,12 @@ func TestTheLayerBeforeWhereTheLastRotted(t *testing.T) {
 func TestTheNameThatDHCPGave(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
-	p.lease = &state.Lease{HostName: "SuperHost"}
+	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
+	p.ways.lease = &state.Lease{HostName: "SuperHost"}
 	p.boots()
 	p.comesUp()
-	p.lease, p.source = nil, nil
-	if found, _, err := p.fallBack(t.Context()); err != nil || found.Overlay.Node != "superhost" {
+	p.ways.lease, p.ways.source = nil, nil
+	if found, _, err := p.chooser.fallBack(t.Context()); err != nil || found.Overlay.Node != "superhost" {
 		t.Errorf("without DHCP: %+v, %v", found, err)
 	}
 }
@@ -188,19 +191,19 @@ func TestTheNameThatDHCPGave(t *testing.T) {
 func TestOnlyACountedBootHasADeadline(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	if p.boots(); !p.unproven {
+	if p.boots(); !p.attempt.unproven {
 		t.Error("a new generation has all the time in the world")
 	}
 	p.comesUp()
-	p.unproven = false
-	if p.boots(); p.unproven {
+	p.attempt.unproven = false
+	if p.boots(); p.attempt.unproven {
 		t.Error("a good generation has a deadline")
 	}
 	p.overlay(2, p.layer("other").Overlay.Layer)
-	if _, _, err := p.choose(t.Context()); err != nil {
+	if _, err := p.chooser.choose(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(p.folder.Path("state*"))
+	files, err := filepath.Glob(p.disk.folder.Path("state*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -209,7 +212,7 @@ func TestOnlyACountedBootHasADeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p.begin(); p.unproven {
+	if p.begin(); p.attempt.unproven {
 		t.Error("a boot that could not be counted has a deadline")
 	}
 }
@@ -232,29 +235,29 @@ func (c *cord) Manifest(ctx context.Context, repo, tag, etag string) (oci.Respon
 // an attempt, until the loader before the kexec gives the generation up.
 func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 	p := publish(t)
-	line := &cord{Source: p.source}
-	p.source = line
-	p.disk = "/dev/vda1"
+	line := &cord{Source: p.ways.source}
+	p.ways.source = line
+	p.disk.device = "/dev/vda1"
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
 	p.Overlay(spec.Overlay{Core: spec.Core{Layer: p.layer("good").Overlay.Layer, KernelArgs: []string{"virtio_net.napi_tx=0"}}}, sign.Predicate{Generation: 2})
 	for n := range state.MaxAttempts {
-		line.pulled, p.words, p.unproven = false, nil, false
-		found, err := p.ask(t.Context())
+		line.pulled, p.machine.words, p.attempt.unproven = false, nil, false
+		found, err := p.chooser.ask(t.Context())
 		if err != nil {
 			t.Fatalf("attempt %d: %v", n+1, err)
 		}
-		p.record.Generation = found.Generation
+		p.notes.of = found.Generation
 		p.begin() // and enters the kernel of generation 2
-		line.pulled, p.words, p.unproven = true, []string{kexec.Marker, p.counted(), "virtio_net.napi_tx=0"}, false
-		if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
-			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.record.Generation.Generation, err)
+		line.pulled, p.machine.words, p.attempt.unproven = true, []string{kexec.Marker, p.attempt.counted(p.notes.of.Overlay), "virtio_net.napi_tx=0"}, false
+		if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
+			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.notes.of.Generation, err)
 		}
 	}
-	line.pulled, p.words, p.unproven = false, nil, false
-	if got := p.boots(); got != 1 || p.record.Sync != spec.SyncBehind {
-		t.Errorf("then generation %d, %s; want the good one", got, p.record.Sync)
+	line.pulled, p.machine.words, p.attempt.unproven = false, nil, false
+	if got := p.boots(); got != 1 || p.choice.sync != spec.SyncBehind {
+		t.Errorf("then generation %d, %s; want the good one", got, p.choice.sync)
 	}
 }
 
@@ -264,11 +267,11 @@ func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 func TestALoaderBehindAKexecStartsOver(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	line := &cord{Source: p.source, pulled: true}
-	p.source = line
-	p.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
-	p.limits.only, p.limits.pause = 30*time.Millisecond, 10*time.Millisecond
-	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+	line := &cord{Source: p.ways.source, pulled: true}
+	p.ways.source = line
+	p.machine.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
+	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Errorf("behind a kexec: %v", err)
 	}
 	for err, want := range map[error]bool{nil: true, errors.New("refused"): false, oci.ErrNotFound: true, refusal.New(refusal.Signature, "x"): true,

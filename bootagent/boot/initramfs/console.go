@@ -3,15 +3,14 @@
 package initramfs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -30,13 +29,16 @@ func openConsole() console {
 	return console{f}
 }
 
+// say is how a part of the loader speaks, see [console.say].
+type say func(format string, args ...any)
+
 // maxRecord is below what the kernel takes in one write; more of it is refused as
 // a whole.
 const maxRecord = 900
 
 // say prints each line as a record; what comes from outside forges none. <3> is "error": lower ones are hidden by
 // "quiet", and a loader that says nothing looks like one that hangs.
-func (c console) say(format string, args ...any) {
+func (c *console) say(format string, args ...any) {
 	for line := range strings.SplitSeq(plain.Sprintf(format, args...), "\n") {
 		for len(line) > maxRecord {
 			fmt.Fprintf(c.w, "<3>caisson: %s\n", line[:maxRecord])
@@ -46,13 +48,46 @@ func (c console) say(format string, args ...any) {
 	}
 }
 
-// show says that this node does not come up, with what the loader knows of it.
-func (b *boot) show(f screen.Failure) {
-	f.Registry, f.Machine, f.Disk, f.Now = b.bootstrap.Registry, b.id, b.disk, time.Now()
-	if b.lease != nil {
-		f.Address = b.lease.Address.String()
+// setting is a file below /proc/sys that the loader changes for as long as it
+// runs; the layer finds it as the kernel had it.
+type setting struct {
+	file, value string
+	without     string // what may happen while it is not changed
+	was         []byte // nil while it is unchanged
+}
+
+// changeAll changes each of a list, and says what may happen where it cannot.
+func changeAll(say say, list ...*setting) []*setting {
+	for _, s := range list {
+		if err := s.change(); err != nil {
+			say("%s: %v", s.without, err)
+		}
 	}
-	for _, line := range f.Lines() {
-		b.say("%s", line)
+	return list
+}
+
+// change sets the value. The newline is part of what is written: printk_devkmsg
+// takes a value without one for invalid. A setting that has the value already is
+// left alone: "printk.devkmsg=on" on the command line locks it.
+func (s *setting) change() error {
+	was, err := os.ReadFile(s.file)
+	if err != nil {
+		return err
 	}
+	if string(bytes.TrimSpace(was)) == s.value {
+		return nil
+	}
+	if err := os.WriteFile(s.file, []byte(s.value+"\n"), 0); err != nil {
+		return err
+	}
+	s.was = was
+	return nil
+}
+
+// restore puts back what change found.
+func (s *setting) restore() error {
+	if s.was == nil {
+		return nil
+	}
+	return os.WriteFile(s.file, s.was, 0)
 }

@@ -4,8 +4,11 @@ package initramfs
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -16,46 +19,48 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// enter stacks the layer, makes it the node and switches to it.
-func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
-	b.begin()
-	b.progress.Made()
-	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.store, Layer: layer, Trace: &b.trace,
-		WhenRead: b.whenRead, ReadAll: func(why error) error { return b.readAll(layer, why) }, Node: handover.Node{
-			Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
-			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}}
-	if len(b.id.UUIDs) > 0 {
-		made.Node.UUID = b.id.UUIDs[0]
+// makeRoot stacks the layer, and makes it the node.
+func (b *boot) makeRoot(context.Context) error {
+	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.disk.store, Layer: &b.choice.layer, Trace: &b.trace,
+		WhenRead: b.choice.whenRead, ReadAll: func(why error) error { return b.chooser.prep.readAll(b.choice.layer, why) }, Node: handover.Node{
+			Overlay: b.choice.overlay, State: b.disk.folder, Disk: b.disk.device != "", ReadOnly: b.disk.readOnly != nil,
+			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.attempt.unproven, Lease: b.ways.lease, Say: b.say}}
+	if len(b.machine.id.UUIDs) > 0 {
+		made.Node.UUID = b.machine.id.UUIDs[0]
 	}
-	b.record.Disk = b.disk
-	if b.net != nil && b.lease != nil {
-		b.handNetwork(&made.Node)
+	if b.ways.net != nil && b.ways.lease != nil {
+		b.ways.handOver(&made.Node)
 	}
+	b.record = b.begunRecord()
 	if err := made.Make(&b.record); err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte(overlay.Node)); err != nil {
+	if err := unix.Sethostname([]byte(b.choice.overlay.Node)); err != nil {
 		b.say("set host name: %v", err)
 	}
-	end := b.trace.Begin("policy")
-	err := b.loadPolicy(layer)
-	end(err)
-	if err != nil {
-		return err
-	}
-	b.record.Trace = b.trace.Steps()
-	if err := b.leaveRecord(layer); err != nil {
-		return err
-	}
+	return nil
+}
+
+// begunRecord returns what the record of this boot says before there is a root.
+func (b *boot) begunRecord() state.Boot {
+	c := b.choice
+	return state.Boot{Mode: spec.ModeNetboot, Generation: c.generation, Layer: c.layer, Images: c.images, Source: c.source,
+		Sync: c.sync, SyncDetail: c.detail, Disk: b.disk.device, Live: state.Live{Had: c.had, Began: c.had}}
+}
+
+// enter gives back what the loader changed for itself, and switches to the new root. It returns
+// only with an error.
+func (b *boot) enter(context.Context) error {
 	b.say("entering the layer, root %s", b.record.RootID)
-	b.note(about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.transition}))
-	for _, s := range append(b.arp, &b.devkmsg, &b.oops) {
+	b.notes.note(about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.notes.transition}))
+	for _, s := range append(b.ways.arp, b.settings...) {
 		if err := s.restore(); err != nil {
 			b.say("%v", err)
 		}
@@ -66,19 +71,19 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	return switchRoot(newRoot, "/sbin/init")
 }
 
-// handNetwork ends what the loader does on the network, and leaves to the new root's
+// handOver ends what the loader does on the network, and leaves to the new root's
 // systemd-networkd what it will find to be its own: interfaces of the same names.
-func (b *boot) handNetwork(n *handover.Node) {
-	if err := b.net.Leave(b.lease); err != nil {
-		b.say("%v", err)
+func (w *ways) handOver(n *handover.Node) {
+	if err := w.net.Leave(w.lease); err != nil {
+		w.say("%v", err)
 	}
-	n.Network = b.net.Under(b.lease)
-	lease, err := b.net.Rename(b.lease, networkd.Boot{Lease: b.lease, Made: n.Network}.Names(n.Overlay.Network))
+	n.Network = w.net.Under(w.lease)
+	lease, err := w.net.Rename(w.lease, networkd.Boot{Lease: w.lease, Made: n.Network}.Names(n.Overlay.Network))
 	if err != nil {
-		b.say("the new root sets up its network again: %v", err)
+		w.say("the new root sets up its network again: %v", err)
 	}
-	if lease != b.lease {
-		n.Lease, n.Network = lease, b.net.Under(lease)
+	if lease != w.lease {
+		n.Lease, n.Network = lease, w.net.Under(lease)
 	}
 }
 
@@ -137,14 +142,15 @@ func needsOfRoot(list json.RawMessage) json.RawMessage {
 
 // loadPolicy puts the profiles into the kernel before the first process that
 // they confine can start.
-func (b *boot) loadPolicy(layer *spec.Layer) error {
-	if len(layer.AppArmor.Profiles) == 0 {
+func (b *boot) loadPolicy(context.Context) error {
+	policy := b.choice.layer.AppArmor
+	if len(policy.Profiles) == 0 {
 		return nil
 	}
 	if err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && err != unix.EBUSY {
 		return fmt.Errorf("mount securityfs: %w", err)
 	}
-	n, err := apparmor.Load(newRoot, layer.AppArmor)
+	n, err := apparmor.Load(newRoot, policy)
 	if err != nil {
 		return err
 	}
@@ -157,18 +163,106 @@ func (b *boot) loadPolicy(layer *spec.Layer) error {
 // But for the bootstrap it does not ask which features the layer's agent has: every agent from
 // 0.9.0 on reads the record, and ends the deadline by deleting its file. What a later loader
 // wants of an agent beyond that gets a row in the table of features, and is asked for here.
-func (b *boot) leaveRecord(layer *spec.Layer) error {
-	bootstrap, err := b.handDown(layer)
+func (b *boot) leaveRecord(context.Context) error {
+	bootstrap, err := b.disk.handDown(&b.choice.layer)
 	if err != nil {
 		return err
 	}
 	if err := durable.WriteFile(paths.RunBootstrap, forRoot(bootstrap), 0o600); err != nil {
 		return err
 	}
-	if b.unproven {
+	if b.attempt.unproven {
 		if err := deadline.Begin(paths.RunDeadline, trace.Uptime()); err != nil {
 			return err
 		}
 	}
+	b.record.Trace, b.record.DiskTrouble = b.trace.Steps(), b.disk.troubles
 	return state.SaveBoot(paths.RunBoot, &b.record)
+}
+
+// mountBasics gives the loader what every program expects of a Linux system. The
+// same mounts move on into the new root.
+func mountBasics() error {
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}{
+		{"proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"sysfs", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=0755"},
+		// Images of a diskless node live here: as much as the machine can give.
+		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755,size=90%"},
+	} {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	_ = unix.Mount("pstore", blackbox.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // what a kernel that died left; most machines have none
+	for _, dir := range []string{paths.Run, "/tmp", "/etc", "/newroot"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// switchRoot makes root the root and runs its init. It returns only with an
+// error. What the loader unpacked into memory is deleted first: nobody could
+// reach it afterwards.
+func switchRoot(root, init string) error {
+	for _, m := range []string{"/dev", "/proc", "/sys", "/run"} {
+		if err := os.MkdirAll(root+m, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m, root+m, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", m, err)
+		}
+	}
+	if err := emptyRoot(root); err != nil {
+		return err
+	}
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move the new root to /: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("chroot: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", init, unix.Exec(init, []string{init}, []string{"TERM=linux"}))
+}
+
+// emptyRoot frees the memory of the loader's own files. It never leaves the
+// file system it begins in.
+func emptyRoot(keep string) error {
+	var root unix.Statfs_t
+	if err := unix.Statfs("/", &root); err != nil {
+		return err
+	}
+	if root.Type != unix.RAMFS_MAGIC && root.Type != unix.TMPFS_MAGIC {
+		return errors.New("the loader's root is not in memory; its files are not deleted")
+	}
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := "/" + e.Name()
+		var there, here unix.Stat_t
+		if unix.Lstat(name, &there) != nil || unix.Lstat("/", &here) != nil || there.Dev != here.Dev || name == keep {
+			continue
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return fmt.Errorf("free the loader's memory: %w", err)
+		}
+	}
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
-	"github.com/caisson-os/caisson/test/traces"
 )
 
 // TestHandDown: the agent of a release that follows no chain of keys is given those that
@@ -24,13 +23,14 @@ func TestHandDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{bootstrap: fleet.Bootstrap(), folder: folder, id: trust.Identity{Node: fixture.Node}, source: fleet.Registry.Source(), console: console{t.Output()}, decided: traces.Into()}
-	b.bootstrap.Chain = fleet.Anchor(one)
-	b.bootstrap.SetNeeds()
-	if _, err := b.follower().Sync(t.Context()); err == nil {
+	b := newBoot(console{t.Output()}, machine{bootstrap: fleet.Bootstrap(), id: trust.Identity{Node: fixture.Node}}, nil)
+	b.disk.folder, b.ways.source = folder, fleet.Registry.Source()
+	b.machine.bootstrap.Chain = fleet.Anchor(one)
+	b.machine.bootstrap.SetNeeds()
+	if _, err := b.ways.follower().Sync(t.Context()); err == nil {
 		t.Fatal("an overlay was found") // only the keys are there
 	}
-	raw, err := b.handDown(&spec.Layer{})
+	raw, err := b.disk.handDown(&spec.Layer{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,12 @@ func TestHint(t *testing.T) {
 	p := publish(t)
 	var said bytes.Buffer
 	p.console = console{&said}
-	p.limits.pause, p.limits.hint = time.Millisecond, time.Hour
-	p.bootstrap.Hints = "https://fleet.example"
-	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}}
-	p.lease = &state.Lease{HostName: "SuperHost"}
+	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
+	p.machine.bootstrap.Hints = "https://fleet.example"
+	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}}
+	p.ways.lease = &state.Lease{HostName: "SuperHost"}
 	asked := 0
-	p.source = &heard{p.source, func(reference string) {
+	p.ways.source = &heard{p.ways.source, func(reference string) {
 		if reference != fixture.Node {
 			return
 		}
@@ -49,8 +49,8 @@ func TestHint(t *testing.T) {
 		}
 	}}
 	var got []spec.Hint
-	p.tell = func(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
-		if _, bounded := ctx.Deadline(); !bounded || b.Hints != p.bootstrap.Hints || way.Silence == 0 || way.Clock.RTC.IsZero() || way.Credentials == "" {
+	p.chooser.help.tell = func(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
+		if _, bounded := ctx.Deadline(); !bounded || b.Hints != p.machine.bootstrap.Hints || way.Silence == 0 || way.Clock.RTC.IsZero() || way.Credentials == "" {
 			t.Errorf("%+v", way)
 		}
 		h, err := spec.DecodeHint(body)
@@ -60,7 +60,7 @@ func TestHint(t *testing.T) {
 		got = append(got, h)
 		return errors.New("nobody there")
 	}
-	if overlay, _, err := p.choose(t.Context()); err != nil || overlay.Node != fixture.Node {
+	if made, err := p.chooser.choose(t.Context()); err != nil || made.overlay.Node != fixture.Node {
 		t.Fatal(err)
 	}
 	if len(got) != 1 || got[0].Fleet != "metal-a" || got[0].Node != "superhost" || got[0].Match.MACs[0] != "52:54:00:00:00:01" || got[0].Match.UUIDs[0] != "u" || !strings.Contains(got[0].Why, "not found") {
@@ -69,12 +69,12 @@ func TestHint(t *testing.T) {
 	if text := said.String(); strings.Count(text, "a hint to https://fleet.example: nobody there") != 1 {
 		t.Errorf("%s", text)
 	}
-	p.hint(t.Context(), "x")
+	p.chooser.help.hint(t.Context(), "x")
 	if len(got) != 1 {
 		t.Errorf("%d hints within the time of one", len(got))
 	}
-	p.told = p.told.Add(-2 * time.Hour)
-	p.hint(t.Context(), "x")
+	p.chooser.help.told = p.chooser.help.told.Add(-2 * time.Hour)
+	p.chooser.help.hint(t.Context(), "x")
 	if len(got) != 2 || got[1].Why != "x" {
 		t.Errorf("a later one: %+v", got)
 	}
@@ -88,17 +88,17 @@ func TestNoHint(t *testing.T) {
 		told   int
 	}{
 		"with all of it":    {func(*boot) {}, 1},
-		"without a service": {func(b *boot) { b.bootstrap.Hints = "" }, 0},
-		"without a network": {func(b *boot) { b.lease = nil }, 0},
-		"without a program": {func(b *boot) { b.tell = nil }, 0},
-		"without a state":   {func(b *boot) { b.folder = nil }, 1},
+		"without a service": {func(b *boot) { b.machine.bootstrap.Hints = "" }, 0},
+		"without a network": {func(b *boot) { b.ways.lease = nil }, 0},
+		"without a program": {func(b *boot) { b.chooser.help.tell = nil }, 0},
+		"without a state":   {func(b *boot) { b.disk.folder = nil }, 1},
 	} {
 		p := publish(t)
 		told := 0
-		p.bootstrap.Hints, p.lease, p.limits.hint = "https://fleet.example", &state.Lease{}, time.Hour
-		p.tell = func(context.Context, spec.Bootstrap, track.Way, []byte) error { told++; return nil }
+		p.machine.bootstrap.Hints, p.ways.lease, p.machine.limits.hint = "https://fleet.example", &state.Lease{}, time.Hour
+		p.chooser.help.tell = func(context.Context, spec.Bootstrap, track.Way, []byte) error { told++; return nil }
 		c.change(p.boot)
-		p.hint(t.Context(), "x")
+		p.chooser.help.hint(t.Context(), "x")
 		if told != c.told {
 			t.Errorf("%s: told %d times", name, told)
 		}

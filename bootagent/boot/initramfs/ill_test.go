@@ -79,21 +79,21 @@ func TestAnIllRegistry(t *testing.T) {
 		for name, ail := range ailments {
 			t.Run(name+" at "+strings.Trim(question, "/"), func(t *testing.T) {
 				p := publish(t)
-				p.disk = "/dev/vda1"
+				p.disk.device = "/dev/vda1"
 				p.overlay(1, p.layer("good").Overlay.Layer)
 				p.boots()
 				p.comesUp()
 				p.overlay(2, p.layer("newer").Overlay.Layer)
-				p.source = p.behind(question, ail)
-				p.limits.ask, p.limits.soon = 500*time.Millisecond, 500*time.Millisecond
+				p.ways.source = p.behind(question, ail)
+				p.machine.limits.ask, p.machine.limits.soon = 500*time.Millisecond, 500*time.Millisecond
 				begun := time.Now()
-				if got := p.boots(); got != 1 || p.record.Source != "cached" || p.record.Sync == "current" {
-					t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Source, p.record.Sync)
+				if got := p.boots(); got != 1 || p.choice.source != "cached" || p.choice.sync == "current" {
+					t.Errorf("generation %d, %s, %s; want the good one", got, p.choice.source, p.choice.sync)
 				}
 				if took := time.Since(begun); took > time.Minute { // it would wait for ten
 					t.Errorf("that took %s", took)
 				}
-				if p.record.SyncDetail == "" {
+				if p.choice.detail == "" {
 					t.Error("it does not say why")
 				}
 			})
@@ -105,16 +105,16 @@ func TestAnIllRegistry(t *testing.T) {
 // limit of its own.
 func TestAQuestionHasALimit(t *testing.T) {
 	p := publish(t)
-	p.disk = "/dev/vda1"
+	p.disk.device = "/dev/vda1"
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
 	p.overlay(2, p.layer("newer").Overlay.Layer)
-	p.source = mute{p.source}
-	p.limits.ask = 500 * time.Millisecond
+	p.ways.source = mute{p.ways.source}
+	p.machine.limits.ask = 500 * time.Millisecond
 	begun := time.Now()
-	if got := p.boots(); got != 1 || p.record.Source != "cached" || p.record.Sync != "unreachable" {
-		t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Source, p.record.Sync)
+	if got := p.boots(); got != 1 || p.choice.source != "cached" || p.choice.sync != "unreachable" {
+		t.Errorf("generation %d, %s, %s; want the good one", got, p.choice.source, p.choice.sync)
 	}
 	if took := time.Since(begun); took > 30*time.Second {
 		t.Errorf("that took %s", took)

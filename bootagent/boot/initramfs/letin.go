@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -24,65 +26,66 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// letting is how an operator is let into a loader that boots nothing. The zero value is this
-// machine's.
-type letting struct {
+// help is what a loader asks for that boots nothing: it tells the fleet's service, and lets an operator in.
+type help struct {
+	say     say
+	machine *machine
+	disk    *stateDisk
+	ways    *ways
+
 	root  string // prefix of every path, for tests
-	boot  string // id of this boot; "" is the kernel's
 	media rescue.Media
 	shell func(context.Context) error // has the console; nil is [shell]
 	end   context.CancelFunc          // of the shell; nil before there was one
 	code  string                      // that is shown; "" before one is, and while an operator is let in
 
 	running sync.Mutex // held while an operator is in
+
+	tell Hint      // nil: nobody is told
+	told time.Time // when it was last
 }
 
 // letIn looks for a statement that lets an operator in, and gives a shell where one was obeyed, for
 // the failure screen to say; "" where no rescue key counts. The code is that of the running node,
 // too: a boot that succeeds at last takes what is open along.
-func (b *boot) letIn(ctx context.Context) string {
-	keys, err := b.follower().RescueKeys()
+func (h *help) letIn(ctx context.Context) string {
+	keys, err := h.ways.follower().RescueKeys()
 	if err != nil {
-		b.letting.code = ""
-		b.letting.over()
+		h.code = ""
+		h.over()
 		return err.Error()
 	}
-	by := decision.Node{Fleet: b.bootstrap.Fleet, Names: b.id.Tags(), Keys: keys}
+	by := decision.Node{Fleet: h.machine.bootstrap.Fleet, Names: h.machine.id.Tags(), Keys: keys}
 	if len(by.Keys.Keys) == 0 {
-		b.letting.over()
+		h.over()
 		return ""
 	}
-	if s, err := b.folder.Load(); err == nil && s.DHCPName != "" { // else the hardware alone says who this is
+	if s, err := h.disk.folder.Load(); err == nil && s.DHCPName != "" { // else the hardware alone says who this is
 		by.Names = append(by.Names, s.DHCPName)
 	}
-	l := &b.letting
-	id, err := l.bootID()
+	book, err := rescue.Begin(h.root, bootID(h.machine.proc))
 	if err != nil {
 		return err.Error()
 	}
-	book, err := rescue.Begin(l.root, id)
-	if err != nil {
-		return err.Error()
+	book.Able = func(r spec.Rescue) bool { return r.Console && h.hasShell() }
+	h.media.Sys, h.media.Dev = h.root+"/sys", h.root+"/dev"
+	for _, c := range h.media.News() {
+		h.offer(book, c, by)
 	}
-	book.Able = func(r spec.Rescue) bool { return r.Console && l.hasShell() }
-	l.media.Sys, l.media.Dev = l.root+"/sys", l.root+"/dev"
-	for _, c := range l.media.News() {
-		b.offer(book, c, by)
-	}
-	b.published(ctx, by.Names, func(c trust.Candidate) bool { return b.offer(book, c, by) })
-	l.code = ""
+	h.published(ctx, by.Names, func(c trust.Candidate) bool { return h.offer(book, c, by) })
+	h.code = ""
 	if err := book.Withdraw(keys, trace.Uptime()); err != nil {
-		b.say("%v", err)
+		h.say("%v", err)
 	}
 	left := book.Open.Left(trace.Uptime())
-	if left > 0 && book.Open.Console && l.hasShell() {
-		b.giveShell(ctx, left)
+	if left > 0 && book.Open.Console && h.hasShell() {
+		h.giveShell(ctx, left)
 		return fmt.Sprintf("a shell is on the console for %s: %s", left.Round(time.Second), book.Open.Reason)
 	}
-	l.over()
-	l.code = book.Code
+	h.over()
+	h.code = book.Code
 	where := ""
-	if !l.hasShell() {
+	if !h.hasShell() {
 		where = ", which counts once the node runs: this loader has no shell"
 	}
 	name := "" // nobody can ask for what has none
@@ -92,27 +95,19 @@ func (b *boot) letIn(ctx context.Context) string {
 	return fmt.Sprintf("code %s%s, for 'caisson rescue'%s", book.Code, name, where)
 }
 
-func (l *letting) bootID() (string, error) {
-	if l.boot != "" {
-		return l.boot, nil
-	}
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return string(slices.DeleteFunc(id, func(c byte) bool { return c == '\n' })), err
-}
-
-func (l *letting) hasShell() bool {
-	_, err := os.Stat(l.root + paths.Busybox)
+func (h *help) hasShell() bool {
+	_, err := os.Stat(h.root + paths.Busybox)
 	return err == nil
 }
 
 // offer says what came of a statement, and reports whether it is obeyed.
-func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) bool {
+func (h *help) offer(book *rescue.Book, c trust.Candidate, by decision.Node) bool {
 	o, err := book.Offer(c, by, trace.Uptime())
 	switch {
 	case err == nil:
-		b.say("somebody is let in for %s, by key %s: %s", o.Until-o.From, o.Signed, o.Reason)
+		h.say("somebody is let in for %s, by key %s: %s", o.Until-o.From, o.Signed, o.Reason)
 	case !errors.Is(err, rescue.ErrKnown):
-		b.say("refused the rescue statement: %v", err)
+		h.say("refused the rescue statement: %v", err)
 	}
 	return err == nil
 }
@@ -120,57 +115,56 @@ func (b *boot) offer(book *rescue.Book, c trust.Candidate, by decision.Node) boo
 var errNotObeyed = errors.New("the statement is not obeyed")
 
 // published offers the statements that the registry has, where there is a way to it.
-func (b *boot) published(ctx context.Context, names []string, offer func(trust.Candidate) bool) {
-	if b.source == nil {
+func (h *help) published(ctx context.Context, names []string, offer func(trust.Candidate) bool) {
+	if h.ways.source == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
 	var refused *refusal.Refusal // that a place does not answer is said already
-	if err := trust.Rescue(ctx, b.source, names, func(c trust.Candidate) error {
+	if err := trust.Rescue(ctx, h.ways.source, names, func(c trust.Candidate) error {
 		if !offer(c) {
 			return errNotObeyed
 		}
 		return nil
 	}); errors.As(err, &refused) {
-		b.say("rescue: %v", refused)
+		h.say("rescue: %v", refused)
 	}
 }
 
 // giveShell has a shell on the console, beside the tries, until the time is over.
-func (b *boot) giveShell(ctx context.Context, left time.Duration) {
-	l := &b.letting
-	if !l.running.TryLock() {
+func (h *help) giveShell(ctx context.Context, left time.Duration) {
+	if !h.running.TryLock() {
 		return // an operator is in
 	}
-	run := l.shell
+	run := h.shell
 	if run == nil {
 		run = shell
 	}
-	ctx, l.end = context.WithTimeout(ctx, left)
+	ctx, h.end = context.WithTimeout(ctx, left)
 	go func() {
-		defer l.running.Unlock()
+		defer h.running.Unlock()
 		if err := run(ctx); err != nil {
-			b.say("a shell on the console: %v", err)
+			h.say("a shell on the console: %v", err)
 		}
 	}()
 }
 
 // over ends the shell, where there is one that nothing lets in any more.
-func (l *letting) over() {
-	if l.end != nil {
-		l.end()
+func (h *help) over() {
+	if h.end != nil {
+		h.end()
 	}
 }
 
 // shut ends the shell before another root or kernel is entered, and whatever the operator left
 // behind in it. What is open there goes on in the new root.
-func (l *letting) shut() {
-	if l.end == nil {
+func (h *help) shut() {
+	if h.end == nil {
 		return
 	}
-	l.end()
-	l.running.Lock()
+	h.end()
+	h.running.Lock()
 	if os.Getpid() == 1 {
 		_ = unix.Kill(-1, unix.SIGKILL) // there may be nobody left
 	}
@@ -197,4 +191,51 @@ func shell(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// Hint sends a hint to the fleet's service of a bootstrap, see [spec.Hint].
+type Hint func(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error
+
+const (
+	hintTries = 3                // so that a registry which starts with its nodes is not news
+	hintTime  = 10 * time.Second // that one may take
+)
+
+// hint tells the fleet's service that this machine boots nothing, where there is one,
+// and a network: unsigned, as a loader has no key, so nothing follows from it there. And
+// nothing here: whether it was taken is said and no more.
+func (h *help) hint(ctx context.Context, why string) {
+	toldNow := !h.told.IsZero() && time.Since(h.told) < h.machine.limits.hint
+	if h.tell == nil || h.machine.bootstrap.Hints == "" || h.ways.lease == nil || toldNow {
+		return
+	}
+	h.told = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, hintTime)
+	defer cancel()
+	if err := h.sendHint(ctx, why); err != nil {
+		h.say("a hint to %s: %v", h.machine.bootstrap.Hints, err)
+	}
+}
+
+func (h *help) sendHint(ctx context.Context, why string) error {
+	node := h.machine.id.Node
+	if node == "" {
+		node = strings.ToLower(h.ways.lease.HostName)
+	}
+	way, s := track.Way{Silence: hintTime, Agent: track.UserAgent(h.machine.version, h.machine.id)}, &state.State{}
+	if h.disk.folder != nil {
+		way.Credentials = h.disk.folder.Path(paths.Credentials)
+		if known, err := h.disk.folder.Load(); err == nil { // one that cannot be read may be why: the clock does without
+			s = known
+			way.Own = h.ways.ownSecrets(s)
+		}
+	}
+	way.Clock = track.Clock(s, h.machine.build)
+	said := spec.NewHint(h.machine.bootstrap.Fleet, node, spec.Match{MACs: h.machine.id.MACs, UUIDs: h.machine.id.UUIDs}, why)
+	said.Code = h.code
+	body, err := spec.Encode(said)
+	if err != nil {
+		return fmt.Errorf("encode it: %w", err)
+	}
+	return h.tell(ctx, h.machine.bootstrap, way, body)
 }

@@ -30,10 +30,12 @@ func newLocked(t *testing.T, shell bool) *locked {
 	l := &locked{published: publish(t), key: fixture.NewKey(t), shown: make(chan context.Context, 8)}
 	keys := l.FirstKeys(fixture.NewKey(t))
 	keys.Roles.Rescue = fixture.RoleOf(l.key)
-	l.bootstrap.Chain = l.Anchor(keys)
-	l.id = trust.Identity{Node: fixture.Node}
-	l.letting.root, l.letting.boot = t.TempDir(), "boot 1"
-	l.letting.shell = func(ctx context.Context) error {
+	l.machine.bootstrap.Chain = l.Anchor(keys)
+	l.machine.id = trust.Identity{Node: fixture.Node}
+	l.chooser.help.root = t.TempDir()
+	l.machine.proc = l.chooser.help.root + "/proc"
+	l.file("/proc/sys/kernel/random/boot_id", "boot 1")
+	l.chooser.help.shell = func(ctx context.Context) error {
 		l.shown <- ctx
 		<-ctx.Done()
 		return nil
@@ -50,7 +52,7 @@ func newLocked(t *testing.T, shell bool) *locked {
 
 func (l *locked) file(name, text string) {
 	l.t.Helper()
-	name = filepath.Join(l.letting.root, name)
+	name = filepath.Join(l.chooser.help.root, name)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		l.t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func (l *locked) file(name, text string) {
 
 func (l *locked) book() *rescue.Book {
 	l.t.Helper()
-	b, err := rescue.Read(l.letting.root, l.letting.boot)
+	b, err := rescue.Read(l.chooser.help.root, bootID(l.machine.proc))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -72,28 +74,28 @@ func (l *locked) book() *rescue.Book {
 // once, and the shell ends before a root is entered.
 func TestAFailingLoaderLetsIn(t *testing.T) {
 	l := newLocked(t, true)
-	said := l.letIn(t.Context())
+	said := l.chooser.help.letIn(t.Context())
 	code := l.book().Code
-	if code == "" || !strings.Contains(said, "code "+code) || l.letting.code != code || len(l.shown) != 0 {
+	if code == "" || !strings.Contains(said, "code "+code) || l.chooser.help.code != code || len(l.shown) != 0 {
 		t.Fatalf("%q, code %q", said, code)
 	}
 	l.Rescue(spec.Rescue{Code: code, Console: true, Reason: "no network"}, l.key)
 	for range 2 { // each try looks
-		if said = l.letIn(t.Context()); !strings.Contains(said, "a shell is on the console for 1h0m0s: no network") {
+		if said = l.chooser.help.letIn(t.Context()); !strings.Contains(said, "a shell is on the console for 1h0m0s: no network") {
 			t.Errorf("%q", said)
 		}
 	}
 	ctx := <-l.shown
-	l.letting.shut()
+	l.chooser.help.shut()
 	if ctx.Err() == nil || len(l.shown) != 0 {
 		t.Error("the shell goes on, or there are two")
 	}
 	if b := l.book(); b.Times != 1 || b.Open == nil { // which the node's agent goes on with
 		t.Errorf("%+v", b)
 	}
-	l.letting.boot = "boot 2"
-	l.letting.running.Unlock() // as after a start
-	if said = l.letIn(t.Context()); !strings.Contains(said, "code ") || strings.Contains(said, code) || len(l.shown) != 0 {
+	l.file("/proc/sys/kernel/random/boot_id", "boot 2")
+	l.chooser.help.running.Unlock() // as after a start
+	if said = l.chooser.help.letIn(t.Context()); !strings.Contains(said, "code ") || strings.Contains(said, code) || len(l.shown) != 0 {
 		t.Errorf("after a reboot: %q", said)
 	}
 }
@@ -104,23 +106,23 @@ func TestARevokedKeyEndsTheLoadersShell(t *testing.T) {
 		"another key counts": func(l *locked) {
 			keys := l.FirstKeys(fixture.NewKey(t))
 			keys.Roles.Rescue = fixture.RoleOf(fixture.NewKey(t))
-			l.bootstrap.Chain = l.Anchor(keys)
+			l.machine.bootstrap.Chain = l.Anchor(keys)
 		},
-		"none counts": func(l *locked) { l.bootstrap.Chain = nil },
+		"none counts": func(l *locked) { l.machine.bootstrap.Chain = nil },
 		"it is not known": func(l *locked) {
-			if err := l.folder.SaveKeys(2, []byte("{")); err != nil {
+			if err := l.disk.folder.SaveKeys(2, []byte("{")); err != nil {
 				t.Fatal(err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLocked(t, true)
-			l.letIn(t.Context())
+			l.chooser.help.letIn(t.Context())
 			l.Rescue(spec.Rescue{Code: l.book().Code, Console: true}, l.key)
-			l.letIn(t.Context())
+			l.chooser.help.letIn(t.Context())
 			ctx := <-l.shown
 			revoke(l)
-			if said := l.letIn(t.Context()); ctx.Err() == nil || strings.Contains(said, "a shell is on") {
+			if said := l.chooser.help.letIn(t.Context()); ctx.Err() == nil || strings.Contains(said, "a shell is on") {
 				t.Errorf("the shell goes on: %q", said)
 			}
 		})
@@ -130,7 +132,7 @@ func TestARevokedKeyEndsTheLoadersShell(t *testing.T) {
 // TestAFailingLoaderStaysClosed: whatever else is offered.
 func TestAFailingLoaderStaysClosed(t *testing.T) {
 	l := newLocked(t, true)
-	l.letIn(t.Context())
+	l.chooser.help.letIn(t.Context())
 	code := l.book().Code
 	for name, offer := range map[string]func(){
 		"an operator's key": func() { l.Rescue(spec.Rescue{Code: code, Console: true}, l.Operator) },
@@ -141,19 +143,19 @@ func TestAFailingLoaderStaysClosed(t *testing.T) {
 		},
 	} {
 		offer()
-		if said := l.letIn(t.Context()); !strings.Contains(said, "code "+code) || len(l.shown) != 0 || l.book().Open != nil {
+		if said := l.chooser.help.letIn(t.Context()); !strings.Contains(said, "code "+code) || len(l.shown) != 0 || l.book().Open != nil {
 			t.Errorf("%s: %q", name, said)
 		}
 	}
-	if err := l.folder.SaveKeys(2, []byte("{")); err != nil {
+	if err := l.disk.folder.SaveKeys(2, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
 	l.Rescue(spec.Rescue{Code: code, Console: true}, l.key)
-	if said := l.letIn(t.Context()); !strings.Contains(said, "no rescue key counts") || len(l.shown) != 0 || l.book().Open != nil {
+	if said := l.chooser.help.letIn(t.Context()); !strings.Contains(said, "no rescue key counts") || len(l.shown) != 0 || l.book().Open != nil {
 		t.Errorf("with a key that a damaged version may revoke: %q", said)
 	}
-	l.bootstrap.Chain = nil
-	if said := l.letIn(t.Context()); said != "" {
+	l.machine.bootstrap.Chain = nil
+	if said := l.chooser.help.letIn(t.Context()); said != "" {
 		t.Errorf("where no rescue key counts: %q", said)
 	}
 }
@@ -162,14 +164,14 @@ func TestAFailingLoaderStaysClosed(t *testing.T) {
 func TestAMediumBeforeALoaderWithoutNetwork(t *testing.T) {
 	for _, shell := range []bool{true, false} {
 		l := newLocked(t, shell)
-		l.source = nil
-		said := l.letIn(t.Context())
+		l.ways.source = nil
+		said := l.chooser.help.letIn(t.Context())
 		if strings.Contains(said, "has no shell") == shell {
 			t.Errorf("%q", said)
 		}
 		c := l.Rescue(spec.Rescue{Code: l.book().Code, Console: true}, l.key)
 		l.file("/sys/block/sr0/size", "100")
-		f, err := os.Create(filepath.Join(l.letting.root, "/dev/sr0"))
+		f, err := os.Create(filepath.Join(l.chooser.help.root, "/dev/sr0"))
 		if err == nil {
 			err = media.WriteRescue(f, c.SaveRescue(), fixture.Now())
 		}
@@ -177,13 +179,13 @@ func TestAMediumBeforeALoaderWithoutNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close() // only read from now on
-		said = l.letIn(t.Context())
+		said = l.chooser.help.letIn(t.Context())
 		if open := l.book().Open != nil; open != shell || strings.Contains(said, "a shell is on the console") != shell {
 			t.Errorf("shell %t: %q", shell, said)
 		}
 		if shell {
 			<-l.shown
-			l.letting.shut()
+			l.chooser.help.shut()
 		}
 	}
 }

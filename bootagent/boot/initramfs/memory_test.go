@@ -37,19 +37,19 @@ func (s *tally) Blob(ctx context.Context, repo string, d oci.Descriptor, offset 
 
 // counts has the node ask a registry that counts.
 func (p *published) counts() *tally {
-	s := &tally{p.source, map[string]int{}}
-	p.source = s
+	s := &tally{p.ways.source, map[string]int{}}
+	p.ways.source = s
 	return s
 }
 
 // hasMemory sets the memory that the machine's kernel reports, in bytes.
 func (p *published) hasMemory(total, available int64) {
 	p.t.Helper()
-	if p.proc == "" {
-		p.proc = p.t.TempDir()
+	if p.machine.proc == "" {
+		p.machine.proc = p.t.TempDir()
 	}
 	text := fmt.Sprintf("MemTotal: %d kB\nMemFree: 1 kB\nMemAvailable: %d kB\n", total>>10, available>>10)
-	if err := os.WriteFile(filepath.Join(p.proc, "meminfo"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.machine.proc, "meminfo"), []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -60,14 +60,14 @@ func TestTooLittleMemory(t *testing.T) {
 	p := publish(t)
 	var said bytes.Buffer
 	p.console = console{&said}
-	p.limits.pause, p.limits.hint = time.Millisecond, time.Hour
-	p.bootstrap.Hints, p.lease = "https://fleet.example", &state.Lease{}
+	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
+	p.machine.bootstrap.Hints, p.ways.lease = "https://fleet.example", &state.Lease{}
 	p.hasMemory(500<<20, memory.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	image := oci.Digest([]byte("image"))
 	asked := p.counts()
 	var hint spec.Hint
-	p.tell = func(_ context.Context, _ spec.Bootstrap, _ track.Way, body []byte) (err error) {
+	p.chooser.help.tell = func(_ context.Context, _ spec.Bootstrap, _ track.Way, body []byte) (err error) {
 		if asked.blobs[image] != 0 {
 			t.Error("the image was asked for")
 		}
@@ -76,14 +76,14 @@ func TestTooLittleMemory(t *testing.T) {
 		return err
 	}
 	var asksMedium bool
-	gathered := p.decided
-	p.decided = func(f *decide.Facts, s decide.Step) {
+	gathered := p.chooser.decided
+	p.chooser.decided = func(f *decide.Facts, s decide.Step) {
 		asksMedium = asksMedium || s.Act == decide.AskMedium
 		if gathered != nil {
 			gathered(f, s)
 		}
 	}
-	if _, _, err := p.choose(t.Context()); err != nil {
+	if _, err := p.chooser.choose(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if asksMedium {
@@ -104,11 +104,11 @@ func TestTooLittleMemory(t *testing.T) {
 // next: a loader behind a kexec starts over, and the one before it has what the machine has.
 func TestTooLittleMemoryBehindAKexec(t *testing.T) {
 	p := publish(t)
-	p.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
-	p.limits.only, p.limits.pause = 30*time.Millisecond, 10*time.Millisecond
+	p.machine.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
 	p.hasMemory(500<<20, memory.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Error(err)
 	}
 }
@@ -121,10 +121,10 @@ func TestEnoughMemory(t *testing.T) {
 	p.prepared(found)
 	p.hasMemory(500<<20, 0)
 	p.prepared(found)
-	p.disk = "/dev/vda1"
+	p.disk.device = "/dev/vda1"
 	p.prepared(p.layer("another image"))
-	p.disk, p.readOnly = "/dev/vda1", fmt.Errorf("read-only: %w", os.ErrPermission)
-	if _, err := p.prepare(t.Context(), p.source, p.layer("a third image")); err == nil {
+	p.disk.device, p.disk.readOnly = "/dev/vda1", fmt.Errorf("read-only: %w", os.ErrPermission)
+	if _, err := p.chooser.prep.prepare(t.Context(), p.ways.source, p.layer("a third image")); err == nil {
 		t.Error("a disk that takes no writes took an image")
 	}
 }
@@ -134,7 +134,7 @@ func TestEnoughMemory(t *testing.T) {
 func TestHowOftenAKernelIsFetched(t *testing.T) {
 	for _, disk := range []string{"", "/dev/vda1"} {
 		p := publish(t)
-		p.disk, p.id = disk, trust.Identity{}
+		p.disk.device, p.machine.id = disk, trust.Identity{}
 		found := p.layer("image")
 		asked := p.counts()
 		kernel := oci.Digest([]byte("kernel of image"))
@@ -152,14 +152,14 @@ func TestHowOftenAKernelIsFetched(t *testing.T) {
 		}
 		found.Overlay.KernelArgs = []string{"quiet"}
 		for range 2 { // the bootstrap that it would be given is not there
-			if _, err := p.prepare(t.Context(), p.source, found); err == nil {
+			if _, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found); err == nil {
 				t.Fatal("no kexec")
 			}
 		}
 		fetched("for a kexec", 1)
-		p.words = []string{"quiet", "caisson.kexec=1"}
+		p.machine.words = []string{"quiet", "caisson.kexec=1"}
 		if disk == "" { // memory forgets
-			p.store = publish(t).store
+			p.disk.store = publish(t).disk.store
 		}
 		p.prepared(found)
 		fetched("behind the kexec", 1)

@@ -110,13 +110,13 @@ func TestANameServerThatDies(t *testing.T) {
 			answers := 0
 			for ; answers < enough; answers++ {
 				p := publish(t)
-				p.disk = "/dev/vda1"
+				p.disk.device = "/dev/vda1"
 				p.overlay(1, p.layer("good").Overlay.Layer)
 				p.boots()
 				p.comesUp()
 				p.overlay(2, p.layer("newer").Overlay.Layer)
-				p.source = p.named(newNameServer(t, answers, vanishes))
-				p.limits.ask, p.limits.soon = 500*time.Millisecond, 500*time.Millisecond
+				p.ways.source = p.named(newNameServer(t, answers, vanishes))
+				p.machine.limits.ask, p.machine.limits.soon = 500*time.Millisecond, 500*time.Millisecond
 				begun := time.Now()
 				got := p.boots()
 				if took := time.Since(begun); took > time.Minute { // it would wait for ten
@@ -125,8 +125,8 @@ func TestANameServerThatDies(t *testing.T) {
 				if got == 2 {
 					break
 				}
-				if p.record.Source != "cached" || p.record.Sync == "current" || p.record.SyncDetail == "" {
-					t.Errorf("after %d answers: %s, %s: %q", answers, p.record.Source, p.record.Sync, p.record.SyncDetail)
+				if p.choice.source != "cached" || p.choice.sync == "current" || p.choice.detail == "" {
+					t.Errorf("after %d answers: %s, %s: %q", answers, p.choice.source, p.choice.sync, p.choice.detail)
 				}
 			}
 			if answers < 3 || answers == enough {

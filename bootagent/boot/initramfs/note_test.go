@@ -19,24 +19,24 @@ import (
 // nextBoot starts the machine over: the loader knows nothing but what is on its disk.
 func (p *published) nextBoot(id string, pstore string) {
 	p.t.Helper()
-	p.proc = p.t.TempDir()
-	if err := os.MkdirAll(p.proc+"/sys/kernel/random", 0o755); err != nil {
+	p.machine.proc = p.t.TempDir()
+	if err := os.MkdirAll(p.machine.proc+"/sys/kernel/random", 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.WriteFile(p.proc+"/sys/kernel/random/boot_id", []byte(id+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(p.machine.proc+"/sys/kernel/random/boot_id", []byte(id+"\n"), 0o644); err != nil {
 		p.t.Fatal(err)
 	}
-	p.noted, p.unproven, p.disk = nil, false, "/dev/vda1"
-	p.lookBack(pstore)
+	p.notes.noted, p.attempt.unproven, p.disk.device = nil, false, "/dev/vda1"
+	p.notes.lookBack(pstore)
 }
 
 func (p *published) noteEntered() {
-	p.note(about(p.record.Generation, spec.Event{Event: spec.EventEntered}))
+	p.notes.note(about(p.notes.of, spec.Event{Event: spec.EventEntered}))
 }
 
 func (p *published) blackBox() (events []spec.Event, names []string) {
 	p.t.Helper()
-	events, err := p.box().Events()
+	events, err := p.notes.box().Events()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func TestAKexecIsOneBoot(t *testing.T) {
 		p.overlay(1, p.layer("l").Overlay.Layer)
 		p.nextBoot("b1", "")
 		p.boots()
-		p.note(about(p.record.Generation, spec.Event{Event: spec.EventKexec}))
+		p.notes.note(about(p.notes.of, spec.Event{Event: spec.EventKexec}))
 		if behind {
-			p.words = []string{kexec.Marker}
+			p.machine.words = []string{kexec.Marker}
 		}
 		p.nextBoot("b2", "")
 		if _, names := p.blackBox(); !slices.Equal(names, want) {
@@ -128,7 +128,7 @@ func TestARetryLoopLeavesTheBoxAlone(t *testing.T) {
 	p.nextBoot("b1", "")
 	for n := range 1000 {
 		err := &os.PathError{Op: "dial", Path: strings.Repeat("x", n), Err: syscall.ECONNREFUSED}
-		p.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, errors.Join(err)))
+		p.notes.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, errors.Join(err)))
 	}
 	if events, names := p.blackBox(); len(names) != mostAlike || events[0].Errno != "ECONNREFUSED" {
 		t.Errorf("%q, %+v", names, events)
@@ -138,11 +138,11 @@ func TestARetryLoopLeavesTheBoxAlone(t *testing.T) {
 // What was noted before there was a disk is there when it appears.
 func TestWhatWasNotedBeforeTheDisk(t *testing.T) {
 	p := publish(t)
-	folder := p.folder
-	p.folder = nil
-	p.note(spec.Event{Event: spec.EventAsked, Why: "no address"})
-	p.folder = folder
-	p.lookBack("")
+	folder := p.disk.folder
+	p.disk.folder = nil
+	p.notes.note(spec.Event{Event: spec.EventAsked, Why: "no address"})
+	p.disk.folder = folder
+	p.notes.lookBack("")
 	if _, names := p.blackBox(); !slices.Equal(names, []string{"asked"}) {
 		t.Errorf("%q", names)
 	}

@@ -21,8 +21,8 @@ import (
 // long as that is signed; one that has none of that goes on without.
 func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	p := publish(t)
-	p.disk, p.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
-	key, err := recipient.Ensure(p.folder.Path(), t.Logf)
+	p.disk.device, p.ways.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
+	key, err := recipient.Ensure(p.disk.folder.Path(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,26 +38,26 @@ func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 		t.Fatalf("generation %d", got)
 	}
 	p.comesUp()
-	s, err := p.folder.Load()
+	s, err := p.disk.folder.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := p.ownSecrets(s)
+	dir := p.ways.ownSecrets(s)
 	if data, err := os.ReadFile(filepath.Join(dir, "auth.json")); dir == "" || string(data) != "let me in" {
 		t.Fatalf("%q: %q, %v", dir, data, err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(p.secretDir, "*")); len(left) != 1 {
+	if left, _ := filepath.Glob(filepath.Join(p.ways.secretDir, "*")); len(left) != 1 {
 		t.Errorf("it opened %q", left)
 	}
-	p.disk = ""
-	if dir := p.ownSecrets(s); dir != "" {
+	p.disk.device = ""
+	if dir := p.ways.ownSecrets(s); dir != "" {
 		t.Errorf("without a disk: %q", dir)
 	}
-	p.disk = "/dev/vda1"
-	if dir := p.ownSecrets(&state.State{}); dir != "" {
+	p.disk.device = "/dev/vda1"
+	if dir := p.ways.ownSecrets(&state.State{}); dir != "" {
 		t.Errorf("without an overlay: %q", dir)
 	}
-	files, err := filepath.Glob(p.folder.Path("overlays", "*"))
+	files, err := filepath.Glob(p.disk.folder.Path("overlays", "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -72,7 +72,7 @@ func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if dir := p.ownSecrets(s); dir != "" {
+	if dir := p.ways.ownSecrets(s); dir != "" {
 		t.Errorf("of an overlay that somebody has changed: %q", dir)
 	}
 }

@@ -6,15 +6,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/memory"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/internal/cpio"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -23,28 +31,43 @@ import (
 // errSlow is returned where what the registry named did not arrive in time.
 var errSlow = errors.New("not fetched within")
 
+// preparer brings what a generation needs into the store, and starts its kernel.
+type preparer struct {
+	say     say
+	made    func() // notes progress
+	trace   *trace.Recorder
+	machine *machine
+	disk    *stateDisk
+	notes   *notes
+	ways    *ways
+	attempt *attempt
+	brought spec.Bytes // by the last try
+}
+
+// prepared is a generation of which all is verified and in the store.
+type prepared struct {
+	generation state.Generation
+	layer      spec.Layer
+	images     state.Images
+	whenRead   map[string]verity.Hash // roots of the images that the kernel checks while they are read
+}
+
 // prepareInTime is prepare with a deadline: soon, where there is a generation to
 // fall back on. What was fetched until then stays, and the next attempt resumes it.
-func (b *boot) prepareInTime(ctx context.Context, from oci.Source, found *track.Found) (*spec.Layer, error) {
-	limit := b.limits.only
-	if b.hasGood() {
-		limit = b.limits.soon
+func (p *preparer) prepareInTime(ctx context.Context, from oci.Source, found *track.Found) (*prepared, error) {
+	limit := p.machine.limits.only
+	if p.disk.hasGood() {
+		limit = p.machine.limits.soon
 	}
-	b.progress.Made()
+	p.made()
 	late := fmt.Errorf("generation %d: %w %s", found.Generation.Generation, errSlow, limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
-	layer, err := b.prepare(ctx, from, found)
+	r, err := p.prepare(ctx, from, found)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errStartOver) {
 		err = context.Cause(ctx)
 	}
-	return layer, err
-}
-
-// hasGood reports whether this node has run a generation that it may run again.
-func (b *boot) hasGood() bool {
-	s, err := b.folder.Load()
-	return err == nil && s.Current != nil
+	return r, err
 }
 
 // prepare brings what the overlay's layer needs into the store and enters its
@@ -53,77 +76,164 @@ func (b *boot) hasGood() bool {
 // On a diskless node the kernel comes first, since a kexec would throw fetched
 // images away. On a disk they outlive it, and all come first: a loader behind a
 // kexec that waits for images could not go back to another kernel.
-func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (_ *spec.Layer, err error) {
-	b.brought = spec.Bytes{}
-	end := b.trace.Begin("layer")
-	defer func() { end(err); b.trace.Bytes(b.brought) }()
-	staged := b.stager(from)
-	staged.Bytes = &b.brought
+func (p *preparer) prepare(ctx context.Context, from oci.Source, found *track.Found) (_ *prepared, err error) {
+	p.brought = spec.Bytes{}
+	end := p.trace.Begin("layer")
+	defer func() { end(err); p.trace.Bytes(p.brought) }()
+	staged := p.disk.stager(from)
+	staged.Bytes = &p.brought
 	layer, err := staged.Describe(ctx, found.Generation.Layer)
 	if err != nil {
 		return nil, err
 	}
-	if err := trust.ForMachine(layer, b.bootstrap, runtime.GOARCH); err != nil {
+	if err := trust.ForMachine(layer, p.machine.bootstrap, runtime.GOARCH); err != nil {
 		return nil, err
 	}
-	b.record.Generation, b.record.Layer = found.Generation, layer
-	if err := b.fitsMemory(layer); err != nil {
+	p.notes.of = found.Generation
+	if err := p.fitsMemory(layer); err != nil {
 		return nil, err
 	}
-	if _, another := b.commandLine(found, &layer); another && b.lasting() {
+	if _, another := p.machine.commandLine(found, &layer); another && p.disk.lasting() {
 		if err := staged.Missing(ctx, stage.Images(layer)...); err != nil { // the rest is verified below
 			return nil, err
 		}
 	}
-	if err := b.enterKernel(ctx, from, found, &layer); err != nil {
+	if err := p.enterKernel(ctx, from, found, &layer); err != nil {
 		return nil, err
 	}
-	if b.whenRead, b.record.Images, err = root.Check(ctx, staged, layer, b.takeTrees); err != nil {
+	r := &prepared{generation: found.Generation, layer: layer}
+	if r.whenRead, r.images, err = root.Check(ctx, staged, layer, p.disk.takeTrees); err != nil {
 		return nil, err
 	}
-	if b.lasting() && from != nil {
+	if p.disk.lasting() && from != nil {
 		// Without network, a loader that has changed since can only enter a kernel that is
 		// on the disk. It is verified when it is used.
 		if err := staged.Missing(ctx, stage.Kernel(layer)...); err != nil {
-			b.say("the kernel is not kept: %v", err)
+			p.say("the kernel is not kept: %v", err)
 		}
 	}
-	return &layer, nil
+	return r, nil
 }
 
 // fitsMemory asks, before any of it is fetched, whether images that no disk takes fit into
 // memory: a machine that runs out of it dies without a word.
-func (b *boot) fitsMemory(layer spec.Layer) error {
-	if b.lasting() {
+func (p *preparer) fitsMemory(layer spec.Layer) error {
+	if p.disk.lasting() {
 		return nil
 	}
-	has, err := memory.Read(b.proc + "/meminfo")
+	has, err := memory.Read(p.machine.proc + "/meminfo")
 	if err != nil {
-		b.say("whether the images fit into memory is not known: %v", err)
+		p.say("whether the images fit into memory is not known: %v", err)
 		return nil
 	}
 	var missing []spec.Blob
 	for _, part := range stage.Images(layer) {
-		if !b.store.Has(part.Digest, part.Size) {
+		if !p.disk.store.Has(part.Digest, part.Size) {
 			missing = append(missing, part.Blob)
 		}
 	}
 	return has.Boots(missing)
 }
 
-func (b *boot) stager(from oci.Source) stage.Stager {
-	s := stage.Stager{Store: b.store, From: from, Talk: b.limits.talk, Say: b.say}
-	if known, err := b.folder.Load(); err == nil { // what a lost state knew of is fetched again
-		s.Kept = known.Layers()
-	}
-	return s
+// readAll reads all images of a layer and fetches again what differs, since the kernel found
+// fault with one of them when it was mounted.
+func (p *preparer) readAll(layer spec.Layer, why error) error {
+	p.disk.trouble("images are not checked while they are read: %v", why)
+	p.made()
+	ctx, cancel := context.WithTimeout(context.Background(), p.machine.limits.only)
+	defer cancel()
+	return p.disk.stager(p.ways.source).Verified(ctx, stage.Images(layer)...)
 }
 
-// alwaysLoaded are the modules that no device asks for.
-func alwaysLoaded() []string {
-	data, err := os.ReadFile(paths.ModulesLoad)
-	if errors.Is(err, os.ErrNotExist) {
+// enterKernel starts the layer's kernel with the overlay's arguments, unless that
+// is what runs already. It returns when there is nothing to do.
+func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *track.Found, layer *spec.Layer) error {
+	line, another := p.machine.commandLine(found, layer)
+	if !another {
 		return nil
 	}
-	return strings.Fields(string(data))
+	running := release()
+	if len(line.Dropped) > 0 {
+		p.say("kernel arguments that the overlay does not name: %s", strings.Join(line.Dropped, " "))
+	}
+	if p.machine.afterKexec() {
+		// Once is enough: what a kexec did not change another one will not.
+		if running != layer.Kernel.Release {
+			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
+		}
+		if counted, _ := kexec.CountedFor(p.machine.words); counted != "" && counted != found.Generation.Overlay {
+			// Those of another generation, which may be what keeps it from the network: it counts as
+			// begun, and the loader before any kexec runs the good one once that has failed too often.
+			return fmt.Errorf("%w: the arguments of %s, which could not be run, are not those of generation %d", errStartOver, counted,
+				found.Generation.Generation)
+		}
+		p.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(p.machine.words, " "))
+		return nil
+	}
+	if p.ways.net != nil && !p.ways.net.Table.Plain() && !slices.Contains(layer.Features, spec.BootNetworkFeature) {
+		return fmt.Errorf("layer %s: its loader, behind a kexec, would ask by DHCP on each card: %s says otherwise", found.Generation.Layer,
+			p.ways.net.Table.Source)
+	}
+	p.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
+	if err := p.disk.stager(from).Verified(ctx, stage.Kernel(*layer)...); err != nil {
+		if running != layer.Kernel.Release || !found.Unchanged {
+			return err
+		}
+		// It came up before. The right kernel runs, only its arguments are others: better that than
+		// no boot, and it stands on the console.
+		p.say("kernel arguments differ and the kernel cannot be fetched, going on: %v", err)
+		return nil
+	}
+	k, err := os.Open(p.disk.store.Path(layer.Kernel.Digest))
+	if err != nil {
+		return err
+	}
+	defer k.Close() // only read
+	initrd, err := p.nextInitrd(layer)
+	if err != nil {
+		return err
+	}
+	defer initrd.Close() // a memory file that kexec has read
+	p.attempt.begin(found.Generation, p.ways.heard)
+	g := found.Generation
+	p.notes.note(about(g, spec.Event{Event: spec.EventKexec, Transition: p.notes.transition, Why: "kernel " + layer.Kernel.Release}))
+	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, append(line.Words, p.attempt.counted(g.Overlay)), p.disk.settle))
+}
+
+// commandLine returns the line that the layer's kernel must have, and whether it, or
+// the kernel, is another than the one that runs.
+func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kexec.Line, another bool) {
+	line = kexec.Arguments(m.words, m.bootstrap.KernelArgs, found.Overlay.KernelArgs)
+	return line, line.Differs || release() != layer.Kernel.Release
+}
+
+// errStartOver is returned when only a restart through the firmware is left: a kexec did not
+// lead to the wanted kernel, or this loader has waited too long.
+var errStartOver = errors.New("only a restart of the machine is left")
+
+// nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
+func (p *preparer) nextInitrd(layer *spec.Layer) (*os.File, error) {
+	generic, err := os.Open(p.disk.store.Path(layer.Initrd.Digest))
+	if err != nil {
+		return nil, err
+	}
+	defer generic.Close() // only read
+	bootstrap, err := p.disk.handDown(layer)
+	if err != nil {
+		return nil, err
+	}
+	name := paths.Run + "/initrd"
+	if err := durable.Write(name, 0o600, func(w io.Writer) error {
+		n, err := io.Copy(w, generic)
+		if err != nil {
+			return err
+		}
+		site := cpio.New()
+		site.File(paths.Bootstrap, bootstrap, 0o600)
+		_, err = w.Write(append(cpio.Pad(n, 4), site.Bytes()...))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return os.Open(name)
 }

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -45,7 +44,8 @@ func publish(t *testing.T) *published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: f.Registry.Source(), limits: usual, progress: &watchdog.Progress{}, decided: traces.Into()}
+	b := newBoot(console{&bytes.Buffer{}}, machine{bootstrap: spec.Bootstrap{Fleet: "metal-a"}, limits: usual}, nil)
+	b.disk.folder, b.disk.store, b.ways.source, b.chooser.decided = folder, store, f.Registry.Source(), traces.Into()
 	return &published{b, f, t}
 }
 
@@ -87,24 +87,24 @@ func (p *published) layer(image string) *track.Found {
 	return &track.Found{Overlay: spec.Overlay{Core: spec.Core{Layer: digest}}, Generation: state.Generation{Layer: digest}}
 }
 
-func (p *published) prepared(found *track.Found) *spec.Layer {
+func (p *published) prepared(found *track.Found) spec.Layer {
 	p.t.Helper()
-	layer, err := p.prepare(p.t.Context(), p.source, found)
+	root, err := p.chooser.prep.prepare(p.t.Context(), p.ways.source, found)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return layer
+	return root.layer
 }
 
 func TestPrepareWithoutNetwork(t *testing.T) {
 	p := publish(t)
 	found := p.layer("image")
 	online := p.prepared(found)
-	p.source = nil
+	p.ways.source = nil
 	if offline := p.prepared(found); offline.Images[0] != online.Images[0] {
 		t.Errorf("from the store: %+v, from the registry: %+v", offline.Images, online.Images)
 	}
-	if _, err := p.prepare(t.Context(), nil, p.otherRegistry().layer("never fetched")); err == nil {
+	if _, err := p.chooser.prep.prepare(t.Context(), nil, p.otherRegistry().layer("never fetched")); err == nil {
 		t.Error("a layer that is nowhere was prepared")
 	}
 }
@@ -113,9 +113,9 @@ func TestPrepareWithoutNetwork(t *testing.T) {
 func TestTheKernelIsOnTheDisk(t *testing.T) {
 	for _, disk := range []string{"", "/dev/vda1"} {
 		p := publish(t)
-		p.disk = disk
+		p.disk.device = disk
 		layer := p.prepared(p.layer("image"))
-		if got := p.store.Has(layer.Kernel.Digest, layer.Kernel.Size); got != (disk != "") {
+		if got := p.disk.store.Has(layer.Kernel.Digest, layer.Kernel.Size); got != (disk != "") {
 			t.Errorf("disk %q: the kernel is kept: %v", disk, got)
 		}
 	}
@@ -132,16 +132,16 @@ func TestADescriptionBelongsToItsDigest(t *testing.T) {
 	signed, other := p.layer("signed"), p.layer("other")
 	p.prepared(signed)
 	p.prepared(other)
-	p.source = nil
-	theirs, err := os.ReadFile(p.store.Path(other.Overlay.Layer))
+	p.ways.source = nil
+	theirs, err := os.ReadFile(p.disk.store.Path(other.Overlay.Layer))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.store.Path(signed.Overlay.Layer), theirs, 0o600); err != nil {
+	if err := os.WriteFile(p.disk.store.Path(signed.Overlay.Layer), theirs, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if layer, err := p.prepare(t.Context(), nil, signed); err == nil {
-		t.Errorf("the disk turned one layer into another: %+v", layer.Images)
+	if layer, err := p.chooser.prep.prepare(t.Context(), nil, signed); err == nil {
+		t.Errorf("the disk turned one layer into another: %+v", layer.layer.Images)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
 	}
 	p := publish(t)
 	found := p.layer("image")
-	image := p.store.Path(p.prepared(found).Images[0].Digest)
+	image := p.disk.store.Path(p.prepared(found).Images[0].Digest)
 	if err := os.WriteFile(image, []byte("IMAGE"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.prepare(t.Context(), p.source, found); !errors.Is(err, layers.ErrCorrupt) {
+	if _, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found); !errors.Is(err, layers.ErrCorrupt) {
 		t.Errorf("an altered image would be mounted: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
 func TestALinkInTheStoreIsFetchedAgain(t *testing.T) {
 	p := publish(t)
 	found := p.layer("image")
-	image := p.store.Path(p.prepared(found).Images[0].Digest)
+	image := p.disk.store.Path(p.prepared(found).Images[0].Digest)
 	theirs := filepath.Join(t.TempDir(), "theirs")
 	if err := os.Rename(image, theirs); err != nil {
 		t.Fatal(err)
@@ -200,10 +200,10 @@ func TestArgumentsThatCannotBeEntered(t *testing.T) {
 	p := publish(t)
 	found := p.layer("image")
 	p.prepared(found)
-	p.source = nil // and the kernel was never fetched: there is no disk
+	p.ways.source = nil // and the kernel was never fetched: there is no disk
 	found.Overlay.KernelArgs = []string{"quiet"}
-	if layer, err := p.prepare(t.Context(), p.source, found); err == nil {
-		t.Errorf("a new generation would boot without its arguments: %+v", layer.Images)
+	if layer, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found); err == nil {
+		t.Errorf("a new generation would boot without its arguments: %+v", layer.layer.Images)
 	}
 	found.Unchanged = true
 	p.prepared(found)

@@ -170,33 +170,33 @@ func TestSeveralNetworks(t *testing.T) {
 		cards = append(cards, table.Card{Name: fmt.Sprintf("eth%d", n), MAC: mac})
 	}
 	var err error
-	if p.net, err = network.Start(table.Table{Any: spec.DHCPv4}, network.Options{Cards: cards, Load: func(string) error { return nil }, Say: t.Logf}); err != nil {
+	if p.ways.net, err = network.Start(table.Table{Any: spec.DHCPv4}, network.Options{Cards: cards, Load: func(string) error { return nil }, Say: t.Logf}); err != nil {
 		t.Fatal(err)
 	}
-	p.words = []string{"BOOTIF=01-52-54-00-00-00-01"} // that of the network that replays
-	p.id.MACs = macs[:1]
-	p.bootstrap.Registry, p.bootstrap.PlainHTTP = "192.0.2.1:5000/metal-a", true
-	p.source = nil
+	p.machine.words = []string{"BOOTIF=01-52-54-00-00-00-01"} // that of the network that replays
+	p.machine.id.MACs = macs[:1]
+	p.machine.bootstrap.Registry, p.machine.bootstrap.PlainHTTP = "192.0.2.1:5000/metal-a", true
+	p.ways.source = nil
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if ways, _, _ := p.net.Ways(""); len(ways) == 3 {
+		if ways, _, _ := p.ways.net.Ways(""); len(ways) == 3 {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatal("not all networks gave an address")
 		}
 	}
-	p.resolv = filepath.Join(t.TempDir(), "resolv.conf")
-	if err := p.pickWay(t.Context()); err != nil {
+	p.ways.resolv = filepath.Join(t.TempDir(), "resolv.conf")
+	if err := p.ways.pickWay(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if p.lease.Interface != "eth3" {
-		t.Errorf("it asks by %s", p.lease.Interface)
+	if p.ways.lease.Interface != "eth3" {
+		t.Errorf("it asks by %s", p.ways.lease.Interface)
 	}
-	found, err := p.answer(t.Context())
+	found, err := p.chooser.answer(t.Context())
 	if err != nil || found.Generation.Generation != 2 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if err := p.net.Leave(p.lease); err != nil {
+	if err := p.ways.net.Leave(p.ways.lease); err != nil {
 		t.Error(err)
 	}
 	out, err := exec.Command("ip", "-4", "-br", "addr").CombinedOutput()
@@ -213,7 +213,7 @@ func TestTwoCardsOnOneNetwork(t *testing.T) {
 	}
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	p.eachItsOwn()
+	p.ways.eachItsOwn()
 	there := elsewhere(t)
 	does(t, "nsenter", "-t", there, "-n", "ip", "link", "add", "far", "type", "bridge")
 	macs := []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}
@@ -226,13 +226,13 @@ func TestTwoCardsOnOneNetwork(t *testing.T) {
 	}
 	serves(t, there, p.Registry.Ref().Layout, macs[0], "192.0.2.10")
 	var err error
-	if p.net, err = network.Start(table.Table{Any: spec.DHCPv4}, network.Options{Cards: cards, Load: func(string) error { return nil }, Say: t.Logf}); err != nil {
+	if p.ways.net, err = network.Start(table.Table{Any: spec.DHCPv4}, network.Options{Cards: cards, Load: func(string) error { return nil }, Say: t.Logf}); err != nil {
 		t.Fatal(err)
 	}
-	p.words, p.id.MACs = []string{"BOOTIF=01-52-54-00-00-00-02"}, macs[1:]
-	p.bootstrap.Registry, p.bootstrap.PlainHTTP, p.source, p.resolv = "192.0.2.1:5000/metal-a", true, nil, filepath.Join(t.TempDir(), "resolv.conf")
+	p.machine.words, p.machine.id.MACs = []string{"BOOTIF=01-52-54-00-00-00-02"}, macs[1:]
+	p.machine.bootstrap.Registry, p.machine.bootstrap.PlainHTTP, p.ways.source, p.ways.resolv = "192.0.2.1:5000/metal-a", true, nil, filepath.Join(t.TempDir(), "resolv.conf")
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		ways, pending, _ := p.net.Ways("")
+		ways, pending, _ := p.ways.net.Ways("")
 		if len(ways) == 2 {
 			break
 		}
@@ -240,13 +240,13 @@ func TestTwoCardsOnOneNetwork(t *testing.T) {
 			t.Fatalf("not both cards have an address: %+v, and %d pending", ways, pending)
 		}
 	}
-	if err := p.pickWay(t.Context()); err != nil || p.lease.Interface != "eth1" {
-		t.Fatalf("%+v, %v", p.lease, err)
+	if err := p.ways.pickWay(t.Context()); err != nil || p.ways.lease.Interface != "eth1" {
+		t.Fatalf("%+v, %v", p.ways.lease, err)
 	}
-	if found, err := p.answer(t.Context()); err != nil || found.Generation.Generation != 1 {
+	if found, err := p.chooser.answer(t.Context()); err != nil || found.Generation.Generation != 1 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	for _, s := range p.arp {
+	for _, s := range p.ways.arp {
 		if err := s.restore(); err != nil {
 			t.Error(err)
 		}

@@ -29,47 +29,47 @@ func TestWhatNoBootHasProved(t *testing.T) {
 		p.comesUp()
 		items := spec.Items{Files: []spec.File{{Path: "/etc/nftables.conf"}}}
 		p.Overlay(spec.Overlay{Core: spec.Core{Layer: good}, Items: items}, sign.Predicate{Generation: 2})
-		if _, err := p.follower().Sync(t.Context()); err != nil {
+		if _, err := p.ways.follower().Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s, err := p.folder.Load()
+		s, err := p.disk.folder.Load()
 		if err != nil {
 			t.Fatal(err)
 		}
 		live := *s.Staged
 		live.Unread = "files /etc/nftables.conf"
 		s.Prove(live)
-		if err := p.folder.Save(s); err != nil {
+		if err := p.disk.folder.Save(s); err != nil {
 			t.Fatal(err)
 		}
 		if what == "a newer one failed" {
 			p.Overlay(spec.Overlay{Core: spec.Core{Layer: good, KernelArgs: []string{"a"}}, Items: items}, sign.Predicate{Generation: 3})
-			if _, err := p.follower().Sync(t.Context()); err != nil {
+			if _, err := p.ways.follower().Sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = p.folder.Load(); err != nil {
+			if s, err = p.disk.folder.Load(); err != nil {
 				t.Fatal(err)
 			}
 			s.Staged.Attempts = state.MaxAttempts
-			if err := p.folder.Save(s); err != nil {
+			if err := p.disk.folder.Save(s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		p.unproven, p.heard = false, false
+		p.attempt.unproven, p.ways.heard = false, false
 		if what == "nobody answers" {
-			p.source = nil
-			if _, _, err := p.fallBack(t.Context()); err != nil {
+			p.ways.source = nil
+			if _, _, err := p.chooser.fallBack(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			p.begin()
 		} else {
 			p.boots()
 		}
-		if s, err = p.folder.Load(); err != nil {
+		if s, err = p.disk.folder.Load(); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.record.Generation.Generation; got != want.entered || s.Current.Generation != want.current || p.unproven != want.unproven {
-			t.Errorf("%s: entered %d, unproven %v, current %+v, staged %+v", what, got, p.unproven, s.Current, s.Staged)
+		if got := p.notes.of.Generation; got != want.entered || s.Current.Generation != want.current || p.attempt.unproven != want.unproven {
+			t.Errorf("%s: entered %d, unproven %v, current %+v, staged %+v", what, got, p.attempt.unproven, s.Current, s.Staged)
 		}
 		if what == "it is the newest" && (s.Staged.Generation != 2 || s.Staged.Attempts != 1 || s.Staged.Unread != "") {
 			t.Errorf("%s: staged %+v", what, s.Staged)

@@ -22,17 +22,17 @@ func TestTheFailureScreen(t *testing.T) {
 	p.console = console{writerFunc(func(text string) {
 		_, _ = said.Write([]byte(text))                                                           // of memory: it does not fail
 		if strings.Contains(said.String(), "in 80ms, at ") || time.Since(begun) > 2*time.Minute { // within the time that a test has
-			p.limits.only = 0 // which ends the trying
+			p.machine.limits.only = 0 // which ends the trying
 		}
 	})}
-	p.lease = &state.Lease{Address: netip.MustParsePrefix("10.0.2.15/24")}
+	p.ways.lease = &state.Lease{Address: netip.MustParsePrefix("10.0.2.15/24")}
 	p.overlay(1, p.layer("image").Overlay.Layer)
-	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
-	p.bootstrap.Registry = "10.0.2.2:5000/metal-a"
-	p.source = &cord{Source: p.source, pulled: true}
-	p.words = []string{kexec.Marker} // behind which a loader does not try for ever
-	p.limits.pause = 40 * time.Millisecond
-	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
+	p.machine.bootstrap.Registry = "10.0.2.2:5000/metal-a"
+	p.ways.source = &cord{Source: p.ways.source, pulled: true}
+	p.machine.words = []string{kexec.Marker} // behind which a loader does not try for ever
+	p.machine.limits.pause = 40 * time.Millisecond
+	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Fatal(err)
 	}
 	text := said.String()

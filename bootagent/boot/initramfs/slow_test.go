@@ -78,21 +78,21 @@ func TestASlowRegistry(t *testing.T) {
 	long := strings.Repeat("an image that takes its time ", 100)
 	for _, manifests := range []bool{false, true} {
 		p := publish(t)
-		p.disk = "/dev/vda1"
+		p.disk.device = "/dev/vda1"
 		p.overlay(1, p.layer("good").Overlay.Layer)
 		p.boots()
 		p.comesUp()
 		p.overlay(2, p.layer(long).Overlay.Layer)
 		said := &talk{}
 		p.console = console{said}
-		p.source = trickle{p.source, manifests}
-		p.limits.soon, p.limits.talk = 150*time.Millisecond, 20*time.Millisecond
+		p.ways.source = trickle{p.ways.source, manifests}
+		p.machine.limits.soon, p.machine.limits.talk = 150*time.Millisecond, 20*time.Millisecond
 		now := time.Now()
 		synctest.Test(t, func(t *testing.T) { // no time passes but what is waited
 			time.Sleep(time.Until(now)) // a bubble's clock begins long ago
 			p.t = t
-			if got := p.boots(); got != 1 || p.record.Sync != "behind" || p.record.Source != "cached" {
-				t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Sync, p.record.Source)
+			if got := p.boots(); got != 1 || p.choice.sync != "behind" || p.choice.source != "cached" {
+				t.Errorf("generation %d, %s, %s; want the good one", got, p.choice.sync, p.choice.source)
 			}
 			if took := time.Since(now); took > time.Second {
 				t.Errorf("that took %s", took)
@@ -105,7 +105,7 @@ func TestASlowRegistry(t *testing.T) {
 		if text := said.String(); !strings.Contains(text, want) || !strings.Contains(text, "not fetched within 150ms") {
 			t.Errorf("console:\n%s", text)
 		}
-		s, err := p.folder.Load()
+		s, err := p.disk.folder.Load()
 		if err != nil || s.Staged == nil || s.Staged.Attempts != 0 {
 			t.Errorf("what was not begun counts as an attempt: %+v, %v", s.Staged, err)
 		}
@@ -124,23 +124,23 @@ func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
 	}{"the first loader": {nil, false, false}, "some comes behind a kexec": {behind, true, false}, "nothing comes behind a kexec": {behind, false, true}} {
 		t.Run(name, func(t *testing.T) {
 			p := publish(t)
-			p.words = row.words
+			p.machine.words = row.words
 			p.overlay(1, p.layer("an image that takes its time").Overlay.Layer)
-			well := p.source
-			p.source = trickle{well, row.some}
-			p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
+			well := p.ways.source
+			p.ways.source = trickle{well, row.some}
+			p.machine.limits.only, p.machine.limits.pause = 100*time.Millisecond, time.Millisecond
 			p.console = console{writerFunc(func(text string) {
 				if strings.Contains(text, "tries again") { // the next try has all the time that it takes
-					p.source, p.limits.only = well, time.Minute
+					p.ways.source, p.machine.limits.only = well, time.Minute
 				}
 			})}
 			now := time.Now()
 			synctest.Test(t, func(t *testing.T) { // no time passes but what is waited
 				time.Sleep(time.Until(now))
 				p.t = t
-				_, _, err := p.choose(t.Context())
-				if row.over != errors.Is(err, errStartOver) || !row.over && (err != nil || p.record.Source != "fetched") {
-					t.Errorf("%v, %s", err, p.record.Source)
+				made, err := p.chooser.choose(t.Context())
+				if row.over != errors.Is(err, errStartOver) || !row.over && (err != nil || made.source != "fetched") {
+					t.Errorf("%v, %+v", err, made)
 				}
 			})
 		})
@@ -155,12 +155,12 @@ func (f writerFunc) Write(p []byte) (int, error) { f(string(p)); return len(p), 
 // again, and cannot hold it up.
 func TestTheLastGoodNeedsNoRegistry(t *testing.T) {
 	p := publish(t)
-	p.disk = "/dev/vda1"
+	p.disk.device = "/dev/vda1"
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
-	p.source = trickle{p.source, false}
-	found, _, err := p.fallBack(t.Context())
+	p.ways.source = trickle{p.ways.source, false}
+	found, _, err := p.chooser.fallBack(t.Context())
 	if err != nil || found.Generation.Generation != 1 {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -173,13 +173,13 @@ func TestImagesComeBeforeTheKexec(t *testing.T) {
 	found := p.layer("image")
 	found.Overlay.KernelArgs = []string{"another"}
 	for _, disk := range []string{"", "/dev/vda1"} {
-		p.disk = disk
-		_, err := p.prepare(t.Context(), p.source, found)
+		p.disk.device = disk
+		_, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found)
 		if err == nil {
 			t.Fatal("a test has entered a kernel")
 		}
 		image := oci.Digest([]byte("image"))
-		if got := p.store.Has(image, int64(len("image"))); got != (disk != "") {
+		if got := p.disk.store.Has(image, int64(len("image"))); got != (disk != "") {
 			t.Errorf("disk %q: the image is there before the kexec: %v", disk, got)
 		}
 	}

@@ -3,9 +3,9 @@
 package initramfs
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,32 +14,44 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
-// openState finds the node's memory: the state disk, or a directory in memory.
-func (b *boot) openState(context.Context) error {
-	b.record.Mode = "netboot"
-	b.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: b.bootstrap.Fleet, Named: b.bootstrap.StateDisk,
-		Ask: b.bootstrap.NewStateDisk, Say: b.trouble}
-	if e2fs.Installed() {
-		b.finder.Programs = watched{e2fs.Programs{}, b.progress.Made}
-	}
-	if len(b.id.UUIDs) > 0 {
-		b.finder.Machine = b.id.UUIDs[0]
-	}
-	if b.useDisk(diskPatience("/sys")) {
+// stateDisk is the node's memory: the state disk, or a directory in memory where there is none.
+type stateDisk struct {
+	say     say
+	made    func() // notes progress
+	opened  func() // is called for each disk or directory that is found
+	machine *machine
+
+	finder   *disk.Finder
+	device   string // of the state partition, "" without one
+	readOnly error  // why it cannot be written to
+	failed   bool   // it could be at first
+	troubles []string
+	folder   *state.Folder
+	store    *layers.Store
+	trees    *stage.Trees // taken from the store once a boot
+	canCheck func() error // why the kernel cannot check images while they are read; nil is [layers.CanCheck]
+}
+
+// open finds the disk, which may be there later than the loader.
+func (d *stateDisk) open() error {
+	if d.use(diskPatience("/sys")) {
 		return nil
 	}
-	b.say("no state disk: nothing is remembered over a reboot")
-	if err := b.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
+	d.say("no state disk: nothing is remembered over a reboot")
+	if err := d.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
 		return err
 	}
-	b.lookBack(blackbox.PStore)
+	d.opened()
 	return nil
 }
 
@@ -63,60 +75,60 @@ func (w watched) Preen(device string, force bool) (string, error) {
 }
 
 // trouble says something about the state disk, and notes it for the node's status.
-func (b *boot) trouble(format string, args ...any) {
+func (d *stateDisk) trouble(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	b.say("%s", text)
-	if !slices.Contains(b.record.DiskTrouble, text) { // a loader may try the same for hours
-		b.record.DiskTrouble = append(b.record.DiskTrouble, text)
+	d.say("%s", text)
+	if !slices.Contains(d.troubles, text) { // a loader may try the same for hours
+		d.troubles = append(d.troubles, text)
 	}
 }
 
-// lateState looks again. A controller may take longer for its disks than the
+// late looks again. A controller may take longer for its disks than the
 // loader waits for them, and a node that does not see its disk has no floor. Where
 // there is none and the site asks for it, one is made: now, and not before, since an
 // empty disk is there at once and the known one may take longer.
-func (b *boot) lateState() {
-	if b.disk != "" || b.finder == nil {
+func (d *stateDisk) late() {
+	if d.device != "" || d.finder == nil {
 		return
 	}
 	patience := time.Duration(0)
-	if b.coldplug() || b.finder.Ask != nil {
+	if d.machine.coldplug() || d.finder.Ask != nil {
 		patience = diskPatience("/sys")
 	}
-	if b.useDisk(patience) {
+	if d.use(patience) {
 		return
 	}
-	b.progress.Made()
-	if made := b.finder.Make(); made != "" {
-		b.say("made a state disk of %s, which was empty", made)
-		b.useDisk(diskPatience("/sys"))
+	d.made()
+	if made := d.finder.Make(); made != "" {
+		d.say("made a state disk of %s, which was empty", made)
+		d.use(diskPatience("/sys"))
 	}
 }
 
-// useDisk makes the state disk the node's memory, and reports whether there is one
+// use makes the state disk the node's memory, and reports whether there is one
 // that can be. One whose content cannot be used is set aside like one that does not
 // mount: the signed overlays lead to a running node without it.
-func (b *boot) useDisk(patience time.Duration) bool {
+func (d *stateDisk) use(patience time.Duration) bool {
 	const at = paths.RunDisk
-	d := b.finder.Open(at, patience)
-	if d == nil {
+	found := d.finder.Open(at, patience)
+	if found == nil {
 		return false
 	}
-	err := b.finder.Sweep(at)
+	err := d.finder.Sweep(at)
 	if err == nil {
-		err = b.useFolder(at, at+"/store")
+		err = d.useFolder(at, at+"/store")
 	}
 	if err != nil {
-		b.trouble("state disk %s is not used: %v", d.Device, errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
+		d.trouble("state disk %s is not used: %v", found.Device, errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
 		return false
 	}
-	b.disk, b.readOnly = d.Device, d.ReadOnly
-	b.say("state disk %s", d.Device)
-	b.lookBack(blackbox.PStore)
-	if d.ReadOnly != nil {
-		b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.Device, d.ReadOnly)
-	} else if err := b.finder.Claim(at); err != nil {
-		b.trouble("state disk %s: %v", d.Device, err)
+	d.device, d.readOnly = found.Device, found.ReadOnly
+	d.say("state disk %s", d.device)
+	d.opened()
+	if d.readOnly != nil {
+		d.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.device, d.readOnly)
+	} else if err := d.finder.Claim(at); err != nil {
+		d.trouble("state disk %s: %v", d.device, err)
 	}
 	return true
 }
@@ -124,32 +136,32 @@ func (b *boot) useDisk(patience time.Duration) bool {
 // again goes on with what the state disk has after it failed in the middle of a boot: to be
 // read only, or, where not even that goes, without it. It does so once: a second failure is
 // one that it cannot help.
-func (b *boot) again(why error) {
-	if !b.lasting() || b.failed {
+func (d *stateDisk) again(why error) {
+	if !d.lasting() || d.failed {
 		return
 	}
-	b.failed = true
+	d.failed = true
 	const at = paths.RunDisk
-	b.trees = nil // they are of the mount that is gone
-	err := b.finder.Again(b.disk, at)
+	d.trees = nil // they are of the mount that is gone
+	err := d.finder.Again(d.device, at)
 	if err == nil {
-		if err = b.useFolder(at, at+"/store"); err == nil {
-			b.readOnly = why
-			b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", b.disk, why)
+		if err = d.useFolder(at, at+"/store"); err == nil {
+			d.readOnly = why
+			d.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.device, why)
 			return
 		}
 	}
-	b.trouble("state disk %s is not used any more: %v", b.disk, err)
-	b.disk = ""
-	if err := b.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
-		b.say("%v", err)
+	d.trouble("state disk %s is not used any more: %v", d.device, err)
+	d.device = ""
+	if err := d.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
+		d.say("%v", err)
 	}
 }
 
 // settle leaves the state disk as a shutdown does: a file system that can only be read
 // has nothing in its log. A disk that does not answer is not waited for.
-func (b *boot) settle() {
-	if !b.lasting() {
+func (d *stateDisk) settle() {
+	if !d.lasting() {
 		return
 	}
 	done := make(chan error, 1)
@@ -157,17 +169,17 @@ func (b *boot) settle() {
 	select {
 	case err := <-done:
 		if err != nil {
-			b.say("%v", err)
+			d.say("%v", err)
 		}
 	case <-time.After(5 * time.Second):
-		b.say("the state disk does not answer")
+		d.say("the state disk does not answer")
 	}
 }
 
 // lasting reports whether what is stored now is there after a kexec.
-func (b *boot) lasting() bool { return b.disk != "" && b.readOnly == nil }
+func (d *stateDisk) lasting() bool { return d.device != "" && d.readOnly == nil }
 
-func (b *boot) useFolder(at, store string) error {
+func (d *stateDisk) useFolder(at, store string) error {
 	folder, err := state.Open(at)
 	if err != nil {
 		return err
@@ -179,10 +191,72 @@ func (b *boot) useFolder(at, store string) error {
 	if err != nil {
 		return err
 	}
-	b.folder, b.store = folder, s
-	f := b.follower()
-	f.Say = b.trouble
+	d.folder, d.store = folder, s
+	f := d.follower(nil)
+	f.Say = d.trouble
 	return f.Recover()
+}
+
+// follower returns what follows a source for this node; nil leaves it what the disk has.
+func (d *stateDisk) follower(from oci.Source) *track.Tracker {
+	return &track.Tracker{Source: from, Bootstrap: d.machine.bootstrap, Identity: d.machine.id, Folder: d.folder, Build: d.machine.build,
+		Say: d.say, CoreOnly: true}
+}
+
+// hasGood reports whether this node has run a generation that it may run again.
+func (d *stateDisk) hasGood() bool {
+	s, err := d.folder.Load()
+	return err == nil && s.Current != nil
+}
+
+func (d *stateDisk) stager(from oci.Source) stage.Stager {
+	s := stage.Stager{Store: d.store, From: from, Talk: d.machine.limits.talk, Say: d.say}
+	if known, err := d.folder.Load(); err == nil { // what a lost state knew of is fetched again
+		s.Kept = known.Layers()
+	}
+	return s
+}
+
+// takeTrees says why this boot's images are not checked while they are read. Where they are, it
+// has the boot after this one read all images, unless the agent says before that this
+// one was good.
+func (d *stateDisk) takeTrees() (*stage.Trees, error) {
+	if err := d.cannotCheck(); err != nil {
+		return nil, err
+	}
+	if d.trees == nil {
+		sound, err := d.store.TakeSound()
+		if err != nil {
+			d.say("all images are read: %v", err)
+		}
+		d.trees = &stage.Trees{Sound: sound}
+	}
+	return d.trees, nil
+}
+
+func (d *stateDisk) cannotCheck() error {
+	switch {
+	case d.device == "":
+		return root.ErrInMemory
+	case d.readOnly != nil:
+		return errors.New("the state disk can only be read")
+	case d.canCheck != nil:
+		return d.canCheck()
+	}
+	if err := d.machine.modules.Load("dm_verity"); err != nil { // which no device asks for
+		return err
+	}
+	return layers.CanCheck()
+}
+
+// handDown is the bootstrap as the layer's agent, or its loader behind a kexec, reads it: the
+// file as it is, or what a release is left with that does not know all of it. One that does
+// not follow the chain of keys is given those that count now, at each boot.
+func (d *stateDisk) handDown(layer *spec.Layer) ([]byte, error) {
+	if spec.Missing(d.machine.bootstrap.Needs, layer.Features) == nil {
+		return os.ReadFile(paths.Bootstrap)
+	}
+	return spec.Encode(d.follower(nil).Trusted().Without(layer.Features))
 }
 
 // diskPatience is how long to wait for the state partition: not at all where

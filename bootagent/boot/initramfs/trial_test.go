@@ -17,19 +17,19 @@ func TestTrial(t *testing.T) {
 	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
-	own := p.bootstrap.Keys
+	own := p.machine.bootstrap.Keys
 	stranger, err := sign.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.limits.pause, p.trial = time.Millisecond, time.Now().Add(-time.Hour)
-	p.bootstrap.Keys = []string{string(sign.VerifierOf(stranger).PEM())}
-	if _, _, err := p.choose(t.Context()); err == nil || !strings.Contains(err.Error(), "this loader is on trial and has found nothing to boot within") {
+	p.machine.limits.pause, p.machine.trial = time.Millisecond, time.Now().Add(-time.Hour)
+	p.machine.bootstrap.Keys = []string{string(sign.VerifierOf(stranger).PEM())}
+	if _, err := p.chooser.choose(t.Context()); err == nil || !strings.Contains(err.Error(), "this loader is on trial and has found nothing to boot within") {
 		t.Errorf("a loader that refuses everything: %v", err)
 	}
-	p.bootstrap.Keys = own
+	p.machine.bootstrap.Keys = own
 	p.overlay(2, "sha256:"+strings.Repeat("0", 64)) // which is nowhere
-	if _, _, err := p.choose(t.Context()); err != nil || p.record.Generation.Generation != 1 {
-		t.Errorf("generation %d, %v; generation 1 ran well", p.record.Generation.Generation, err)
+	if _, err := p.chooser.choose(t.Context()); err != nil || p.notes.of.Generation != 1 {
+		t.Errorf("generation %d, %v; generation 1 ran well", p.notes.of.Generation, err)
 	}
 }

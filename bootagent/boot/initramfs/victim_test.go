@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -222,46 +221,47 @@ func (v *victim) loader() (*boot, error) {
 			}
 		}
 	}
-	b := &boot{console: console{writer(says)}, id: trust.Identity{Node: fixture.Node}, limits: usual, progress: &watchdog.Progress{}, decided: traces.Into()}
-	b.limits.pause, b.limits.ask, b.limits.soon = 50*time.Millisecond, 20*time.Second, 20*time.Second
+	b := newBoot(console{writer(says)}, machine{id: trust.Identity{Node: fixture.Node}, limits: usual}, nil)
+	b.chooser.decided = traces.Into()
+	b.machine.limits.pause, b.machine.limits.ask, b.machine.limits.soon = 50*time.Millisecond, 20*time.Second, 20*time.Second
 	data, err := os.ReadFile(v.root + "/bootstrap.json")
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Decode(data, &b.bootstrap); err != nil {
+	if err := spec.Decode(data, &b.machine.bootstrap); err != nil {
 		return nil, err
 	}
 	at := v.root + paths.State
-	b.finder = &disk.Finder{Fleet: b.bootstrap.Fleet, Machine: "5e7f", Say: b.trouble}
+	b.disk.finder = &disk.Finder{Fleet: b.machine.bootstrap.Fleet, Machine: "5e7f", Say: b.disk.trouble}
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return nil, err
 	}
-	if err := b.finder.Sweep(at); err != nil {
+	if err := b.disk.finder.Sweep(at); err != nil {
 		return nil, err
 	}
-	if err := b.useFolder(at, at+"/store"); err != nil {
+	if err := b.disk.useFolder(at, at+"/store"); err != nil {
 		return nil, err
 	}
-	b.record.Mode, b.record.Node, b.record.RootID, b.disk = spec.ModeNetboot, fixture.Node, fmt.Sprint("root", time.Now().UnixNano()), "/dev/vda1"
-	b.record.Disk = b.disk
-	b.canCheck = func() error {
+	b.disk.device = "/dev/vda1"
+	b.disk.canCheck = func() error {
 		if !v.checks {
 			return errors.New("the kernel has no dm-verity")
 		}
 		return nil
 	}
-	if err := b.finder.Claim(at); err != nil {
+	if err := b.disk.finder.Claim(at); err != nil {
 		return nil, err
 	}
-	if len(b.record.DiskTrouble) > 0 && !v.ill {
-		return nil, fmt.Errorf("the disk: %s", strings.Join(b.record.DiskTrouble, "; "))
+	if len(b.disk.troubles) > 0 && !v.ill {
+		return nil, fmt.Errorf("the disk: %s", strings.Join(b.disk.troubles, "; "))
 	}
-	if b.source, err = track.Open(b.bootstrap, track.Way{}); err != nil || v.dead {
-		b.source = silent{}
+	if b.ways.source, err = track.Open(b.machine.bootstrap, track.Way{}); err != nil || v.dead {
+		b.ways.source = silent{}
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, _, err := b.choose(context.Background())
+		var err error
+		b.choice, err = b.chooser.choose(context.Background())
 		ended <- err
 	}()
 	select {
@@ -272,7 +272,9 @@ func (v *victim) loader() (*boot, error) {
 		err = errors.New("it chose nothing in time")
 	}
 	if err == nil {
-		b.begin()
+		b.attempt.begin(b.choice.generation, b.ways.heard)
+		b.record = b.begunRecord()
+		b.record.Node, b.record.RootID, b.record.DiskTrouble = fixture.Node, fmt.Sprint("root", time.Now().UnixNano()), b.disk.troubles
 	}
 	return b, err
 }

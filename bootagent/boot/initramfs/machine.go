@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/loader"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// machine holds the facts of this machine, and of this loader: no stage changes them after the
+// one that has found them.
+type machine struct {
+	say       say
+	build     time.Time
+	version   string
+	proc      string   // /proc
+	words     []string // kernel command line
+	bootstrap spec.Bootstrap
+	limits    limits
+	modules   *kmod.Index
+	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
+	id        trust.Identity
+}
+
+// armPanic has the kernel start over when it panics, if it was started without the
+// word that says so: by an older boot file, or by hand. It stays so when the new
+// root's init takes over, which may be what panics. What the command line says
+// counts: panic=0 leaves a dead machine as it is.
+func (m *machine) armPanic() {
+	line, _ := os.ReadFile(m.proc + "/cmdline") // an unreadable one names nothing
+	words := identity.CommandLine(string(line))
+	for _, word := range spec.KernelLine(words)[len(words):] {
+		if seconds, ok := strings.CutPrefix(word, "panic="); ok {
+			if err := os.WriteFile(m.proc+"/sys/kernel/panic", []byte(seconds), 0); err != nil {
+				m.say("after a panic this machine stays as it is: %v", err)
+			}
+		}
+	}
+}
+
+// readBootstrap finds out what this loader was started with.
+func (m *machine) readBootstrap() error {
+	data, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return fmt.Errorf("the loader was given no site.cpio: %w", err)
+	}
+	if err := m.takeBootstrap(data); err != nil {
+		return err
+	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	m.words = identity.CommandLine(string(line))
+	m.limits = m.limits.from(m.words)
+	return nil
+}
+
+// takeBootstrap acts on nothing that a later release has narrowed, and says so.
+func (m *machine) takeBootstrap(data []byte) (err error) {
+	var notes []string
+	if m.bootstrap, notes, err = spec.DecodeBootstrap(data); err != nil {
+		return fmt.Errorf("read site.cpio: %w", err)
+	}
+	for _, note := range notes {
+		m.say("site.cpio: %s", note)
+	}
+	return nil
+}
+
+// coldplug loads what the devices ask for that are there now, and says whether
+// that was anything.
+func (m *machine) coldplug() (some bool) {
+	for m.modules != nil { // else they are not there yet
+		n, err := m.modules.Coldplug("/sys")
+		if err != nil {
+			m.say("%v", err)
+		}
+		if n == 0 {
+			break
+		}
+		some = true
+	}
+	return some
+}
+
+// booted reads the firmware's variable, and shows those before where they are not shown yet.
+func (m *machine) booted(variables string) (string, error) {
+	if _, err := os.Stat(filepath.Dir(variables)); err != nil {
+		return "", nil // not started by UEFI
+	}
+	if err := m.modules.Load("efivarfs"); err != nil {
+		return "", err
+	}
+	// The firmware keeps why a kernel died, of this boot and of the one before. Some keep nothing.
+	if err := m.modules.Load("efi_pstore"); err != nil {
+		m.say("%v", err)
+	}
+	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		return "", fmt.Errorf("mount %s: %w", variables, err)
+	}
+	return loader.Booted(variables)
+}
+
+// bootMAC is the address of the card that the machine booted by, "" where nobody said so.
+func (m *machine) bootMAC() string {
+	if identity.Option(m.words, "BOOTIF") == "" || len(m.id.MACs) == 0 {
+		return ""
+	}
+	return m.id.MACs[0]
+}
+
+// afterKexec reports whether this loader is the second one of its boot.
+func (m *machine) afterKexec() bool { return kexec.Ran(m.words, m.proc) }
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// alwaysLoaded are the modules that no device asks for.
+func alwaysLoaded() []string {
+	data, _ := os.ReadFile(paths.ModulesLoad) // most layers have none
+	return strings.Fields(string(data))
+}
+
+// limits are how long the loader waits. Whatever waits has one.
+type limits struct {
+	ask   time.Duration // for the registry's answer
+	soon  time.Duration // for a newer layer, where a good one is on the disk
+	only  time.Duration // for the only layer there is, before everything is asked again
+	pause time.Duration // before the second try; it grows
+	hang  time.Duration // without any progress, before the machine starts over; more than all of the above
+	trial time.Duration // for a loader on trial to find what to boot, before the machine starts over
+	talk  time.Duration // between two lines about the same wait
+	hint  time.Duration // between two hints to the fleet's service
+}
+
+// usual holds the limits of a machine's boot. In a minute an ordinary line brings an
+// ordinary layer; a slower one is the service's business, not the boot's.
+var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, trial: 10 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
+
+// from returns the limits with what the command line says of them. No wait may be
+// longer than the silence that starts the machine over.
+func (l limits) from(words []string) limits {
+	l.soon = min(identity.Seconds(words, "caisson.patience", l.soon), l.only)
+	l.trial = identity.Seconds(words, "caisson.trial", l.trial)
+	return l
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package initramfs is the agent as /init: from a kernel with nothing mounted to
+// a stacked, configured root whose PID 1 is systemd.
+//
+// The stages are one list, which docs/design.md shows. What comes of them goes into the boot record
+// that the service reads. It says what it does on the console, and on a refusal why.
+//
+// A stage either succeeds, falls back to the last good overlay, or says what is
+// wrong and tries again: a node that cannot prove what it should be runs nothing.
+// Whatever waits has a deadline, see [limits], and a loader that makes no progress
+// starts the machine over.
+// The loader never opens a shell. It follows bootup(7) and switch_root(8); only
+// cmd/caisson-agent imports it.
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/disk"
+	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
+	"github.com/caisson-os/caisson/bootagent/boot/loader"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
+	"github.com/caisson-os/caisson/bootagent/decide/decisions"
+	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// newRoot is where the stack is mounted until it becomes /.
+const newRoot = "/newroot"
+
+// bootStage is a step of a boot: of what the stages before it gave it makes what it gives. Names are
+// those of the fields of [boot], [machine] and [chooser], separated by spaces.
+type bootStage struct {
+	name, needs, gives string
+	does               string // for people
+	run                func(*boot, context.Context) error
+	quiet              bool // is no step of the boot record's trace: its parts are, or its errors say where they come from
+}
+
+// stages lists the stages of a boot, in their order.
+var stages = []bootStage{
+	{"bootstrap", "", "words bootstrap limits decided", "reads `site.cpio` and the kernel's arguments", (*boot).readBootstrap, false},
+	{"modules", "words", "modules", "loads modules by modalias", (*boot).loadModules, false},
+	{"watchdog", "words", "watchdog", "starts the hardware's watchdog", (*boot).guard, false},
+	{"trial", "words limits modules", "trial", "asks the firmware whether this loader is on trial", (*boot).onTrial, false},
+	{"identity", "words", "id", "reads the machine's MACs and UUIDs", (*boot).identify, false},
+	{"state", "words bootstrap id", "disk notes",
+		"opens the [state disk](state-disk.md), or memory in its place; notes how the boot before ended", (*boot).openState, false},
+	{"choice", "words bootstrap limits decided modules trial id disk notes", "ways attempt choice",
+		"finds what to run, as below", (*boot).choose, true},
+	{"attempt", "words disk ways choice", "attempt", "counts the boot of a generation that no boot has proved", (*boot).count, true},
+	{"root", "limits id watchdog disk ways attempt choice", "record", "mounts the images, hands over", (*boot).makeRoot, true},
+	{"policy", "choice", "", "loads AppArmor binaries, when the kernel has all that they were compiled for", (*boot).loadPolicy, false},
+	{"record", "bootstrap id disk attempt choice record", "", "writes what the agent reads", (*boot).leaveRecord, true},
+	{"switch", "watchdog disk notes ways record", "", "`switch_root`, to systemd", (*boot).enter, true},
+}
+
+// boot holds the results of the stages.
+type boot struct {
+	console
+	settings []*setting                        // that the loader changes for itself
+	watchdog atomic.Pointer[watchdog.Hardware] // nil without one
+	progress *watchdog.Progress
+	trace    trace.Recorder
+	machine  *machine
+	disk     *stateDisk
+	notes    *notes
+	ways     *ways
+	attempt  *attempt
+	chooser  *chooser
+	choice   *choice
+	record   state.Boot
+}
+
+// newBoot returns a boot before its first stage: what its parts are to know is not known yet.
+func newBoot(c console, m machine, tell Hint) *boot {
+	b := &boot{console: c, machine: &m}
+	feed := func() error { return b.watchdog.Load().Feed() }
+	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
+	m.say = b.say
+	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore) }, machine: &m}
+	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
+	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
+	b.attempt = &attempt{say: b.say, machine: &m, disk: b.disk}
+	help := &help{say: b.say, tell: tell, machine: &m, disk: b.disk, ways: b.ways}
+	prep := &preparer{say: b.say, made: b.progress.Made, trace: &b.trace,
+		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt}
+	b.chooser = &chooser{say: b.say, made: b.progress.Made, trace: &b.trace,
+		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt, prep: prep, help: help}
+	return b
+}
+
+// Boot runs the stages and becomes PID 1 of the new root. It does not return:
+// what cannot be helped is said, and after a while the machine starts over.
+func Boot(build time.Time, version string, tell Hint) {
+	if err := mountBasics(); err != nil {
+		fmt.Fprintln(os.Stderr, "caisson:", err)
+	}
+	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", limits: usual}, tell)
+	// The kernel drops what is written in a hurry, and with it the reason why a machine does not boot. And
+	// where it oopses nothing runs yet that could be saved: a loader whose thread is gone hangs.
+	b.settings = changeAll(b.say, &setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on", without: "the console may lose lines"},
+		&setting{file: "/proc/sys/kernel/panic_on_oops", value: "1", without: "an oops does not start this machine over"})
+	b.machine.armPanic()
+	b.progress.Watch(b.say)
+	err := b.safely(context.Background())
+	b.say("the boot ends here: %v", err)
+	b.notes.lastWord(err.Error())
+	const over = 30 * time.Second
+	b.ways.show(screen.Failure{Err: err, Over: over})
+	b.chooser.help.hint(context.Background(), err.Error())
+	time.Sleep(over)
+	unix.Sync()
+	b.startOver()
+	select {} // PID 1 must not end
+}
+
+// hangs ends a loader that makes no progress. Where the restart hangs too, nobody
+// feeds the hardware's watchdog any more.
+func (b *boot) hangs(silent time.Duration) {
+	b.say("no progress for %.0f s, starting over", silent.Seconds())
+	b.notes.lastWord(fmt.Sprintf("no progress for %.0f s", silent.Seconds()))
+	b.startOver()
+}
+
+func (b *boot) startOver() {
+	b.disk.settle()
+	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
+}
+
+// safely makes an error of a panic: PID 1 must not end.
+func (b *boot) safely(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return b.run(ctx, stages)
+}
+
+func (b *boot) run(ctx context.Context, stages []bootStage) error {
+	for _, s := range stages {
+		b.progress.Made()
+		end := func(error) {}
+		if !s.quiet {
+			end = b.trace.Begin(s.name)
+		}
+		err := s.run(b, ctx)
+		end(err)
+		if err != nil && !s.quiet {
+			err = fmt.Errorf("%s: %w", s.name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *boot) readBootstrap(context.Context) error {
+	if err := b.machine.readBootstrap(); err != nil {
+		return err
+	}
+	if err := decisions.Begin(paths.RunDecisions, b.machine.words); err != nil {
+		b.say("decisions are not noted: %v", err)
+	}
+	b.chooser.decided = decisions.Into(paths.RunDecisions)
+	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, release())
+	return nil
+}
+
+func (b *boot) loadModules(context.Context) (err error) {
+	if b.machine.modules, err = kmod.Open(paths.ModulesDir+"/"+release(), b.machine.words); err != nil {
+		return err
+	}
+	for _, name := range alwaysLoaded() {
+		if err := b.machine.modules.Load(name); err != nil {
+			b.say("%v", err)
+		}
+	}
+	b.machine.coldplug()
+	return nil
+}
+
+// guard starts the hardware's watchdog, if there is one: for the loader, and for the
+// new root's init to take over.
+func (b *boot) guard(context.Context) error {
+	timeout := identity.Seconds(b.machine.words, "caisson.watchdog", time.Minute)
+	if timeout == 0 {
+		return nil
+	}
+	dog, err := watchdog.Open(watchdog.Device, timeout)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		b.say("no hardware watchdog")
+		return nil
+	case err != nil:
+		b.say("no hardware watchdog: %v", err)
+		return nil
+	}
+	b.watchdog.Store(dog)
+	b.say("hardware watchdog, %.0f s", dog.Timeout().Seconds())
+	return nil
+}
+
+// onTrial finds out whether this loader is one that has to prove itself: systemd-boot counts
+// its starts. Behind a kexec another one has started, and has decided.
+func (b *boot) onTrial(context.Context) error {
+	if b.machine.afterKexec() {
+		return nil
+	}
+	file, err := b.machine.booted(loader.Variables)
+	if err != nil {
+		b.say("whether this loader is on trial is not known: %v", err)
+	}
+	if file != "" {
+		b.machine.trial = time.Now().Add(b.machine.limits.trial)
+		b.say("this loader is on trial: %s; within %s it finds what to boot, or the machine starts over", file, b.machine.limits.trial)
+	}
+	return nil
+}
+
+func (b *boot) identify(context.Context) error {
+	b.machine.id = identity.Look(b.machine.words, "/sys")
+	b.say("this machine: name %q, MACs %v, UUIDs %v", b.machine.id.Node, b.machine.id.MACs, b.machine.id.UUIDs)
+	return nil
+}
+
+// openState finds the node's memory: the state disk, or a directory in memory.
+func (b *boot) openState(context.Context) error {
+	known := &b.machine.bootstrap
+	b.disk.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: known.Fleet, Named: known.StateDisk,
+		Ask: known.NewStateDisk, Say: b.disk.trouble}
+	if e2fs.Installed() {
+		b.disk.finder.Programs = watched{e2fs.Programs{}, b.progress.Made}
+	}
+	if len(b.machine.id.UUIDs) > 0 {
+		b.disk.finder.Machine = b.machine.id.UUIDs[0]
+	}
+	return b.disk.open()
+}
+
+func (b *boot) choose(ctx context.Context) (err error) {
+	b.choice, err = b.chooser.choose(ctx)
+	b.chooser.help.shut()
+	return err
+}
+
+func (b *boot) count(context.Context) error {
+	b.attempt.begin(b.choice.generation, b.ways.heard)
+	return nil
+}

@@ -19,9 +19,15 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// carried prepares what a medium carries, where the registry was not reached. It is judged as
-// the registry's answer is: what is older than what this node has accepted is refused.
-func (c *chooser) carried(ctx context.Context) asked {
+// fromMedium prepares what a medium carries, where the registry was not reached. It is judged as
+// the registry's answer is: what is older than what this node has accepted is refused. What is
+// wrong with a medium that is there is said.
+func (c *chooser) fromMedium(ctx context.Context) (a asked) {
+	defer func() {
+		if a.err != nil && !errors.Is(a.err, medium.ErrNone) && !errors.Is(a.err, errStartOver) {
+			c.say("the medium: %v", a.err)
+		}
+	}()
 	c.machine.coldplug() // of a medium that came late
 	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
 	if err != nil {
@@ -45,7 +51,7 @@ func (c *chooser) carried(ctx context.Context) asked {
 // prepared leaves it to the next best, as far as that is not older than what was accepted.
 func (c *chooser) carriedBest(ctx context.Context, layouts []string) asked {
 	defer func(before oci.Source) { c.ways.source = before }(c.ways.source)
-	var all []carriedBy
+	var all []answered
 	var errs []error
 	for place, layout := range layouts {
 		from, err := pull.Open(oci.Ref{Layout: layout}, pull.Options{})
@@ -53,13 +59,15 @@ func (c *chooser) carriedBest(ctx context.Context, layouts []string) asked {
 			errs = append(errs, err)
 			continue
 		}
-		by := carriedBy{answered{place: place}, from}
+		by := answered{place: place, source: from}
 		if len(layouts) > 1 {
-			by.answered = c.lookAt(ctx, from, place)
+			if by = c.ways.look(ctx, from, c.ways.lease, place); by.reason == nil {
+				c.say("a medium has epoch %d, generation %d", by.found.Generation.Epoch, by.found.Generation.Generation)
+			}
 		}
 		all = append(all, by)
 	}
-	slices.SortStableFunc(all, func(a, o carriedBy) int { return o.compare(&a.answered) })
+	slices.SortStableFunc(all, func(a, o answered) int { return o.compare(&a) })
 	for _, by := range all {
 		if by.reason != nil {
 			errs = append(errs, by.reason)
@@ -81,26 +89,6 @@ func (c *chooser) unasked(err error) asked {
 	return asked{err: err, step: c.decided.Next(c.askedFacts(nil, err, true))}
 }
 
-// carriedBy holds the offer of a medium for this node.
-type carriedBy struct {
-	answered
-	source oci.Source
-}
-
-// lookAt says what a medium has, and remembers nothing of it.
-func (c *chooser) lookAt(ctx context.Context, from oci.Source, place int) answered {
-	f := c.ways.follower()
-	f.Source = from
-	a := answered{place: place}
-	var name string
-	a.found, name, a.reason = c.ways.claim(ctx, f, c.ways.lease, f.Look)
-	a.weak = name != ""
-	if a.reason == nil {
-		c.say("a medium has epoch %d, generation %d", a.found.Generation.Epoch, a.found.Generation.Generation)
-	}
-	return a
-}
-
 // carries reports whether a medium carries a layer.
 func carries() bool {
 	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
@@ -108,16 +96,6 @@ func carries() bool {
 		return false // what is wrong with it is said when it is asked
 	}
 	return media.Close() == nil
-}
-
-// fromMedium is carried, for the loop that chooses: it says what is wrong with a medium that
-// is there, and only errStartOver ends the loop.
-func (c *chooser) fromMedium(ctx context.Context) asked {
-	a := c.carried(ctx)
-	if a.err != nil && !errors.Is(a.err, medium.ErrNone) && !errors.Is(a.err, errStartOver) {
-		c.say("the medium: %v", a.err)
-	}
-	return a
 }
 
 // fallBack prepares the best of what was good before, by the ways that package decide lists.
@@ -138,7 +116,9 @@ func (c *chooser) fallBack(ctx context.Context) (*track.Found, *prepared, error)
 		found := good[way.At]
 		root, err := c.prepareOlder(ctx, found, way.Fetch)
 		if err == nil || errors.Is(err, errStartOver) {
-			c.passedOver(errs)
+			for _, err := range errs { // the disk has lost it
+				c.disk.trouble("the last good generation cannot run: %v", err)
+			}
 			return found, root, err
 		}
 		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
@@ -155,20 +135,16 @@ func (c *chooser) prepareOlder(ctx context.Context, found *track.Found, fetch bo
 	return c.prep.prepare(ctx, nil, &whole)
 }
 
-// passedOver says what ran well and cannot run any more, where something older can: the
-// disk has lost it.
-func (c *chooser) passedOver(errs []error) {
-	for _, err := range errs {
-		c.disk.trouble("the last good generation cannot run: %v", err)
-	}
-}
-
 // backFacts returns the facts that decide how the loader goes on after it has looked for what ran
 // well before. hindered is since when what failed may come of the arguments of a kexec.
 func (c *chooser) backFacts(found bool, hindered time.Time) *decide.Facts {
-	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found, Overdue: c.overdue()}}
+	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found}}
 	if c.machine.afterKexec() && time.Since(hindered) > c.machine.limits.only {
-		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why", c.machine.limits.only)
+		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why",
+			c.machine.limits.only)
+	}
+	if over := c.machine.trial; !over.IsZero() && !time.Now().Before(over) {
+		f.Back.Overdue = fmt.Sprintf("this loader is on trial and has found nothing to boot within %s", c.machine.limits.trial)
 	}
 	return f
 }
@@ -190,13 +166,4 @@ func argumentsMay(err error, brought spec.Bytes) bool {
 func tooLittle(err error) bool {
 	var little *memory.TooLittle
 	return errors.As(err, &little)
-}
-
-// overdue says why a loader on trial gives up, "" where it does not: it has found nothing to
-// boot for too long.
-func (c *chooser) overdue() string {
-	if c.machine.trial.IsZero() || time.Now().Before(c.machine.trial) {
-		return ""
-	}
-	return fmt.Sprintf("this loader is on trial and has found nothing to boot within %s", c.machine.limits.trial)
 }

@@ -110,8 +110,16 @@ func forRoot(bootstrap []byte) []byte {
 		case "network", "nodes":
 			continue
 		case "needs":
-			if value = needsOfRoot(value); value == nil {
+			var needs []string // but for what only a loader must know
+			if json.Unmarshal(value, &needs) != nil {
+				return bootstrap // as above
+			}
+			needs = slices.DeleteFunc(needs, func(need string) bool { return need == spec.BootNetworkFeature })
+			if len(needs) == 0 {
 				continue
+			}
+			if value, err = json.Marshal(needs); err != nil {
+				return bootstrap // strings have an encoding
 			}
 		}
 		fmt.Fprintf(&left, ",%q:%s", name, value)
@@ -120,24 +128,6 @@ func forRoot(bootstrap []byte) []byte {
 		return bootstrap
 	}
 	return append(append([]byte("{"), left.Bytes()[1:]...), '}')
-}
-
-// needsOfRoot is a list of needs without what only a loader must know, nil where nothing is
-// left.
-func needsOfRoot(list json.RawMessage) json.RawMessage {
-	var needs []string
-	if json.Unmarshal(list, &needs) != nil {
-		return list
-	}
-	needs = slices.DeleteFunc(needs, func(need string) bool { return need == spec.BootNetworkFeature })
-	if len(needs) == 0 {
-		return nil
-	}
-	text, err := json.Marshal(needs)
-	if err != nil {
-		return list
-	}
-	return text
 }
 
 // loadPolicy puts the profiles into the kernel before the first process that

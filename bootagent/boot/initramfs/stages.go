@@ -118,7 +118,7 @@ func Boot(build time.Time, version string, tell Hint) {
 		&setting{file: "/proc/sys/kernel/panic_on_oops", value: "1", without: "an oops does not start this machine over"})
 	b.machine.armPanic()
 	b.progress.Watch(b.say)
-	err := b.safely(context.Background())
+	err := b.run(context.Background(), stages)
 	b.say("the boot ends here: %v", err)
 	b.notes.lastWord(err.Error())
 	const over = 30 * time.Second
@@ -143,17 +143,13 @@ func (b *boot) startOver() {
 	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 
-// safely makes an error of a panic: PID 1 must not end.
-func (b *boot) safely(ctx context.Context) (err error) {
+// run runs stages until one fails. It makes an error of a panic: PID 1 must not end.
+func (b *boot) run(ctx context.Context, stages []bootStage) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return b.run(ctx, stages)
-}
-
-func (b *boot) run(ctx context.Context, stages []bootStage) error {
 	for _, s := range stages {
 		b.progress.Made()
 		end := func(error) {}

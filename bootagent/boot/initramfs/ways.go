@@ -120,10 +120,11 @@ const (
 	others   = 10 * time.Second // and after the first that says only why it has nothing
 )
 
-// answered holds the registry's answer for this node, by one way.
+// answered holds the answer of a registry or a medium for this node, by one way.
 type answered struct {
 	way    *state.Lease
-	place  int // of the way, the preferred one first
+	place  int // of the way, or of the medium, the preferred one first
+	source oci.Source
 	found  *track.Found
 	weak   bool // found only by a name that DHCP gave
 	reason error
@@ -161,8 +162,12 @@ func (w *ways) askAll(ctx context.Context) (all []answered) {
 				asked[name] = true
 				waiting++
 				asking.Go(func() {
-					a := w.looks(ctx, way)
-					a.place = place
+					a := answered{way: way, place: place}
+					if source, err := w.open(way, true); err != nil {
+						a.reason = err
+					} else {
+						a = w.look(ctx, source, way, place)
+					}
 					select {
 					case answers <- a:
 					case <-ctx.Done():
@@ -191,17 +196,10 @@ func (w *ways) askAll(ctx context.Context) (all []answered) {
 	}
 }
 
-// looks asks by one way, and remembers nothing of it.
-func (w *ways) looks(ctx context.Context, way *state.Lease) answered {
-	a := answered{way: way}
-	source, err := w.open(way, true)
-	if err != nil {
-		a.reason = err
-		return a
-	}
-	f := w.follower()
-	f.Source = source
-	var name string
+// look asks a source by one way, and remembers nothing of it.
+func (w *ways) look(ctx context.Context, source oci.Source, way *state.Lease, place int) answered {
+	a, name := answered{way: way, place: place, source: source}, ""
+	f := w.disk.follower(source)
 	a.found, name, a.reason = w.claim(ctx, f, way, f.Look)
 	a.weak = name != ""
 	return a

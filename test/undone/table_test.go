@@ -104,7 +104,7 @@ var table = []undone{
 		`{"blob digest", hasDigest},`, "", "TestResumeAfterReboot", ""},
 	{"", "the limit of a question", "bootagent/boot/initramfs/choose.go",
 		"context.WithTimeout(ctx, c.machine.limits.ask)", "context.WithTimeout(ctx, 100*c.machine.limits.ask)", "TestAQuestionHasALimit", ""},
-	{"", "the next try", "bootagent/boot/network/dhcp/v4.go",
+	{"", "the next try", "bootagent/boot/network/dhcp/dhcp.go",
 		"case <-time.After(within / 4):", "case <-time.After(0):\n\t\t\treturn nil, 0, err", "TestADHCPServerThatDies", "bootagent/boot/network"},
 	{"", "the kernel's own clock", "bootagent/tell/trace/trace.go",
 		"return time.Duration(now.Nano())", "return time.Duration(time.Now().UnixNano())", "TestAClockThatJumpsWhileChecksSoak", "bootagent/node"},

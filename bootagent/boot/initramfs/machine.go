@@ -52,24 +52,6 @@ func (m *machine) armPanic() {
 	}
 }
 
-// readBootstrap finds out what this loader was started with.
-func (m *machine) readBootstrap() error {
-	data, err := os.ReadFile(paths.Bootstrap)
-	if err != nil {
-		return fmt.Errorf("the loader was given no site.cpio: %w", err)
-	}
-	if err := m.takeBootstrap(data); err != nil {
-		return err
-	}
-	line, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return err
-	}
-	m.words = identity.CommandLine(string(line))
-	m.limits = m.limits.from(m.words)
-	return nil
-}
-
 // takeBootstrap acts on nothing that a later release has narrowed, and says so.
 func (m *machine) takeBootstrap(data []byte) (err error) {
 	var notes []string

@@ -59,11 +59,10 @@ var stages = []bootStage{
 	{"watchdog", "words", "watchdog", "starts the hardware's watchdog", (*boot).guard, false},
 	{"trial", "words limits modules", "trial", "asks the firmware whether this loader is on trial", (*boot).onTrial, false},
 	{"identity", "words", "id", "reads the machine's MACs and UUIDs", (*boot).identify, false},
-	{"state", "words bootstrap id", "disk notes",
-		"opens the [state disk](state-disk.md), or memory in its place; notes how the boot before ended", (*boot).openState, false},
+	{"state", "words bootstrap id", "disk notes", "opens the [state disk](state-disk.md), or memory", (*boot).openState, false},
 	{"choice", "words bootstrap limits decided modules trial id disk notes", "ways attempt choice",
 		"finds what to run, as below", (*boot).choose, true},
-	{"attempt", "words disk ways choice", "attempt", "counts the boot of a generation that no boot has proved", (*boot).count, true},
+	{"attempt", "words disk ways choice", "attempt", "counts the boot of an unproved generation", (*boot).count, true},
 	{"root", "limits id watchdog disk ways attempt choice", "record", "mounts the images, hands over", (*boot).makeRoot, true},
 	{"policy", "choice", "", "loads AppArmor binaries, when the kernel has all that they were compiled for", (*boot).loadPolicy, false},
 	{"record", "bootstrap id disk attempt choice record", "", "writes what the agent reads", (*boot).leaveRecord, true},
@@ -169,9 +168,19 @@ func (b *boot) run(ctx context.Context, stages []bootStage) (err error) {
 }
 
 func (b *boot) readBootstrap(context.Context) error {
-	if err := b.machine.readBootstrap(); err != nil {
+	data, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return fmt.Errorf("the loader was given no site.cpio: %w", err)
+	}
+	if err := b.machine.takeBootstrap(data); err != nil {
 		return err
 	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	b.machine.words = identity.CommandLine(string(line))
+	b.machine.limits = b.machine.limits.from(b.machine.words)
 	if err := decisions.Begin(paths.RunDecisions, b.machine.words); err != nil {
 		b.say("decisions are not noted: %v", err)
 	}

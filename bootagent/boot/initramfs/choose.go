@@ -68,7 +68,9 @@ func (c *chooser) choose(ctx context.Context) (*choice, error) {
 			hindered = time.Now()
 		}
 		if newest.step.Act == decide.Enter {
-			return c.fetched(newest)
+			made := c.chosen(spec.SourceFetched, newest.found, newest.root)
+			made.had, newest.err = spec.RootID(made.overlay, made.overlay.Layer)
+			return made, newest.err
 		}
 		c.sayNot(newest)
 		if newest.step.Act == decide.AskMedium {
@@ -154,13 +156,6 @@ func (c *chooser) newest(ctx context.Context, ask asking, medium bool) (a asked)
 		a.step = c.decided.Next(fetchFacts(a.err, medium))
 	}
 	return a
-}
-
-// fetched returns the choice of what the registry has.
-func (c *chooser) fetched(a asked) (_ *choice, err error) {
-	made := c.chosen(spec.SourceFetched, a.found, a.root)
-	made.had, err = spec.RootID(&a.found.Overlay, a.found.Overlay.Layer)
-	return made, err
 }
 
 // sayNot says why what was asked for is not entered.

@@ -35,7 +35,7 @@ type help struct {
 
 	root  string // prefix of every path, for tests
 	media rescue.Media
-	shell func(context.Context) error // has the console; nil is [shell]
+	shell func(context.Context) error // has the console
 	end   context.CancelFunc          // of the shell; nil before there was one
 	code  string                      // that is shown; "" before one is, and while an operator is let in
 
@@ -137,14 +137,10 @@ func (h *help) giveShell(ctx context.Context, left time.Duration) {
 	if !h.running.TryLock() {
 		return // an operator is in
 	}
-	run := h.shell
-	if run == nil {
-		run = shell
-	}
 	ctx, h.end = context.WithTimeout(ctx, left)
 	go func() {
 		defer h.running.Unlock()
-		if err := run(ctx); err != nil {
+		if err := h.shell(ctx); err != nil {
 			h.say("a shell on the console: %v", err)
 		}
 	}()

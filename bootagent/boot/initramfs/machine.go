@@ -16,7 +16,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
-	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -115,12 +114,6 @@ func release() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// alwaysLoaded are the modules that no device asks for.
-func alwaysLoaded() []string {
-	data, _ := os.ReadFile(paths.ModulesLoad) // most layers have none
-	return strings.Fields(string(data))
 }
 
 // limits are how long the loader waits. Whatever waits has one.

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -96,7 +97,7 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
 	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
 	b.attempt = &attempt{say: b.say, machine: &m, disk: b.disk}
-	help := &help{say: b.say, tell: tell, machine: &m, disk: b.disk, ways: b.ways}
+	help := &help{say: b.say, shell: shell, tell: tell, machine: &m, disk: b.disk, ways: b.ways}
 	prep := &preparer{say: b.say, made: b.progress.Made, trace: &b.trace,
 		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt}
 	b.chooser = &chooser{say: b.say, made: b.progress.Made, trace: &b.trace,
@@ -193,7 +194,8 @@ func (b *boot) loadModules(context.Context) (err error) {
 	if b.machine.modules, err = kmod.Open(paths.ModulesDir+"/"+release(), b.machine.words); err != nil {
 		return err
 	}
-	for _, name := range alwaysLoaded() {
+	data, _ := os.ReadFile(paths.ModulesLoad) // what no device asks for; most layers have none
+	for name := range strings.FieldsSeq(string(data)) {
 		if err := b.machine.modules.Load(name); err != nil {
 			b.say("%v", err)
 		}

@@ -214,7 +214,9 @@ func TestTheCodeIsRoots(t *testing.T) {
 // What tells of changes is what this process hears of, or what the service heard of at last.
 func TestHintsOfTheService(t *testing.T) {
 	l, _ := looking(t, &state.State{}, &state.Boot{})
-	l.Effect.Last = func() spec.Status { return spec.Status{Items: []spec.ItemStatus{{Name: "mount", Hints: []string{"mountinfo"}}}} }
+	l.Effect.Last = func() spec.Status {
+		return spec.Status{Items: []spec.ItemStatus{{Name: "mount", Hints: []string{"mountinfo"}}}}
+	}
 	if got := l.hints(nil); !slices.Equal(got["mount"], []string{"mountinfo"}) {
 		t.Errorf("of the service: %v", got)
 	}

@@ -178,7 +178,7 @@ func TestMetricsAreMoved(t *testing.T) {
 func TestABootThatCameUpIsNotedOnce(t *testing.T) {
 	l, m := looking(t, &state.State{}, &state.Boot{})
 	for range 2 {
-		l.noteUp(&spec.Status{Health: spec.HealthOK}, gen(3))
+		l.noteUp(&spec.Status{Health: spec.HealthOK}, &track.Found{Generation: gen(3)})
 	}
 	if want := []string{"up  of 3: health ok"}; !slices.Equal(m.noted, want) || !l.Owner.Boot().Live.Up {
 		t.Errorf("%q, want %q", m.noted, want)

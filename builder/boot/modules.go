@@ -4,6 +4,7 @@ package boot
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,12 +177,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			continue
 		}
 		for _, file := range m.order {
-			own := file
-			if is := m.instead[moduleName(file)]; is != "" { // depmod names the one of updates/ alone
-				own = is
-			}
-			below := strings.TrimPrefix(strings.TrimPrefix(own, "kernel/"), "updates/")
-			if hasAny(below, rule.in) && !hasAny(below, rule.out) {
+			if below := m.below(file); hasAny(below, rule.in) && !hasAny(below, rule.out) {
 				add(file)
 			}
 		}
@@ -192,6 +188,13 @@ func (m *modules) Select(policy []string) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(chosen)), nil
+}
+
+// below is where a module is of the kernel's own tree, or where the one is that it takes the place of:
+// depmod names the one of updates/ alone.
+func (m *modules) below(file string) string {
+	own := cmp.Or(m.instead[moduleName(file)], file)
+	return strings.TrimPrefix(strings.TrimPrefix(own, "kernel/"), "updates/")
 }
 
 func hasAny(file string, prefixes []string) bool {

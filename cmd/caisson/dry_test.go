@@ -33,6 +33,8 @@ var withoutDryRun = map[string]string{
 	"caisson build":   "plan says which layers are to be built; a layer is for no node before it is published",
 	"caisson diff":    "it reads; its key is a public one",
 	"caisson inspect": "it reads; its key is a public one",
+	"caisson explain": "its key is that of a setting",
+	"caisson history": "its key is that of a setting",
 
 	"caisson rescue":        "a node obeys it once, for the code that it shows; there is nothing to look at before",
 	"caisson keys rehearse": "it writes nothing",

@@ -157,6 +157,7 @@ func TestInterfacesAreWhatTheyWere(t *testing.T) {
 			dhcp      string
 			gateway   bool
 			line      int
+			optional  bool
 			odd       int // words that a site does not have
 		}
 		want, line := map[string]entry{}, 3
@@ -179,7 +180,10 @@ func TestInterfacesAreWhatTheyWere(t *testing.T) {
 			if e.gateway = len(e.addresses) > 0 && random.IntN(2) == 0; e.gateway {
 				text += fmt.Sprintf(", routes: [{to: default, via: 192.0.%d.1}]", n)
 			}
-			for _, odd := range []string{", optional: true", ", accept-ra: false", ", set-name: x"} {
+			if e.optional = random.IntN(4) == 0; e.optional {
+				text += ", optional: true"
+			}
+			for _, odd := range []string{", accept-ra: false", ", set-name: x"} {
 				if random.IntN(4) == 0 {
 					text += odd
 					e.odd++
@@ -200,7 +204,7 @@ func TestInterfacesAreWhatTheyWere(t *testing.T) {
 			e, text := want[i["name"].(string)], func(key string) string { s, _ := i[key].(string); return s }
 			seen[text("name")] = true
 			addresses, _ := i["addresses"].([]any)
-			same := len(addresses) == len(e.addresses) && text("dhcp") == e.dhcp && (text("gateway") != "") == e.gateway && i["routes"] == nil
+			same := len(addresses) == len(e.addresses) && text("dhcp") == e.dhcp && (text("gateway") != "") == e.gateway && i["routes"] == nil && (i["optional"] == true) == e.optional
 			for n := range addresses {
 				same = same && addresses[n] == e.addresses[n] && netip.MustParsePrefix(e.addresses[n]).IsValid()
 			}

@@ -118,7 +118,7 @@ func TestSigners(t *testing.T) {
 }
 
 // TestOtherKey: what a lock names is taken from the archive that it names alone, signed by a key
-// that it names, whoever else signs archives of the site or has put the file into the cache.
+// that it names, no matter who else signs archives of the site or has put the file into the cache.
 func TestOtherKey(t *testing.T) {
 	a, b, by := newArchive(t), newArchive(t), newSigner(t, 2)
 	a.add("lib", "1")

@@ -88,7 +88,7 @@ func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
 		return err
 	}
 	if !secret {
-		a.say("%s is not encrypted: whoever has the file can sign for these machines", private)
+		a.say("%s is not encrypted: who has the file can sign for these machines", private)
 	}
 	sum := sha256.Sum256(boot.Certificate().RawSubjectPublicKeyInfo)
 	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public, Encrypted: secret, PEM: string(text)})

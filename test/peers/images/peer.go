@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/test/peers/debian"
 )
 
 // peer is one program that makes images. Its commands run in a root of Debian, where its files
@@ -112,10 +114,14 @@ func writeCaisson(s system, dir string) error {
 }
 
 func writeMkosi(s system, dir string) error {
+	mirror, err := debian.Mirror()
+	if err != nil {
+		return err
+	}
 	sources := ""
 	for _, of := range []string{"debian trixie trixie-updates", "debian-security trixie-security"} {
 		archive, suites, _ := strings.Cut(of, " ")
-		sources += "Types: deb\nURIs: http://deb.debian.org/" + archive + "\nSuites: " + suites +
+		sources += "Types: deb\nURIs: " + strings.TrimSuffix(mirror, "debian") + archive + "\nSuites: " + suites +
 			"\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n"
 	}
 	return errors.Join(s.keys(filepath.Join(dir, "mkosi.extra/keys")),

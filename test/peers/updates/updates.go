@@ -102,11 +102,15 @@ func (h *host) prepare(work string) error {
 	if _, err := h.run("mkdir init && ./caisson init init && mv init/keys ."); err != nil {
 		return err
 	}
+	mirror, err := debian.Mirror()
+	if err != nil {
+		return err
+	}
 	for _, one := range []struct {
 		name, security string
 		digest         *string
-	}{{"old", "", &h.old}, {"new", "http://deb.debian.org/debian-security", &h.new}} {
-		text, err := site(one.security)
+	}{{"old", "", &h.old}, {"new", mirror + "-security", &h.new}} {
+		text, err := site(mirror, one.security)
 		if err != nil {
 			return err
 		}
@@ -162,13 +166,13 @@ func (h *host) images(name string) error {
 }
 
 // site is what both states are built from.
-func site(security string) ([]byte, error) {
+func site(mirror, security string) ([]byte, error) {
 	type m = map[string]any
 	var packages []m
 	for _, p := range images.Named() {
 		packages = append(packages, m{"name": p})
 	}
-	from := m{"suite": "bookworm", "mirror": "http://deb.debian.org/debian"}
+	from := m{"suite": "bookworm", "mirror": mirror}
 	if security != "" {
 		from["security"] = security
 	}

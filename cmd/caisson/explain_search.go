@@ -3,7 +3,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
@@ -56,8 +55,8 @@ func (a *app) where(s *site.Site, conditions []string) error {
 	if err != nil {
 		return err
 	}
-	var all []string
-	for i, c := range conditions {
+	all, met := []string{}, map[string]int{} // how many conditions each node meets
+	for _, c := range conditions {
 		names, others, err := explain.Where(c, nodes)
 		if err != nil {
 			return err
@@ -65,10 +64,11 @@ func (a *app) where(s *site.Site, conditions []string) error {
 		if len(names) == 0 {
 			a.say("no node has %s; there is: %s", c, strings.Join(others, ", "))
 		}
-		if i == 0 {
-			all = names
+		for _, name := range names {
+			if met[name]++; met[name] == len(conditions) {
+				all = append(all, name)
+			}
 		}
-		all = slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(names, name) })
 	}
 	return a.show(all, func() {
 		for _, name := range all {

@@ -48,7 +48,7 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 }
 
 // loadNamed reads site files for a verb that shows settings, or takes keys, labels or names, and
-// makes nothing of them: what is odd about a site those verbs say that do.
+// repeats no warning: the verbs that publish, build or validate say them.
 func (a *app) loadNamed(names ...string) (*site.Site, error) {
 	quiet := *a
 	quiet.quiet = !a.detail

@@ -54,10 +54,10 @@ func TestHead(t *testing.T) {
 	is(id, "as committed")
 	write("other", "b")
 	write("site/untracked", "b")
-	is(id, "what is not the site's differs")
+	is(id, "another file than the site's differs")
 	write("site/site.yaml", "b")
 	is(id+"+", "the site differs")
-	// A repository may not have programs run: nothing but git reads it here.
+	// The monitor that a repository names is a program, and is not run.
 	mark := filepath.Join(top, "ran")
 	git("config", "core.fsmonitor", "touch "+mark)
 	is(id+"+", "with a monitor")

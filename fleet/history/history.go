@@ -195,16 +195,17 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 	if err != nil {
 		return nil, err
 	}
-	d := plan.Difference{Node: from, HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
-	for name, into := range map[string]**spec.Overlay{from: &d.From, to: &d.To} {
+	var both [2]*spec.Overlay
+	for i, name := range []string{from, to} {
 		row, ok := rows[name]
 		if !ok {
 			return nil, noNode(name, rows)
 		}
-		if *into, err = f.Content(ctx, name, content(row)); err != nil {
+		if both[i], err = f.Content(ctx, name, content(row)); err != nil {
 			return nil, err
 		}
 	}
+	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}, l.Err
 }
@@ -266,6 +267,9 @@ func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map
 		return nil, err
 	}
 	i := slices.IndexFunc(list, func(e Entry) bool { return e.Generation == g })
+	if i < 0 {
+		return nil, fmt.Errorf("generation %s was pruned meanwhile", g)
+	}
 	d := &Detail{Entry: list[i]}
 	if i+1 < len(list) && list[i+1].Refused == "" && d.Refused == "" {
 		d.Before = &list[i+1].Generation
@@ -326,7 +330,8 @@ func (d *Detail) Write(w io.Writer) {
 	if d.Refused == "" {
 		line("signed by", signedBy(d.Keys))
 		line("at", d.At.Format(time.RFC3339))
-		line("by", strings.Join([]string{d.Verb, d.Author}, " of "))
+		line("verb", d.Verb)
+		line("author", d.Author)
 		line("reason", d.Reason)
 		line("site", d.Commit)
 		line("nodes", fmt.Sprintf("%d, of which %d were given an overlay", d.Nodes, d.Published))

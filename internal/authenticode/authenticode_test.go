@@ -96,7 +96,7 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestDamaged: what is not a program that can be signed is refused.
+// TestDamaged: a file that is not a whole program is refused.
 func TestDamaged(t *testing.T) {
 	key, certificate := certified(t)
 	bare := program(t)

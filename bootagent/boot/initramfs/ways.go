@@ -196,7 +196,7 @@ func (w *ways) askAll(ctx context.Context) (all []answered) {
 	}
 }
 
-// look asks a source by one way, and remembers nothing of it.
+// look asks a source by one way, and keeps no answer.
 func (w *ways) look(ctx context.Context, source oci.Source, way *state.Lease, place int) answered {
 	a, name := answered{way: way, place: place, source: source}, ""
 	f := w.disk.follower(source)

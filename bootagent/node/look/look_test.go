@@ -84,7 +84,7 @@ func (l *Look) text(t *testing.T, name string) string {
 }
 
 // An image of which the kernel met a wrong block is noted once, and the next boot reads it; the others it
-// need not read. A look beside another process writes nothing of that.
+// need not read. A look beside another process leaves the note out.
 func TestImagesThatTheKernelFoundWrong(t *testing.T) {
 	b := &state.Boot{Images: state.Images{WhenRead: []string{"a", "b"}},
 		Layer: spec.Layer{Images: []spec.Image{{Name: "base", Blob: spec.Blob{Digest: "b"}}}}}

@@ -47,7 +47,7 @@ func (t *Trial) Of(g Generation) bool {
 func (t *Trial) Pending() bool { return t != nil && t.Reason == "" }
 
 // Begins reports whether a boot has begun it before its services started, and no agent has come after.
-// Where that boot has ended nothing of it is left, and it was one attempt of the generation.
+// Where that boot has ended, so has the trial: it was one attempt of the generation.
 func (t *Trial) Begins() bool { return t.Pending() && t.Early }
 
 // Left is how much time there is to confirm a trial that waits, up after the kernel began.

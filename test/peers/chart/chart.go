@@ -31,7 +31,7 @@ type Row struct {
 type Bar struct {
 	Peer   string
 	Values []float64 // of all runs; the peer cannot do it where there are none
-	Note   string    // what is not as it should be
+	Note   string    // a fault of the result, as "other bytes"
 	More   string    // not drawn
 }
 

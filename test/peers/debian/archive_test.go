@@ -64,7 +64,7 @@ func TestArchive(t *testing.T) {
 			continue
 		}
 		if status, _ := get(a, "/debian/none"); status != http.StatusNotFound {
-			t.Errorf("what is not there: %d", status)
+			t.Errorf("a missing file: %d", status)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (h *host) format(f format) (image, error) {
 	if err != nil {
 		return i, err
 	}
-	// A file system that was just mounted has nothing of it in memory.
+	// No page of a file system that was just mounted is in memory.
 	const mounted = "mkdir -p at && mount -o loop,ro new.image at && "
 	if _, err := h.run(mounted + "find at -type f -print0 | xargs -0 cat >/dev/null"); err != nil {
 		return i, err

@@ -120,6 +120,13 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 		}
 		list = append(list, e)
 	}
+	if node != "" && len(list) == 0 { // an empty list would say that nothing ever changed
+		rows, err := f.Nodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return nil, noNode(node, rows)
+	}
 	slices.Reverse(list)
 	return list, nil
 }

@@ -10,6 +10,9 @@
 //	verdict, err := box.Settle(ctx) // what the node's agent says: health, gates
 //	check, err := box.Check(ctx, "systemctl is-active nginx")
 //
+// With [Options].Kept the machine runs what a registry keeps for the node in place of what the
+// site says; Offer and GoBack then publish something else for it while it runs.
+//
 // The layer is the one that a build makes, the overlay byte for byte the one that a publish
 // makes. What differs is said here, in one place: the keys, which are made for this one
 // boot; the registry, which is in this process on the loopback; the first console, which is

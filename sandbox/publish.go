@@ -36,6 +36,27 @@ func (s signers) policy(fleet string) publish.Policy {
 		Threshold: 1, Lifetime: lifetime}
 }
 
+// build builds the node's layer as the site has it, puts it into the registry and returns
+// what is to be published.
+func (b *Box) build(ctx context.Context) (n publish.Node, err error) {
+	how := b.o.Build
+	how.Node = b.node.Name
+	built, err := release.Bake(ctx, b.site, how)
+	if err != nil {
+		return n, err
+	}
+	if b.layer, err = b.push(ctx, built); err != nil {
+		return n, err
+	}
+	if b.want, err = b.site.Overlay(b.node.Name, b.layer.Digest); err != nil {
+		return n, err
+	}
+	layer := b.layer
+	b.want.Variant = layer.Variant
+	return publish.Node{Name: b.node.Name, Match: b.want.Match, Layer: layer.Digest, Knows: layer.Features,
+		Doc: func() ([]byte, error) { return b.site.Compile(b.node.Name, layer.Digest, layer.Variant) }}, layer.Suits(b.want)
+}
+
 // push puts the layer that was built into the registry and returns it.
 func (b *Box) push(ctx context.Context, built *release.Built) (l release.Layer, err error) {
 	p := release.Pusher{Registry: b.registry, Release: b.keys.release, Tool: b.o.Tool, Now: b.o.Now}
@@ -51,20 +72,25 @@ func (b *Box) push(ctx context.Context, built *release.Built) (l release.Layer, 
 }
 
 // publish signs the node's overlay, as a publish of the whole site would.
-func (b *Box) publish(ctx context.Context) error {
-	node := b.node
-	p := publish.Publisher{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Now: b.o.Now, NewFleet: true, Say: func(string, ...any) {}}
-	var o publish.Options
-	if b.o.First != nil {
-		o.First = func(ctx context.Context) error { return b.o.First(ctx, b.registry) }
+func (b *Box) publish(ctx context.Context, n publish.Node, first func(context.Context, *registry.Registry) error) error {
+	p := b.publisher()
+	p.NewFleet = b.generation == 0
+	o := publish.Options{LayerNamed: true} // what is kept may be older than what the node has
+	if first != nil {
+		o.First = func(ctx context.Context) error { return first(ctx, b.registry) }
 	}
-	result, err := p.Publish(ctx, b.keys.policy(b.site.Name()), []publish.Node{{Name: node.Name, Match: node.Match, Layer: b.layer.Digest, Knows: b.layer.Features,
-		Doc: func() ([]byte, error) { return b.site.Compile(node.Name, b.layer.Digest, b.layer.Variant) }}}, o)
+	result, err := p.Publish(ctx, b.keys.policy(b.site.Name()), []publish.Node{n}, o)
 	if err != nil {
 		return err
 	}
-	b.generation, b.overlay = result.Generation, result.Published[0].Overlay
+	b.note(result)
 	return nil
+}
+
+// publisher signs with the keys of the sandbox.
+func (b *Box) publisher() *publish.Publisher {
+	policy := b.keys.policy(b.site.Name())
+	return &publish.Publisher{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}
 }
 
 // writeLoader writes what metal would boot from.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +22,7 @@ import (
 // Options say how a node is tried.
 type Options struct {
 	Build    release.Build                                   // how its layer is built
+	Kept     *Kept                                           // what it runs; nil is what the site says
 	First    func(context.Context, *registry.Registry) error // brings what overlays name beside layers; nil is nothing
 	Dir      string                                          // takes a directory for as long as the sandbox lives
 	Tool     string                                          // version of the program
@@ -56,6 +56,7 @@ type Box struct {
 	layer      release.Layer
 	generation uint64
 	overlay    string             // digest
+	want       *spec.Overlay      // that was published last
 	line       []string           // of the kernel
 	noKVM      error              // why the processor is emulated; nil is KVM
 	end        context.CancelFunc // of the machine and what it boots from; nil before
@@ -64,22 +65,24 @@ type Box struct {
 	steps      []Step
 }
 
-// Open builds the node's layer, signs and publishes it and its overlay in a registry of its
-// own, and writes the files that boot it. The caller closes what it returns.
+// Open builds the node's layer or fetches the kept one, signs and publishes it and its overlay
+// in a registry of its own, and writes the files that boot it. The caller closes what it returns.
 func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, err error) {
-	overlay, err := s.Overlay(node, "")
-	if err != nil {
+	b = &Box{site: s, o: o}
+	arch := s.DefaultRecipe().Arch
+	if o.Kept != nil {
+		b.want, arch = o.Kept.Overlay, o.Kept.Layer.Arch
+	} else if b.want, err = s.Overlay(node, ""); err != nil {
 		return nil, err
 	}
 	if !s.HasLayer() {
 		return nil, site.ErrNoLayer
 	}
-	if arch := s.DefaultRecipe().Arch; arch != "amd64" {
+	if arch != "amd64" {
 		return nil, cli.Usage("", "a node of %s cannot be tried: the machine is one of amd64", arch)
 	}
-	b = &Box{site: s, o: o}
-	b.node = s.Nodes()[slices.IndexFunc(s.Nodes(), func(n inventory.Node) bool { return n.Name == node })]
-	if b.plug, err = plugFor(overlay, s.BootNetwork(), o.Cards); err != nil {
+	b.node = inventory.Node{Name: node, Match: b.want.Match}
+	if b.plug, err = plugFor(b.want, s.BootNetwork(), o.Cards); err != nil {
 		return nil, err
 	}
 	var more []string
@@ -97,7 +100,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	if b.dir, err = newDirectory(ctx, o.Dir); err != nil {
 		return nil, err
 	}
-	if err := b.prepare(ctx, overlay); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -105,7 +108,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 
 // prepare is what comes before the machine. KVM is probed meanwhile: that takes a while
 // where it does not work, and the node's own kernel once that is there.
-func (b *Box) prepare(ctx context.Context, overlay *spec.Overlay) (err error) {
+func (b *Box) prepare(ctx context.Context) (err error) {
 	if b.keys, err = newSigners(); err != nil {
 		return err
 	}
@@ -128,26 +131,10 @@ func (b *Box) prepare(ctx context.Context, overlay *spec.Overlay) (err error) {
 		}
 		cancel()
 	}()
-	err = b.step("build", func() error {
-		b.o.Build.Node = b.node.Name
-		built, err := release.Bake(ctx, b.site, b.o.Build)
-		if err != nil {
-			return err
-		}
-		if b.layer, err = b.push(ctx, built); err != nil {
-			return err
-		}
-		return b.layer.Suits(overlay)
-	})
-	if err != nil {
+	if err := b.Offer(ctx, b.o.Kept); err != nil {
 		return err
 	}
-	return b.step("publish, write boot files", func() error {
-		if err := b.publish(ctx); err != nil {
-			return err
-		}
-		return b.writeLoader(ctx)
-	})
+	return b.step("write boot files", func() error { return b.writeLoader(ctx) })
 }
 
 // step does a part of the way and notes how long it took.

@@ -115,7 +115,7 @@ func left(t *testing.T, dir, emulator string) (out []string) {
 		out = append(out, f.Name())
 	}
 	text, err := os.ReadFile(filepath.Join(emulator, "pid"))
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || len(text) == 0 { // it was ended before it had written that
 		return out
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -165,6 +165,40 @@ func TestOpen(t *testing.T) {
 	}
 	if got := left(t, dir, emulator); got != nil {
 		t.Errorf("left behind: %q", got)
+	}
+}
+
+// What a registry keeps for a node is booted with the bytes that were published, whatever the
+// site says now; then the site is offered, and the way back is what was kept.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	emulate(t, "exec sleep 1000")
+	before, err := Open(t.Context(), newSite(), "a", options(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	o := options(dir)
+	o.Kept = &Kept{Overlay: before.want, Layer: before.layer, From: before.registry}
+	box, err := Open(t.Context(), newSite("vm.swappiness: 10", "vm.swappiness: 20"), "a", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	if box.overlay != before.overlay || box.Layer() != before.Layer() || box.generation != 1 {
+		t.Errorf("generation %d, overlay %s of layer %s, want %s of %s", box.generation, box.overlay, box.Layer(), before.overlay, before.Layer())
+	}
+	if err := box.Offer(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if box.overlay == before.overlay || box.generation != 2 || box.want.Items.Sysctl[0].Value != "20" {
+		t.Errorf("after the offer: generation %d, overlay %s, %+v", box.generation, box.overlay, box.want.Items.Sysctl)
+	}
+	if err := box.GoBack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if box.overlay != before.overlay || box.generation != 3 {
+		t.Errorf("after the way back: generation %d, overlay %s, want %s", box.generation, box.overlay, before.overlay)
 	}
 }
 

@@ -61,12 +61,12 @@ func (b *Box) LogIn(ctx context.Context) error {
 
 // options describe the machine.
 func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
-	o := machine.Options{Name: b.node.Name, MAC: b.plug.macs[0], MoreMACs: b.plug.macs[1:], Network: b.plug.network,
+	o := machine.Options{Name: b.node.Name, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
 		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.file("boot/kernel"), Initrd: b.dir.file("loader.img"),
-		Forwards: map[string]string{b.plug.registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
-	if b.plug.between != nil {
+		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
+	if b.plug.Between != nil {
 		var err error
-		if o.Cables, err = b.plug.between.Listen(ctx, len(b.plug.macs)); err != nil {
+		if o.Cables, err = b.plug.Between.Listen(ctx, len(b.plug.MACs)); err != nil {
 			return o, err
 		}
 	}
@@ -100,7 +100,7 @@ func (b *Box) options(ctx context.Context, registry string) (machine.Options, er
 // bootCard is the word for the card that the node boots by, and is asked by: the first one. A
 // boot network says it, too; of several cards on one network another would have its address.
 func (b *Box) bootCard() string {
-	return "BOOTIF=01-" + strings.ReplaceAll(b.plug.macs[0], ":", "-")
+	return "BOOTIF=01-" + strings.ReplaceAll(b.plug.MACs[0], ":", "-")
 }
 
 // nameOnly reports whether nothing but its name says which node the machine is.

@@ -95,13 +95,13 @@ func (b *Box) publisher() *publish.Publisher {
 
 // writeLoader writes what metal would boot from.
 func (b *Box) writeLoader(ctx context.Context) error {
-	anchor, err := netboot.Anchor(b.site, netboot.Registry{Ref: fmt.Sprintf("%s/%s", b.plug.registry, b.site.Name()), PlainHTTP: true},
+	anchor, err := netboot.Anchor(b.site, netboot.Registry{Ref: fmt.Sprintf("%s/%s", b.plug.Registry, b.site.Name()), PlainHTTP: true},
 		[]sign.Verifier{sign.VerifierOf(b.keys.operator)})
 	if err != nil {
 		return err
 	}
 	anchor.Hints = "" // the fleet's service is told nothing
-	anchor.Network = b.plug.rows
+	anchor.Network = b.plug.Rows
 	l := netboot.Loader{Layer: b.layer, Bootstrap: anchor}
 	b.line = l.Line()
 	if b.road() != byKernel {

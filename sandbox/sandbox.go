@@ -14,10 +14,14 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/sandbox/plug"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
+
+// MaxCards is how many cards a machine has at most.
+const MaxCards = plug.MaxCards
 
 // Options say how a node is tried.
 type Options struct {
@@ -51,7 +55,7 @@ type Box struct {
 	dir        *directory
 	keys       signers
 	login      loginKey
-	plug       plug
+	plug       plug.Plug
 	registry   *registry.Registry
 	layer      release.Layer
 	generation uint64
@@ -82,7 +86,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 		return nil, cli.Usage("", "a node of %s cannot be tried: the machine is one of amd64", arch)
 	}
 	b.node = inventory.Node{Name: node, Match: b.want.Match}
-	if b.plug, err = plugFor(b.want, s.BootNetwork(), o.Cards); err != nil {
+	if b.plug, err = plug.For(b.want, s.BootNetwork(), o.Cards); err != nil {
 		return nil, err
 	}
 	var more []string

@@ -67,7 +67,7 @@ var rules = []Rule{
 	{Packages: "oci/keys", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",
 		By: []string{"packaging/hack/attest", "media/netboot", "cmd/caisson", "builder/release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "oci/transfer", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "bytes travel by digest, whatever they mean",
-		By: []string{"fleet/mirror", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
+		By: []string{"fleet/mirror", "sandbox", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
@@ -94,7 +94,9 @@ var rules = []Rule{
 	{Packages: "media", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/...", "media/..."}, Why: "a medium is made of a loader", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "sandbox", "test/..."}, ByWhy: writesMedia},
-	{Packages: "sandbox", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "a node is tried with what it would get, however the operator asks", Banned: map[string]string{
+	{Packages: "sandbox/plug", Only: []string{"spec", "internal/cli", "internal/plain", "internal/machine"}, Why: "cards are connected as an overlay names them, whatever the machine boots",
+		By: []string{"sandbox"}, ByWhy: "it is how a sandbox plugs its machine in"},
+	{Packages: "sandbox", Only: []string{"sandbox/plug", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "a node is tried with what it would get, however the operator asks", Banned: map[string]string{
 		"github.com/spf13/":      "command lines belong to cmd",
 		Module + "/fleet/policy": "it signs with keys of its own and opens no other",
 		Module + "/fleet/hub":    "nobody is told of a node that is tried",
@@ -244,7 +246,7 @@ var rules = []Rule{
 		By: []string{"builder", "builder/base", "bootagent/boot/handover"}, ByWhy: "layers leave out what a node makes before its first process"},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
 	{Packages: "internal/machine", Only: []string{}, Why: "a machine boots whatever it is given", Banned: map[string]string{"testing": "the demo starts machines, too"},
-		By: []string{"sandbox", "test/..."}, ByWhy: "a machine is started to test caisson, or to try a node"},
+		By: []string{"sandbox/...", "test/..."}, ByWhy: "a machine is started to test caisson, or to try a node"},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
 	{Packages: "test/storetest", Only: []string{"internal/...", "test/require"}, Why: "a test's database has no tables yet", By: []string{}, ByWhy: "its databases are for tests"},
 	{Packages: "test/powercut", Only: []string{}, Why: "it knows disks, whatever writes to them", By: []string{}, ByWhy: "it is for tests"},

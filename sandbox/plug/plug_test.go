@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+package plug
 
 import (
 	"fmt"
@@ -40,18 +40,18 @@ func TestPlug(t *testing.T) {
 			"node n has no IPv4 address before its system runs, so that it cannot be asked anything"},
 		{"a name of the kernel", match, 0, []spec.Interface{{Name: "eno1", Addresses: []string{"192.0.2.11/24"}}}, a, ""},
 	} {
-		p, err := plugFor(&spec.Overlay{Core: spec.Core{Node: "n", Match: test.match, Network: spec.Network{Interfaces: test.network}}}, nil, test.cards)
-		if got := strings.Join(p.macs, " "); err == nil && got != test.macs {
+		p, err := For(&spec.Overlay{Core: spec.Core{Node: "n", Match: test.match, Network: spec.Network{Interfaces: test.network}}}, nil, test.cards)
+		if got := strings.Join(p.MACs, " "); err == nil && got != test.macs {
 			t.Errorf("%s: cards %s, want %s", test.name, got, test.macs)
 		}
-		got := fmt.Sprintf("%v %v", p.network, p.registry)
+		got := fmt.Sprintf("%v %v", p.Network, p.Registry)
 		if err != nil {
 			got = err.Error()
 		}
-		if err == nil && (p.between != nil) != (len(p.macs) > 1) || p.between != nil && (p.between.VLAN != 0 || p.between.LACP) {
-			t.Errorf("%s: behind %v", test.name, p.between)
+		if err == nil && (p.Between != nil) != (len(p.MACs) > 1) || p.Between != nil && (p.Between.VLAN != 0 || p.Between.LACP) {
+			t.Errorf("%s: behind %v", test.name, p.Between)
 		}
-		if want := test.want; want == "" && (err != nil || p.network.Prefix.IsValid() || p.registry.String() != "10.0.2.100:5000") || want != "" && got != want {
+		if want := test.want; want == "" && (err != nil || p.Network.Prefix.IsValid() || p.Registry.String() != "10.0.2.100:5000") || want != "" && got != want {
 			t.Errorf("%s: %s, want %s", test.name, got, want)
 		}
 	}
@@ -87,22 +87,22 @@ func TestPlugBehindASwitch(t *testing.T) {
 		{"a row by UUID", nil, []spec.BootNetwork{byUUID}, a, 7, true, true, static},
 		{"a row of others", nil, []spec.BootNetwork{{Match: spec.BootMatch{MACs: []string{b}}, VLAN: 7}, byDriver}, a, 0, false, false, "{invalid Prefix invalid IP invalid IP invalid IP} 10.0.2.100:5000"},
 	} {
-		p, err := plugFor(&spec.Overlay{Core: spec.Core{Node: "n", Match: spec.Match{MACs: []string{a}, UUIDs: []string{"u"}}, Network: spec.Network{Interfaces: test.network}}}, test.rows, 0)
+		p, err := For(&spec.Overlay{Core: spec.Core{Node: "n", Match: spec.Match{MACs: []string{a}, UUIDs: []string{"u"}}, Network: spec.Network{Interfaces: test.network}}}, test.rows, 0)
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
 		}
-		if got := strings.Join(p.macs, " "); got != test.macs {
+		if got := strings.Join(p.MACs, " "); got != test.macs {
 			t.Errorf("%s: cards %s, want %s", test.name, got, test.macs)
 		}
-		if got := fmt.Sprintf("%v %v", p.network, p.registry); got != test.want {
+		if got := fmt.Sprintf("%v %v", p.Network, p.Registry); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
-		if p.between == nil && (test.vlan != 0 || test.lacp) || p.between != nil && (p.between.VLAN != test.vlan || p.between.LACP != test.lacp) {
-			t.Errorf("%s: behind %+v", test.name, p.between)
+		if p.Between == nil && (test.vlan != 0 || test.lacp) || p.Between != nil && (p.Between.VLAN != test.vlan || p.Between.LACP != test.lacp) {
+			t.Errorf("%s: behind %+v", test.name, p.Between)
 		}
-		if (len(p.rows) == 1) != test.row {
-			t.Errorf("%s: rows %v", test.name, p.rows)
+		if (len(p.Rows) == 1) != test.row {
+			t.Errorf("%s: rows %v", test.name, p.Rows)
 		}
 	}
 }

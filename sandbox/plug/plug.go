@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+// Package plug says how the cards of a machine are connected that stands in for a node: on a
+// network where the node's addresses are right, with the registry on it, behind a switch that
+// the node expects. Only sandbox imports it.
+package plug
 
 import (
 	"bytes"
@@ -18,33 +21,33 @@ import (
 // MaxCards is how many cards a machine has at most.
 const MaxCards = 15
 
-// plug says how a node's cards are connected: their addresses, the one of the boot first, the
+// Plug says how a node's cards are connected: their addresses, the one of the boot first, the
 // network on which they are, where on it the registry answers, and what is between.
-type plug struct {
-	macs     []string
-	network  machine.Network
-	registry netip.AddrPort
-	between  *machine.Switch    // nil: one card needs none
-	rows     []spec.BootNetwork // what site.cpio says of the cards
+type Plug struct {
+	MACs     []string
+	Network  machine.Network
+	Registry netip.AddrPort
+	Between  *machine.Switch    // nil: one card needs none
+	Rows     []spec.BootNetwork // what site.cpio says of the cards
 }
 
 // registryPort is the port of the registry on the machine's network.
 const registryPort = 5000
 
-// plugFor returns the cards of a node, at least so many, on the network that it expects. rows
+// For returns the cards of a node, at least so many, on the network that it expects. rows
 // are the site's bootNetwork.
-func plugFor(o *spec.Overlay, rows []spec.BootNetwork, atLeast int) (plug, error) {
-	p := plug{registry: netip.MustParseAddrPort("10.0.2.100:5000")} // on QEMU's own network
+func For(o *spec.Overlay, rows []spec.BootNetwork, atLeast int) (Plug, error) {
+	p := Plug{Registry: netip.MustParseAddrPort("10.0.2.100:5000")} // on QEMU's own network
 	by, err := wayTo(o, rows)
 	if err != nil {
 		return p, err
 	}
 	p.add(by.cards...)
 	if by.row != nil {
-		p.rows = []spec.BootNetwork{*by.row}
+		p.Rows = []spec.BootNetwork{*by.row}
 	}
 	if by.vlan != 0 || by.lacp {
-		p.between = &machine.Switch{VLAN: uint16(by.vlan), LACP: by.lacp}
+		p.Between = &machine.Switch{VLAN: uint16(by.vlan), LACP: by.lacp}
 	}
 	if err := p.setNetwork(by.static, by.gateway); err != nil {
 		return p, err
@@ -53,31 +56,31 @@ func plugFor(o *spec.Overlay, rows []spec.BootNetwork, atLeast int) (plug, error
 	for _, one := range o.Network.Interfaces {
 		p.add(cardsOf(one)...)
 	}
-	for i := 1; len(p.macs) < max(1, atLeast); i++ {
+	for i := 1; len(p.MACs) < max(1, atLeast); i++ {
 		p.add(fmt.Sprintf("52:54:00:ca:15:%02x", i)) // QEMU's own prefix
 	}
-	if p.between == nil && len(p.macs) > 1 {
-		p.between = &machine.Switch{}
+	if p.Between == nil && len(p.MACs) > 1 {
+		p.Between = &machine.Switch{}
 	}
-	if p.between != nil {
-		p.between.Filter = firstIs(p.macs[0])
+	if p.Between != nil {
+		p.Between.Filter = firstIs(p.MACs[0])
 	}
-	if len(p.macs) > MaxCards {
-		return p, cli.Usage(fmt.Sprintf("at most %d", MaxCards), "%d network cards", len(p.macs))
+	if len(p.MACs) > MaxCards {
+		return p, cli.Usage(fmt.Sprintf("at most %d", MaxCards), "%d network cards", len(p.MACs))
 	}
 	return p, nil
 }
 
-func (p *plug) add(macs ...string) {
+func (p *Plug) add(macs ...string) {
 	for _, mac := range macs {
-		if mac != "" && !slices.Contains(p.macs, mac) {
-			p.macs = append(p.macs, mac)
+		if mac != "" && !slices.Contains(p.MACs, mac) {
+			p.MACs = append(p.MACs, mac)
 		}
 	}
 }
 
 // setNetwork makes the network one on which the address is right, where there is one.
-func (p *plug) setNetwork(static netip.Prefix, gateway string) error {
+func (p *Plug) setNetwork(static netip.Prefix, gateway string) error {
 	if !static.IsValid() {
 		return nil
 	}
@@ -95,7 +98,7 @@ func (p *plug) setNetwork(static netip.Prefix, gateway string) error {
 		n.Router = free[2]
 	}
 	n.DNS = free[0]
-	p.network, p.registry = n, netip.AddrPortFrom(free[1], registryPort)
+	p.Network, p.Registry = n, netip.AddrPortFrom(free[1], registryPort)
 	return nil
 }
 

@@ -169,7 +169,11 @@ func (m Medium) iso(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	files = append(files, held(m.Loader.fallback(), m.Loader.Image))
+	return m.cd(ctx, f, append(files, held(m.Loader.fallback(), m.Loader.Image)))
+}
+
+// cd writes an image of files that firmware starts as a CD, and as a USB stick.
+func (m Medium) cd(ctx context.Context, f *os.File, files []fat.File) error {
 	size, err := fat.Room(files, 0)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -259,5 +260,33 @@ func TestSteps(t *testing.T) {
 		if err := m.Write(t.Context(), filepath.Join(t.TempDir(), name)); err != nil || done != of || !slices.Equal(steps, want) {
 			t.Errorf("%s: %v, %d of %d, %v", name, steps, done, of, err)
 		}
+	}
+}
+
+// TestEnrollment: the medium has the program that firmware starts and an update of each variable,
+// and no loader takes it for one of caisson's.
+func TestEnrollment(t *testing.T) {
+	require.Tool(t, "sgdisk", "mtype", "fsck.vfat")
+	manager, err := os.ReadFile("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	e := Enrollment{Manager: manager, Date: time.Unix(1767225600, 0), Updates: map[efivar.Variable][]byte{efivar.Platform: []byte("p"), efivar.Exchange: []byte("k"), efivar.Allowed: []byte("d")}}
+	name := filepath.Join(t.TempDir(), "enroll.iso")
+	if err := e.Write(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	says(t, []string{"No problems found"}, "sgdisk", "-v", name)
+	if out, err := exec.Command("sgdisk", "-p", name).CombinedOutput(); err != nil || bytes.Contains(out, []byte("696D61676521")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	esp := part(t, name, mebibyte, 34<<20)
+	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
+	says(t, []string{"p"}, "mtype", "-i", esp, "::/loader/keys/auto/PK.auth")
+	says(t, []string{"secure-boot-enroll force"}, "mtype", "-i", esp, "::/loader/loader.conf")
+	says(t, []string{"MZ"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
+	e.Manager = []byte("text")
+	if err := e.Write(t.Context(), name); err == nil || !strings.Contains(err.Error(), "systemd-boot: not a program for firmware") {
+		t.Error(err)
 	}
 }

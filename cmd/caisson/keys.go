@@ -41,7 +41,7 @@ func (a *app) keysCommand() *cobra.Command {
 			"for two roles: tools take any statement by a key for its approval.",
 	}
 	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
-		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand())
+		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(), a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand())
 	return c
 }
 

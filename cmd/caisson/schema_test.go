@@ -93,6 +93,8 @@ var results = map[string]any{
 	"keys rotate":         keysChanged{},
 	"keys revoke":         keysChanged{},
 	"keys pull":           []chainVersion{},
+	"keys enroll-image":   enrolled{},
+	"keys revoke-loader":  revokedLoaders{},
 	"rescue":              rescued{},
 	"login":               loggedIn{},
 	"logout":              loggedIn{},

@@ -31,13 +31,14 @@ func TestMain(m *testing.M) {
 	root.Enter()
 	keyfile.Cost, keyfile.MinCost = 16, 16
 	testscript.Main(m, map[string]func(){
-		"caisson": func() { os.Exit(run()) },
-		"hsm":     hsm, // holds a key for caisson, see signer_test.go
-		"silent":  silent,
-		"bake":    bake, // stands for caisson build, see newuser_test.go
-		"ship":    ship, // pushes layers with all that belongs to them, see ship_test.go
-		"swallow": swallow,
-		"agefile": agefile, // stands for age(1), see secrets_test.go
+		"caisson":  func() { os.Exit(run()) },
+		"firmware": firmware, // programs for firmware and lists of its keys, see firmware_test.go
+		"hsm":      hsm,      // holds a key for caisson, see signer_test.go
+		"silent":   silent,
+		"bake":     bake, // stands for caisson build, see newuser_test.go
+		"ship":     ship, // pushes layers with all that belongs to them, see ship_test.go
+		"swallow":  swallow,
+		"agefile":  agefile, // stands for age(1), see secrets_test.go
 	})
 }
 

@@ -3,7 +3,7 @@
 // Package authenticode signs programs for UEFI firmware: "Windows Authenticode Portable Executable
 // Signature Format", Microsoft, as firmware and kexec_file_load(2) check it.
 //
-// It verifies nothing. Only builder imports it.
+// It verifies nothing. Only builder and cmd/caisson import it.
 package authenticode
 
 import (
@@ -54,6 +54,13 @@ func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]b
 	le.PutUint32(entry, uint32(len(bare)))
 	le.PutUint32(entry[4:], uint32(len(table)))
 	return append(bare, table...), nil
+}
+
+// Digest returns what firmware calls the program: the SHA-256 of what a signature is about, with or
+// without signatures the same.
+func Digest(program []byte) ([]byte, error) {
+	_, sum, err := digest(program)
+	return sum, err
 }
 
 // pad fills up to a multiple of 8 bytes with zeros.

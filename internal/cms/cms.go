@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cms writes signatures in the form SignedData of RFC 2315 (PKCS #7), as the kernel reads
-// them of modules and firmware of programs: RSA with SHA-256 and PKCS #1 v1.5, without a time, so
+// them of modules and firmware of programs and variables: RSA with SHA-256 and PKCS #1 v1.5, without a time, so
 // that the same content and key give the same bytes.
 //
-// It verifies nothing. Only builder/modules and internal/authenticode import it.
+// It verifies nothing. Only builder/modules, internal/authenticode and internal/efivar import it.
 package cms
 
 import (
@@ -65,6 +65,12 @@ type attribute struct {
 // what scripts/sign-file of the kernel writes.
 func Detached(key crypto.Signer, certificate *x509.Certificate, data []byte) ([]byte, error) {
 	return write(key, certificate, data, nil, contentInfo{Type: oidData}, asn1.RawValue{})
+}
+
+// Accompanied signs data that stays apart from the signature, which has the certificate in it and no
+// attributes: as firmware takes updates of its variables.
+func Accompanied(key crypto.Signer, certificate *x509.Certificate, data []byte) ([]byte, error) {
+	return write(key, certificate, data, nil, contentInfo{Type: oidData}, tagged(certificate.Raw))
 }
 
 // Enclosed signs a DER value of a type that the signature has in it, beside the certificate.

@@ -235,6 +235,8 @@ var rules = []Rule{
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/tell/metrics", "media/netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},
+	{Packages: "internal/efivar", Only: []string{"internal/cms"}, Why: "an update is bytes, whatever firmware takes it",
+		By: []string{"media", "cmd/caisson"}, ByWhy: "a node is given updates that are signed"},
 	{Packages: "internal/cpio", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/quota", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/verity", Only: []string{}, Stdlib: true, Why: "a tree is made of bytes, whatever they are part of",

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"bytes"
+	"encoding/base64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,3 +71,59 @@ func TestLongSecureBoot(t *testing.T) {
 		t.Error("the firmware started it all the same")
 	}
 }
+
+// TestLongEnrollment: firmware without keys takes those of a medium, and from then on starts a
+// loader by the boot key and not the medium that brought them; a loader that its dbx names is not
+// started, one that another number tells from it is.
+func TestLongEnrollment(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
+	f.edits(t, slices.Concat(calm, noted, withUEFI)...)
+	for _, name := range []string{"pk", "kek", "boot"} {
+		f.must(t, "keys", "generate", "--boot", "keys/"+name)
+	}
+	f.raise(t)
+	f.must(t, "keys", "enroll-image", "--pk", "keys/pk", "--kek", "keys/kek", "--db", "keys/boot.crt", "--out", "enroll.iso")
+
+	o := f.medium("beta", "52:54:00:00:00:0b")
+	fresh, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(o.UEFI, fresh, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Secure, o.Name, o.CD = true, "enroll", filepath.Join(f.Dir, "enroll.iso")
+	m := f.start(t, o)
+	waitFor(t, m, 0, "Enrolling secure boot keys")
+	waitFor(t, m, 0, "Access Denied") // it has keys now, and nobody signed the medium
+	m.PowerCut()
+
+	o.Name, o.CD = "beta", f.image(t, "boot.iso")
+	m, s := f.arrives(t, o)
+	f.image(t, "boot.efi")
+	f.must(t, "keys", "revoke-loader", "boot.efi", "--kek", "keys/kek", "--out", "dbx.auth")
+	update, err := os.ReadFile(filepath.Join(f.Dir, "dbx.auth"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look(t, s,
+		Check{"secure boot", "od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-*", "1"},
+		Check{"dbx takes the update", "echo " + base64.StdEncoding.EncodeToString(update) + " | base64 -d >/tmp/dbx.auth; " + givesToFirmware + " && echo taken", "taken"},
+	)
+	m.PowerCut()
+	o.Name = "revoked"
+	m = f.start(t, o)
+	if waitFor(t, m, 0, "Access Denied", "Linux version") != "Access Denied" {
+		t.Error("the firmware started a loader that its dbx names")
+	}
+	m.PowerCut()
+	o.Name, o.CD = "newer", f.image(t, "newer.iso", "--kernel-arg", "caisson.newer=1")
+	if waitFor(t, f.start(t, o), 0, "Access Denied", "Linux version") != "Linux version" {
+		t.Error("the firmware does not start a loader that its dbx does not name")
+	}
+}
+
+// givesToFirmware is docs/keys.md's: attributes and update by one write.
+const givesToFirmware = `sudo sh -c 'cd /sys/firmware/efi/efivars && chattr -f -i dbx-d719b2cb-3d3a-4596-a3bc-dad00e67656f; (printf "\147\0\0\0"; cat /tmp/dbx.auth) >/run/dbx && dd if=/run/dbx of=dbx-d719b2cb-3d3a-4596-a3bc-dad00e67656f bs=1M status=none'`

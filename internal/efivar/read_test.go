@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package efivar
+
+import (
+	"bytes"
+	"encoding/pem"
+	"slices"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	_, certificate := certified(t)
+	both := append(Certificate(certificate), Digests([][]byte{make([]byte, 32), make([]byte, 32)})...)
+	if err := check(both); err != nil {
+		t.Error(err)
+	}
+	for name, data := range map[string][]byte{"nothing": nil, "a text": []byte("-----BEGIN CERTIFICATE-----\n and more"), "cut": both[:len(both)-1],
+		"attributes before it": append([]byte{0x27, 0, 0, 0}, both...), "an entry of nothing": list(ofDigests, [][]byte{{}})} {
+		if check(data) == nil {
+			t.Errorf("%s is taken for a signature list", name)
+		}
+	}
+	broken := bytes.Clone(both)
+	broken[50] ^= 0xff
+	if check(broken) == nil {
+		t.Error("a certificate that cannot be read is taken")
+	}
+}
+
+// TestRead: each form that people have becomes the lists of a variable.
+func TestRead(t *testing.T) {
+	_, a := certified(t)
+	_, b := certified(t)
+	text := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	both := append(Certificate(a), Certificate(b)...)
+	for name, c := range map[string]struct {
+		file, lists []byte
+		names       []string
+	}{
+		"two in PEM":          {append(text("CERTIFICATE", a.Raw), text("CERTIFICATE", b.Raw)...), both, []string{"kek", "kek"}},
+		"DER":                 {a.Raw, Certificate(a), []string{"kek"}},
+		"lists":               {both, both, nil},
+		"a variable of Linux": {append([]byte{0x27, 0, 0, 0}, both...), both, nil},
+		"a private key":       {text("PRIVATE KEY", a.Raw), nil, nil},
+		"two in DER":          {append(bytes.Clone(a.Raw), b.Raw...), nil, nil},
+		"a text":              {[]byte("boot.crt"), nil, nil},
+		"nothing":             {nil, nil, nil},
+	} {
+		lists, names, err := Read(c.file)
+		if (err == nil) != (c.lists != nil) || !bytes.Equal(lists, c.lists) || !slices.Equal(names, c.names) {
+			t.Errorf("%s: %d bytes, %v, %v", name, len(lists), names, err)
+		}
+	}
+}
+
+// FuzzRead: no file ends the program, and what is read is what a variable holds.
+func FuzzRead(f *testing.F) {
+	_, certificate := certified(f)
+	f.Add(Certificate(certificate))
+	f.Add(certificate.Raw)
+	f.Add(Digests([][]byte{make([]byte, 32)}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if lists, _, err := Read(data); err == nil && check(lists) != nil {
+			t.Error("what was read is not a list")
+		}
+	})
+}

@@ -14,7 +14,6 @@ package builder
 
 import (
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +30,7 @@ import (
 	"github.com/caisson-os/caisson/internal/mediatype"
 
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/agent"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/private"
 	"github.com/caisson-os/caisson/builder/root"
@@ -130,6 +130,9 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 	if err := root.Try(ctx, b.tmp); err != nil {
 		return nil, err
 	}
+	if err := root.Emulates(ctx, b.tmp, b.options.Agent, b.recipe.Arch); err != nil {
+		return nil, err
+	}
 	if err := b.resolve(ctx); err != nil {
 		return nil, err
 	}
@@ -196,39 +199,10 @@ func (b *build) check() error {
 			return apt.MissingTool(tool, pkg)
 		}
 	}
-	if err := checkAgent(b.options.Agent, b.recipe.Arch); err != nil {
+	if err := agent.Check(b.options.Agent, b.recipe.Arch); err != nil {
 		return fmt.Errorf("agent binary %s: %w", b.options.Agent, err)
 	}
 	return Check(b.recipe)
-}
-
-// checkAgent refuses a binary that cannot be the first process of a loader, where
-// there is no dynamic linker.
-func checkAgent(name, arch string) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("not a file")
-	}
-	f, err := elf.Open(name)
-	if err != nil {
-		return fmt.Errorf("not an ELF executable: %w", err)
-	}
-	defer f.Close()                                    // only read
-	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN { // the latter is static-pie, too
-		return fmt.Errorf("not an executable but %v", f.Type)
-	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return errors.New("not static: build it with CGO_ENABLED=0")
-		}
-	}
-	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; f.Machine != want {
-		return fmt.Errorf("it is for %v, the layer for %s", f.Machine, arch)
-	}
-	return nil
 }
 
 // result collects what the steps made.

@@ -24,9 +24,6 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// console is where QEMU's serial line is.
-const console = "console=ttyS0"
-
 // DownError is the error of a node that does not come up.
 type DownError struct{ Lines []string } // of the console
 
@@ -61,7 +58,7 @@ func (b *Box) LogIn(ctx context.Context) error {
 
 // options describe the machine.
 func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
-	o := machine.Options{Name: b.node.Name, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
+	o := machine.Options{Name: b.node.Name, Arch: b.arch, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
 		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.file("boot/kernel"), Initrd: b.dir.file("loader.img"),
 		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
 	if b.plug.Between != nil {
@@ -108,6 +105,7 @@ func (b *Box) nameOnly() bool { return len(b.node.Match.UUIDs)+len(b.node.Match.
 
 // console is the word that the site's kernel arguments lack, for somebody to see the boot.
 func (b *Box) console() []string {
+	console := "console=" + machine.SerialLine(b.arch)
 	if slices.ContainsFunc(b.line, func(word string) bool { return strings.HasPrefix(word, console) }) {
 		return nil
 	}

@@ -55,7 +55,7 @@ func (k loginKey) credentials() map[string]string {
 // Shell gives a terminal, or whatever else stands for it, to a shell of root in the machine.
 // How the shell's last command ended does not matter.
 func (b *Box) Shell(ctx context.Context, in io.Reader, out, errs io.Writer) error {
-	if err := machine.CheckTools("ssh"); err != nil {
+	if err := machine.CheckTools(b.arch, "ssh"); err != nil {
 		return err
 	}
 	host, port, err := net.SplitHostPort(b.machine.SSH())

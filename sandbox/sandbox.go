@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
@@ -51,6 +50,7 @@ type Step struct {
 type Box struct {
 	site       *site.Site
 	node       inventory.Node
+	arch       string // of the machine
 	o          Options
 	dir        *directory
 	keys       signers
@@ -72,18 +72,14 @@ type Box struct {
 // Open builds the node's layer or fetches the kept one, signs and publishes it and its overlay
 // in a registry of its own, and writes the files that boot it. The caller closes what it returns.
 func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, err error) {
-	b = &Box{site: s, o: o}
-	arch := s.DefaultRecipe().Arch
+	b = &Box{site: s, o: o, arch: s.ArchOf(node)}
 	if o.Kept != nil {
-		b.want, arch = o.Kept.Overlay, o.Kept.Layer.Arch
+		b.want, b.arch = o.Kept.Overlay, o.Kept.Layer.Arch
 	} else if b.want, err = s.Overlay(node, ""); err != nil {
 		return nil, err
 	}
 	if !s.HasLayer() {
 		return nil, site.ErrNoLayer
-	}
-	if arch != "amd64" {
-		return nil, cli.Usage("", "a node of %s cannot be tried: the machine is one of amd64", arch)
 	}
 	b.node = inventory.Node{Name: node, Match: b.want.Match}
 	if b.plug, err = plug.For(b.want, s.BootNetwork(), o.Cards); err != nil {
@@ -93,11 +89,11 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	if o.Disk {
 		more = []string{"sgdisk", "mkfs.ext4"}
 	}
-	if err := machine.CheckTools(more...); err != nil {
+	if err := machine.CheckTools(b.arch, more...); err != nil {
 		return nil, err
 	}
-	if o.ISO {
-		if err := machine.CheckFirmware(); err != nil {
+	if o.ISO || b.arch == "arm64" {
+		if err := machine.CheckFirmware(b.arch); err != nil {
 			return nil, err
 		}
 	}
@@ -124,14 +120,14 @@ func (b *Box) prepare(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	probed := make(chan error, 1)
-	go func() { probed <- machine.ProbeKVM(ctx, b.dir.name) }()
+	go func() { probed <- machine.ProbeKVM(ctx, b.arch, b.dir.name) }()
 	defer func() {
 		if err != nil {
 			cancel()
 		}
 		b.noKVM = <-probed
 		if err == nil && b.noKVM == nil {
-			b.noKVM = machine.ProbeKernel(ctx, b.dir.file("boot/kernel"))
+			b.noKVM = machine.ProbeKernel(ctx, b.arch, b.dir.file("boot/kernel"))
 		}
 		cancel()
 	}()

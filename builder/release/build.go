@@ -3,6 +3,7 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ import (
 
 // Build says how the variants of a site are built.
 type Build struct {
-	Options builder.Options // those that all variants share
+	Options builder.Options   // those that all variants share
+	Agents  map[string]string // the agent of each architecture; Options.Agent where it is not here
 	Locks   *builder.LockFile
 	Before  Before
 	Node    string // the variant of this node alone is built; "" builds all
@@ -102,6 +104,7 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 		if o.Progress != nil {
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
+		o.Agent = cmp.Or(b.Agents[v.Recipe.Arch], o.Agent)
 		o.Written = WrittenOver(s, v.Nodes)
 		o.Lock, o.Shared = b.Locks.For(v.Name)
 		r, err := b.Make(ctx, v.Recipe, v.Name, "", o)

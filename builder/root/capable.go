@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -117,20 +116,14 @@ func userNamespace() bool {
 // that refuses it says so before anything is made, as an *[Unprivileged]. Work is
 // as [Root.Work].
 func Try(ctx context.Context, work string) error {
-	dir, err := os.MkdirTemp(work, "try-")
+	r, err := empty(work)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) // the next build empties work
-	r := &Root{Lowers: []string{filepath.Join(dir, "lower")}, Work: dir}
-	for _, sub := range []string{"proc", "sys", "dev", "run", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(r.Lowers[0], sub), 0o755); err != nil {
-			return err
-		}
-	}
+	defer os.RemoveAll(r.Work) // the next build empties work
 	nothing := Command{Args: []string{"a program"}, without: "program"}
 	if err = r.Run(ctx, nothing); err == nil {
-		err = Isolated(ctx, []string{dir}, nothing)
+		err = Isolated(ctx, []string{r.Work}, nothing)
 	}
 	if err != nil && ctx.Err() == nil {
 		return &Unprivileged{Err: err}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/agent"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -38,7 +38,7 @@ type buildFlags struct {
 	version  string
 
 	bootNamed bool // likewise the boot key
-	agent     string
+	agent     []string
 	cache     string
 	lock      string
 	debs      string
@@ -84,7 +84,7 @@ func (a *app) buildCommand() *cobra.Command {
 
 // inputs adds the flags that say what layers are made of.
 func (x *buildFlags) inputs(f *pflag.FlagSet) {
-	f.StringVar(&x.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
+	f.StringArrayVar(&x.agent, "agent", nil, "static caisson-agent binary, once for each architecture (caisson-agent or caisson-agent-ARCH beside this program when empty)")
 	f.StringVar(&x.cache, "cache", "", "directory kept between builds "+cacheDefault)
 	f.StringVar(&x.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	f.StringVar(&x.debs, "debs", "", "directory of kept package files: used first, and filled")
@@ -101,7 +101,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	f.to = cmp.Or(f.to, s.Registry())
-	if f.agent, err = findAgent(f.agent); err != nil {
+	agents, err := f.agents(s)
+	if err != nil {
 		return err
 	}
 	if f.cache, err = cacheDir(f.cache); err != nil {
@@ -146,7 +147,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if ref := reg.Ref(); ref.IsLayout() {
 		places = append(places, ref.Layout)
 	}
-	built, err := a.bake(ctx, f, s, going{beside, trusted, noKeys}, names[0])
+	built, err := a.bake(ctx, f, s, going{beside, trusted, noKeys, agents}, names[0])
 	if err != nil {
 		return full(err, places...)
 	}
@@ -204,7 +205,8 @@ func notRevoked(trusted publish.Policy, public sign.Verifier) error {
 type going struct {
 	*publish.Publisher
 	trusted publish.Policy
-	noKeys  error // why the site's release keys cannot be read, which a digest does not need
+	noKeys  error             // why the site's release keys cannot be read, which a digest does not need
+	agents  map[string]string // by architecture
 }
 
 // bake builds every variant and shows how it goes.
@@ -222,8 +224,8 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 		return nil, err
 	}
 	progress := a.progress()
-	how := release.Build{Locks: locks, Before: before, Options: builder.Options{
-		Boot: boot, CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
+	how := release.Build{Locks: locks, Before: before, Agents: on.agents, Options: builder.Options{
+		Boot: boot, CacheDir: f.cache, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
 	built, err := release.Bake(ctx, s, how)
 	var again *release.Built
 	if err == nil && f.twice {
@@ -300,19 +302,20 @@ func (on going) at(ctx context.Context, s *site.Site, reference string) (b relea
 	return b, err
 }
 
-// findAgent finds the agent beside this program or on PATH.
-func findAgent(name string) (string, error) {
-	if name != "" {
-		return name, nil
+// agents finds the agents for the layers of a site, those beside this program or on PATH where none is named.
+func (x *buildFlags) agents(s *site.Site) (map[string]string, error) {
+	variants, err := s.Variants()
+	if err != nil {
+		return nil, err
 	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "caisson-agent")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
+	found, dir := map[string]string{}, ""
+	if self, err := os.Executable(); err == nil { // else there is PATH
+		dir = filepath.Dir(self)
+	}
+	for _, v := range variants {
+		if found[v.Recipe.Arch], err = agent.Find(x.agent, dir, v.Recipe.Arch); err != nil {
+			return nil, err
 		}
 	}
-	if found, err := exec.LookPath("caisson-agent"); err == nil {
-		return found, nil
-	}
-	return "", cli.Usage("name it with --agent", "no caisson-agent beside this program or on PATH")
+	return found, nil
 }

@@ -50,7 +50,7 @@ func (a *app) imageCommand() *cobra.Command {
 		Use:   "image FILE… --from REF --out FILE",
 		Short: "Write a program for UEFI, a CD, a USB stick or a disk that boots nodes",
 		Long: "Write what boots nodes where no boot network does. The format follows the name:\n\n" +
-			"  .efi                     the loader: for HTTP boot, or as EFI/BOOT/BOOTX64.EFI of a medium\n" +
+			"  .efi                     the loader: for HTTP boot, or as EFI/BOOT/BOOTX64.EFI (BOOTAA64.EFI) of a medium\n" +
 			"  .iso                     a CD for virtual media of BMCs, and the same as a USB stick\n" +
 			"  .raw, .raw.zst, .qcow2   a disk with systemd-boot, the loader and a state partition\n\n" +
 			"With --with-layer the medium has the layer and the overlays, and boots without any network. All of\n" +

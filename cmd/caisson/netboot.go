@@ -55,6 +55,7 @@ type loaderFlags struct {
 	registry access
 	from     string
 	layer    string
+	arch     string
 	nodesAsk
 	args     []string
 	unsigned bool
@@ -65,6 +66,7 @@ func (f *loaderFlags) flags(a *app, c *cobra.Command) {
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
 	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
+	c.Flags().StringVar(&f.arch, "arch", "", "architecture of the machines, amd64 or arm64 (that of the default variant when empty)")
 	f.nodesAsk.flags(c.Flags())
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
@@ -200,10 +202,19 @@ func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted pub
 	if err != nil {
 		return l, err
 	}
+	if f.arch != "" {
+		layers = slices.DeleteFunc(layers, func(l release.Layer) bool { return l.Arch != f.arch })
+		if len(layers) == 0 {
+			return l, cli.Usage("nodes with the label kubernetes.io/arch get one", "%s names no layer for %s", reference, f.arch)
+		}
+	}
 	recipe := ""
 	if s.HasLayer() {
 		recipe = site.RecipeID(s.DefaultRecipe())
 	}
 	l, err = release.ForVariant(layers, recipe, site.DefaultVariant)
+	if err != nil && f.arch != "" {
+		return layers[0], nil // any of them starts such machines
+	}
 	return l, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the layer of each node has overrides")
 }

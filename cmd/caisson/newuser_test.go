@@ -45,11 +45,11 @@ func TestNewUserLong(t *testing.T) {
 	require.Root(t)
 	require.Net(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "apt-get")
-	newUser(t, "caisson build --fast --cache "+t.TempDir()+" --agent "+agent(t))
+	newUser(t, "caisson build --fast --cache "+t.TempDir()+" --agent "+agentBinary(t))
 }
 
-// agent builds the static agent that layers take.
-func agent(t *testing.T) string {
+// agentBinary builds the static agent that layers take.
+func agentBinary(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "caisson-agent")
 	cmd := exec.Command("go", "build", "-o", name, "../caisson-agent")

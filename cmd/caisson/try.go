@@ -69,8 +69,9 @@ func (a *app) tryCommand() *cobra.Command {
 			"hold. Then each --check is run on the node, as root. The exit code is 0 when all checks pass and 5 when\n" +
 			"one does not. --ssh opens a root shell as soon as the node accepts logins, after the checks if there\n" +
 			"are any; without checks the exit code is 0 when the shell has ended.\n\n" +
-			"Needs what 'caisson build' needs, qemu-system-x86 and busybox. Without a KVM that works the processor is\n" +
-			"emulated, several times slower.",
+			"Needs what 'caisson build' needs, qemu-system-x86 (of a node of arm64 qemu-system-arm and\n" +
+			"qemu-efi-aarch64) and busybox. Without a KVM that works, and for another architecture than this\n" +
+			"machine's, the processor is emulated, several times slower.",
 		Example: "  caisson try site.yaml --node node1\n  caisson try site.yaml --node node1 --ssh\n" +
 			"  caisson try site.yaml --node node1 --check 'systemctl is-active nginx' --check 'test -d /srv/data'",
 		Args: cobra.MinimumNArgs(1),
@@ -213,7 +214,8 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 
 // sandboxOptions are what the flags say, without what talks.
 func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.Options, err error) {
-	if f.build.agent, err = findAgent(f.build.agent); err != nil {
+	agents, err := f.build.agents(s)
+	if err != nil {
 		return o, err
 	}
 	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
@@ -229,7 +231,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	}
 	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
 	return sandbox.Options{
-		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}},
+		Build: release.Build{Locks: locks, Agents: agents, Options: builder.Options{CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}},
 		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
 		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso,
 	}, err

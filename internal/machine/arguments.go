@@ -9,24 +9,12 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
-// processor is an emulated one without what costs an emulator much and gives a guest
-// nothing: a fifth level of page tables to walk, moves of strings byte by byte in place of
-// registers, marks around each access to the memory of users, and virtual machines, for
-// which udev would load kvm.
-const processor = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off,svm=off"
-
 func (o Options) arguments(ssh string) []string {
-	// One thread runs all emulated processors. With a thread each, QEMU 7.2 may translate
-	// code that the other processor is patching, and about one boot in 15 dies before
-	// /init with "Oops: int3".
-	accelerator := []string{"-accel", "tcg,thread=single", "-cpu", processor}
-	if o.KVM {
-		accelerator = kvm
-	}
-	args := append([]string{"-name", o.Name, "-machine", o.board()}, accelerator...)
+	args := append([]string{"-name", o.Name, "-machine", o.board()}, o.accelerator()...)
 	args = append(args,
 		"-smp", fmt.Sprint(cmp.Or(o.Processors, 1)), "-m", fmt.Sprint(cmp.Or(o.Memory, 1024)),
 		"-nodefaults", // no screen and no CD: a guest has no drivers to load for what nobody uses
@@ -61,62 +49,19 @@ func (o Options) arguments(ssh string) []string {
 	return append(args, o.Extra...)
 }
 
-// board is a machine without what no guest uses: each port is a driver to load, and events
-// that udev answers. A CD is at a port of SATA.
-func (o Options) board() string {
-	board := "q35,graphics=off,smbus=off,vmport=off,hpet=off,i8042=off"
-	if o.Secure { // what keeps a guest's programs from the firmware's variables
-		board += ",smm=on"
-	}
-	if o.CD == "" {
-		board += ",sata=off"
-	}
-	return board
-}
-
 // media are the firmware, where it is UEFI, and what it starts from first.
-func (o Options) media() (args []string) {
-	if o.UEFI != "" {
-		code := "CODE_4M.fd"
-		if o.Secure {
-			code = "CODE_4M.secboot.fd"
-			args = append(args, "-global", "driver=cfi.pflash01,property=secure,value=on")
-		}
-		args = append(args, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+firmware+code,
-			"-drive", "if=pflash,format=raw,unit=1,file="+o.UEFI)
+func (o Options) media() []string {
+	args, cd := o.flash(), boardOf(o.Arch).cd
+	if usb := strings.HasPrefix(cd, "usb"); o.Stick != "" || o.CD != "" && usb {
+		args = append(args, "-device", "qemu-xhci")
 	}
 	if o.CD != "" {
-		args = append(args, "-drive", "if=none,id=cd,format=raw,readonly=on,media=cdrom,file="+o.CD, "-device", "ide-cd,drive=cd,bootindex=0")
+		args = append(args, "-drive", "if=none,id=cd,format=raw,readonly=on,media=cdrom,file="+o.CD, "-device", cd)
 	}
 	if o.Stick != "" {
-		args = append(args, "-drive", "if=none,id=stick,format=raw,file="+o.Stick, "-device", "qemu-xhci", "-device", "usb-storage,drive=stick,removable=on,bootindex=0")
+		args = append(args, "-drive", "if=none,id=stick,format=raw,file="+o.Stick, "-device", "usb-storage,drive=stick,removable=on,bootindex=0")
 	}
 	return args
-}
-
-// firmware is how the files of Debian's package ovmf begin.
-const firmware = "/usr/share/OVMF/OVMF_"
-
-// prepareFirmware gives a machine with UEFI variables of its own.
-func (o Options) prepareFirmware() error {
-	if o.UEFI == "" {
-		return nil
-	}
-	if _, err := os.Stat(o.UEFI); err == nil {
-		return nil
-	}
-	if err := CheckFirmware(); err != nil {
-		return err
-	}
-	variables := "VARS_4M.fd"
-	if o.Secure {
-		variables = "VARS_4M.snakeoil.fd"
-	}
-	fresh, err := os.ReadFile(firmware + variables)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(o.UEFI, fresh, 0o600)
 }
 
 // own counts the addresses that this process has taken.

@@ -115,3 +115,39 @@ func TestCables(t *testing.T) {
 		}
 	}
 }
+
+// TestArm64 is given what its board has: firmware also beside a kernel, discs by USB, no ROM for other
+// processors, and what amd64 has a word for nowhere.
+func TestArm64(t *testing.T) {
+	for name, c := range map[string]struct {
+		o          Options
+		have, lack []string
+	}{
+		"kernel": {Options{Kernel: "k", MAC: "52:54:00:00:00:01"}, []string{"-machine virt,gic-version=max -accel tcg,thread=single -cpu neoverse-n1 ",
+			"if=pflash,format=raw,unit=0,readonly=on,file=/usr/share/AAVMF/AAVMF_CODE.fd", ",romfile="}, []string{"unit=1", "xhci", "sata", "la57"}},
+		"CD":    {Options{UEFI: "vars", CD: "boot.iso"}, []string{"unit=1,file=vars", "-device qemu-xhci", "-device usb-storage,drive=cd,bootindex=0"}, []string{"ide-cd"}},
+		"stick": {Options{UEFI: "vars", Stick: "boot.iso", CD: "boot.iso"}, []string{"drive=stick", "drive=cd"}, nil},
+		"disk":  {Options{UEFI: "vars", Disk: "d.raw", MAC: "52:54:00:00:00:01"}, []string{"virtio-blk-pci,drive=disk,bootindex=1", "romfile=,bootindex=2"}, nil},
+		"host":  {Options{KVM: true}, []string{"-accel kvm -cpu host"}, []string{"neoverse"}},
+		"keys":  {Options{UEFI: "vars", Secure: true}, []string{"AAVMF_CODE.ms.fd"}, []string{"smm", "cfi.pflash01"}},
+	} {
+		c.o.Arch = "arm64"
+		args := strings.Join(c.o.arguments("127.64.0.1:2222"), " ")
+		for _, part := range c.have {
+			if !strings.Contains(args, part) {
+				t.Errorf("%s: no %q in %s", name, part, args)
+			}
+		}
+		for _, part := range c.lack {
+			if strings.Contains(args, part) {
+				t.Errorf("%s: %q in %s", name, part, args)
+			}
+		}
+		if n := strings.Count(args, "qemu-xhci"); n > 1 {
+			t.Errorf("%s: %d controllers of USB", name, n)
+		}
+	}
+	if err := (Options{Arch: "riscv64"}).prepareFirmware(); err == nil {
+		t.Error("a machine of riscv64 is made")
+	}
+}

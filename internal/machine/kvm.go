@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,13 +38,17 @@ func probeSector() []byte {
 
 // ProbeKVM starts the smallest guest there is by KVM, and returns why that does not work,
 // nil when it does. That /dev/kvm can be opened says little: in a virtual machine that has
-// one, guests may hang. dir takes a file for the time of the probe.
-func ProbeKVM(ctx context.Context, dir string) (err error) {
+// one, guests may hang. A host of arm64 starts no sectors, there only [ProbeKernel] shows that.
+// dir takes a file for the time of the probe.
+func ProbeKVM(ctx context.Context, arch, dir string) (err error) {
+	if arch != runtime.GOARCH {
+		return fmt.Errorf("the machine is one of %s, and its host of %s", arch, runtime.GOARCH)
+	}
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	if err := f.Close(); err != nil || arch != "amd64" {
 		return err
 	}
 	name := filepath.Join(dir, "probe.img")
@@ -55,7 +60,7 @@ func ProbeKVM(ctx context.Context, dir string) (err error) {
 }
 
 func probe(ctx context.Context, image string, bound time.Duration) error {
-	err := bounded(ctx, bound, append(slices.Clone(kvm), "-machine", "pc", "-m", "16", "-nodefaults",
+	err := bounded(ctx, boards["amd64"].qemu, bound, append(slices.Clone(kvm), "-machine", "pc", "-m", "16", "-nodefaults",
 		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+",format=raw,if=floppy"))
 	var exit *exec.ExitError
 	switch {
@@ -74,12 +79,13 @@ const kernelBound = 15 * time.Second
 // ProbeKernel starts a kernel by KVM, with nothing to run, and returns why it does not come
 // to its end, nil when it does. A processor that is itself emulated in part runs the
 // smallest guest, and stops in the middle of a kernel.
-func ProbeKernel(ctx context.Context, kernel string) error {
-	return probeKernel(ctx, kvm, kernel, kernelBound)
+func ProbeKernel(ctx context.Context, arch, kernel string) error {
+	return probeKernel(ctx, boardOf(arch), kvm, kernel, kernelBound)
 }
 
-func probeKernel(ctx context.Context, accel []string, kernel string, bound time.Duration) error {
-	err := bounded(ctx, bound, append(slices.Clone(accel), "-machine", "q35", "-smp", "2", "-m", "512", "-nodefaults", "-display", "none", "-monitor", "none",
+func probeKernel(ctx context.Context, b board, accel []string, kernel string, bound time.Duration) error {
+	word, _, _ := strings.Cut(b.machine, ",")
+	err := bounded(ctx, b.qemu, bound, append(slices.Clone(accel), "-machine", word, "-smp", "2", "-m", "512", "-nodefaults", "-display", "none", "-monitor", "none",
 		"-no-reboot", "-kernel", kernel, "-append", "panic=-1")) // without a root it panics, and goes off instead of starting again
 	if err != nil {
 		return fmt.Errorf("the node's kernel: %w", err)
@@ -88,7 +94,7 @@ func probeKernel(ctx context.Context, accel []string, kernel string, bound time.
 }
 
 // bounded runs QEMU; a guest that is still on when its time is over is an error.
-func bounded(ctx context.Context, bound time.Duration, args []string) error {
+func bounded(ctx context.Context, qemu string, bound time.Duration, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, qemu, args...)
@@ -111,8 +117,8 @@ func bounded(ctx context.Context, bound time.Duration, args []string) error {
 
 // packages are the Debian packages of the programs that a machine takes.
 var packages = map[string]string{
-	qemu: "qemu-system-x86", "busybox": "busybox-static",
-	"sgdisk": "gdisk", "mkfs.ext4": "e2fsprogs", "ssh": "openssh-client",
+	"busybox": "busybox-static",
+	"sgdisk":  "gdisk", "mkfs.ext4": "e2fsprogs", "ssh": "openssh-client",
 }
 
 // MissingTool is the error of a program that is not installed.
@@ -133,21 +139,15 @@ func (m *MissingTool) Hint() string {
 	return "on Debian: apt install " + m.Package
 }
 
-// CheckFirmware wants the firmware of machines with UEFI to be installed.
-func CheckFirmware() error {
-	for _, part := range []string{"CODE_4M.fd", "VARS_4M.fd"} {
-		if _, err := os.Stat(firmware + part); err != nil {
-			return &MissingTool{firmware + part, "ovmf"}
-		}
-	}
-	return nil
-}
-
-// CheckTools wants programs to be installed: those that every machine takes, and more.
-func CheckTools(more ...string) error {
-	for _, name := range append([]string{qemu, "busybox"}, more...) {
+// CheckTools wants programs to be installed: those that every machine of an architecture takes, and more.
+func CheckTools(arch string, more ...string) error {
+	b := boardOf(arch)
+	for _, name := range append([]string{b.qemu, "busybox"}, more...) {
 		if _, err := exec.LookPath(name); err != nil {
 			known, ok := packages[name]
+			if name == b.qemu {
+				known, ok = b.pkg, true
+			}
 			if !ok {
 				return fmt.Errorf("no program %s: %w", name, err)
 			}

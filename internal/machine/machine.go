@@ -20,7 +20,8 @@
 // says nothing when it hangs.
 //
 // It needs qemu-system-x86_64, its network boot ROMs, busybox (for one "nc" a connection)
-// and, for state disks, sgdisk and mkfs.ext4; for machines with UEFI, Debian's package ovmf.
+// and, for state disks, sgdisk and mkfs.ext4; for machines with UEFI, Debian's package ovmf; for those
+// of arm64 qemu-system-aarch64 and Debian's package qemu-efi-aarch64.
 package machine
 
 import (
@@ -43,6 +44,7 @@ var ErrEnded = errors.New("the machine went off")
 // Options describe a machine. TFTP, Kernel and Initrd, or a medium say how it boots.
 type Options struct {
 	Name       string
+	Arch       string            // Debian's name of its architecture; empty: amd64
 	MAC        string            // of its network card
 	Card       string            // QEMU's device of its cards; empty: virtio-net-pci
 	MoreMACs   []string          // of further cards, at most 15, on one switch with the first
@@ -58,7 +60,7 @@ type Options struct {
 	Initrd     string            // file
 	Append     string            // kernel command line of a direct boot
 	NoCard     bool              // without a network card, whatever MAC, TFTP and Forwards say
-	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS
+	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS, or of arm64 firmware that keeps nothing
 	Secure     bool              // its firmware starts only what is signed by the key that OVMF brings for tests
 	CD         string            // image of a disc in its drive, which it boots first
 	Stick      string            // raw image of a USB stick, which it boots first
@@ -70,9 +72,6 @@ type Options struct {
 	Credentials map[string]string // for the guest's systemd, by name: systemd.system-credentials(7), by SMBIOS
 	Log         io.Writer         // gets what the console prints, while it does; may be nil
 }
-
-// qemu is QEMU's program.
-const qemu = "qemu-system-x86_64"
 
 // Machine is a running virtual machine.
 type Machine struct {
@@ -92,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	}
 	at := OwnAddress()
 	m := &Machine{Name: o.Name, Console: newConsole(o.Log), ssh: at, done: make(chan struct{})}
-	m.cmd = exec.CommandContext(ctx, qemu, o.arguments(at)...)
+	m.cmd = exec.CommandContext(ctx, boardOf(o.Arch).qemu, o.arguments(at)...)
 	keys, err := m.cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)

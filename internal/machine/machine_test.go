@@ -120,11 +120,11 @@ func TestJoinInitrd(t *testing.T) {
 func TestCheckTools(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var missing *MissingTool
-	if err := CheckTools(); !errors.As(err, &missing) || missing.Hint() != "on Debian: apt install qemu-system-x86" {
+	if err := CheckTools("amd64"); !errors.As(err, &missing) || missing.Hint() != "on Debian: apt install qemu-system-x86" {
 		t.Errorf("without QEMU: %v", err)
 	}
 	emulator(t, "exit 0")
-	if err := CheckTools("ssh"); !errors.As(err, &missing) {
+	if err := CheckTools("amd64", "ssh"); !errors.As(err, &missing) {
 		t.Errorf("without anything else: %v", err)
 	}
 }
@@ -161,7 +161,7 @@ func TestProbeKernel(t *testing.T) {
 		if !strings.Contains(script, "sleep") {
 			bound = time.Minute
 		}
-		err := probeKernel(t.Context(), kvm, "kernel", bound)
+		err := probeKernel(t.Context(), boards["amd64"], kvm, "kernel", bound)
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%s: %v, want %q", script, err, want)
 		}

@@ -77,8 +77,10 @@ func (o Options) card(network string, number int, mac string) string {
 // firmware's order: with a disk that has a place there, the first card has the next.
 func (o Options) boots(card int) string {
 	switch {
-	case o.Kernel != "":
+	case o.Kernel != "", boardOf(o.Arch).always && (o.Disk == "" || card > 0): // the ROM is for other processors
 		return ",romfile="
+	case boardOf(o.Arch).always:
+		return ",romfile=,bootindex=2"
 	case o.UEFI != "" && o.Disk != "" && card == 0:
 		return ",bootindex=2"
 	}

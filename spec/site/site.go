@@ -123,7 +123,7 @@ func build(r *document.Reader) *Site {
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
-	r.In("layer", func() { s.warnOfKernel(r.Checker) })
+	r.In("layer", func() { s.warnOfKernel(r.Checker); s.checkArches(r.Checker) })
 	r.In("secrets", func() { s.readSecrets(r) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.readServices(r)

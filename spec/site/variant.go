@@ -40,7 +40,7 @@ func (s *Site) Variants() ([]Variant, error) {
 	byID := map[string]int{RecipeID(def): 0}
 	byTargets := map[string]int{} // most nodes have the same few targets
 	for _, n := range s.nodes {
-		key := ""
+		key := s.archOf(n)
 		for _, p := range s.parts {
 			if p.Image {
 				key += fmt.Sprintf("%p;", p.Choose(n.Name, n.Label))
@@ -82,13 +82,7 @@ func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, t
 // recipe returns the recipe of a node's layer.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules), Programs: l.State.Create.On || l.State.Repair.On}
-	if r.Arch == "" {
-		r.Arch = "amd64"
-	}
-	if r.Kernel == "" {
-		r.Kernel = "linux-image-" + r.Arch
-	}
+	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Modules: texts(l.Kernel.Modules), Programs: l.State.Create.On || l.State.Repair.On}
 	r.Base.OCI, r.Base.Tar = l.Base.OCI.S, l.Base.Tar.S
 	if d := l.Base.Debian; d != nil {
 		debian := *d

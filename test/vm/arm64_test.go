@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// forArm64 makes the quickstart one of machines of arm64, which start by themselves.
+var forArm64 = slices.Concat([]string{
+	"layer:\n", "layer:\n  arch: arm64\n", "linux-image-cloud-amd64, args: [console=ttyS0, ", "linux-image-cloud-arm64, args: [",
+	"machine:\n", "health:\n  - {name: greeted, file: /run/hello}\nmachine:\n",
+}, withUEFI)
+
+// arm64 is a fleet of the quickstart for machines of arm64, with the agent for them.
+func arm64(t *testing.T) *Fleet {
+	t.Helper()
+	needs(t)
+	require.Tool(t, "qemu-system-aarch64")
+	require.Runs(t, "arm64")
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
+	f.agentFor(t, "arm64")
+	f.must(t, "init", ".")
+	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	f.edits(t, forArm64...)
+	return f
+}
+
+// agentFor puts the agent for an architecture beside the programs, as their package has it.
+func (f *Fleet) agentFor(t *testing.T, arch string) {
+	t.Helper()
+	name := filepath.Join(f.Bin, "caisson-agent-"+arch)
+	if _, err := os.Stat(name); err == nil {
+		return
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags=nethttpomithttp2", "-o", name+".new", "../../cmd/caisson-agent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLongArm64 builds a layer for arm64, whatever the host is, and tries its node by each road: to the gate,
+// with the values of the site, and UEFI and its UUID in sight.
+func TestLongArm64(t *testing.T) {
+	require.Long(t)
+	f := arm64(t)
+	before := tries(t)
+	for _, road := range []struct {
+		name  string
+		flags []string
+	}{
+		{"kernel", nil},
+		{"disk", []string{"--disk", "--check", "test $(stat -f -c %T /var/lib/caisson) = ext2/ext3"}},
+		{"cd", []string{"--iso"}},
+	} {
+		t.Run(road.name, func(t *testing.T) {
+			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "-o", "json", "--timeout", "2h",
+				"--check", "test $(uname -m) = aarch64 -a -d /sys/firmware/efi -a $(cat /proc/sys/vm/swappiness) = 1"}, road.flags...)...)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			var got struct {
+				Passed             bool
+				Road               string
+				Gates, FailedUnits []string
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s", out)
+			if !got.Passed || got.Road != road.name || !slices.Equal(got.Gates, []string{"greeted"}) || len(got.FailedUnits) > 0 {
+				t.Errorf("%+v", got)
+			}
+			leftNothing(t, before)
+		})
+	}
+}

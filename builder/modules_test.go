@@ -143,7 +143,7 @@ func notCompiled(t *testing.T, recipe spec.Recipe, o Options) {
 	}
 	r := &root.Root{Lowers: []string{filepath.Join(b.done[stepBase].dir, "tree")}, Upper: t.TempDir(), Work: b.tmp}
 	err = b.withModules(t.Context(), r, func() error {
-		return packages.Install(t.Context(), r, spec.Packages{Install: ask("wrong-dkms")}, b.baseNames(), repo, nil)
+		return packages.Install(t.Context(), r, spec.Packages{Install: ask("wrong-dkms")}, b.baseNames(), packages.Locked{Repo: repo})
 	})
 	if err == nil || !strings.Contains(err.Error(), "module wrong 1:") || !strings.Contains(err.Error(), "no_such_function") {
 		t.Errorf("what does not compile: %v", err)
@@ -238,7 +238,7 @@ func TestTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = b.withModules(t.Context(), r, func() error {
-		return packages.Install(t.Context(), r, spec.Packages{Install: ask("mod-dkms"), Strict: true}, append(slices.Clone(base.Include), testRecipe().Kernel), repo, nil)
+		return packages.Install(t.Context(), r, spec.Packages{Install: ask("mod-dkms"), Strict: true}, append(slices.Clone(base.Include), testRecipe().Kernel), packages.Locked{Repo: repo})
 	})
 	if err != nil {
 		t.Fatal(err)

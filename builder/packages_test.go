@@ -98,7 +98,7 @@ func (i *installer) install(p spec.Packages, debs ...deb) (*root.Root, error) {
 	if err := i.store.Repo(repo, "caisson", list); err != nil {
 		i.t.Fatal(err)
 	}
-	err := packages.Install(context.Background(), r, p, append(slices.Clone(base.Include), "linux-image-cloud-amd64"), repo, nil)
+	err := packages.Install(context.Background(), r, p, append(slices.Clone(base.Include), "linux-image-cloud-amd64"), packages.Locked{Repo: repo, Debs: list})
 	if err != nil {
 		return r, err
 	}
@@ -120,6 +120,30 @@ func ask(names ...string) []spec.Package {
 		all = append(all, spec.Package{Name: n})
 	}
 	return all
+}
+
+// TestLocked: each package of a lock is installed, also one of two that another can do with, and
+// those that nobody asked for are marked as such.
+func TestLocked(t *testing.T) {
+	i := newInstaller(t)
+	r, err := i.install(spec.Packages{Install: ask("one")}, deb{name: "one", version: "1", fields: "Depends: first | second\n"}, deb{name: "first", version: "1"}, deb{name: "second", version: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "first", "second"} {
+		if !has(t, r, name) {
+			t.Errorf("%s is not installed", name)
+		}
+	}
+	marks, err := r.ReadFile("/var/lib/apt/extended_states")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, auto := range map[string]bool{"one": false, "first": true, "second": true} {
+		if _, after, ok := strings.Cut(string(marks), "Package: "+name+"\n"); ok != auto || ok && !strings.Contains(strings.Split(after, "\n\n")[0], "Auto-Installed: 1") {
+			t.Errorf("%s: marked %v, want %v", name, ok, auto)
+		}
+	}
 }
 
 // A service does not start, whichever way its package tries; debconf answers are

@@ -145,7 +145,7 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		}
 	}
 	install := func() error {
-		return packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages)))
+		return packages.Install(ctx, r, b.wanted(), b.baseNames(), packages.Locked{Repo: repo, Debs: b.chosen.Packages, Line: b.counter(stepPackages, len(b.chosen.Packages))})
 	}
 	if len(b.chosen.Tools) > 0 {
 		err = b.withModules(ctx, r, install)

@@ -47,16 +47,23 @@ func Names(p spec.Packages) (names []string) {
 	return names
 }
 
-// Install brings the packages into r from the flat repository repo. keep names
-// what may never be removed, because the layer would not boot.
-func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, repo string, line func(string)) error {
+// Locked is what a lock has for the packages, beside those of the base.
+type Locked struct {
+	Repo string       // flat repository with all of it
+	Debs []apt.Deb    // each is installed, whatever the layer's apt would choose
+	Line func(string) // is given what dpkg says of its progress; nil takes none
+}
+
+// Install brings the packages into r from what is locked. keep names what may never be
+// removed, because the layer would not boot.
+func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, from Locked) error {
 	if err := apt.ForbidServices(r); err != nil {
 		return err
 	}
 	if err := Preseed(ctx, r, p.Install); err != nil {
 		return err
 	}
-	get := func(args ...string) error { return apt.Get(ctx, r, repo, line, args...) }
+	get := func(args ...string) error { return apt.Get(ctx, r, from.Repo, from.Line, args...) }
 	install := []string{"install"}
 	if p.Upgrade {
 		install = []string{"dist-upgrade"}
@@ -73,8 +80,15 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 			name, _, _ = strings.Cut(name, "/") // the flat repository is not a release
 			install = append(install, name)
 		}
+		others := from.others(p)
+		for _, d := range others {
+			install = append(install, d.Name+":"+d.Arch+"="+d.Version)
+		}
 		if err := get(install...); err != nil {
 			return fmt.Errorf("install packages: %w", err)
+		}
+		if err := unasked(ctx, r, others); err != nil {
+			return err
 		}
 	}
 	if err := sources(r, p.Repositories); err != nil {
@@ -87,6 +101,28 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)}); err != nil {
 			return fmt.Errorf("hold packages: %w", root.Said(err))
 		}
+	}
+	return nil
+}
+
+// others are the packages that nobody asked for by name. Of two that another one can do with, the
+// layer's apt may choose otherwise than the one that resolved.
+func (l Locked) others(p spec.Packages) []apt.Deb {
+	asked := Names(p)
+	return slices.DeleteFunc(slices.Clone(l.Debs), func(d apt.Deb) bool { return slices.Contains(asked, d.Name) })
+}
+
+// unasked marks packages as those that came with others.
+func unasked(ctx context.Context, r *root.Root, debs []apt.Deb) error {
+	if len(debs) == 0 {
+		return nil
+	}
+	args := []string{"apt-mark", "auto", "--"}
+	for _, d := range debs {
+		args = append(args, d.Name+":"+d.Arch)
+	}
+	if err := r.Run(ctx, root.Command{Args: args}); err != nil {
+		return fmt.Errorf("mark packages that came with others: %w", root.Said(err))
 	}
 	return nil
 }

@@ -273,7 +273,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 			}
 		}
 	}
-	return recall(b, []any{l, base.Recommended(), modules.Manager}, func() (Lock, error) { return b.choose(ctx, l) })
+	return recall(b, []any{l, base.Recommended(), modules.Manager, "sources"}, func() (Lock, error) { return b.choose(ctx, l) })
 }
 
 // recall returns what find has found for the same question before: the same indexes
@@ -331,6 +331,12 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 		return l, err
 	}
 	l.Packages, l.Tools = append(l.Packages, found...), tools
+	if err := b.baseApt.SetSources(ctx, l.Base); err != nil {
+		return l, err
+	}
+	if err := b.apt.SetSources(ctx, l.Packages); err != nil {
+		return l, err
+	}
 	for _, list := range [][]apt.Deb{l.Base, l.Packages, l.Tools} {
 		sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	}

@@ -23,6 +23,11 @@ type Deb struct {
 	Size    int64  `json:"size"`
 	Archive string `json:"archive"` // ID of the archive
 	Path    string `json:"path"`    // below the archive's URI
+
+	// Source is the source package that it was built from, and SourceVersion its version where that
+	// is another than the package's. Locks of before 0.10.0 lack them.
+	Source        string `json:"source,omitempty"`
+	SourceVersion string `json:"sourceVersion,omitempty"`
 }
 
 // Request holds the state that apt-get is asked to reach.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -22,6 +23,8 @@ type LockedVariant struct {
 	Variant string                  `json:"variant"`
 	Changes []builder.PackageChange `json:"changes"`
 	Keys    []builder.KeyChange     `json:"keys,omitempty"`
+
+	Advisories *advisory.Change `json:"advisories,omitempty"` // absent where no file of them was given
 }
 
 // Differs reports whether the archives have something else than the older lock.
@@ -31,6 +34,8 @@ func (v LockedVariant) Differs() bool { return len(v.Changes) > 0 || len(v.Keys)
 type Locking struct {
 	Cache   string // the builder's
 	Missing bool   // of a variant whose recipe the older lock is of, that is taken over
+
+	Advise func(old, next builder.Lock) *advisory.Change // nil for no word on advisories
 }
 
 // Lock resolves every package of a site's variants and compares them with an
@@ -68,7 +73,11 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 		}
 		l.Follow(own, others...)
 		fresh.Variants[v.Name] = l
-		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l), Keys: builder.CompareKeys(own, l)})
+		change := LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l), Keys: builder.CompareKeys(own, l)}
+		if how.Advise != nil {
+			change.Advisories = how.Advise(own, l)
+		}
+		changes = append(changes, change)
 	}
 	return fresh, changes, nil
 }
@@ -93,6 +102,9 @@ func (v LockedVariant) Write(w io.Writer) {
 	}
 	for _, c := range v.Keys {
 		cli.Printf(w, "! archive %s is signed by %s, before by %s\n", c.Archive, strings.Join(c.To, ", "), strings.Join(c.From, ", "))
+	}
+	if v.Advisories != nil {
+		v.Advisories.Write(w)
 	}
 	cli.Printf(w, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
 }

@@ -26,6 +26,7 @@ type locked struct {
 func (a *app) lockCommand() *cobra.Command {
 	var name, cache string
 	var update, missing bool
+	var advisories advisoryFlag
 	c := &cobra.Command{
 		Use:   "lock FILE…",
 		Short: "Lock every package of the layers: version, architecture, sha256",
@@ -40,19 +41,19 @@ func (a *app) lockCommand() *cobra.Command {
 				return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
 			}
 			name = cmp.Or(name, lockName(names[0]))
-			return a.lock(c.Context(), name, cache, update, missing, names)
+			return a.lock(c.Context(), name, release.Locking{Cache: cache, Missing: missing}, update, advisories, names)
 		},
 	}
 	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
+	advisories.flag(c.Flags())
 	c.Flags().BoolVar(&missing, "missing", false, "take it for variants alone that are not locked yet")
 	return c
 }
 
-func (a *app) lock(ctx context.Context, name, cache string, update, missing bool, names []string) error {
-	cache, err := cacheDir(cache)
-	if err != nil {
+func (a *app) lock(ctx context.Context, name string, how release.Locking, update bool, advisories advisoryFlag, names []string) (err error) {
+	if how.Cache, err = cacheDir(how.Cache); err != nil {
 		return err
 	}
 	s, err := a.loadSite(names...)
@@ -63,13 +64,18 @@ func (a *app) lock(ctx context.Context, name, cache string, update, missing bool
 	if err != nil {
 		return err
 	}
-	write := update || missing || old == nil
+	if by, err := advisories.open(old); err != nil {
+		return err
+	} else if by != nil {
+		how.Advise = by.Locks
+	}
+	write := update || how.Missing || old == nil
 	if write {
 		if err := writable("--lock", name); err != nil {
 			return err
 		}
 	}
-	fresh, found, err := release.Lock(ctx, s, old, release.Locking{Cache: cache, Missing: missing})
+	fresh, found, err := release.Lock(ctx, s, old, how)
 	if err != nil {
 		return err
 	}

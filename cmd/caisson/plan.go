@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -25,6 +26,7 @@ func (a *app) planCommand() *cobra.Command {
 	var known memoryFlags
 	var objects fromCluster
 	var secrets opening
+	var advisories advisoryFlag
 	c := &cobra.Command{
 		Use:   "plan FILE… --from REF",
 		Short: "Show what publishing a site would change on each node",
@@ -47,6 +49,17 @@ func (a *app) planCommand() *cobra.Command {
 			w, err := a.preview(s, from, layer, reach, known)
 			if err != nil {
 				return err
+			}
+			if advisories != "" {
+				lock, err := builder.ReadLock(lockName(besideName(names)))
+				if err != nil {
+					return err
+				}
+				by, err := advisories.open(lock)
+				if err != nil {
+					return err
+				}
+				w.Advise = by.Layers
 			}
 			only, err := which.of(s)
 			if err != nil {
@@ -79,6 +92,7 @@ func (a *app) planCommand() *cobra.Command {
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
 	which.some(f, "plan")
 	secrets.looking(f)
+	advisories.flag(f)
 	objects.flags(f)
 	known.looking(f)
 	reach.flags(a, f)

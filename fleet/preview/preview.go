@@ -40,6 +40,8 @@ type Preview struct {
 	Publisher *publish.Publisher // nil where nothing was ever published
 	Policy    publish.Policy
 	Layer     string // reference of the layers that publish would name
+
+	Advise plan.Advise // nil for no word on advisories
 }
 
 // Plan compares the nodes, or only those that are named.
@@ -83,6 +85,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 		return nil, err
 	}
 	p.UnderWay(underWay)
+	p.Advise(w.Advise)
 	if err := w.compare(ctx, p, fleet, rows, names); err != nil {
 		return nil, err
 	}

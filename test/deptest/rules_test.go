@@ -43,7 +43,7 @@ var bannedOnNodes = map[string]string{
 var rules = []Rule{
 	{Packages: "spec", Only: []string{}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
-	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
+	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/advisory", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
 		By: []string{"cmd/caisson", "fleet/...", "builder/release", "media/netboot/...", "sandbox", "test/..."}, ByWhy: noYAML},
 	{Packages: "spec/site/calendar", Only: []string{"spec"}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
@@ -81,7 +81,7 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"packaging/hack/attest", "cmd/caisson", "builder/release", "media/netboot", "media", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"packaging/hack/attest", "cmd/caisson", "builder/release", "media/netboot", "media", "fleet/advice", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
 
 	{Packages: "builder/release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "packaging/systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
@@ -122,6 +122,7 @@ var rules = []Rule{
 	{Packages: "fleet/heads", Only: []string{"spec/...", "internal/..."}, Why: "what git said is remembered, however it is asked", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service asks and shows it"},
 	{Packages: "fleet/commits", Only: []string{"spec", "oci", "oci/internal/...", "spec/refusal", "fleet/index", "internal/..."}, Why: "what overlays bring is remembered, however they are read", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
 	{Packages: "fleet/inbox", Only: []string{"oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "it reads what lies in a registry; what that counts for is decided where sent reports are", By: []string{"cmd/caisson"}, ByWhy: "the command line knows the registry and who takes reports"},
+	{Packages: "fleet/advice", Only: []string{"spec/...", "layers/...", "builder/...", "packaging/systemd", "internal/..."}, Why: "packages are compared by a lock and a file, wherever they are", By: []string{"cmd/caisson"}, ByWhy: "nothing is refused because of an advisory"},
 	{Packages: "fleet/layerdiff", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/..."}, Why: "layers are compared whoever runs them", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
 	{Packages: "fleet/seal", Only: []string{"spec/...", "internal/..."}, Why: "what is sealed follows from a site, locks and values, wherever it is published", By: []string{"cmd/caisson"}, ByWhy: "secrets are opened by verbs that say so"},
 	{Packages: "fleet/reserve", Only: []string{"oci", "oci/pull", "oci/registry", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "whose turn it is follows from tags and clocks, whatever is written", By: []string{"fleet/publish", "fleet/mirror"}, ByWhy: "who writes a fleet waits for its turn, and who copies one leaves turns out"},
@@ -232,6 +233,7 @@ var rules = []Rule{
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/program", Only: []string{"internal/plain"}, Why: "it runs what it is told to, whatever is asked",
 		By: []string{"oci/keys", "oci/keychain", "fleet/seal"}, ByWhy: "a node runs no programs for its keys and secrets"},
+	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/release", "fleet/advice", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/tell/metrics", "media/netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/internal/plain"
@@ -65,6 +66,8 @@ type LayerPlan struct {
 	Nodes   int      `json:"nodes"`
 	Fast    bool     `json:"fast,omitempty"`    // it was built with --fast, and a layer that its nodes would leave was not: they fetch more than a build without would cost
 	Differs string   `json:"differs,omitempty"` // parts in which it differs from the default variant
+
+	Advisories []*advisory.Change `json:"advisories,omitempty"` // one of each layer in From; absent where no file of them was given
 }
 
 // Actions of a [LayerPlan] besides none and change.
@@ -109,7 +112,12 @@ type Planner struct {
 	moves    map[move][]Change
 	ended    map[string][]Change // holds, by node
 	underWay map[string]string   // rollouts, by node
+	advise   Advise
 }
+
+// Advise compares a layer that nodes of a variant would leave with the next one, by security
+// advisories. Each is nil where it cannot be read, or is to be built.
+type Advise func(v site.Variant, from, next *Layer) *advisory.Change
 
 // move identifies the move of one layer's nodes.
 type move struct {
@@ -240,6 +248,9 @@ func (p *Planner) Held(node, why string) {
 // UnderWay notes the nodes of rollouts that have not ended, with their names.
 func (p *Planner) UnderWay(rollouts map[string]string) { p.underWay = rollouts }
 
+// Advise has the layers of the plan compared, too.
+func (p *Planner) Advise(by Advise) { p.advise = by }
+
 // givesAnother reports whether changes give a node another overlay.
 func givesAnother(changes []Change) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool {
@@ -305,6 +316,11 @@ func (p *Planner) Plan() *Plan {
 				old := p.publishedLocked(from)
 				return old != nil && !old.Fast
 			})
+		}
+		if p.advise != nil {
+			for _, from := range l.From {
+				l.Advisories = append(l.Advisories, p.advise(v, p.publishedLocked(from), p.next[i]))
+			}
 		}
 		p.plan.Layers = append(p.plan.Layers, l)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -433,3 +434,34 @@ func TestFastLayer(t *testing.T) {
 		}
 	}
 }
+
+// TestAdvise: each layer that nodes leave is compared with the next one, once.
+func TestAdvise(t *testing.T) {
+	s := siteOf(t, "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nlayer: {base: {tar: none.tar}, kernel: {package: linux-image-amd64}}\nnodes: [{name: a}, {name: b}]\n")
+	p := New(s, nothingBuilt{})
+	p.Advise(func(v site.Variant, from, next *Layer) *advisory.Change {
+		if v.Name != site.DefaultVariant || from == nil || next != nil {
+			t.Errorf("%s: from %v to %v", v.Name, from, next)
+		}
+		return &advisory.Change{From: from.Digest, Closed: []advisory.Advisory{{ID: "CVE-1", Source: "jq", From: "1", To: "2", Urgency: "high"}}}
+	})
+	for _, n := range []string{"a", "b"} {
+		p.Add(n, &spec.Overlay{Core: spec.Core{Layer: "sha256:1"}})
+	}
+	got := p.Plan()
+	if len(got.Layers) != 1 || len(got.Layers[0].Advisories) != 1 || got.Layers[0].Advisories[0].From != "sha256:1" {
+		t.Errorf("%+v", got.Layers)
+	}
+	var b strings.Builder
+	got.Write(&b)
+	if !strings.Contains(b.String(), "advisories: jq 1 → 2 closes CVE-1 (high)\n") {
+		t.Error(b.String())
+	}
+}
+
+// nothingBuilt has one layer of before.
+type nothingBuilt struct{}
+
+func (nothingBuilt) Next(site.Variant) *Layer        { return nil }
+func (nothingBuilt) Published(digest string) *Layer  { return &Layer{Digest: digest} }
+func (nothingBuilt) Fetch(from, to *Layer) (n int64) { return 0 }

@@ -82,6 +82,12 @@ func (p *Plan) Write(w io.Writer) {
 			what += "; it was built with --fast, so nodes fetch more than a build without costs them"
 		}
 		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plain.Count(l.Nodes, "node"), what)
+		for _, c := range l.Advisories {
+			if len(l.Advisories) > 1 {
+				fmt.Fprintf(w, "instead of %s\n", c.From)
+			}
+			c.Write(w)
+		}
 	}
 	if p.Terms != nil && p.Changed() {
 		p.Terms.write(w)

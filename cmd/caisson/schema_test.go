@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
@@ -74,6 +75,7 @@ var results = map[string]any{
 	"image":               imaged{},
 	"loader":              publishedLoader{},
 	"try":                 tried{},
+	"bisect":              culprit.Result{},
 	"publish":             publish.Result{},
 	"approve":             cluster.Approval{},
 	"pin":                 publish.Result{},

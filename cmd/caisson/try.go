@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
@@ -78,22 +79,49 @@ func (a *app) tryCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) },
 	}
 	fs := c.Flags()
-	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
+	f.machine(fs)
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")
+	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
+	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
+		"without it the node has none, or with --disk placeholder values")
+	f.opening.flags(fs)
+	f.build.inputs(fs)
+	fs.Lookup("cache").Usage += "; what try makes is in its directory try meanwhile"
+	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
+	return c
+}
+
+// machine has the flags of a machine, and of what is asked of it.
+func (f *tryFlags) machine(fs *pflag.FlagSet) {
+	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
 	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the node as root, which must end with 0; may be given again")
 	fs.Var(&f.memory, "memory", "`MIB` of memory of the machine, or as 2G (1024 and the size of the layer when 0)")
 	fs.IntVar(&f.cards, "nics", 0, "at least `N` network cards, on one switch (those that the site names when 0)")
 	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs; else the disk of 'caisson image', "+
 		"from which firmware starts, where the layer has systemd-boot-efi")
-	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
-	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
-		"without it the node has none, or with --disk placeholder values")
-	f.opening.flags(fs)
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
-	f.build.inputs(fs)
-	fs.Lookup("cache").Usage += "; what try makes is in its directory try meanwhile"
-	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
-	return c
+}
+
+// check refuses what no machine has.
+func (f *tryFlags) check() error {
+	switch {
+	case f.memory > 0 && f.memory < 256:
+		return cli.Usage("MiB, as in --memory 2048", "--memory %d is too little for any node", f.memory)
+	case f.cards < 0 || f.cards > sandbox.MaxCards:
+		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
+	case f.timeout <= 0:
+		return cli.Usage("as in --timeout 30m", "--timeout %s is too short", f.timeout)
+	}
+	return nil
+}
+
+// boxOptions are what the flags say of a machine.
+func (a *app) boxOptions(f *tryFlags) (o sandbox.Options, err error) {
+	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
+		return o, err
+	}
+	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
+	return sandbox.Options{Dir: filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso}, err
 }
 
 // mebibytes is a flag for an amount of memory: 2048, 2048M, 2G.
@@ -121,13 +149,8 @@ func (m *mebibytes) String() string { return strconv.Itoa(int(*m)) }
 func (m *mebibytes) Type() string { return "MIB" }
 
 func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
-	switch {
-	case f.memory > 0 && f.memory < 256:
-		return cli.Usage("MiB, as in --memory 2048", "--memory %d is too little for any node", f.memory)
-	case f.cards < 0 || f.cards > sandbox.MaxCards:
-		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
-	case f.timeout <= 0:
-		return cli.Usage("as in --timeout 30m", "--timeout %s is too short", f.timeout)
+	if err := f.check(); err != nil {
+		return err
 	}
 	s, err := a.loadSite(names...)
 	if err != nil {
@@ -218,7 +241,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	if err != nil {
 		return o, err
 	}
-	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
+	if o, err = a.boxOptions(&f); err != nil {
 		return o, err
 	}
 	locks, err := readLocks(f.build, file)
@@ -229,12 +252,9 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	if err != nil {
 		return o, err
 	}
-	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
-	return sandbox.Options{
-		Build: release.Build{Locks: locks, Agents: agents, Options: builder.Options{CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}},
-		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
-		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso,
-	}, err
+	o.Build = release.Build{Locks: locks, Agents: agents, Options: builder.Options{CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}}
+	o.First = func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) }
+	return o, nil
 }
 
 // boot starts the machine and asks it what the flags want to know. What is wrong with the

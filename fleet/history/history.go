@@ -4,7 +4,7 @@
 // each, and at what lies between two of them.
 //
 // What it tells passed fleet/publish's checks: earlier roots are verified with today's
-// keys, and what only earlier keys signed is marked. It writes nothing. Only cmd/caisson imports it.
+// keys, and what only earlier keys signed is marked. It writes nothing. cmd/caisson and sandbox/culprit import it.
 package history
 
 import (
@@ -71,6 +71,9 @@ type Node struct {
 
 	content spec.Content
 }
+
+// Content returns what its row names, to be read.
+func (n Node) Content() spec.Content { return n.content }
 
 func (n Node) is(other Node) bool {
 	return n.Overlay == other.Overlay && n.Layer == other.Layer && slices.Equal(n.Holds, other.Holds)
@@ -215,6 +218,12 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}, l.Err
+}
+
+// Overlays returns what lies between two overlays of a node, with what differs in their layers.
+func Overlays(ctx context.Context, f *publish.Fleet, from, to *spec.Overlay) ([]plan.Change, error) {
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	return plan.NewDifferences(l).Plan(plan.Difference{Node: to.Node, From: from, To: to}).Changes, l.Err
 }
 
 func noNode(name string, rows map[string]spec.Published) error {

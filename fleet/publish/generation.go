@@ -31,6 +31,9 @@ func (g Generation) tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Nu
 // String is what ParseGeneration reads.
 func (g Generation) String() string { return fmt.Sprintf("%d-%d", g.Epoch, g.Number) }
 
+// Compare is negative where g came before other, and positive where it came after it.
+func (g Generation) Compare(other Generation) int { return compareGenerations(g, other) }
+
 func compareGenerations(a, b Generation) int {
 	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Number, b.Number))
 }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bisect finds which change broke a check: first between which two of many
+// generations of a node, then which parts of what lies between these two.
+//
+// It is the search alone: a [Machine] answers, and knows what a generation or a part is.
+// What was answered is in [Search.Known], and is not asked again, so a search that was
+// interrupted goes on where it was by being run once more. It imports the standard library
+// only. Only sandbox/culprit imports it.
+package bisect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Outcome is what a try says.
+type Outcome string
+
+// Outcomes of a try.
+const (
+	Good Outcome = "good" // the check passed
+	Bad  Outcome = "bad"  // it did not
+	Skip Outcome = "skip" // it cannot be tried
+)
+
+// Answer is the outcome of one try.
+type Answer struct {
+	Outcome Outcome `json:"outcome"`
+	Why     string  `json:"why,omitempty"` // of what is not good
+}
+
+// Machine boots what it is asked for and runs the checks. Its errors end the search: what
+// cannot be built or does not boot is an Answer.
+type Machine interface {
+	Generation(ctx context.Context, i int) (Answer, error)      // the oldest is 0
+	Parts(ctx context.Context, good, bad int) ([]string, error) // in which the two differ: in an order in which each has what it needs before it
+	Mix(ctx context.Context, good, bad int, parts []string) (Answer, error)
+}
+
+// Step is told after each try that was made.
+type Step struct {
+	What   string // "generation 3", or the parts that were taken from the bad one
+	Answer Answer
+	Left   int // generations or parts that may still be it
+}
+
+// Search holds a search. Name is for messages.
+type Search struct {
+	Machine Machine
+	Known   map[string]Answer  // by question; Save writes it down
+	Save    func() error       // after each answer
+	Say     func(Step)         // after each answer
+	Name    func(i int) string // of a generation
+	Most    int                // tries of this run; 0 is without a bound
+
+	tries int
+}
+
+// Found is the smallest change that was found.
+type Found struct {
+	Good    int      // the generation before, which passes
+	Bad     int      // the generation that does not
+	Skipped []int    // between the two, which could not be tried
+	Parts   []string // that break it together; more than one where each is needed, or where they could not be tried apart
+	Why     string   // what failed
+}
+
+// Errors of a search besides those of its machine.
+var (
+	ErrFlaps  = errors.New("the check flaps")
+	ErrNoEnds = errors.New("the ends are not as they were said to be")
+	ErrMost   = errors.New("as many tries as were allowed were made")
+)
+
+// Run searches from generation good to generation bad.
+func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
+	for _, end := range []struct {
+		i    int
+		want Outcome
+	}{{good, Good}, {bad, Bad}} {
+		a, err := s.generation(ctx, end.i, "", bad-good)
+		if err != nil {
+			return nil, err
+		}
+		if a.Outcome != end.want {
+			return nil, fmt.Errorf("%w: generation %s is not %s, it is %s", ErrNoEnds, s.Name(end.i), end.want, a)
+		}
+	}
+	f := &Found{Good: good, Bad: bad}
+	if err := s.generations(ctx, f); err != nil {
+		return nil, err
+	}
+	for _, i := range []int{f.Good, f.Bad} { // once more, since all that follows rests on them
+		first, err := s.generation(ctx, i, "", 1)
+		if err != nil {
+			return nil, err
+		}
+		again, err := s.generation(ctx, i, " again", 1)
+		if err != nil {
+			return nil, err
+		}
+		if first.Outcome != again.Outcome {
+			return nil, fmt.Errorf("%w: generation %s is %s, and then %s", ErrFlaps, s.Name(i), first, again)
+		}
+		f.Why = again.Why
+	}
+	parts, err := s.Machine.Parts(ctx, f.Good, f.Bad)
+	if err != nil {
+		return nil, err
+	}
+	f.Parts, err = s.parts(ctx, f, parts)
+	return f, err
+}
+
+func (a Answer) String() string {
+	if a.Why == "" {
+		return string(a.Outcome)
+	}
+	return string(a.Outcome) + " (" + a.Why + ")"
+}
+
+// generations narrows f down. What cannot be tried is passed by, to the next one that can.
+func (s *Search) generations(ctx context.Context, f *Found) error {
+	skipped := map[int]bool{}
+	for {
+		i, ok := middle(f.Good, f.Bad, skipped)
+		if !ok {
+			break
+		}
+		a, err := s.generation(ctx, i, "", f.Bad-f.Good)
+		if err != nil {
+			return err
+		}
+		switch a.Outcome {
+		case Good:
+			f.Good = i
+		case Bad:
+			f.Bad = i
+		default:
+			skipped[i] = true
+		}
+	}
+	for i := f.Good + 1; i < f.Bad; i++ {
+		f.Skipped = append(f.Skipped, i)
+	}
+	return nil
+}
+
+// middle returns what is nearest to the middle of two that is between them and not skipped.
+func middle(low, high int, skipped map[int]bool) (int, bool) {
+	mid := low + (high-low)/2
+	for d := range high - low {
+		for _, i := range []int{mid - d, mid + d} {
+			if i > low && i < high && !skipped[i] {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// parts returns the fewest parts that were found to break what is good. It looks for the last
+// part that is needed: with the parts before it the check fails, without it it passes. What
+// comes after that one is not needed. Then it looks for the last that is needed before it,
+// until those that were found fail alone.
+func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, error) {
+	needed := []string{}
+	for rest := all; len(rest) > 0; {
+		if len(needed) > 0 {
+			a, err := s.mix(ctx, f, needed, len(rest))
+			if err != nil {
+				return nil, err
+			}
+			if a.Outcome == Bad {
+				break
+			}
+		}
+		low, high := 0, len(rest) // without parts it passes, with all of them it fails
+		skipped := map[int]bool{}
+		for {
+			i, ok := middle(low, high, skipped)
+			if !ok {
+				break
+			}
+			a, err := s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), high-low)
+			if err != nil {
+				return nil, err
+			}
+			switch a.Outcome {
+			case Good:
+				low = i
+			case Bad:
+				high = i
+			default:
+				skipped[i] = true
+			}
+		}
+		needed = append(slices.Clone(rest[low:high]), needed...)
+		rest = rest[:low]
+	}
+	return needed, nil
+}
+
+func (s *Search) generation(ctx context.Context, i int, turn string, left int) (Answer, error) {
+	what := "generation " + s.Name(i)
+	return s.ask(ctx, what+turn, what+turn, left, func() (Answer, error) { return s.Machine.Generation(ctx, i) })
+}
+
+func (s *Search) mix(ctx context.Context, f *Found, parts []string, left int) (Answer, error) {
+	key := "between " + s.Name(f.Good) + " and " + s.Name(f.Bad) + ": " + strings.Join(parts, "\n")
+	what := fmt.Sprintf("%d of the parts that differ", len(parts))
+	if len(parts) == 1 {
+		what = parts[0] + " alone"
+	}
+	return s.ask(ctx, key, what, left, func() (Answer, error) { return s.Machine.Mix(ctx, f.Good, f.Bad, parts) })
+}
+
+// ask answers a question, by what is known or by a try.
+func (s *Search) ask(ctx context.Context, key, what string, left int, try func() (Answer, error)) (Answer, error) {
+	a, known := s.Known[key]
+	if known {
+		return a, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return a, err
+	}
+	if s.tries++; s.Most > 0 && s.tries > s.Most {
+		return a, fmt.Errorf("%w: %d", ErrMost, s.Most)
+	}
+	a, err := try()
+	if err != nil {
+		return a, fmt.Errorf("try %s: %w", what, err)
+	}
+	s.Known[key] = a
+	if err := s.Save(); err != nil {
+		return a, err
+	}
+	s.Say(Step{what, a, left})
+	return a, nil
+}
+
+// Tries returns how many tries of n generations find the one that broke, where none is skipped:
+// the two ends, and each halves what is left.
+func Tries(n int) int { return 2 + bits.Len(uint(max(0, n-2))) }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package culprit finds which change of a node broke a check, by booting what a registry
+// keeps of the node.
+//
+// Package bisect searches; this one is its machine: it boots generations as they were
+// published, and overlays that have some settings of one and the rest of another. The layer
+// is one part of these: none is built. What was answered is in a file below the cache, so
+// that an interrupted search goes on. Only cmd/caisson imports it.
+package culprit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/bisect"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// Node is the node that is looked at.
+type Node struct {
+	Name   string
+	Site   *site.Site // says how it reaches its network
+	Fleet  *publish.Fleet
+	From   *registry.Registry // where the fleet is published
+	Box    sandbox.Options
+	Checks []string      // commands that have to end with 0; without one the node's health decides
+	Within time.Duration // from power-on to the gates, and for each check
+	Tell   func(box *sandbox.Box)
+
+	kept []history.Entry // that gave the node something else, the oldest first
+}
+
+// Generation implements bisect.Machine.
+func (n *Node) Generation(ctx context.Context, i int) (bisect.Answer, error) {
+	k, err := n.read(ctx, i)
+	if err != nil {
+		return skipped(err)
+	}
+	return n.boot(ctx, k)
+}
+
+// Parts implements bisect.Machine.
+func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
+	a, b, err := n.both(ctx, good, bad)
+	if err != nil {
+		return nil, err
+	}
+	return Differ(a.Overlay, b.Overlay)
+}
+
+// Mix implements bisect.Machine.
+func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (bisect.Answer, error) {
+	a, b, err := n.both(ctx, good, bad)
+	if err != nil {
+		return skipped(err)
+	}
+	k := *a
+	if slices.Contains(parts, layerPart) {
+		k.Layer = b.Layer
+	}
+	if k.Overlay, err = Mix(a.Overlay, b.Overlay, parts); err != nil {
+		return bisect.Answer{}, err
+	}
+	return n.boot(ctx, &k)
+}
+
+func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {
+	return sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content())
+}
+
+func (n *Node) both(ctx context.Context, good, bad int) (a, b *sandbox.Kept, err error) {
+	if a, err = n.read(ctx, good); err == nil {
+		b, err = n.read(ctx, bad)
+	}
+	return a, b, err
+}
+
+// skipped is the answer for what cannot be had any more; another error ends the search.
+func skipped(err error) (bisect.Answer, error) {
+	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, site.ErrNoLayer) || refusal.Of(err) != "" {
+		return bisect.Answer{Outcome: bisect.Skip, Why: err.Error()}, nil
+	}
+	return bisect.Answer{}, err
+}
+
+// boot boots what is kept, and answers by the checks.
+func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a bisect.Answer, err error) {
+	if err := k.Layer.Suits(k.Overlay); err != nil {
+		return bisect.Answer{Outcome: bisect.Skip, Why: err.Error()}, nil
+	}
+	o := n.Box
+	o.Kept = k
+	box, err := sandbox.Open(ctx, n.Site, n.Name, o)
+	if err != nil {
+		return skipped(err)
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	n.Tell(box)
+	if err := box.Start(ctx); err != nil {
+		return a, err
+	}
+	limited, cancel := context.WithTimeout(ctx, n.Within)
+	defer cancel()
+	v, err := n.settle(limited, box)
+	var down *sandbox.DownError
+	switch late := err != nil && limited.Err() != nil && ctx.Err() == nil; {
+	case errors.As(err, &down):
+		return n.unwell(down.Error()), nil
+	case late:
+		return n.unwell("the node's gates were not decided within " + n.Within.String()), nil
+	case err != nil:
+		return a, err
+	case len(n.Checks) == 0 && !v.Passed:
+		return bisect.Answer{Outcome: bisect.Bad, Why: v.Reason}, nil
+	}
+	for _, command := range n.Checks {
+		one, cancel := context.WithTimeout(ctx, n.Within)
+		c, err := box.Check(one, command)
+		late := one.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case late:
+			return bisect.Answer{Outcome: bisect.Bad, Why: command + " gave no answer within " + n.Within.String()}, nil
+		case err != nil:
+			return a, err
+		case !c.Passed:
+			return bisect.Answer{Outcome: bisect.Bad, Why: fmt.Sprintf("%s ended with %d", command, c.Exit)}, nil
+		}
+	}
+	return bisect.Answer{Outcome: bisect.Good}, nil
+}
+
+func (n *Node) settle(ctx context.Context, box *sandbox.Box) (*sandbox.Verdict, error) {
+	if err := box.LogIn(ctx); err != nil {
+		return nil, err
+	}
+	return box.Settle(ctx)
+}
+
+// unwell is the answer of a node that no check can be run on. Where health alone decides, it is bad.
+func (n *Node) unwell(why string) bisect.Answer {
+	if len(n.Checks) > 0 {
+		return bisect.Answer{Outcome: bisect.Skip, Why: why}
+	}
+	return bisect.Answer{Outcome: bisect.Bad, Why: why}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package culprit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/sandbox/bisect"
+)
+
+// Question is what is looked for.
+type Question struct {
+	Good, Bad string // generations, as a person writes them; Bad may be "" for the newest
+	Cache     string // directory in which answers are kept until the search has ended
+	Most      int    // machines to boot
+}
+
+// Find finds the smallest change that breaks the checks, and says each step by say.
+func (n *Node) Find(ctx context.Context, q Question, say func(format string, args ...any)) (*Result, error) {
+	if err := n.open(ctx); err != nil {
+		return nil, err
+	}
+	good, bad, err := n.span(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := n.readAnswers(q.Cache, good, bad)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers.known) > 0 {
+		say("going on with the answers of %s before", plain.Count(len(answers.known), "machine"))
+	}
+	say("%s, of which at most %d are booted to find the first that fails", plain.Count(bad-good+1, "generation"), bisect.Tries(bad-good+1))
+	search := bisect.Search{Machine: n, Known: answers.known, Save: answers.save, Most: q.Most,
+		Name: func(i int) string { return n.kept[i].String() },
+		Say:  func(s bisect.Step) { say("%s: %s; %d left", plain.Line(s.What), plain.Line(s.Answer.String()), s.Left) }}
+	found, err := search.Run(ctx, good, bad)
+	switch {
+	case errors.Is(err, bisect.ErrMost):
+		return nil, cli.WithHint(err, "the same command goes on")
+	case errors.Is(err, bisect.ErrFlaps), errors.Is(err, bisect.ErrNoEnds):
+		return nil, errors.Join(err, answers.forget())
+	case err != nil:
+		if ctx.Err() != nil {
+			say("the answers of %s are kept: the same command goes on", plain.Count(len(answers.known), "machine"))
+		}
+		return nil, err
+	}
+	r, err := n.result(ctx, found, len(answers.known))
+	return r, cmp.Or(err, answers.forget())
+}
+
+// open reads which generations gave the node something else. Those that do not count, or
+// cannot be verified, are left out.
+func (n *Node) open(ctx context.Context) error {
+	list, err := history.List(ctx, n.Fleet, n.Name, nil)
+	for _, e := range slices.Backward(list) {
+		if e.Refused+e.Mark == "" && e.Node != nil && e.Node.Overlay != "" {
+			n.kept = append(n.kept, e)
+		}
+	}
+	if err == nil && len(n.kept) == 0 {
+		err = cli.Usage("'caisson history REF' lists what is kept", "nothing is kept of what node %q had", n.Name)
+	}
+	return err
+}
+
+// span returns the numbers of what the node had in the two generations.
+func (n *Node) span(ctx context.Context, q Question) (good, bad int, err error) {
+	from, err := n.Fleet.Find(ctx, q.Good)
+	if err != nil {
+		return 0, 0, err
+	}
+	to := n.kept[len(n.kept)-1].Generation
+	if q.Bad != "" {
+		if to, err = n.Fleet.Find(ctx, q.Bad); err != nil {
+			return 0, 0, err
+		}
+	}
+	if good, err = n.at(from); err == nil {
+		bad, err = n.at(to)
+	}
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case good > bad:
+		return 0, 0, cli.Usage("what mended something is found with the check turned round, as in --check '! COMMAND'", "--good %s came after --bad %s", from, to)
+	case good == bad:
+		return 0, 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists what it had", "node %q has the same in generation %s as in %s", n.Name, from, to)
+	}
+	return good, bad, nil
+}
+
+func (n *Node) at(g publish.Generation) (int, error) {
+	for i, e := range slices.Backward(n.kept) {
+		if e.Generation.Compare(g) <= 0 {
+			return i, nil
+		}
+	}
+	return 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists those that are kept", "nothing is kept of what node %q had in generation %s", n.Name, g)
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package culprit
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/sandbox/bisect"
+	"github.com/caisson-os/caisson/spec/site/explain"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// Result is what a search found. It is what bisect -o json prints.
+type Result struct {
+	Node    string   `json:"node"`
+	Good    string   `json:"good"`    // the generation before
+	Bad     string   `json:"bad"`     // the generation that breaks it
+	Skipped []string `json:"skipped"` // generations between the two, which could not be tried
+	Parts   []Part   `json:"parts"`   // the smallest change that was found: all of them together
+	Why     string   `json:"why"`     // what fails
+	Tries   int      `json:"tries"`   // machines that were booted, by earlier runs, too
+
+	Author string `json:"author,omitempty"` // of the generation that breaks it, as its publisher wrote
+	Reason string `json:"reason,omitempty"`
+	Commit string `json:"commit,omitempty"` // of the site
+}
+
+// Part is a part of the change.
+type Part struct {
+	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, or a part of the overlay
+	Changes []plan.Change   `json:"changes"`          // what is in it
+	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it now; absent where it does not
+}
+
+// result says of what was found what it is, and where the site has it.
+func (n *Node) result(ctx context.Context, f *bisect.Found, tries int) (*Result, error) {
+	bad := n.kept[f.Bad]
+	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Skipped: []string{}, Parts: []Part{}, Why: f.Why, Tries: tries,
+		Author: bad.Author, Reason: bad.Reason, Commit: bad.Commit}
+	for _, i := range f.Skipped {
+		r.Skipped = append(r.Skipped, n.kept[i].String())
+	}
+	a, b, err := n.both(ctx, f.Good, f.Bad)
+	if err != nil {
+		return nil, err
+	}
+	var settings []explain.Setting
+	if e, err := n.Site.Explain(n.Name, nil); err == nil && e.Known { // the node may have left the site
+		settings = e.Settings()
+	}
+	for _, name := range f.Parts {
+		part := Part{Name: name}
+		o, err := Mix(a.Overlay, b.Overlay, []string{name})
+		if err != nil {
+			return nil, err
+		}
+		if part.Changes, err = history.Overlays(ctx, n.Fleet, a.Overlay, o); err != nil {
+			return nil, err
+		}
+		key := cmp.Or(written[name], name)
+		if i := slices.IndexFunc(settings, func(s explain.Setting) bool { return s.Origin != nil && s.Has(key) }); i >= 0 {
+			part.Origin = settings[i].Origin
+		}
+		r.Parts = append(r.Parts, part)
+	}
+	return r, nil
+}
+
+// written says under which key a site has a part that is no item.
+var written = map[string]string{"kernelArgs": "machine/kernel/args", "network": "machine/network", "persist": "machine/persist", "gates": "health"}
+
+// Write prints what was found for people; the last line is the smallest change.
+func (r *Result) Write(w io.Writer) {
+	if len(r.Skipped) > 0 {
+		cli.Printf(w, "generations that could not be tried, and may be it, too: %s\n", plain.Some(r.Skipped, shown))
+	}
+	says := []string{"generation " + r.Bad}
+	for _, text := range []string{r.Author, r.Reason} {
+		if text != "" {
+			says = append(says, text)
+		}
+	}
+	if r.Commit != "" {
+		says = append(says, "site "+r.Commit)
+	}
+	cli.Printf(w, "passes with %s, fails with %s: %s\n", r.Good, r.Bad, plain.Line(r.Why))
+	cli.Printf(w, "%s\n", plain.Line(strings.Join(says, ", ")))
+	if len(r.Parts) > 1 {
+		cli.Printf(w, "%d parts, of which none was found to break it without the others:\n", len(r.Parts))
+	}
+	for _, p := range r.Parts {
+		from := "the site does not have it now"
+		if p.Origin != nil {
+			from = p.Origin.String()
+		}
+		for i, c := range p.Changes {
+			if i == shown {
+				cli.Printf(w, "  … and %d more\n", len(p.Changes)-shown)
+				break
+			}
+			cli.Printf(w, "  %s\n", c)
+		}
+		if p.Name == layerPart {
+			from = "its parts are not tried apart"
+		}
+		cli.Printf(w, "%s: %s\n", plain.Line(p.Name), from)
+	}
+	if len(r.Parts) == 0 {
+		cli.Printf(w, "the overlays of both are alike in all that is tried\n")
+	}
+}
+
+// shown is how many names, or changes of one part, are printed.
+const shown = 8

@@ -17,6 +17,7 @@ import (
 var forArm64 = slices.Concat([]string{
 	"layer:\n", "layer:\n  arch: arm64\n", "linux-image-cloud-amd64, args: [console=ttyS0, ", "linux-image-cloud-arm64, args: [",
 	"machine:\n", "health:\n  - {name: greeted, file: /run/hello}\nmachine:\n",
+	"  kernel: {args: [transparent_hugepage=never]}\n", "  kernel: {args: [transparent_hugepage=never]}\n  overrides: {hosts: [{name: beta, conf: {kernel: {args: [sysrq_always_enabled]}}}]}\n",
 }, withUEFI)
 
 // arm64 is a fleet of the quickstart for machines of arm64, with the agent for them.
@@ -53,7 +54,7 @@ func (f *Fleet) agentFor(t *testing.T, arch string) {
 }
 
 // TestLongArm64 builds a layer for arm64, whatever the host is, and tries its node by each road: to the gate,
-// with the values of the site, and UEFI and its UUID in sight.
+// with the values of the site. It has a kernel argument of its own, so that the loader enters a kernel by kexec.
 func TestLongArm64(t *testing.T) {
 	require.Long(t)
 	f := arm64(t)
@@ -68,7 +69,7 @@ func TestLongArm64(t *testing.T) {
 	} {
 		t.Run(road.name, func(t *testing.T) {
 			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "-o", "json", "--timeout", "2h",
-				"--check", "test $(uname -m) = aarch64 -a -d /sys/firmware/efi -a $(cat /proc/sys/vm/swappiness) = 1"}, road.flags...)...)
+				"--check", "test $(uname -m) = aarch64 -a -d /sys/firmware/efi -a $(cat /proc/sys/vm/swappiness) = 1 && grep -w sysrq_always_enabled /proc/cmdline | grep caisson.kexec=1"}, road.flags...)...)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kexec starts the layer's own kernel from the loader, see
-// kexec_file_load(2). The loader's kernel, whatever the network served, only has
+// kexec_file_load(2), and kexec_load(2) for kernels of arm64 without it. The loader's kernel, whatever the network served, only has
 // to come this far; what runs is the kernel that the signed layer names, with
 // the arguments that the signed overlay names.
 //
@@ -106,7 +106,7 @@ func Ran(running []string, proc string) bool {
 // Start loads kernel and initrd, calls last, which may take away what the loader works
 // with, and jumps. It returns only with an error.
 func Start(kernel, initrd *os.File, line []string, last func()) error {
-	if err := unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), strings.Join(line, " "), 0); err != nil {
+	if err := load(kernel, initrd, strings.Join(line, " ")); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)
 	}
 	if err := Quiesce("/sys"); err != nil {

@@ -54,6 +54,8 @@ var machines = []struct {
 	{"UEFI", iana.EFI_X86_64, false, "ipxe.efi", true},
 	{"UEFI, the other number", iana.EFI_BC, false, "ipxe.efi", true},
 	{"UEFI over HTTP", iana.EFI_X86_64_HTTP, false, "http://192.0.2.1:8080/ipxe.efi", false},
+	{"UEFI of arm64", iana.EFI_ARM64, false, "arm64.efi", true},
+	{"UEFI of arm64 over HTTP", iana.EFI_ARM64_HTTP, false, "http://192.0.2.1:8080/arm64.efi", false},
 	{"iPXE of a BIOS", iana.INTEL_X86PC, true, "http://192.0.2.1:8080/boot.ipxe", false},
 	{"iPXE of UEFI", iana.EFI_X86_64, true, "http://192.0.2.1:8080/boot.ipxe", false},
 }
@@ -80,7 +82,7 @@ func TestSamples(t *testing.T) {
 					if m.server && !next.Equal(net.IPv4(192, 0, 2, 1)) {
 						t.Errorf("next server %s, want 192.0.2.1", next)
 					}
-					if m.arch == iana.EFI_X86_64_HTTP && offer.ClassIdentifier() != "HTTPClient" {
+					if strings.HasPrefix(m.file, "http") && !m.ipxe && offer.ClassIdentifier() != "HTTPClient" {
 						t.Errorf("class %q: firmware that boots over HTTP takes only HTTPClient", offer.ClassIdentifier())
 					}
 				})

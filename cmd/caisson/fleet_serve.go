@@ -41,6 +41,7 @@ type serving struct {
 	unproven                 bool
 	cache                    string // of repositories of git
 	look                     looking
+	people                   peopleFlags
 	site                     *servedSite // nil: the service has none
 	http                     httpserver.Options
 }
@@ -76,6 +77,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
 	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
+	v.people.flags(f)
 	limitFlags(f, &v.http)
 	v.look.flags(a, f)
 	cobra.CheckErr(c.MarkFlagRequired("from"))
@@ -111,6 +113,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8090", "without tokens the service is for a loopback only")
 	}
 	if err := reachedBy(v.url, &o, &v.http); err != nil {
+		return err
+	}
+	if o.People, err = v.people.open(&o, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
 		return err
 	}
 	reads := &reading{}

@@ -111,6 +111,7 @@ var results = map[string]any{
 	"fleet accept":        map[string]string{},
 	"fleet slots":         fleetSlots{},
 	"fleet slots release": map[string]string{},
+	"fleet audit":         audited{},
 	"fleet token":         map[string]string{},
 	"fleet backup":        map[string]string{},
 	"unknown":             []stranger{},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -176,6 +177,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return err
 	}
 	now := h.o.Now().UTC()
+	w.change.Acts = []audit.Row{audit.New(now, by, audit.Accept, name, key)}
 	if key == old.known.Key {
 		return w.acceptKey(ctx, old, last, by, now)
 	}
@@ -226,4 +228,19 @@ type Stats struct{ Taken, Refused, Offered, Batches int64 }
 // Stats returns what was counted since this instance started.
 func (h *Hub) Stats() Stats {
 	return Stats{h.stats.taken.Load(), h.stats.refused.Load(), h.stats.offered.Load(), h.stats.batches.Load()}
+}
+
+// Act writes that a person did something which changes no node.
+func (h *Hub) Act(ctx context.Context, who string, act audit.Act, about, said string) error {
+	end, err := h.lockChange()
+	if err != nil {
+		return err
+	}
+	defer end()
+	return h.o.Store.Apply(ctx, store.Change{Acts: []audit.Row{audit.New(h.o.Now(), who, act, about, said)}})
+}
+
+// Acts returns rows of the audit log after one of them, at most so many.
+func (h *Hub) Acts(ctx context.Context, after int64, most int) ([]audit.Row, error) {
+	return h.o.Store.Acts(ctx, after, most)
 }

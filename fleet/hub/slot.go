@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/store"
 )
 
@@ -105,6 +106,7 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 		}
 		c.Freed = []store.Slot{*mine}
 		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: by + " released its slot of " + group + ": " + reason}}
+		c.Acts = []audit.Row{audit.New(h.o.Now(), by, audit.Release, name, group+": "+reason)}
 		return c, nil
 	})
 }
@@ -122,6 +124,7 @@ func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
 		done.Drained = h.o.Now().UTC().Truncate(time.Second)
 		c.Drains = []store.Slot{done}
 		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: by + " drained it for its slot of " + group + ": " + what}}
+		c.Acts = []audit.Row{audit.New(h.o.Now(), by, audit.Drained, name, group+": "+what)}
 		return c, nil
 	})
 }

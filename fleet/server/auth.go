@@ -38,8 +38,11 @@ func (r Role) may(what Role) bool {
 
 // caller says who asks.
 type caller struct {
-	Name string
-	Role Role
+	Name   string
+	Role   Role
+	Person bool // whom a provider has named
+
+	until time.Time // of a person: when the session ends
 }
 
 // cookie is the name of a session's cookie. By TLS it is one that no other host, and no page
@@ -55,10 +58,13 @@ func (s *Server) cookie() string {
 // caller finds out who asks: by the header, or by the cookie of a browser.
 func (s *Server) caller(req *http.Request) caller {
 	if s.o.Tokens == nil {
-		return caller{"everybody", Nobody}
+		return caller{Name: "everybody"}
 	}
 	if scheme, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return s.o.Tokens.find(token)
+		if who := s.o.Tokens.find(token); who.Role != Nobody {
+			return who
+		}
+		return s.sessions.find(token, s.o.Tokens) // that of a person
 	}
 	if c, err := req.Cookie(s.cookie()); err == nil {
 		return s.sessions.find(c.Value, s.o.Tokens)
@@ -151,15 +157,17 @@ func address(req *http.Request) string {
 // client is by what a request is counted.
 func client(req *http.Request) string { return httpserver.Client(address(req)) }
 
-// sessions are browsers that have shown a token once. They end with the service.
+// sessions are browsers that have shown a token, or whose person a provider has named. They end
+// with the service.
 type sessions struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]session
 }
 
 type session struct {
-	token [sha256.Size]byte // of the token, which may be taken away meanwhile
-	until time.Time
+	token  [sha256.Size]byte // of a token, which may be taken away meanwhile
+	person *caller           // in place of a token
+	until  time.Time
 }
 
 const (
@@ -169,17 +177,17 @@ const (
 
 func newSessions() *sessions { return &sessions{all: map[[sha256.Size]byte]session{}} }
 
-// add returns the value of a new cookie.
-func (s *sessions) add(token string) string {
+// add returns the value of a new cookie, or of a person's token.
+func (s *sessions) add(one session) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, one := range s.all {
-		if time.Now().After(one.until) || len(s.all) >= maxSessions {
+	for id, other := range s.all {
+		if time.Now().After(other.until) || len(s.all) >= maxSessions {
 			delete(s.all, id)
 		}
 	}
-	value := rand.Text()
-	s.all[sha256.Sum256([]byte(value))] = session{sha256.Sum256([]byte(token)), time.Now().Add(sessionFor)}
+	value := tokenPrefix + rand.Text()
+	s.all[sha256.Sum256([]byte(value))] = one
 	return value
 }
 
@@ -187,8 +195,13 @@ func (s *sessions) find(value string, tokens *Tokens) caller {
 	s.mu.Lock()
 	one, ok := s.all[sha256.Sum256([]byte(value))]
 	s.mu.Unlock()
-	if !ok || time.Now().After(one.until) {
+	switch {
+	case !ok || time.Now().After(one.until):
 		return caller{}
+	case one.person != nil:
+		who := *one.person
+		who.until = one.until
+		return who
 	}
 	return tokens.findSum(one.token)
 }
@@ -197,6 +210,12 @@ func (s *sessions) remove(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, sha256.Sum256([]byte(value)))
+}
+
+// begin gives a browser a session of some length.
+func (s *Server) begin(w http.ResponseWriter, one session, length time.Duration) {
+	one.until = time.Now().Add(length)
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(one), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(length.Seconds())})
 }
 
 func (s *Server) login(w http.ResponseWriter, req *http.Request) {
@@ -211,10 +230,10 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 			return
 		}
-		s.show(w, req, http.StatusForbidden, login, map[string]any{"To": local(req.PostFormValue("to")), "Wrong": true})
+		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(token), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionFor.Seconds())})
+	s.begin(w, session{token: sha256.Sum256([]byte(token))}, sessionFor)
 	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
 }
 

@@ -210,5 +210,14 @@ func (s *Server) asOperator(req *http.Request) string {
 }
 
 func (s *Server) loginPage(req *http.Request) (int, any, error) {
-	return http.StatusOK, map[string]any{"To": local(req.URL.Query().Get("to")), "Wrong": false}, nil
+	return http.StatusOK, s.loginForm(req.URL.Query().Get("to"), ""), nil
+}
+
+// loginForm is what the page for logging in shows, and why somebody is not logged in.
+func (s *Server) loginForm(to, why string) map[string]any {
+	form := map[string]any{"To": local(to), "Why": why, "Provider": ""}
+	if s.o.People != nil {
+		form["Provider"] = s.o.People.Provider.Host()
+	}
+	return form
 }

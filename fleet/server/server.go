@@ -40,6 +40,7 @@ type Options struct {
 	Inbox    query.Inbox // nil: nobody reads reports in a registry
 	Layers   Differences // nil: layers are not compared
 	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator
+	People   *People     // nil: people log in by tokens alone
 	Hosts    []string    // names by which the service is reached, with or without port; see hostAllowed
 	URL      string      // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
 	TLS      bool        // the page is reached by https: its cookie goes nowhere else
@@ -136,11 +137,15 @@ func (s *Server) routes() []route {
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
 		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
+		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the one whose number is after.", s.getActs},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
 		{"POST /login", Nobody, "", s.login},
 		{"POST /logout", Nobody, "", s.logout},
+		{"POST /login/token", Reader, "", s.personToken},
+		{"GET /login/provider", Nobody, "", s.toProvider},
+		{"GET " + BackPath, Nobody, "", s.fromProvider},
 	}
 	for _, p := range allPages {
 		list = append(list, route{"GET " + p.pattern(), p.role, "", s.page(p)})

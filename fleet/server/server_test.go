@@ -400,7 +400,7 @@ func TestTokensOfAFile(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), token) {
 		t.Errorf("the token is in the file: %v", err)
 	}
-	if who := tokens.find(token); who != (caller{"eve", Reader}) {
+	if who := tokens.find(token); who != (caller{Name: "eve", Role: Reader}) {
 		t.Errorf("%+v", who)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

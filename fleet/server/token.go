@@ -84,7 +84,7 @@ func (t *Tokens) read() error {
 		if size, err := hex.Decode(sum[:], []byte(words[2])); err != nil || size != len(sum) || len(words[2]) != 2*len(sum) {
 			return fmt.Errorf("tokens: %s:%d: no SHA-256 of a token", t.name, n)
 		}
-		known[sum] = caller{words[1], Role(words[0])}
+		known[sum] = caller{Name: words[1], Role: Role(words[0])}
 	}
 	t.known, t.open, t.stamp, t.size, t.looked = known, open, info.ModTime(), info.Size(), time.Now()
 	return nil

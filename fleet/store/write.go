@@ -13,6 +13,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/fleet/audit"
 )
 
 // advisory is the lock of a writer in PostgreSQL, see pg_try_advisory_lock.
@@ -125,6 +127,7 @@ type Change struct {
 	Freed  []Slot
 	Drains []Slot // whose nodes are drained
 	Proofs []Proof
+	Acts   []audit.Row // of people and tokens, not chained yet
 }
 
 // Apply writes a change, all of it or nothing, and returns when it is on the disk. It
@@ -151,7 +154,7 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}
-	if err := applyNodes(ctx, tx, c.Nodes); err != nil {
+	if err := errors.Join(applyNodes(ctx, tx, c.Nodes), applyActs(ctx, tx, c.Acts)); err != nil {
 		return err
 	}
 	for _, k := range c.Keys {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit is the log of what people and tokens did at a fleet's service: rows that are chained
+// by hash, so that one which was changed, moved or taken out breaks the chain from there on.
+//
+// A row's sum is the SHA-256, in hexadecimal, of its line of JSON without the sum; the line has the sum
+// of the row before in it. Who can write to the database can make all sums anew: an export of before
+// shows that, see [Same]. The package keeps nothing.
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Act is a kind of row.
+type Act string
+
+// Acts.
+const (
+	Accept  Act = "accept"  // a key for a node
+	Release Act = "release" // a slot from a node
+	Drained Act = "drained" // said that a node is
+	Login   Act = "login"   // a person came from the provider
+	Token   Act = "token"   // a person was given a token that ends with the session
+	Denied  Act = "denied"  // a person came from the provider who may do nothing here
+)
+
+// Row is one line of the log.
+type Row struct {
+	Seq   int64     `json:"seq"` // from 1, without a gap
+	At    time.Time `json:"at"`  // in whole seconds, UTC
+	Who   string    `json:"who"` // name of a token, or of a person and the provider
+	Act   Act       `json:"act"`
+	About string    `json:"about"` // node, or what was taken
+	Said  string    `json:"said"`  // key, reason
+	After string    `json:"after"` // sum of the row before, "" for the first one
+	Sum   string    `json:"sum"`   // of this one
+}
+
+// longest is how much of a text a row holds, in bytes.
+const longest = 500
+
+// New returns a row that is not chained yet.
+func New(at time.Time, who string, act Act, about, said string) Row {
+	return Row{At: at.UTC().Truncate(time.Second), Who: cut(who), Act: act, About: cut(about), Said: cut(said)}
+}
+
+// cut makes a text one that every database and JSON keep as it is.
+func cut(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+	if len(text) <= longest {
+		return text
+	}
+	end := longest
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// Chain returns the row as the one after another.
+func (r Row) Chain(before Row) Row {
+	r.Seq, r.After = before.Seq+1, before.Sum
+	r.Sum = r.sum()
+	return r
+}
+
+func (r Row) sum() string {
+	r.Sum = ""
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic("audit: " + err.Error()) // texts, a number and a time of these centuries
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
+}
+
+// ErrBroken is returned for rows that are not as they were written.
+var ErrBroken = errors.New("the audit log was changed")
+
+// Check wants rows to be a chain. before is the row before the first one, the zero value where that
+// is the log's first.
+func Check(before Row, rows []Row) error {
+	for _, r := range rows {
+		switch {
+		case r.Seq != before.Seq+1:
+			return fmt.Errorf("%w: row %d comes after row %d", ErrBroken, r.Seq, before.Seq)
+		case r.After != before.Sum:
+			return fmt.Errorf("%w: row %d was made after another row %d than is there", ErrBroken, r.Seq, before.Seq)
+		case r.Sum != r.sum():
+			return fmt.Errorf("%w: row %d is not what its sum is of", ErrBroken, r.Seq)
+		}
+		before = r
+	}
+	return nil
+}
+
+// Same wants a log to go on from an export of before: each row that both have is the same, and the
+// export's last row is there.
+func Same(export, now []Row) error {
+	at := map[int64]string{}
+	for _, r := range now {
+		at[r.Seq] = r.Sum
+	}
+	for _, r := range export {
+		if at[r.Seq] != r.Sum {
+			return fmt.Errorf("%w: row %d of the export, by %s on %s, is not there any more", ErrBroken, r.Seq, r.Who, r.At.Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// Read reads an export: a row of JSON a line.
+func Read(text []byte) (rows []Row, err error) {
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		var r Row
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}

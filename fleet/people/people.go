@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package people finds out who a person is, and in which groups, by asking an OpenID provider:
+// OpenID Connect Core 1.0, the authorization code flow with PKCE (RFC 7636).
+//
+//	url, flow, err := provider.Begin(ctx, "/nodes")  // the browser goes there, and keeps the flow
+//	person, to, err := provider.Finish(ctx, flow, query) // and comes back with a code
+//
+// Between the two it remembers nothing: a flow is sealed into what the browser keeps, so strangers
+// cannot fill a list. It decides nothing about what a group may do. Only fleet/server and cmd/caisson
+// import it.
+package people
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// Options name a provider, and this service as it knows it.
+type Options struct {
+	Issuer   string // URL, as in the provider's own description
+	Client   string // id of this service there
+	Secret   string // of the client; "" is a public one, which PKCE protects alone
+	Callback string // URL at which people come back
+	Claim    string // what lists a person's groups
+	HTTP     *http.Client
+}
+
+// Person is somebody whom the provider knows.
+type Person struct {
+	Subject string // never given to another one by that provider
+	Name    string // for people
+	Groups  []string
+}
+
+// patience is how long a provider may take for an answer, and flowFor a person to log in there.
+const (
+	patience = 10 * time.Second
+	flowFor  = 10 * time.Minute
+)
+
+// Provider is one that people log in at.
+type Provider struct {
+	o    Options
+	seal *sealer
+	now  func() time.Time
+
+	mu     sync.Mutex
+	known  *oidc.Provider // nil until it has answered once
+	failed error          // why it has not, a moment ago
+	tried  time.Time
+}
+
+// again is the least time between two questions to a provider that did not answer: those who wait
+// behind the first get its error.
+const again = 5 * time.Second
+
+// New returns a provider. It is asked at the first login: a service starts without it.
+func New(o Options) (*Provider, error) {
+	seal, err := newSealer()
+	if err != nil {
+		return nil, err
+	}
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: patience}
+	}
+	return &Provider{o: o, seal: seal, now: time.Now}, nil
+}
+
+// Host is the provider's name for people.
+func (p *Provider) Host() string {
+	u, err := url.Parse(p.o.Issuer)
+	if err != nil {
+		return p.o.Issuer
+	}
+	return u.Host
+}
+
+// flow is what the browser keeps while it is at the provider.
+type flow struct {
+	State, Nonce, Verifier string
+	To                     string // where it wanted to go
+	Until                  time.Time
+}
+
+// Begin returns where a browser logs in, and what it keeps until it comes back.
+func (p *Provider) Begin(ctx context.Context, to string) (at, kept string, err error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	c, _, err := p.config(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	f := flow{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), To: to, Until: p.now().Add(flowFor)}
+	text, err := json.Marshal(f)
+	if err != nil {
+		return "", "", err
+	}
+	return c.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), p.seal.seal(text), nil
+}
+
+// ErrFlow is returned where a browser did not begin here what it ends, or long ago.
+var ErrFlow = errors.New("this login did not begin in this browser within ten minutes")
+
+// Finish returns who has come back, and where they wanted to go.
+func (p *Provider) Finish(ctx context.Context, kept string, came url.Values) (who Person, to string, err error) {
+	var f flow
+	text, ok := p.seal.open(kept)
+	if !ok || json.Unmarshal(text, &f) != nil || p.now().After(f.Until) || subtle.ConstantTimeCompare([]byte(f.State), []byte(came.Get("state"))) != 1 {
+		return who, "", ErrFlow
+	}
+	if said := came.Get("error"); said != "" {
+		return who, "", fmt.Errorf("%s says: %s", p.Host(), plain.Line(said+" "+came.Get("error_description")))
+	}
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	c, known, err := p.config(ctx)
+	if err != nil {
+		return who, "", err
+	}
+	token, err := c.Exchange(ctx, came.Get("code"), oauth2.VerifierOption(f.Verifier))
+	if err != nil {
+		return who, "", fmt.Errorf("%s takes no code of this login: %w", p.Host(), err)
+	}
+	raw, _ := token.Extra("id_token").(string) // "" is not a token
+	id, err := known.VerifierContext(ctx, &oidc.Config{ClientID: p.o.Client, Now: p.now}).Verify(ctx, raw)
+	if err != nil {
+		return who, "", fmt.Errorf("identity from %s: %w", p.Host(), err)
+	}
+	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
+		return who, "", ErrFlow
+	}
+	who, err = p.person(ctx, known, id, oauth2.StaticTokenSource(token))
+	return who, f.To, err
+}
+
+// person reads who an identity is of. Many providers have name and groups only where they are asked.
+func (p *Provider) person(ctx context.Context, known *oidc.Provider, id *oidc.IDToken, by oauth2.TokenSource) (who Person, err error) {
+	var claims map[string]any
+	if err := id.Claims(&claims); err != nil {
+		return who, fmt.Errorf("identity from %s: %w", p.Host(), err)
+	}
+	if known.UserInfoEndpoint() != "" {
+		more, err := known.UserInfo(ctx, by)
+		if err != nil {
+			return who, fmt.Errorf("ask %s about a person: %w", p.Host(), err)
+		}
+		if more.Subject != id.Subject {
+			return who, fmt.Errorf("%s answers about somebody else", p.Host())
+		}
+		if err := more.Claims(&claims); err != nil {
+			return who, fmt.Errorf("groups from %s: %w", p.Host(), err)
+		}
+	}
+	who = Person{Subject: id.Subject, Name: id.Subject, Groups: texts(claims[p.o.Claim])}
+	if name, ok := claims["preferred_username"].(string); ok && name != "" {
+		who.Name = name
+	}
+	who.Name = plain.Line(who.Name[:min(len(who.Name), 100)])
+	return who, nil
+}
+
+// texts reads a claim that is one text, or a list.
+func texts(claim any) (all []string) {
+	switch c := claim.(type) {
+	case string:
+		return []string{c}
+	case []any:
+		for _, one := range c {
+			if text, ok := one.(string); ok {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// within bounds what asks the provider.
+func (p *Provider) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(oidc.ClientContext(ctx, p.o.HTTP), patience)
+}
+
+// config returns how the provider is talked to; it is asked for its description once.
+func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil && p.failed != nil && p.now().Sub(p.tried) < again {
+		return oauth2.Config{}, nil, p.failed
+	}
+	if p.known == nil {
+		known, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.o.HTTP), p.o.Issuer)
+		if p.tried = p.now(); err != nil {
+			p.failed = fmt.Errorf("ask %s for its description: %w", p.Host(), err)
+			return oauth2.Config{}, nil, p.failed
+		}
+		p.known = known
+	}
+	scopes := []string{oidc.ScopeOpenID, "profile"}
+	if !slices.Contains([]string{"roles", "sub"}, p.o.Claim) {
+		scopes = append(scopes, p.o.Claim)
+	}
+	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(), RedirectURL: p.o.Callback, Scopes: scopes}, p.known, nil
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package people
+
+import (
+	"errors"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/test/oidctest"
+)
+
+// back is a service that people come back to: it notes with what.
+func back(t *testing.T) (callback string, came func() url.Values) {
+	t.Helper()
+	var query url.Values
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { query = req.URL.Query() }))
+	t.Cleanup(s.Close)
+	return s.URL + "/back", func() url.Values { return query }
+}
+
+// TestAPerson: a real provider says who has logged in, and their groups; what a browser brings back
+// counts once, for its own login, and for ten minutes.
+func TestAPerson(t *testing.T) {
+	callback, came := back(t)
+	at := oidctest.Start(t, callback)
+	at.Groups(map[string][]string{"id2": {"ops", "all"}})
+	p, err := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := func() (kept string) {
+		t.Helper()
+		to, kept, err := p.Begin(t.Context(), "/nodes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.LogIn(&http.Client{Jar: jar}, to)
+		if came().Get("code") == "" {
+			t.Fatalf("came back with %v", came())
+		}
+		return kept
+	}
+	kept := login()
+	who, to, err := p.Finish(t.Context(), kept, came())
+	if err != nil || who.Subject != "id2" || who.Name != "test-user2" || !slices.Equal(who.Groups, []string{"ops", "all"}) || to != "/nodes" {
+		t.Fatalf("%+v, %q, %v", who, to, err)
+	}
+	if _, _, err := p.Finish(t.Context(), kept, came()); err == nil {
+		t.Error("a code counts twice")
+	}
+
+	mine, theirs := login(), ""
+	if _, theirs, err = p.Begin(t.Context(), "/"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := New(p.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func() error{
+		"of another login":   func() error { _, _, err := p.Finish(t.Context(), theirs, came()); return err },
+		"without a login":    func() error { _, _, err := p.Finish(t.Context(), "", came()); return err },
+		"changed":            func() error { _, _, err := p.Finish(t.Context(), "A"+mine[1:]+"A", came()); return err },
+		"of another process": func() error { _, _, err := other.Finish(t.Context(), mine, came()); return err },
+		"very long":          func() error { _, _, err := p.Finish(t.Context(), strings.Repeat("A", 1<<20), came()); return err },
+	} {
+		if err := try(); !errors.Is(err, ErrFlow) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p.now = func() time.Time { return time.Now().Add(flowFor + time.Minute) }
+	if _, _, err := p.Finish(t.Context(), mine, came()); !errors.Is(err, ErrFlow) {
+		t.Errorf("too late: %v", err)
+	}
+	p.now = time.Now
+	refused := url.Values{"state": came()["state"], "error": {"access_denied"}, "error_description": {"not\ntoday"}}
+	if _, _, err := p.Finish(t.Context(), mine, refused); err == nil || !strings.Contains(err.Error(), "says: access_denied not") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNoAnswer: a provider that is away is asked again, and not by each who waits for it.
+func TestNoAnswer(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadGateway) }))
+	defer s.Close()
+	p, err := New(Options{Issuer: s.URL, Client: "caisson", Claim: "groups"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, _, err := p.Begin(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), "for its description: 502") {
+			t.Error(err)
+		}
+	}
+	p.now = func() time.Time { return time.Now().Add(again) }
+	_, _, _ = p.Begin(t.Context(), "/") // it counts that it was asked
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestTexts: a claim is one text or a list, and what else is in it counts for no group.
+func TestTexts(t *testing.T) {
+	for _, c := range []struct {
+		claim any
+		want  []string
+	}{{"ops", []string{"ops"}}, {[]any{"a", 1, "b", nil}, []string{"a", "b"}}, {nil, nil}, {7.0, nil}, {map[string]any{"ops": true}, nil}} {
+		if got := texts(c.claim); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v", c.claim, got)
+		}
+	}
+}

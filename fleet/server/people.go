@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/people"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// People say who may log in by a provider, and as what.
+type People struct {
+	Provider *people.Provider
+	Groups   map[string]Role // what their groups may do here: [Reader] or [Operator]
+	Session  time.Duration   // until the provider is asked again
+}
+
+// BackPath is where a provider sends people back to.
+const BackPath = "/login/back"
+
+// role is the most that one of a person's groups may do.
+func (p *People) role(groups []string) (most Role) {
+	for _, name := range groups {
+		if role := p.Groups[name]; role == Operator || most == Nobody {
+			most = role
+		}
+	}
+	return most
+}
+
+// flowCookie keeps a login while the browser is at the provider. It is sent where another site leads
+// back here, unlike that of a session.
+func (s *Server) flowCookie() string { return s.cookie() + "-login" }
+
+func (s *Server) toProvider(w http.ResponseWriter, req *http.Request) {
+	to := local(req.URL.Query().Get("to"))
+	if s.o.People == nil {
+		http.Redirect(w, req, "/login", http.StatusSeeOther)
+		return
+	}
+	at, kept, err := s.o.People.Provider.Begin(req.Context(), to)
+	if err != nil {
+		s.o.Say("login: %v", err)
+		s.show(w, req, http.StatusBadGateway, login, s.loginForm(to, s.o.People.Provider.Host()+" does not answer; the log of this service says more."))
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: s.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: 600})
+	http.Redirect(w, req, at, http.StatusSeeOther)
+}
+
+func (s *Server) fromProvider(w http.ResponseWriter, req *http.Request) {
+	if s.o.People == nil {
+		http.Redirect(w, req, "/login", http.StatusSeeOther)
+		return
+	}
+	kept := ""
+	if c, err := req.Cookie(s.flowCookie()); err == nil {
+		kept = c.Value
+	}
+	http.SetCookie(w, &http.Cookie{Name: s.flowCookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: -1}) // one code, one login
+	who, to, err := s.o.People.Provider.Finish(req.Context(), kept, req.URL.Query())
+	if err != nil {
+		if !errors.Is(err, people.ErrFlow) {
+			s.o.Say("login: %v", err)
+		}
+		s.show(w, req, http.StatusForbidden, login, s.loginForm("/", plain.Line(err.Error())))
+		return
+	}
+	role := s.o.People.role(who.Groups)
+	if role == Nobody {
+		s.note(req, who, audit.Denied)
+		s.show(w, req, http.StatusForbidden, login, s.loginForm(to, who.Name+" is in no group that may do anything here."))
+		return
+	}
+	s.note(req, who, audit.Login)
+	s.begin(w, session{person: &caller{Name: s.nameOf(who), Role: role, Person: true}}, s.o.People.Session)
+	// Another site led here, so the cookie of the session would not be sent by a redirect.
+	s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
+}
+
+func (s *Server) nameOf(who people.Person) string {
+	return who.Name + " at " + s.o.People.Provider.Host()
+}
+
+// note writes that somebody came from the provider. An instance that does not write says it in its log.
+func (s *Server) note(req *http.Request, who people.Person, act audit.Act) {
+	if err := s.o.Hub.Act(req.Context(), s.nameOf(who), act, who.Subject, strings.Join(who.Groups, ", ")); err != nil {
+		s.o.Say("login: %s (%s) %s: not in the audit log: %v", who.Name, who.Subject, act, err)
+	}
+}
+
+// personToken shows a person a token that ends with the session: commands act in the person's name.
+func (s *Server) personToken(w http.ResponseWriter, req *http.Request) {
+	who := callerOf(req)
+	if !who.Person {
+		http.Redirect(w, req, "/", http.StatusSeeOther)
+		return
+	}
+	if err := s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role), "until "+who.until.UTC().Format(time.RFC3339)); err != nil {
+		s.failed(w, err)
+		return
+	}
+	token := s.sessions.add(session{person: &who, until: who.until})
+	s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.until})
+}
+
+// actsAtOnce is how many rows of the audit log an answer has.
+const actsAtOnce = 10_000
+
+// getActs answers with rows, one line of JSON each.
+func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
+	after, err := strconv.ParseInt(cmp.Or(req.URL.Query().Get("after"), "0"), 10, 64)
+	if err != nil || after < 0 {
+		s.fail(w, http.StatusBadRequest, WrongQuery, "after is the number of a row")
+		return
+	}
+	rows, err := s.o.Hub.Acts(req.Context(), after, actsAtOnce)
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/jsonl")
+	lines := json.NewEncoder(w)
+	for _, r := range rows {
+		if lines.Encode(r) != nil {
+			return // the client is gone
+		}
+	}
+}
+
+// ParseGroups reads which groups may do what, each as ROLE=GROUP.
+func ParseGroups(list []string) (map[string]Role, error) {
+	groups := map[string]Role{}
+	for _, row := range list {
+		role, group, ok := strings.Cut(row, "=")
+		if !ok || group == "" || !slices.Contains([]Role{Reader, Operator}, Role(role)) {
+			return nil, errors.New("neither reader=GROUP nor operator=GROUP: " + row)
+		}
+		if before, twice := groups[group]; twice && before != Role(role) {
+			return nil, errors.New("group " + group + " has two roles")
+		}
+		groups[group] = Role(role)
+	}
+	return groups, nil
+}

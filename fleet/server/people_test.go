@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/people"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/test/oidctest"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// peopled is a service where people log in at a real provider.
+func peopled(t *testing.T) (*site, *oidctest.Provider) {
+	t.Helper()
+	s := newSite(t, published("n1"), true)
+	at := oidctest.Start(t, s.url+BackPath)
+	p, err := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server.o.People = &People{Provider: p, Groups: map[string]Role{"ops": Operator, "all": Reader}, Session: time.Hour}
+	return s, at
+}
+
+// person is a browser of somebody.
+func person(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
+}
+
+// TestPeopleLogIn: a person may do what a group of theirs may, for as long as a session lasts, under
+// their name; one in no such group may nothing.
+func TestPeopleLogIn(t *testing.T) {
+	s, at := peopled(t)
+	release := func(by *http.Client) int {
+		t.Helper()
+		resp, err := by.Post(s.url+"/v1/slots/default/n1/release", "text/plain", strings.NewReader("it burnt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() // only its status counts
+		return resp.StatusCode
+	}
+	for _, c := range []struct {
+		groups []string
+		says   string
+		status int // of what takes an operator
+	}{
+		{nil, "test-user2 is in no group that may do anything here.", http.StatusUnauthorized},
+		{[]string{"wheel"}, "in no group", http.StatusUnauthorized},
+		{[]string{"all"}, "Logged in.", http.StatusForbidden},
+		{[]string{"all", "ops", "wheel"}, "Logged in.", http.StatusConflict}, // nobody holds one
+	} {
+		at.Groups(map[string][]string{"id2": c.groups})
+		who := person(t)
+		resp, page := at.LogIn(who, s.url+"/login/provider?to=/nodes")
+		if !strings.Contains(page, c.says) || !strings.HasPrefix(resp.Request.URL.String(), s.url) {
+			t.Errorf("%v: at %s: %s", c.groups, resp.Request.URL, page)
+		}
+		if status := release(who); status != c.status {
+			t.Errorf("%v: release: %d, not %d", c.groups, status, c.status)
+		}
+		if c.status == http.StatusUnauthorized {
+			continue
+		}
+		if !strings.Contains(page, `content="0;url=/nodes"`) {
+			t.Errorf("%v is not led on to /nodes: %s", c.groups, page)
+		}
+		if _, page := s.browse(who, "/nodes"); !strings.Contains(page, "Log out test-user2 at 127.0.0.1") {
+			t.Errorf("%v: %s", c.groups, page)
+		}
+		s.server.sessions.mu.Lock()
+		for id, one := range s.server.sessions.all {
+			one.until = time.Now().Add(-time.Second)
+			s.server.sessions.all[id] = one
+		}
+		s.server.sessions.mu.Unlock()
+		if status := release(who); status != http.StatusUnauthorized {
+			t.Errorf("%v: release after the session: %d", c.groups, status)
+		}
+	}
+}
+
+// TestPeopleAreNotFooled: a code without the browser that asked for it opens no session, nobody is led
+// elsewhere, and a provider that is away is said.
+func TestPeopleAreNotFooled(t *testing.T) {
+	s, at := peopled(t)
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	thief := person(t)
+	if resp, page := s.browse(thief, BackPath+"?code=x&state=y"); resp.StatusCode != http.StatusForbidden || !strings.Contains(page, "did not begin in this browser") {
+		t.Errorf("%d: %s", resp.StatusCode, page)
+	}
+	if _, page := at.LogIn(person(t), s.url+"/login/provider?to=//evil.example"); !strings.Contains(page, `content="0;url=/"`) {
+		t.Errorf("led elsewhere: %s", page)
+	}
+	if _, page := s.browse(person(t), "/login"); !strings.Contains(page, "Log in at 127.0.0.1") || !strings.Contains(page, "Token") {
+		t.Errorf("the form: %s", page)
+	}
+	at.Stop()
+	fresh, err := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Callback: s.url + BackPath, Claim: "groups"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server.o.People.Provider = fresh
+	if resp, page := s.browse(person(t), "/login/provider"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "does not answer") {
+		t.Errorf("%d: %s", resp.StatusCode, page)
+	}
+}
+
+// TestPeopleAreOnRecord: what a person did is in the log, under their name, also by the token that
+// ends with their session; a changed row of the database breaks the chain.
+func TestPeopleAreOnRecord(t *testing.T) {
+	s, at := peopled(t)
+	key := newKey(t)
+	at.Groups(map[string][]string{"id2": {"ops", "all"}})
+	who := person(t)
+	at.LogIn(who, s.url+"/login/provider")
+	resp, err := who.Post(s.url+"/login/token", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	token := regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+	if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusNoContent {
+		t.Fatal(status, text)
+	}
+	if status, text := s.ask("POST", "/login/token", nil, "Authorization", s.bearer(Operator)); status == http.StatusOK || strings.Contains(text, tokenPrefix) {
+		t.Errorf("a token is given a person's: %d %s", status, text)
+	}
+	at.Groups(nil)
+	at.LogIn(person(t), s.url+"/login/provider")
+	log := func() []audit.Row {
+		t.Helper()
+		_, text := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(Reader))
+		rows, err := audit.Read([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	var got []string
+	rows := log()
+	for _, r := range rows {
+		got = append(got, string(r.Act)+" "+r.Who+" "+r.About)
+	}
+	const eve = " test-user2 at 127.0.0.1:"
+	for i, want := range []string{"login" + eve, "token" + eve, "accept" + eve, "denied" + eve} {
+		if i >= len(got) || !strings.HasPrefix(got[i], want) {
+			t.Fatalf("row %d is not %q: %q", i+1, want, got)
+		}
+	}
+	if err := audit.Check(audit.Row{}, rows); err != nil || rows[2].About != "n1" || rows[2].Said != sign.VerifierOf(key).ID() {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if status, _ := s.ask("GET", "/v1/acts?after=x", nil, "Authorization", s.bearer(Reader)); status != http.StatusBadRequest {
+		t.Errorf("a wrong number: %d", status)
+	}
+	if status, _ := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(Reporter)); status != http.StatusForbidden {
+		t.Errorf("a reporter reads: %d", status)
+	}
+	s.server.sessions.remove(token)
+	if status, _ := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusUnauthorized {
+		t.Errorf("after the session: %d", status)
+	}
+}
+
+// browse gets a page of the service.
+func (s *site) browse(by *http.Client, path string) (*http.Response, string) {
+	s.Helper()
+	req, err := http.NewRequest(http.MethodGet, s.url+path, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/html")
+	resp, err := by.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer resp.Body.Close() // only read
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+func TestParseGroups(t *testing.T) {
+	if groups, err := ParseGroups([]string{"operator=ops", "reader=every=one", "operator=ops"}); err != nil || groups["ops"] != Operator || groups["every=one"] != Reader {
+		t.Errorf("%v, %v", groups, err)
+	}
+	for _, bad := range [][]string{{"ops"}, {"operator="}, {"reporter=nodes"}, {"=ops"}, {"operator=ops", "reader=ops"}} {
+		if _, err := ParseGroups(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	if roles := []Role{(&People{Groups: map[string]Role{"a": Reader, "b": Operator}}).role([]string{"a", "b", "a"}), (&People{}).role([]string{"a"})}; !slices.Equal(roles, []Role{Operator, Nobody}) {
+		t.Errorf("%v", roles)
+	}
+}
+
+// TestPeopleInABrowser: a real browser keeps its cookies on the way there and back, and ends what it began.
+func TestPeopleInABrowser(t *testing.T) {
+	require.Slow(t)
+	ctx := browser(t)
+	s, at := peopled(t)
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	var head string
+	err := chromedp.Run(ctx,
+		chromedp.Navigate(s.url+"/nodes"), arrive("/login?to="),
+		chromedp.Click("a.button"), arrive("/login/username"),
+		chromedp.SendKeys("#username", "test-user2"), chromedp.SendKeys("#password", oidctest.Password), chromedp.Submit("#password"), arrive(s.url+"/nodes"),
+		chromedp.Text("header", &head))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(head, "Log out test-user2") {
+		t.Errorf("the head says %q", head)
+	}
+	keep(t, ctx, "people")
+	if err := chromedp.Run(ctx, chromedp.Click(`form[action="/logout"] button`), arrive("/login"), chromedp.Navigate(s.url+"/nodes"), arrive("/login?to=")); err != nil {
+		t.Errorf("after the logout: %v", err)
+	}
+}

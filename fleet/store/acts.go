@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/fleet/audit"
+)
+
+// applyActs adds rows to the end of the log. They are kept as the lines that their sums are of.
+func applyActs(ctx context.Context, tx *sql.Tx, acts []audit.Row) error {
+	if len(acts) == 0 {
+		return nil
+	}
+	var before audit.Row
+	var line string
+	switch err := tx.QueryRowContext(ctx, "SELECT line FROM acts ORDER BY seq DESC LIMIT 1").Scan(&line); {
+	case errors.Is(err, sql.ErrNoRows):
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal([]byte(line), &before); err != nil {
+			return fmt.Errorf("audit log: its last row: %w", err)
+		}
+	}
+	for _, act := range acts {
+		before = act.Chain(before)
+		text, err := json.Marshal(before)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO acts (seq, line) VALUES ($1, $2)", before.Seq, string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Acts returns rows of the log after one of them, the oldest first, at most so many.
+func (s *Store) Acts(ctx context.Context, after int64, most int) ([]audit.Row, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT line FROM acts WHERE seq > $1 ORDER BY seq LIMIT $2", after, most)
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(r *audit.Row) error {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(line), r)
+	})
+}

@@ -29,7 +29,7 @@ type answers struct {
 // the same contents of the same generations, the same checks and the same machine. dir is the
 // cache's.
 func (n *Node) readAnswers(dir string, good, bad int) (*answers, error) {
-	question := []any{n.Site.Name(), n.From.Ref().String(), n.Name, n.Checks, n.Box.Memory, n.Box.Cards, n.Box.Disk}
+	question := []any{n.From.Ref().String(), n.Name, n.Checks, n.Box.Memory, n.Box.Cards, n.Box.Disk}
 	for _, e := range n.kept[good : bad+1] {
 		question = append(question, e.Generation, e.Node.Overlay, e.Node.Layer)
 	}

@@ -96,25 +96,33 @@ func (r *Result) Write(w io.Writer) {
 		cli.Printf(w, "%d parts, of which none was found to break it without the others:\n", len(r.Parts))
 	}
 	for _, p := range r.Parts {
-		from := "the site does not have it now"
-		if p.Origin != nil {
-			from = p.Origin.String()
-		}
-		for i, c := range p.Changes {
-			if i == shown {
-				cli.Printf(w, "  … and %d more\n", len(p.Changes)-shown)
-				break
-			}
-			cli.Printf(w, "  %s\n", c)
-		}
-		if p.Name == layerPart {
-			from = "its parts are not tried apart"
-		}
-		cli.Printf(w, "%s: %s\n", plain.Line(p.Name), from)
+		p.write(w)
 	}
 	if len(r.Parts) == 0 {
 		cli.Printf(w, "the overlays of both are alike in all that is tried\n")
 	}
+}
+
+func (p Part) write(w io.Writer) {
+	where := "the site does not have it now"
+	switch {
+	case p.Origin != nil:
+		where = p.Origin.String()
+	case p.Name == layerPart:
+		where = "its parts are not tried apart"
+	}
+	if len(p.Changes) == 1 {
+		cli.Printf(w, "%s; %s\n", p.Changes[0], where)
+		return
+	}
+	for i, c := range p.Changes {
+		if i == shown {
+			cli.Printf(w, "  … and %d more\n", len(p.Changes)-shown)
+			break
+		}
+		cli.Printf(w, "  %s\n", c)
+	}
+	cli.Printf(w, "%s; %s\n", plain.Line(p.Name), where)
 }
 
 // shown is how many names, or changes of one part, are printed.

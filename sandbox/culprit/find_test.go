@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package culprit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/sandbox/bisect"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/explain"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// kept is a node that got something else in generations 2, 5 and 9.
+func kept(t *testing.T) *Node {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{Name: "a", From: r, Checks: []string{"true"}}
+	for _, number := range []uint64{2, 5, 9} {
+		n.kept = append(n.kept, history.Entry{Generation: publish.Generation{Number: number}, Node: &history.Node{Overlay: "sha256:1"}})
+	}
+	return n
+}
+
+// A node has in a generation what the last one before gave it.
+func TestAt(t *testing.T) {
+	n := kept(t)
+	for number, want := range map[uint64]int{2: 0, 4: 0, 5: 1, 8: 1, 9: 2, 100: 2} {
+		if got, err := n.at(publish.Generation{Number: number}); err != nil || got != want {
+			t.Errorf("%d: %d, %v", number, got, err)
+		}
+	}
+	if _, err := n.at(publish.Generation{Number: 1}); err == nil {
+		t.Error("what is not kept has a number")
+	}
+}
+
+// Answers are of one search alone: another check begins again. A damaged file is an error with its name.
+func TestAnswers(t *testing.T) {
+	n, dir := kept(t), t.TempDir()
+	a, err := n.readAnswers(dir, 0, 2)
+	if err != nil || len(a.known) > 0 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	a.known["generation 0-2"] = bisect.Answer{Outcome: bisect.Bad, Why: "x"}
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := n.readAnswers(dir, 0, 2)
+	if err != nil || again.known["generation 0-2"] != a.known["generation 0-2"] {
+		t.Errorf("%+v, %v", again, err)
+	}
+	n.Checks = []string{"false"}
+	if other, err := n.readAnswers(dir, 0, 2); err != nil || len(other.known) > 0 {
+		t.Errorf("of another check: %+v, %v", other, err)
+	}
+	n.Checks = []string{"true"}
+	if err := os.WriteFile(a.file, []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.readAnswers(dir, 0, 2); err == nil || !strings.Contains(err.Error(), a.file) {
+		t.Errorf("a damaged file: %v", err)
+	}
+	if err := a.forget(); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(dir + "/bisect/*"); len(left) > 0 || a.forget() != nil {
+		t.Errorf("%q", left)
+	}
+}
+
+// The last line names the change and where it is written.
+func TestWrite(t *testing.T) {
+	r := Result{Node: "a", Good: "0-2", Bad: "0-5", Why: "true ended with 1", Author: "eve", Reason: "more memory", Commit: "0123abcd+", Skipped: []string{"0-3"}, Parts: []Part{
+		{Name: "sysctl/vm.swappiness", Changes: []plan.Change{{Change: spec.Change{Item: "sysctl", Key: "vm.swappiness", From: "10", To: "90", Action: spec.ActionChange}}},
+			Origin: &explain.Origin{Source: "base", File: "site.yaml", Line: 7, Column: 5}}}}
+	var b strings.Builder
+	r.Write(&b)
+	const want = "generations that could not be tried, and may be it, too: 0-3\npasses with 0-2, fails with 0-5: true ended with 1\n" +
+		"generation 0-5, eve, more memory, site 0123abcd+\n~ sysctl vm.swappiness: 10 → 90; site.yaml:7\n"
+	if b.String() != want {
+		t.Errorf("%s", b.String())
+	}
+	b.Reset()
+	layer := Part{Name: layerPart, Changes: slices.Repeat(r.Parts[0].Changes, shown+2)}
+	r.Parts = []Part{{Name: "sysctl/gone", Changes: r.Parts[0].Changes}, layer}
+	r.Write(&b)
+	if got := b.String(); !strings.Contains(got, "\n2 parts, of which none") || !strings.Contains(got, "; the site does not have it now\n") || !strings.HasSuffix(got, "\n  … and 2 more\nlayer; its parts are not tried apart\n") {
+		t.Errorf("%s", got)
+	}
+}

@@ -108,7 +108,7 @@ func (b *build) sources(ctx context.Context) error {
 }
 
 func (b *build) openApt(ctx context.Context, archives []apt.Archive) (*apt.State, error) {
-	inputs, err := json.Marshal(archives)
+	inputs, err := json.Marshal([]any{b.recipe.Arch, archives}) // an index is one architecture's
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -167,5 +168,21 @@ func TestSolve(t *testing.T) {
 	other.sign(3)
 	if got, err := solve(); err == nil {
 		t.Errorf("signed by another key: version %s", got)
+	}
+}
+
+// TestIndexesOfTwoArchitectures: a site may have layers for both, of one archive. What was fetched for one has
+// no package for the other, and the archive says of both that nothing has changed.
+func TestIndexesOfTwoArchitectures(t *testing.T) {
+	require.Tool(t, "apt-get", "apt-cache", "apt-config", "dpkg-deb")
+	cache := t.TempDir()
+	for _, arch := range []string{"amd64", "arm64", "amd64"} {
+		b := &build{options: Options{CacheDir: cache}, recipe: spec.Recipe{Arch: arch}}
+		if _, err := b.openApt(t.Context(), []apt.Archive{{ID: "debian", URI: "http://archive.example", Suites: []string{"trixie"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if states, err := os.ReadDir(filepath.Join(cache, "apt")); len(states) != 2 || err != nil {
+		t.Errorf("states %v, %v", states, err)
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -89,6 +90,9 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	}
 	if f.node != "" && !s.Has(f.node) {
 		return cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", f.node)
+	}
+	if f.node != "" && s.HasLayer() {
+		f.arch = cmp.Or(f.arch, s.ArchOf(f.node))
 	}
 	key, err := f.boot.key(a, s)
 	if err != nil {

@@ -18,6 +18,7 @@ var forArm64 = slices.Concat([]string{
 	"layer:\n", "layer:\n  arch: arm64\n", "linux-image-cloud-amd64, args: [console=ttyS0, ", "linux-image-cloud-arm64, args: [",
 	"machine:\n", "health:\n  - {name: greeted, file: /run/hello}\nmachine:\n",
 	"  kernel: {args: [transparent_hugepage=never]}\n", "  kernel: {args: [transparent_hugepage=never]}\n  overrides: {hosts: [{name: beta, conf: {kernel: {args: [sysrq_always_enabled]}}}]}\n",
+	`macs: ["52:54:00:00:00:0b"]`, `macs: ["52:54:00:00:00:0b"], uuids: [4c4c4544-0000-2010-8020-80c04f202030]`,
 }, withUEFI)
 
 // arm64 is a fleet of the quickstart for machines of arm64, with the agent for them.
@@ -69,7 +70,7 @@ func TestLongArm64(t *testing.T) {
 	} {
 		t.Run(road.name, func(t *testing.T) {
 			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "-o", "json", "--timeout", "2h",
-				"--check", "test $(uname -m) = aarch64 -a -d /sys/firmware/efi -a $(cat /proc/sys/vm/swappiness) = 1 && grep -w sysrq_always_enabled /proc/cmdline | grep caisson.kexec=1"}, road.flags...)...)
+				"--check", "test $(uname -m) = aarch64 -a -d /sys/firmware/efi -a $(cat /proc/sys/vm/swappiness) = 1 && grep -w sysrq_always_enabled /proc/cmdline | grep caisson.kexec=1 && grep -x 4c4c4544-0000-2010-8020-80c04f202030 /sys/class/dmi/id/product_uuid"}, road.flags...)...)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

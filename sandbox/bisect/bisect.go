@@ -74,7 +74,7 @@ type Found struct {
 var (
 	ErrFlaps  = errors.New("the check flaps")
 	ErrNoEnds = errors.New("the ends are not as they were said to be")
-	ErrMost   = errors.New("as many tries as were allowed were made")
+	ErrMost   = errors.New("this run has booted as many machines as it may")
 )
 
 // Run searches from generation good to generation bad.

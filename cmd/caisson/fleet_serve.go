@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,7 @@ type serving struct {
 	cache                    string // of repositories of git
 	look                     looking
 	people                   peopleFlags
+	hooks                    hookFlags
 	site                     *servedSite // nil: the service has none
 	http                     httpserver.Options
 }
@@ -78,6 +80,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
+	v.hooks.flags(f)
 	limitFlags(f, &v.http)
 	v.look.flags(a, f)
 	cobra.CheckErr(c.MarkFlagRequired("from"))
@@ -116,6 +119,10 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	if o.People, err = v.people.open(&o, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
+		return err
+	}
+	told, err := v.hooks.open(a.say)
+	if err != nil {
 		return err
 	}
 	reads := &reading{}
@@ -159,6 +166,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if v.site != nil {
 		go v.site.follow(ctx, siteEvery, a.say)
 		go keepAsking(ctx, asked, v.site)
+	}
+	if len(told) > 0 {
+		go a.keepTelling(ctx, o.Hub, told, time.Tick(hookEvery))
 	}
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)

@@ -244,3 +244,6 @@ func (h *Hub) Act(ctx context.Context, who string, act audit.Act, about, said st
 func (h *Hub) Acts(ctx context.Context, after int64, most int) ([]audit.Row, error) {
 	return h.o.Store.Acts(ctx, after, most)
 }
+
+// LastAct returns the number of the audit log's last row.
+func (h *Hub) LastAct(ctx context.Context) (int64, error) { return h.o.Store.LastAct(ctx) }

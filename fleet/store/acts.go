@@ -55,3 +55,11 @@ func (s *Store) Acts(ctx context.Context, after int64, most int) ([]audit.Row, e
 		return json.Unmarshal([]byte(line), r)
 	})
 }
+
+// LastAct returns the number of the log's last row, 0 for none.
+func (s *Store) LastAct(ctx context.Context) (seq int64, err error) {
+	if err := s.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM acts").Scan(&seq); err != nil {
+		return 0, fmt.Errorf("read database: %w", err)
+	}
+	return seq, nil
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestWebhook: a receiver is told of what people did and of new nodes, once, and of nothing before
+// the first look.
+func TestWebhook(t *testing.T) {
+	came := make(chan string, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body) // it is compared
+		came <- string(body)
+	}))
+	defer s.Close()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to, err := (&hookFlags{urls: []string{s.URL}, secret: secret}).open(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() // the test is over
+	h, err := hub.Open(t.Context(), hub.Options{Store: db, Say: t.Logf, Index: func(context.Context, string) (hub.Published, error) {
+		return hub.Published{Fleet: "metal", Root: "r", Rows: index.Rows{"n1": spec.Published{Generation: 1}}}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	ticks := make(chan time.Time)
+	telling := make(chan struct{})
+	go func() {
+		(&app{err: io.Discard}).keepTelling(ctx, h, to, ticks)
+		close(telling)
+	}()
+	defer func() {
+		stop()
+		<-telling
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	ticks <- time.Now() // what there is
+	for i := range 2 {
+		if err := h.Act(ctx, "eve", audit.Login, "s", strings.Repeat("x", i)); err != nil {
+			t.Fatal(err)
+		}
+		ticks <- time.Now()
+		var got struct {
+			Type string
+			Data struct{ Rows []audit.Row }
+		}
+		if text := <-came; json.Unmarshal([]byte(text), &got) != nil || got.Type != "audit.added" || len(got.Data.Rows) != 1 || got.Data.Rows[0].Seq != int64(i+1) {
+			t.Errorf("look %d: %s", i, text)
+		}
+	}
+	ticks <- time.Now()
+	ticks <- time.Now() // the look before is over
+	if len(came) > 0 {
+		t.Errorf("told again: %s", <-came)
+	}
+}
+
+func TestWebhookFlags(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags hookFlags
+		want  string
+	}{
+		{hookFlags{urls: []string{"https://a.example"}}, "nobody could tell"},
+		{hookFlags{urls: []string{"https://a.example"}, secret: secret}, "not whsec_"},
+		{hookFlags{urls: []string{"https://a.example"}, secret: secret + "x"}, "no such file"},
+	} {
+		if _, err := c.flags.open(t.Logf); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.flags, err)
+		}
+	}
+	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"http://a.example", "https://u:p@a.example", "ftp://a", "a.example", "%"} {
+		if _, err := (&hookFlags{urls: []string{bad}, secret: secret}).open(t.Logf); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

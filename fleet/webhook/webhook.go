@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook tells others what changed in a fleet: signed messages to URLs, by the Standard
+// Webhooks specification, version 1. A message that is not taken is sent again, with longer and longer
+// waits, for a day; messages that wait are bounded, and the oldest goes first.
+//
+// What waits ends with the process: who must not miss anything asks the service. It is told by nobody
+// what to do. Only cmd/caisson imports it.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Event is what a message says.
+type Event struct {
+	Type string    `json:"type"`
+	At   time.Time `json:"timestamp"`
+	Data any       `json:"data"`
+}
+
+// message is an event that waits for one receiver. Its id stays over all attempts.
+type message struct {
+	id   string
+	made time.Time
+	body []byte
+}
+
+// Receiver is one URL, and what waits for it.
+type Receiver struct {
+	url    string
+	secret []byte
+	say    func(format string, args ...any)
+	http   *http.Client
+	now    func() time.Time
+	wait   func(context.Context, time.Duration) // until then, or the end
+
+	mu      sync.Mutex
+	waiting []message
+	dropped int
+	more    chan struct{} // has a value where something waits
+}
+
+// Bounds of a receiver.
+const (
+	mostWaiting = 1000
+	patience    = 10 * time.Second // for an answer
+	first       = time.Second      // before the second attempt
+	longest     = 10 * time.Minute // between two attempts
+	giveUp      = 24 * time.Hour   // after the event
+	secretWord  = "whsec_"
+)
+
+// ParseSecret reads a secret as the specification writes it: whsec_ and at least 24 bytes in base64.
+func ParseSecret(text string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(strings.TrimSpace(text), secretWord)
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil || len(key) < 24 {
+		return nil, errors.New("not " + secretWord + " and at least 24 bytes in base64")
+	}
+	return key, nil
+}
+
+// To returns a receiver. Its URL was judged before.
+func To(url string, secret []byte, say func(format string, args ...any)) *Receiver {
+	return &Receiver{url: url, secret: secret, say: say, now: time.Now, more: make(chan struct{}, 1),
+		http: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		wait: func(ctx context.Context, d time.Duration) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(d):
+			}
+		}}
+}
+
+// Tell has an event sent, and waits for nothing.
+func (r *Receiver) Tell(e Event) error {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) >= mostWaiting {
+		r.waiting = r.waiting[1:]
+		r.dropped++
+	}
+	r.waiting = append(r.waiting, message{"msg_" + rand.Text(), r.now(), body})
+	select {
+	case r.more <- struct{}{}:
+	default: // it was told already
+	}
+	return nil
+}
+
+// Run sends what waits until ctx ends.
+func (r *Receiver) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		m, ok := r.next()
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-r.more:
+			}
+			continue
+		}
+		r.deliver(ctx, m)
+	}
+}
+
+func (r *Receiver) next() (m message, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		return m, false
+	}
+	m, r.waiting = r.waiting[0], r.waiting[1:]
+	return m, true
+}
+
+// deliver sends a message until it is taken or too old.
+func (r *Receiver) deliver(ctx context.Context, m message) {
+	failed := false
+	for pause := first; ctx.Err() == nil; pause = min(2*pause, longest) {
+		err := r.send(ctx, m)
+		if err == nil {
+			if failed {
+				r.say("webhook %s takes messages again%s", r.url, r.lost())
+			}
+			return
+		}
+		if !failed {
+			r.say("webhook %s: %v; it is tried again", r.url, err)
+		}
+		failed = true
+		if r.now().Add(pause).After(m.made.Add(giveUp)) {
+			r.say("webhook %s: message %s is given up after %v", r.url, m.id, giveUp)
+			return
+		}
+		r.wait(ctx, pause)
+	}
+}
+
+// lost says how many messages had no room since it was last said.
+func (r *Receiver) lost() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.dropped
+	if r.dropped = 0; n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the oldest %d had no room among %d", n, mostWaiting)
+}
+
+func (r *Receiver) send(ctx context.Context, m message) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(m.body))
+	if err != nil {
+		return err
+	}
+	at := strconv.FormatInt(r.now().Unix(), 10)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Webhook-Id", m.id)
+	req.Header.Set("Webhook-Timestamp", at)
+	req.Header.Set("Webhook-Signature", signature(r.secret, m.id, at, m.body))
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()                                      // only read
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10)) // so that the connection is used again
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("it answers %s", resp.Status)
+	}
+	return nil
+}
+
+// signature is version 1 of the specification: HMAC-SHA-256 of id, time and body.
+func signature(secret []byte, id, at string, body []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	fmt.Fprintf(mac, "%s.%s.%s", id, at, body) // a hash takes everything
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -58,6 +59,15 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	}
 	verbs := map[string]bool{}
 	for _, command := range slices.Sorted(maps.Keys(seen)) {
+		if kind, _, _ := strings.Cut(command, " "); strings.HasSuffix(kind, ":") { // a line of a site
+			if err := os.WriteFile("kept.yaml", []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nnodes: [{name: a}]\nconf:\n  "+command+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := s.run("validate", "kept.yaml"); err != nil {
+				t.Errorf("%q: %v\n%s", command, err, out)
+			}
+			continue
+		}
 		words := shellWords(t, command)
 		if words[0] == "ssh" {
 			command = strings.Join(words[3:], " ") // after the node's name and sudo
@@ -269,7 +279,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Hub: h, Layers: layerdiff.New(reads.layer), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
-	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Version: version, Say: a.say}
+	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
 			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")

@@ -79,12 +79,9 @@ func arrive(at string) chromedp.ActionFunc {
 	}
 }
 
-// TestThePage is a night on call: what is wrong, why, one node, its other key, and a
-// report that arrives meanwhile.
-func TestThePage(t *testing.T) {
-	require.Slow(t)
-	ctx := browser(t)
-	var names []string
+// onCall is a fleet of 60 nodes in some trouble. What it returns last sends a report of one of them.
+func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64, change func(*spec.Report))) {
+	t.Helper()
 	for i := range 60 {
 		names = append(names, fmt.Sprintf("rack%02d-n%d", i/8+1, i%8+1))
 	}
@@ -93,7 +90,7 @@ func TestThePage(t *testing.T) {
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
 	rows[names[9]] = held
 	plan := &spec.RolloutPlan{Name: "october-with-a-long-name", Waves: []spec.Wave{{Name: "canary", Nodes: map[string]string{names[0]: "x"}}, {Name: "2-rack01", Nodes: map[string]string{names[1]: "x"}}}}
-	s := newSiteWith(t, rows, true, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: time.Now().Unix(), Waves: []spec.RolloutWave{{Begun: time.Now().Unix()}, {}}}))
+	s = newSiteWith(t, rows, true, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: time.Now().Unix(), Waves: []spec.RolloutWave{{Begun: time.Now().Unix()}, {}}}))
 	authored := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nnodes:\n"
 	for i, name := range names {
 		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
@@ -102,7 +99,7 @@ func TestThePage(t *testing.T) {
 		Packages: []release.Change{{Name: "linux-image-6.12.1-amd64-unsigned", From: "6.12.1-1+a-very-long-version~bpo12+1"}, {Name: "openssl", From: "3.5.1-1", To: "3.0.15-1~deb12u1"}}}}
 	s.server.o.Sent = sentAll{"web": strings.Repeat("2", 40)}
 	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
-	send := func(i int, seq uint64, change func(*spec.Report)) {
+	send = func(i int, seq uint64, change func(*spec.Report)) {
 		t.Helper()
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), names[i], seq, change), "Authorization", s.bearer(Reporter)); status != 204 {
 			t.Fatal(status, text)
@@ -132,6 +129,15 @@ func TestThePage(t *testing.T) {
 	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m0s: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
 		t.Fatal(status, text)
 	}
+	return s, names, send
+}
+
+// TestThePage is a night on call: what is wrong, why, one node, its other key, and a
+// report that arrives meanwhile.
+func TestThePage(t *testing.T) {
+	require.Slow(t)
+	ctx := browser(t)
+	s, names, send := onCall(t)
 	open := func(path string) chromedp.Action { return chromedp.Navigate(s.url + path) }
 	var title, text, where string
 	if err := chromedp.Run(ctx,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/spec"
@@ -65,7 +66,7 @@ func serveChild(name, nodes string) error {
 	if err != nil {
 		return err
 	}
-	handler, err := New(ctx, Options{Hub: h, Hosts: []string{"127.0.0.1"}, Say: func(string, ...any) {}})
+	handler, err := New(ctx, Options{Fleet: query.Fleet{Hub: h}, Hosts: []string{"127.0.0.1"}, Say: func(string, ...any) {}})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *Server) nodesPage(req *http.Request) (int, any, error) {
 	v := req.URL.Query()
 	q, err := s.fleet().Read(v, perPage)
 	q.Most = min(q.Most, perPage)
-	data := map[string]any{"Query": q, "Kinds": view.Kinds, "Site": s.o.Site != nil, "Words": view.WordsOf(s.o.Hub.Nodes())}
+	data := map[string]any{"Query": q, "Kinds": view.Kinds, "Site": s.o.Site != nil, "Words": view.Choices(s.o.Hub.Nodes())}
 	if s.o.Site != nil {
 		labels := s.o.Site.Labels()
 		data["Sets"], data["Labels"] = s.o.Site.Sets(), labels[:min(len(labels), maxOffered)]

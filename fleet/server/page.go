@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,8 @@ func (s *Server) words() template.FuncMap {
 		"digest": oci.ValidDigest,                                               // what a node says goes into a command for a shell only as one
 		"text":   func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
 		"count":  thousands,
+		"brief":  brief,
+		"keep":   view.Keep,
 		"kind":   view.KindOf,
 		"over":   func(until int64) bool { return spec.Hold{Until: until}.Over(s.o.Hub.Now()) },
 		"unix":   func(seconds int64) time.Time { return time.Unix(seconds, 0) },
@@ -97,6 +100,18 @@ func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, p pa
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // the client is gone
+}
+
+var wholeDigest = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// brief is a value as a cell of a table has it: a digest by its beginning.
+func brief(value string) string {
+	return plain.Line(wholeDigest.ReplaceAllStringFunc(strings.ReplaceAll(value, "\t", " "), func(of string) string { return of[:len(of)-64+12] + "…" }))
+}
+
+// keeps reports whether some drift of a node can be kept by a line of the site.
+func keeps(r *spec.Report) bool {
+	return r != nil && slices.ContainsFunc(r.Drift, func(d spec.Drift) bool { return view.Keep(d) != "" })
 }
 
 // tile is one condition on the overview.
@@ -149,10 +164,10 @@ func (s *Server) nodePage(req *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	on := func(verb, more string) string {
-		return fmt.Sprintf("caisson %s %s --site site.yaml --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
+		return s.publishes(verb, " --node "+d.Name+more)
 	}
 	acts := []act{{"Show what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"}, {"Show all of its present state", "ssh " + d.Name + " sudo caisson-agent status"},
-		{"List what it was given, when and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)}}
+		{"List what it was given, when and by whom", s.looks("history", " --node "+d.Name)}}
 	if d.Offered != nil {
 		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
@@ -163,7 +178,7 @@ func (s *Server) nodePage(req *http.Request) (int, any, error) {
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Release its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
-	return http.StatusOK, map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)}, nil
+	return http.StatusOK, map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report), "Kept": keeps(d.Report)}, nil
 }
 
 // noPage answers for an address that was mistyped, or is of another release.
@@ -177,36 +192,6 @@ func (s *Server) noPage(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) slotsPage(req *http.Request) (int, any, error) {
 	return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
-}
-
-// at is the address of this service within a command. The guards let no name through
-// that is not this service's; how a proxy was reached is not for its headers to say.
-func (s *Server) at(req *http.Request) string {
-	at := s.o.URL
-	switch {
-	case at != "":
-	case s.o.TLS:
-		at = "https://" + req.Host
-	default:
-		at = "http://" + req.Host
-	}
-	if strings.Contains(at, "[") {
-		at = `"` + at + `"` // some shells look for files
-	}
-	return at
-}
-
-// asReader ends a command that asks this service.
-func (s *Server) asReader(req *http.Request) string {
-	if s.o.Tokens == nil {
-		return " --at " + s.at(req)
-	}
-	return s.asOperator(req)
-}
-
-// asOperator ends a command that asks this service for what takes an operator.
-func (s *Server) asOperator(req *http.Request) string {
-	return " --at " + s.at(req) + " --token-file token"
 }
 
 func (s *Server) loginPage(req *http.Request) (int, any, error) {

@@ -75,7 +75,7 @@ func TestDriftOfANode(t *testing.T) {
 		t.Fatal(status, text)
 	}
 	_, text := s.ask("GET", "/nodes/n1", nil)
-	for _, want := range []string{`data-is="by">tuned &lt;42&gt;</td>`, `">2 h ago</time></td></tr>`, "after 5 times", "<th>By</th><th>Since</th>"} {
+	for _, want := range []string{`data-is="by">tuned &lt;42&gt;</td>`, `">2 h ago</time></td></tr>`, "after 5 times", `<th scope="col">By</th><th scope="col">Since</th>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}

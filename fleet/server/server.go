@@ -33,21 +33,18 @@ import (
 
 // Options say who may ask.
 type Options struct {
-	Hub      *hub.Hub
-	Site     query.Site  // nil: nodes are not found by label or set
-	Sent     query.Sent  // nil: nobody reads overlays
-	Heads    query.Heads // nil: git is not asked
-	Inbox    query.Inbox // nil: nobody reads reports in a registry
-	Layers   Differences // nil: layers are not compared
-	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator
-	People   *People     // nil: people log in by tokens alone
-	Hosts    []string    // names by which the service is reached, with or without port; see hostAllowed
-	URL      string      // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
-	TLS      bool        // the page is reached by https: its cookie goes nowhere else
-	Unproven bool        // slots are given to nodes that prove nothing, as Zincati's do
-	Registry string      // for the commands that the page shows
-	Version  string
-	Say      func(format string, args ...any)
+	query.Fleet              // that is served
+	Layers      Differences  // nil: layers are not compared
+	Tokens      *Tokens      // nil: everybody may read and report, and nobody is an operator
+	People      *People      // nil: people log in by tokens alone
+	Hosts       []string     // names by which the service is reached, with or without port; see hostAllowed
+	URL         string       // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
+	TLS         bool         // the page is reached by https: its cookie goes nowhere else
+	Unproven    bool         // slots are given to nodes that prove nothing, as Zincati's do
+	Registry    string       // for the commands that the page shows
+	Names       func() Names // for them, too; nil: as the quickstart has them
+	Version     string
+	Say         func(format string, args ...any)
 }
 
 // Server is the handler.
@@ -107,9 +104,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 }
 
 // fleet is the fleet of which something is asked.
-func (s *Server) fleet() *query.Fleet {
-	return &query.Fleet{Hub: s.o.Hub, Site: s.o.Site, Inbox: s.o.Inbox, Sent: s.o.Sent, Heads: s.o.Heads}
-}
+func (s *Server) fleet() *query.Fleet { return &s.o.Fleet }
 
 // route is one row of the service's table.
 type route struct {

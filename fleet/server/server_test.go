@@ -26,6 +26,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -86,7 +87,7 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.run()
-	o := Options{Hub: s.hub, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
+	o := Options{Fleet: query.Fleet{Hub: s.hub}, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
 	if s.withTokens {
 		file := filepath.Join(t.TempDir(), "tokens")
 		for _, role := range []Role{Reader, Reporter, Operator, Drain} {

@@ -8,11 +8,13 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -273,7 +275,7 @@ func (n *Node) Differs() bool {
 }
 
 func (n *Node) behind() string {
-	text := fmt.Sprintf("it runs generation %d, %d is published", n.Report.Generation, n.Published.Generation)
+	text := n.otherwise()
 	if why := n.Report.Axes.Sync.Detail; why != "" {
 		text += ": " + why
 	}
@@ -284,6 +286,27 @@ func (n *Node) behind() string {
 		}
 	}
 	return text
+}
+
+// otherwise names in what a node differs from what is published for it: one generation may
+// have another overlay, and an overlay another layer.
+func (n *Node) otherwise() string {
+	b, p := n.Report, n.Published
+	switch {
+	case b.Generation != p.Generation:
+		return fmt.Sprintf("it runs generation %d, %d is published", b.Generation, p.Generation)
+	case b.Overlay == p.Overlay:
+		return fmt.Sprintf("it runs generation %d, whose layer waits", b.Generation)
+	case b.Layer != p.Layer:
+		return fmt.Sprintf("it runs generation %d on layer %s, and on %s it is published", b.Generation, shortLayer(b.Layer), shortLayer(p.Layer))
+	}
+	return fmt.Sprintf("it runs another overlay of generation %d than is published", b.Generation)
+}
+
+// shortLayer is the beginning of a layer's digest, as pages have it.
+func shortLayer(of string) string {
+	hex := digest.Hex(of)
+	return cmp.Or(hex[:min(len(hex), 12)], "none")
 }
 
 // holds returns what holds a node at a time.

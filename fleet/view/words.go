@@ -36,6 +36,15 @@ func WordsOf(nodes []*Node) Words {
 	return Words{plain.Names(maps.Keys(all[0])), plain.Names(maps.Keys(all[1])), plain.Names(maps.Keys(all[2]))}
 }
 
+// Choices returns what a list of choices offers: what nodes say, and what this release knows.
+func Choices(nodes []*Node) Words {
+	said := WordsOf(nodes)
+	both := func(known, said []string) []string {
+		return plain.Names(slices.Values(slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, said))))))
+	}
+	return Words{said.Versions, both(healths, said.Health), both(syncs, said.Sync)}
+}
+
 // States of a node that this release knows; a newer agent may say others.
 var (
 	healths = []string{string(spec.HealthOK), string(spec.HealthDegraded), string(spec.HealthQuarantined), string(spec.HealthBroken)}

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -37,7 +38,7 @@ func TestHintToTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(t.Context(), server.Options{Hub: h, Hosts: []string{"127.0.0.1"}, Say: t.Logf})
+	handler, err := server.New(t.Context(), server.Options{Fleet: query.Fleet{Hub: h}, Hosts: []string{"127.0.0.1"}, Say: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

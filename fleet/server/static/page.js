@@ -7,10 +7,20 @@
   const lost = document.getElementById("lost"), login = document.querySelector("main.login");
   let asking = false, again = false, pressed = false;
 
-  // Whoever selects a text or presses a button keeps what is under the hand.
+  // What a person selects, presses or chooses from stays under the hand.
   function busy() {
-    const chosen = getSelection(), here = document.getElementById("live");
-    return pressed || !chosen.isCollapsed && here.contains(chosen.anchorNode);
+    const chosen = getSelection(), here = document.getElementById("live"), on = document.activeElement;
+    return pressed || !chosen.isCollapsed && here.contains(chosen.anchorNode) || here.contains(on) && on.matches("input, select");
+  }
+
+  // Times are in UTC. Where the browser's clock shows another one, that stands beside it.
+  function local(root) {
+    for (const t of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(t.dateTime);
+      if (isNaN(at) || at.getTimezoneOffset() === 0) continue;
+      const here = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) + " here";
+      if (t.title) t.title += ", " + here; else t.append(" (" + here + ")");
+    }
   }
 
   async function refresh() {
@@ -26,6 +36,7 @@
       } else if (fresh && here) {
         const focused = document.activeElement, inside = here.contains(focused);
         const same = inside && (focused.getAttribute("href") || focused.dataset.copy);
+        local(fresh);
         here.replaceChildren(...fresh.childNodes);
         if (same) {
           for (const e of here.querySelectorAll("a, button")) {
@@ -41,6 +52,8 @@
     asking = false;
     if (again && !busy()) { again = false; setTimeout(refresh, 1000); }
   }
+
+  local(document);
 
   let events;
   function listen() {
@@ -59,7 +72,7 @@
     setInterval(refresh, 60000); // silence is a condition, too, and comes without an event
     const released = () => { pressed = false; if (again && !busy()) { again = false; setTimeout(refresh, 300); } };
     document.addEventListener("pointerdown", () => { pressed = true; });
-    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, released);
+    for (const end of ["pointerup", "pointercancel", "focusout"]) document.addEventListener(end, released);
     document.addEventListener("selectionchange", () => { if (!pressed) released(); });
   } else if (!login.querySelector("[role=alert]")) {
     // A link on another site's page leads here without the cookie; from here it is sent.

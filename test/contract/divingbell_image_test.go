@@ -147,7 +147,7 @@ func failingPostinst(p *probe) {
 	// The tree's apt-get is one whose dpkg has a script that fails.
 	r := roottest.New(p.T, map[string]string{"etc/apt/apt.conf.d/70debconf": "", "usr/bin/apt-get": "#!/bin/sh\necho 'Setting up app (1) ...'\necho no database\n" +
 		"echo 'dpkg: error processing package app (--configure):'\necho ' installed app package post-installation script subprocess returned error exit status 7'\nexit 100\n"})
-	err := packages.Install(p.Context(), r, spec.Packages{Install: []spec.Package{{Name: "app"}}}, nil, p.TempDir(), nil)
+	err := packages.Install(p.Context(), r, spec.Packages{Install: []spec.Package{{Name: "app"}}}, nil, packages.Locked{Repo: p.TempDir()})
 	if err == nil {
 		p.Fatal("it installs")
 	}

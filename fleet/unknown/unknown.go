@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -133,9 +134,10 @@ func (l *List) Answered(from, agent, path string, found bool, at time.Time) erro
 		m = l.unknown[key]
 	case l.asking[key] != nil:
 		m = l.asking[key]
-	case len(l.asking) >= maxMachines:
-		return nil
 	default:
+		if len(l.asking) >= maxMachines {
+			delete(l.asking, crowded(l.asking))
+		}
 		l.asking[key] = m
 		time.AfterFunc(l.settle, func() { l.settled(key) })
 	}
@@ -181,18 +183,47 @@ func (l *List) settled(key string) {
 	}
 }
 
-// write keeps the machines that asked last.
+// share is by what a stranger is counted: an IPv4 address, or the network of an IPv6 one, all of
+// whose addresses may be one machine's.
+func share(from string) string {
+	a, err := netip.ParseAddr(from)
+	if err != nil || a.Unmap().Is4() {
+		return from
+	}
+	network, err := a.Prefix(64)
+	if err != nil {
+		return from
+	}
+	return network.String()
+}
+
+// crowded returns whom a full list leaves out: of the share with the most machines, the one that
+// asked the longest ago. Who asks under many names pushes out nobody else.
+func crowded(list map[string]*Machine) (key string) {
+	shares := map[string]int{}
+	for _, m := range list {
+		shares[share(m.From)]++
+	}
+	var out *Machine
+	for at, m := range list {
+		if out == nil || cmp.Or(cmp.Compare(shares[share(out.From)], shares[share(m.From)]), m.Last.Compare(out.Last), cmp.Compare(key, at)) < 0 {
+			key, out = at, m
+		}
+	}
+	return key
+}
+
+// write keeps the machines that asked last, as far as there is room.
 func (l *List) write() error {
 	l.written = time.Now()
+	for len(l.unknown) > maxMachines {
+		delete(l.unknown, crowded(l.unknown))
+	}
 	list := make([]Machine, 0, len(l.unknown))
 	for _, m := range l.unknown {
 		list = append(list, *m)
 	}
 	sort(list)
-	for len(list) > maxMachines {
-		delete(l.unknown, list[len(list)-1].key())
-		list = list[:len(list)-1]
-	}
 	data, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return err
@@ -203,8 +234,8 @@ func (l *List) write() error {
 	return nil
 }
 
-// Node returns the machine as a line of a site's nodes, under the name that it asked
-// by, or one to replace.
+// Node returns the machine as a line of a site's nodes, under the name that it asked by where a
+// node may have that, and else under one made of its hardware; "NAME" where it said none.
 func (m Machine) Node() string {
 	var match []string
 	if len(m.MACs) > 0 {
@@ -213,14 +244,28 @@ func (m Machine) Node() string {
 	if len(m.UUIDs) > 0 {
 		match = append(match, fmt.Sprintf("uuids: [%s]", quoted(m.UUIDs)))
 	}
-	name := "NAME"
-	if len(m.Names) > 0 {
-		name = m.Names[0]
-	}
 	if match == nil {
-		return fmt.Sprintf("- {name: %s}", name)
+		return fmt.Sprintf("- {name: %s}", m.name())
 	}
-	return fmt.Sprintf("- {name: %s, match: {%s}}", name, strings.Join(match, ", "))
+	return fmt.Sprintf("- {name: %s, match: {%s}}", m.name(), strings.Join(match, ", "))
+}
+
+// nodeName is a name that a node may have, without words that YAML reads otherwise.
+var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{2,61}[a-z0-9]$`)
+
+func (m Machine) name() string {
+	for _, name := range m.Names {
+		if nodeName.MatchString(name) && !slices.Contains([]string{"true", "null"}, name) && !strings.HasPrefix(name, "mac-") && !strings.HasPrefix(name, "uuid-") {
+			return name
+		}
+	}
+	switch {
+	case len(m.MACs) > 0:
+		return "new-" + strings.ReplaceAll(m.MACs[0], ":", "")
+	case len(m.UUIDs) > 0:
+		return "new-" + m.UUIDs[0]
+	}
+	return "NAME"
 }
 
 func quoted(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }

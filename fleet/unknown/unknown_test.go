@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
+
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 var at = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -96,6 +99,41 @@ func TestBounds(t *testing.T) {
 	}
 	if _, err := Open(file, nil); err == nil {
 		t.Error("a file that holds no list was read")
+	}
+}
+
+// TestAStrangerFillsNothing: who asks under many names, or from many addresses of one network, loses
+// his own entries, and the fifty machines of a new rack stay; their rows are those of a valid site.
+func TestAStrangerFillsNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "unknown.json")
+	asked(t, file, func(l *List) {
+		for i := range 50 {
+			ask(t, l, fmt.Sprintf("198.51.100.%d", i), false, fmt.Sprintf("mac-52540000aa%02x", i), fmt.Sprintf("uuid-%08x-2222-3333-4444-555555555555", i+1), []string{"null", "Rack_1", "7", fmt.Sprintf("rack-%d", i)}[i%4])
+		}
+		for i := range 3 * maxMachines {
+			at := at.Add(time.Duration(i) * time.Second)
+			for from, agent := range map[string]string{"192.0.2.1": fmt.Sprint(i), fmt.Sprintf("2001:db8::%x", i): "agent"} {
+				if err := l.Answered(from, agent, fmt.Sprintf("/v2/node/manifests/s-%d", i), false, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	list, err := Read(file)
+	if err != nil || len(list) != maxMachines {
+		t.Fatalf("%d machines, %v", len(list), err)
+	}
+	text, rows := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nnodes:\n", 0
+	for _, m := range list {
+		if strings.HasPrefix(m.From, "198.51.100.") {
+			text, rows = text+m.Node()+"\n", rows+1
+		}
+	}
+	if rows != 50 {
+		t.Errorf("%d of 50 machines are left", rows)
+	}
+	if s, r := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml"); r.Err() != nil || len(s.Nodes()) != rows {
+		t.Errorf("%v in\n%s", r.Err(), text)
 	}
 }
 

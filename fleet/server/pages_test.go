@@ -40,7 +40,7 @@ func TestPageIsOneRow(t *testing.T) {
 	}
 	for _, r := range (&Server{}).routes() {
 		path, get := strings.CutPrefix(r.pattern, "GET ")
-		if get && r.says == "" {
+		if get && r.says == "" && !strings.HasPrefix(path, "/login/") { // the way to a provider and back shows nothing
 			found++
 			if !slices.ContainsFunc(allPages, func(p page) bool { return p.pattern() == path && p.role == r.role }) {
 				t.Errorf("%s is the route of no page", r.pattern)

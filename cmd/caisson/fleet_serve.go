@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
@@ -106,6 +107,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
 			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
 		}
+	}
+	if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
+		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(unknown.Name(ref.Layout)) }
 	}
 	l, err := net.Listen("tcp", v.listen)
 	if err != nil {

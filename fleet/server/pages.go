@@ -31,6 +31,7 @@ var allPages = []page{
 	{"/services", "Services", true, Reader, "services.html", (*Server).servicesPage},
 	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
+	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	login,
 }
 

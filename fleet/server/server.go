@@ -24,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -33,16 +34,17 @@ import (
 
 // Options say who may ask.
 type Options struct {
-	query.Fleet              // that is served
-	Layers      Differences  // nil: layers are not compared
-	Tokens      *Tokens      // nil: everybody may read and report, and nobody is an operator
-	People      *People      // nil: people log in by tokens alone
-	Hosts       []string     // names by which the service is reached, with or without port; see hostAllowed
-	URL         string       // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
-	TLS         bool         // the page is reached by https: its cookie goes nowhere else
-	Unproven    bool         // slots are given to nodes that prove nothing, as Zincati's do
-	Registry    string       // for the commands that the page shows
-	Names       func() Names // for them, too; nil: as the quickstart has them
+	query.Fleet                                   // that is served
+	Layers      Differences                       // nil: layers are not compared
+	Unknown     func() ([]unknown.Machine, error) // machines that asked in vain; nil: nobody knows
+	Tokens      *Tokens                           // nil: everybody may read and report, and nobody is an operator
+	People      *People                           // nil: people log in by tokens alone
+	Hosts       []string                          // names by which the service is reached, with or without port; see hostAllowed
+	URL         string                            // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
+	TLS         bool                              // the page is reached by https: its cookie goes nowhere else
+	Unproven    bool                              // slots are given to nodes that prove nothing, as Zincati's do
+	Registry    string                            // for the commands that the page shows
+	Names       func() Names                      // for them, too; nil: as the quickstart has them
 	Version     string
 	Say         func(format string, args ...any)
 }

@@ -5,8 +5,8 @@
 //
 // It knows only what a machine asked for, tags of node, and from where: anybody can
 // ask for anything, so the list is short, a help for people, and believed by nothing.
-// What keeps it is a file beside the layout that is served. Only cmd/caisson imports
-// it.
+// What keeps it is a file beside the layout that is served. cmd/caisson keeps
+// it, and fleet/server shows it.
 package unknown
 
 import (

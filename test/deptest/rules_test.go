@@ -122,7 +122,7 @@ var rules = []Rule{
 	{Packages: "fleet/audit", Only: []string{}, Stdlib: true, Why: "rows are chained, wherever they are kept",
 		By: []string{"fleet/store", "fleet/hub", "fleet/server", "fleet/webhook", "cmd/caisson"}, ByWhy: "the service writes them, and operators check them"},
 	{Packages: "fleet/webhook", Only: []string{"fleet/audit"}, Stdlib: true, Why: "a message is sent, whatever changed", By: []string{"cmd/caisson"}, ByWhy: "the service is one program"},
-	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
+	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
 	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content", "cmd/caisson"}, ByWhy: "a server is asked by verbs that say so; a publish of what is there asks the site's own directory for its commit"},
 	{Packages: "fleet/content", Only: []string{"spec/...", "layers/image", "oci", "oci/...", "spec/refusal", "fleet/git", "internal/..."}, Why: "files go from a repository to a registry, whatever is published of them", By: []string{"cmd/caisson", "sandbox"}, ByWhy: "a publisher is told what to push first, and what is kept is copied by its tag"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // layerPart is the part that is the layer. It comes first: settings may need what it has.
@@ -58,7 +59,11 @@ func partsOf(o *spec.Overlay) (map[string]any, error) {
 func nameOf(kind string, element any) string {
 	name := kind
 	for _, id := range ids[kind] {
-		name += fmt.Sprintf("/%v", element.(tree)[id]) // elements of these kinds are objects
+		text := fmt.Sprint(element.(tree)[id]) // elements of these kinds are objects
+		if kind == "sysctl" {
+			text = rules.SysctlName(text) // as a site has it
+		}
+		name += "/" + text
 	}
 	return name
 }

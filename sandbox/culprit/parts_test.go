@@ -14,7 +14,7 @@ import (
 
 func overlay(change func(*spec.Overlay)) *spec.Overlay {
 	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "f", Node: "n", Layer: "sha256:1", Variant: "default", KernelArgs: []string{"quiet"}},
-		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm.swappiness", Value: "10"}, {Key: "vm.zone", Value: "1"}},
+		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}, {Key: "vm/zone", Value: "1"}},
 			Files: []spec.File{{Path: "/etc/motd", Content: "a"}}, Modules: &spec.Modules{Load: []string{"loop"}}}}
 	if change != nil {
 		change(o)
@@ -26,7 +26,7 @@ func overlay(change func(*spec.Overlay)) *spec.Overlay {
 // worse differs from it in each sort of part.
 func worse(o *spec.Overlay) {
 	o.Layer, o.Variant, o.KernelArgs = "sha256:2", "other", []string{"quiet", "mitigations=off"}
-	o.Items.Sysctl = []spec.Sysctl{{Key: "kernel.x", Value: "1"}, {Key: "vm.swappiness", Value: "90"}}
+	o.Items.Sysctl = []spec.Sysctl{{Key: "kernel/x", Value: "1"}, {Key: "vm/swappiness", Value: "90"}}
 	o.Items.Files[0].Content = "b"
 	o.Items.Units = []spec.Unit{{Name: "a.service", State: "masked"}}
 	o.Items.Modules = nil
@@ -53,7 +53,7 @@ func TestParts(t *testing.T) {
 	if d := cmp.Diff(bad, mix(all...)); d != "" {
 		t.Errorf("all parts: %s", d)
 	}
-	if got := mix("sysctl/vm.swappiness", "sysctl/vm.zone"); !slices.Equal(got.Items.Sysctl, []spec.Sysctl{{Key: "vm.swappiness", Value: "90"}}) || got.Layer != "sha256:1" || got.Items.Modules == nil {
+	if got := mix("sysctl/vm.swappiness", "sysctl/vm.zone"); !slices.Equal(got.Items.Sysctl, []spec.Sysctl{{Key: "vm/swappiness", Value: "90"}}) || got.Layer != "sha256:1" || got.Items.Modules == nil {
 		t.Errorf("two settings: %+v", got)
 	}
 	if got := mix("layer", "modules"); got.Layer != "sha256:2" || got.Variant != "other" || got.Items.Modules != nil || got.Items.Files[0].Content != "a" {

@@ -5,7 +5,6 @@ package place
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -128,7 +127,7 @@ func FuzzFree(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, r := range free(text).RAM() {
 			if r.Size == 0 {
-				t.Error(fmt.Sprintf("an empty range %s in %q", r, text))
+				t.Errorf("an empty range %s in %q", r, text)
 			}
 		}
 	})

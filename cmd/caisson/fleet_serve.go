@@ -102,14 +102,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
-	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
-	if v.tokens != "" {
-		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
-			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
-		}
-	}
-	if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
-		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(unknown.Name(ref.Layout)) }
+	o, err := v.options(a)
+	if err != nil {
+		return err
 	}
 	l, err := net.Listen("tcp", v.listen)
 	if err != nil {
@@ -177,14 +172,33 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)
 	}
+	v.http.Knows = true
+	return serveHub(ctx, stop, o.Hub, func(ctx context.Context) error { return httpserver.Serve(ctx, l, h, v.http) })
+}
+
+// options are those that are known before it listens.
+func (v *serving) options(a *app) (o server.Options, err error) {
+	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
+	if v.tokens != "" {
+		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
+			return o, cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
+		}
+	}
+	if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
+		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(unknown.Name(ref.Layout)) }
+	}
+	return o, nil
+}
+
+// serveHub serves while a hub works; where either ends, so does the other.
+func serveHub(ctx context.Context, stop func(), h *hub.Hub, serve func(context.Context) error) error {
 	working := make(chan error, 1)
 	go func() {
-		err := o.Hub.Run(ctx)
+		err := h.Run(ctx)
 		stop() // its database is one that somebody has to put right
 		working <- err
 	}()
-	v.http.Knows = true
-	err = httpserver.Serve(ctx, l, h, v.http)
+	err := serve(ctx)
 	stop()
 	return errors.Join(err, <-working)
 }

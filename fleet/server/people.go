@@ -37,80 +37,83 @@ func (p *People) role(groups []string) (most Role) {
 	return most
 }
 
+// logins are how people come from a provider.
+type logins struct{ s *Server }
+
 // flowCookie keeps a login while the browser is at the provider. It is sent where another site leads
 // back here, unlike that of a session.
-func (s *Server) flowCookie() string { return s.cookie() + "-login" }
+func (l logins) flowCookie() string { return l.s.cookie() + "-login" }
 
-func (s *Server) toProvider(w http.ResponseWriter, req *http.Request) {
+func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 	to := local(req.URL.Query().Get("to"))
-	if s.o.People == nil {
+	if l.s.o.People == nil {
 		http.Redirect(w, req, "/login", http.StatusSeeOther)
 		return
 	}
-	at, kept, err := s.o.People.Provider.Begin(req.Context(), to)
+	at, kept, err := l.s.o.People.Provider.Begin(req.Context(), to)
 	if err != nil {
-		s.o.Say("login: %v", err)
-		s.show(w, req, http.StatusBadGateway, login, s.loginForm(to, s.o.People.Provider.Host()+" does not answer; the log of this service says more."))
+		l.s.o.Say("login: %v", err)
+		l.s.show(w, req, http.StatusBadGateway, login, l.s.loginForm(to, l.s.o.People.Provider.Host()+" does not answer; the log of this service says more."))
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: 600})
+	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: 600})
 	http.Redirect(w, req, at, http.StatusSeeOther)
 }
 
-func (s *Server) fromProvider(w http.ResponseWriter, req *http.Request) {
-	if s.o.People == nil {
+func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
+	if l.s.o.People == nil {
 		http.Redirect(w, req, "/login", http.StatusSeeOther)
 		return
 	}
 	kept := ""
-	if c, err := req.Cookie(s.flowCookie()); err == nil {
+	if c, err := req.Cookie(l.flowCookie()); err == nil {
 		kept = c.Value
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.flowCookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: -1}) // one code, one login
-	who, to, err := s.o.People.Provider.Finish(req.Context(), kept, req.URL.Query())
+	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Path: "/", HttpOnly: true, Secure: l.s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: -1}) // one code, one login
+	who, to, err := l.s.o.People.Provider.Finish(req.Context(), kept, req.URL.Query())
 	if err != nil {
 		if !errors.Is(err, people.ErrFlow) {
-			s.o.Say("login: %v", err)
+			l.s.o.Say("login: %v", err)
 		}
-		s.show(w, req, http.StatusForbidden, login, s.loginForm("/", plain.Line(err.Error())))
+		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(err.Error())))
 		return
 	}
-	role := s.o.People.role(who.Groups)
+	role := l.s.o.People.role(who.Groups)
 	if role == Nobody {
-		s.note(req, who, audit.Denied)
-		s.show(w, req, http.StatusForbidden, login, s.loginForm(to, who.Name+" is in no group that may do anything here."))
+		l.note(req, who, audit.Denied)
+		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm(to, who.Name+" is in no group that may do anything here."))
 		return
 	}
-	s.note(req, who, audit.Login)
-	s.begin(w, session{person: &caller{Name: s.nameOf(who), Role: role, Person: true}}, s.o.People.Session)
+	l.note(req, who, audit.Login)
+	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role, Person: true}}, l.s.o.People.Session)
 	// Another site led here, so the cookie of the session would not be sent by a redirect.
-	s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
+	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
 }
 
-func (s *Server) nameOf(who people.Person) string {
-	return who.Name + " at " + s.o.People.Provider.Host()
+func (l logins) nameOf(who people.Person) string {
+	return who.Name + " at " + l.s.o.People.Provider.Host()
 }
 
 // note writes that somebody came from the provider. An instance that does not write says it in its log.
-func (s *Server) note(req *http.Request, who people.Person, act audit.Act) {
-	if err := s.o.Hub.Act(req.Context(), s.nameOf(who), act, who.Subject, strings.Join(who.Groups, ", ")); err != nil {
-		s.o.Say("login: %s (%s) %s: not in the audit log: %v", who.Name, who.Subject, act, err)
+func (l logins) note(req *http.Request, who people.Person, act audit.Act) {
+	if err := l.s.o.Hub.Act(req.Context(), l.nameOf(who), act, who.Subject, strings.Join(who.Groups, ", ")); err != nil {
+		l.s.o.Say("login: %s (%s) %s: not in the audit log: %v", who.Name, who.Subject, act, err)
 	}
 }
 
 // personToken shows a person a token that ends with the session: commands act in the person's name.
-func (s *Server) personToken(w http.ResponseWriter, req *http.Request) {
+func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 	who := callerOf(req)
 	if !who.Person {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if err := s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role), "until "+who.until.UTC().Format(time.RFC3339)); err != nil {
-		s.failed(w, err)
+	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role), "until "+who.until.UTC().Format(time.RFC3339)); err != nil {
+		l.s.failed(w, err)
 		return
 	}
-	token := s.sessions.add(session{person: &who, until: who.until})
-	s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.until})
+	token := l.s.sessions.add(session{person: &who, until: who.until})
+	l.s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.until})
 }
 
 // actsAtOnce is how many rows of the audit log an answer has.

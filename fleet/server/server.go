@@ -140,9 +140,9 @@ func (s *Server) routes() []route {
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
 		{"POST /login", Nobody, "", s.login},
 		{"POST /logout", Nobody, "", s.logout},
-		{"POST /login/token", Reader, "", s.personToken},
-		{"GET /login/provider", Nobody, "", s.toProvider},
-		{"GET " + BackPath, Nobody, "", s.fromProvider},
+		{"POST /login/token", Reader, "", logins{s}.personToken},
+		{"GET /login/provider", Nobody, "", logins{s}.toProvider},
+		{"GET " + BackPath, Nobody, "", logins{s}.fromProvider},
 	}
 	for _, p := range allPages {
 		list = append(list, route{"GET " + p.pattern(), p.role, "", s.page(p)})

@@ -12,15 +12,15 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// Write prints the plan for people: nodes with the same changes as one group.
-func (p *Plan) Write(w io.Writer) {
-	type group struct {
-		NodePlan
-		names []string
-	}
-	var groups []*group
+// group is nodes with the same changes.
+type group struct {
+	NodePlan
+	names []string
+}
+
+// groups returns them, and how many nodes have none.
+func (p *Plan) groups() (groups []*group, unchanged int) {
 	byKey := map[string]*group{}
-	unchanged := 0
 	for _, n := range p.Nodes {
 		if len(n.Changes) == 0 {
 			unchanged++
@@ -42,25 +42,35 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		g.names = append(g.names, n.Name)
 	}
+	return groups, unchanged
+}
+
+func (g *group) write(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.names), "node"), g.Class, g.Why)
+	fmt.Fprintf(w, "  %s\n", plain.Some(g.names, shown))
+	for _, c := range g.Changes {
+		c.write(w)
+	}
+	if g.AtOnce {
+		fmt.Fprintln(w, "  the layer waits until the node starts over; the other changes are made at once")
+	}
+	if g.Swap != nil {
+		fmt.Fprintf(w, "  reboots by itself: %s\n", g.Swap.text())
+	}
+	if g.Next != nil {
+		fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())
+	}
+	if g.Rollout != "" {
+		fmt.Fprintf(w, "  publish refuses this: rollout %s is under way\n", g.Rollout)
+	}
+	fmt.Fprintln(w)
+}
+
+// Write prints the plan for people: nodes with the same changes as one group.
+func (p *Plan) Write(w io.Writer) {
+	groups, unchanged := p.groups()
 	for _, g := range groups {
-		fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.names), "node"), g.Class, g.Why)
-		fmt.Fprintf(w, "  %s\n", plain.Some(g.names, shown))
-		for _, c := range g.Changes {
-			c.write(w)
-		}
-		if g.AtOnce {
-			fmt.Fprintln(w, "  the layer waits until the node starts over; the other changes are made at once")
-		}
-		if g.Swap != nil {
-			fmt.Fprintf(w, "  reboots by itself: %s\n", g.Swap.text())
-		}
-		if g.Next != nil {
-			fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())
-		}
-		if g.Rollout != "" {
-			fmt.Fprintf(w, "  publish refuses this: rollout %s is under way\n", g.Rollout)
-		}
-		fmt.Fprintln(w)
+		g.write(w)
 	}
 	p.writeHeld(w)
 	p.writeNoKey(w)

@@ -200,40 +200,43 @@ type laterKey struct {
 // laterKeys are those, as in "overlay items.files[].acl". A row that ends in "*" is about all
 // keys of a document, or below a key, that came at once.
 var laterKeys = map[string]laterKey{
-	"report rescue":                  {"0.10.0", mayBeLeftOut},
-	"report rescue.*":                {"0.10.0", mayBeLeftOut},
-	"rescue *":                       {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
-	"fleet-index foreign":            {"0.10.0", mayBeLeftOut},
-	"fleet-index foreign[].*":        {"0.10.0", mayBeLeftOut},
-	"fleet-index change.commit":      {"0.10.0", mayBeLeftOut},
-	"fleet-index doing.commit":       {"0.10.0", mayBeLeftOut},
-	"fleet-shard nodes.*.foreign":    {"0.10.0", mayBeLeftOut},
-	"fleet loaders":                  {"0.10.0", mayBeLeftOut},
-	"fleet loaders[].*":              {"0.10.0", mayBeLeftOut},
-	"keys *":                         {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain
-	"fleet keysVersion":              {"0.10.0", mayBeLeftOut}, // a node without a chain follows none
-	"report keys":                    {"0.10.0", mayBeLeftOut}, // nobody acts on a report
-	"report keys.*":                  {"0.10.0", mayBeLeftOut},
-	"bootstrap chain":                {"0.10.0", "key-chain"},
-	"layer uefi":                     {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub":                {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.digest":         {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.size":           {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager":             {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.digest":      {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.size":        {"0.10.0", mayBeLeftOut},
-	"overlay secrets":                {"0.10.0", SecretsFeature},
-	"overlay secrets[].name":         {"0.10.0", SecretsFeature},
-	"overlay secrets[].to":           {"0.10.0", SecretsFeature},
-	"overlay secrets[].sealed":       {"0.10.0", SecretsFeature},
-	"overlay items.files[].secret":   {"0.10.0", SecretsFeature},
-	"overlay items.exec[].secretEnv": {"0.10.0", SecretsFeature},
-	"overlay items.passwords":        {"0.10.0", SecretsFeature},
-	"overlay items.passwords[].*":    {"0.10.0", SecretsFeature},
-	"overlay agent.credentials":      {"0.10.0", mayBeLeftOut}, // what the node was installed with goes on
-	"overlay agent.credentials.*":    {"0.10.0", mayBeLeftOut},
-	"report recipient":               {"0.10.0", mayBeLeftOut},
-	"hint code":                      {"0.10.0", mayBeLeftOut},
+	"report rescue":                         {"0.10.0", mayBeLeftOut},
+	"report rescue.*":                       {"0.10.0", mayBeLeftOut},
+	"rescue *":                              {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
+	"fleet-index foreign":                   {"0.10.0", mayBeLeftOut},
+	"fleet-index foreign[].*":               {"0.10.0", mayBeLeftOut},
+	"fleet-index change.commit":             {"0.10.0", mayBeLeftOut},
+	"fleet-index doing.commit":              {"0.10.0", mayBeLeftOut},
+	"fleet-index rollouts.*.waves[].moving": {"0.10.0", mayBeLeftOut},
+	"rollout-plan budget":                   {"0.10.0", mayBeLeftOut}, // a driver that does not know it refuses the plan
+	"rollout-plan budget.*":                 {"0.10.0", mayBeLeftOut},
+	"fleet-shard nodes.*.foreign":           {"0.10.0", mayBeLeftOut},
+	"fleet loaders":                         {"0.10.0", mayBeLeftOut},
+	"fleet loaders[].*":                     {"0.10.0", mayBeLeftOut},
+	"keys *":                                {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain
+	"fleet keysVersion":                     {"0.10.0", mayBeLeftOut}, // a node without a chain follows none
+	"report keys":                           {"0.10.0", mayBeLeftOut}, // nobody acts on a report
+	"report keys.*":                         {"0.10.0", mayBeLeftOut},
+	"bootstrap chain":                       {"0.10.0", "key-chain"},
+	"layer uefi":                            {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub":                       {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.digest":                {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.size":                  {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager":                    {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.digest":             {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.size":               {"0.10.0", mayBeLeftOut},
+	"overlay secrets":                       {"0.10.0", SecretsFeature},
+	"overlay secrets[].name":                {"0.10.0", SecretsFeature},
+	"overlay secrets[].to":                  {"0.10.0", SecretsFeature},
+	"overlay secrets[].sealed":              {"0.10.0", SecretsFeature},
+	"overlay items.files[].secret":          {"0.10.0", SecretsFeature},
+	"overlay items.exec[].secretEnv":        {"0.10.0", SecretsFeature},
+	"overlay items.passwords":               {"0.10.0", SecretsFeature},
+	"overlay items.passwords[].*":           {"0.10.0", SecretsFeature},
+	"overlay agent.credentials":             {"0.10.0", mayBeLeftOut}, // what the node was installed with goes on
+	"overlay agent.credentials.*":           {"0.10.0", mayBeLeftOut},
+	"report recipient":                      {"0.10.0", mayBeLeftOut},
+	"hint code":                             {"0.10.0", mayBeLeftOut},
 
 	"overlay network.interfaces[].bond.transmitHashPolicy": {"0.10.0", mayBeLeftOut}, // the bond is made, with layer2
 	"bootstrap network[].bond.transmitHashPolicy":          {"0.10.0", mayBeLeftOut},

@@ -20,6 +20,17 @@ type RolloutPlan struct {
 	Layers     []string    `json:"layers,omitempty"`    // digests that it brings and that no node of the fleet had, sorted
 	Waves      []Wave      `json:"waves"`
 	Rule       RolloutRule `json:"rule"`
+
+	Budget *RolloutBudget `json:"budget,omitempty"` // within a wave so many nodes move at once; all of them when absent
+}
+
+// RolloutBudget says how many nodes may be unavailable at once. A node of which it is not
+// proved that it is well counts as unavailable.
+type RolloutBudget struct {
+	Per     string            `json:"per,omitempty"`     // label whose values are the groups
+	Each    int               `json:"each,omitempty"`    // nodes of a group; as many as of all when absent
+	Overall int               `json:"overall,omitempty"` // nodes of all; without a bound when absent
+	Nodes   map[string]string `json:"nodes"`             // node → its group: all nodes that count, also those that do not change
 }
 
 // Wave is one step of a [RolloutPlan].
@@ -78,6 +89,7 @@ type RolloutWave struct {
 	LeftOut map[string]string `json:"leftOut,omitempty"` // node → why
 	Failed  map[string]string `json:"failed,omitempty"`  // node → why
 	Stayed  map[string]string `json:"stayed,omitempty"`  // node → why it did not go back with the others
+	Moving  map[string]int64  `json:"moving,omitempty"`  // of a plan with a budget: node that is not proved → since when, seconds since 1970
 }
 
 // Ended reports whether nothing will come of it any more. A halted rollout has not

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/budget"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -140,7 +142,7 @@ func (r *publication) order(ctx context.Context, name, layer string, at time.Tim
 	if err != nil {
 		return o, err
 	}
-	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, At: at, Named: oci.ValidDigest(layer)}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: r.site.Budget(rule), At: at, Named: oci.ValidDigest(layer)}
 	if o.Nodes, err = r.p.Compile(ctx, r.site, r.policy, layer); err != nil || !r.site.HasLayer() {
 		return o, err
 	}
@@ -239,7 +241,27 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 			nodes.print(a, "  ")
 			from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 		}
+		a.printBudget(s.Budget)
 	})
+}
+
+// printBudget shows how many nodes of each group may be unavailable at once.
+func (a *app) printBudget(b *spec.RolloutBudget) {
+	if b == nil {
+		return
+	}
+	sizes := budget.Sizes(b)
+	var groups alike
+	for _, name := range plain.Names(maps.Keys(sizes)) {
+		if b.Per != "" {
+			says := fmt.Sprintf("at most %d of %d unavailable at once", budget.AtOnce(b, sizes[name]), sizes[name])
+			groups.add(b.Per+" "+name, says, says)
+		}
+	}
+	groups.print(a, "")
+	if b.Overall > 0 {
+		cli.Printf(a.out, "all\tat most %d of %d unavailable at once\n", min(b.Overall, len(b.Nodes)), len(b.Nodes))
+	}
 }
 
 // rolloutList is the output of rollout status -o json.

@@ -106,6 +106,7 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
 			return x.service.reports(ctx, asked, reporters)
 		},
+		Slots: x.service.slots,
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
 			s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), files...)
 			if err != nil {
@@ -168,6 +169,21 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 		return err
 	})
 	return all, err
+}
+
+// slots returns the nodes that hold a slot, with its group.
+func (x *asking) slots(ctx context.Context) (map[string]string, error) {
+	var s fleetSlots
+	if err := x.get(ctx, "/v1/slots", &s); err != nil {
+		return nil, err
+	}
+	held := map[string]string{}
+	for _, g := range s.Groups {
+		for _, l := range g.Held {
+			held[l.Node] = "slot of " + g.Name
+		}
+	}
+	return held, nil
 }
 
 // ended returns how a run exits: the end that everybody wants is not an error, and what halted

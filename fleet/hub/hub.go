@@ -71,6 +71,7 @@ type Hub struct {
 	sorted   []*view.Node      // by name; nil when it is to be made again
 	keys     map[string]string // node by id of its key
 	slots    []store.Slot
+	asking   *store.Slot          // that is noted before the budgets of rollouts are read; nil is none
 	proofs   map[string]time.Time // by node: of the last request for a slot
 	hints    map[string]view.Hint // by node: they end with this instance
 	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
@@ -82,6 +83,8 @@ type Hub struct {
 	away     error // why the database cannot be used; nil where it can
 	watchers map[chan struct{}]bool
 
+	giving   sync.Mutex           // held while a slot is given
+	reading  sync.Mutex           // held while the index is read
 	changing sync.Mutex           // held while the database is written
 	recorded map[string]time.Time // by node, see mayRecord; changing guards it
 }
@@ -353,6 +356,8 @@ func (h *Hub) Watch() (changes <-chan struct{}, stop func()) {
 
 // readIndex reads what is published. Where that fails, what was read before stays.
 func (h *Hub) readIndex(ctx context.Context) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
 	h.mu.RLock()
 	known := h.fleet.Root
 	h.mu.RUnlock()

@@ -41,6 +41,9 @@ func (h *Hub) Slots() []Group {
 				g.Held = append(g.Held, Held{l.Group, l.Node, l.Since, h.draining(l)})
 			}
 		}
+		if a := h.asking; a != nil && a.Group == name {
+			g.Held = append(g.Held, Held{Group: a.Group, Node: a.Node, Since: a.Since})
+		}
 		list = append(list, g)
 	}
 	return list
@@ -62,6 +65,13 @@ func (h *Hub) draining(l store.Slot) bool { return h.o.Drains[l.Group] && l.Drai
 // whose nodes are drained that is an error of kind [Draining] until somebody says that this
 // one is. A request that proves nothing drains nobody: anybody could send it.
 func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
+	h.giving.Lock()
+	defer h.giving.Unlock()
+	end, err := h.fits(ctx, group, name)
+	if err != nil {
+		return err
+	}
+	defer end()
 	return h.changeSlot(ctx, group, name, &p, false, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
 		case mine != nil && h.draining(*mine):

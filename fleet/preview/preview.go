@@ -225,7 +225,7 @@ func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
 	policy := fleet.Policy()
 	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second), Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
 	for _, r := range w.Site.Maintenance().Rollouts {
-		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}}
+		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}, Budget: w.Site.Budget(r)}
 		if _, divide, err := w.Site.Rollout(r.Name); err == nil { // else it is for no node
 			for _, wave := range divide(func(string) bool { return true }) {
 				one.Waves = append(one.Waves, plan.WaveTerms{Name: wave.Name, Nodes: wave.Nodes})

@@ -32,6 +32,10 @@ type Step struct {
 	// as it was.
 	Cut *spec.Rollout
 
+	// Announced is called once the index says Cut, before any node gets something else; an error
+	// ends the step there, as if it were cut. Nil is nothing.
+	Announced func(context.Context) error
+
 	First  func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
 	Placed func()                      // is called once what nodes get is in the registry, before Row is; nil is nothing
 }
@@ -81,7 +85,7 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
 	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
 	c := r.c
-	c.rows, c.placed = true, step.Placed
+	c.rows, c.placed, c.announced = true, step.Placed, step.Announced
 	if step.Cut != nil {
 		c.cut = withRollout(r.v.index.Root.Rollouts, name, *step.Cut)
 	}
@@ -212,6 +216,9 @@ func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Ro
 	}
 	if g := plan.Rule.Grade; g != "" && g != spec.GradePinned {
 		return nil, fmt.Errorf("plan of rollout %s: only reports of grade %.40q count, which this release does not know", name, g)
+	}
+	if plan.Budget != nil && plan.Budget.Each <= 0 && plan.Budget.Overall <= 0 {
+		return nil, fmt.Errorf("plan of rollout %s: its budget has no bound that this release knows", name)
 	}
 	return &plan, nil
 }

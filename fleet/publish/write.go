@@ -90,6 +90,8 @@ type change struct {
 
 	cut    map[string]spec.Rollout // as they are should this be cut; nil is as they were
 	placed func()                  // as in [Step]
+
+	announced func(context.Context) error // as in [Step]
 }
 
 // describe is what the index says of a change.
@@ -135,6 +137,11 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		}
 		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
+		}
+		if c.announced != nil {
+			if err := c.announced(ctx); err != nil {
+				return err
+			}
 		}
 		x.Root.Change = c.describe(p.Now)
 	} else {

@@ -40,6 +40,7 @@ type fleet struct {
 	names  []string
 	nodes  map[string]*node
 	obeys  spec.Bootstrap
+	slots  map[string]string // nodes that hold a slot → what
 }
 
 // node is a simulated node: it takes what it can verify, and reports what it runs.
@@ -145,7 +146,7 @@ func (f *fleet) order(value string) Order {
 	r, divide, err := f.site().Rollout("roll")
 	must(f.t, err)
 	f.p.Now = f.now
-	return Order{Name: "roll", Rule: r.Rule, Divide: divide, Nodes: f.compile(), At: f.now}
+	return Order{Name: "roll", Rule: r.Rule, Divide: divide, Budget: f.site().Budget(r), Nodes: f.compile(), At: f.now}
 }
 
 // driver is a run that knows nothing of those before it.
@@ -153,6 +154,7 @@ func (f *fleet) driver() *Driver {
 	return &Driver{Publisher: f.p, Policy: f.policy(), By: publish.By{Author: "ci"}, Name: "roll",
 		Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return f.compile(), nil },
 		Reports: func(context.Context, Asked) (map[string]Report, error) { return f.reports(), nil },
+		Slots:   func(context.Context) (map[string]string, error) { return f.slots, nil },
 		Now:     func() time.Time { return f.now }, Say: f.t.(interface{ Logf(string, ...any) }).Logf}
 }
 

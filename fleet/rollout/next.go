@@ -20,6 +20,7 @@ type Act string
 // Acts.
 const (
 	Begin  Act = "begin"  // a wave, with Nodes
+	More   Act = "more"   // Nodes of waves that began move, as the budget allows; or what is known of those that move is noted
 	Late   Act = "late"   // Nodes came back that their waves began without: the last wave waits for them, too
 	Finish Act = "finish" // a wave, and with the last one the rollout
 	End    Act = "end"    // the rollout: nobody is left to begin with
@@ -33,76 +34,94 @@ type Decision struct {
 	Act    Act
 	Wave   int
 	First  int       // that begins; nobody is in those between it and Wave
-	Nodes  []string  // that get what the plan has for them
+	Nodes  []string  // that get what the plan has for them; where a plan with a budget goes back, those that do so now
 	Of     []Verdict // by wave: of those that began, that one that begins, and of those between that nobody is in
 	Back   []int     // waves that have too many failures
 	Good   int       // nodes of the wave that are well
 	Reason string    // of a halt, and what is waited for
+
+	known Known // by which it was made
 }
 
 // Verdict holds what a wave is judged to be.
 type Verdict struct {
 	LeftOut map[string]string // node → why
 	Failed  map[string]string // node → why, so far
+	Moving  map[string]int64  // of a plan with a budget: node that is not proved → since when, seconds since 1970
+}
+
+// Known holds what is known of a fleet's nodes.
+type Known struct {
+	Rows    index.Rows
+	Left    map[string]bool // of nodes without a row, those that had one when the plan was made
+	Reports map[string]Report
+	Busy    map[string]string // nodes that something else disturbs → what; a budget counts them
+	Cut     bool              // a step was cut: nodes that move are tried from now on
 }
 
 // look holds what a decision is made of.
 type look struct {
 	plan     *spec.RolloutPlan
 	row      spec.Rollout
-	rows     index.Rows
-	left     map[string]bool // of nodes without a row, those that had one when the plan was made
-	reports  map[string]Report
+	known    Known
 	now      time.Time
+	listens  time.Time // since when the service hears all nodes
 	deadline time.Time // by which nodes have to arrive
 }
 
 // Next decides from the plan, how far it is, what is published, and what nodes report.
-// A rollout that does not run waits. Of nodes without a row, left are those that had one
-// when the plan was made.
-func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
+// A rollout that does not run waits.
+func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) Decision {
 	n := len(row.Waves) - 1
 	if row.Phase != spec.RolloutRunning {
 		return Decision{Act: Wait, Wave: n, Reason: "it is " + row.Phase}
 	}
 	if plan.Rule.Grade == spec.GradePinned {
-		reports = maps.Clone(reports)
-		maps.DeleteFunc(reports, func(_ string, r Report) bool { return !r.Pinned })
+		known.Reports = maps.Clone(known.Reports)
+		maps.DeleteFunc(known.Reports, func(_ string, r Report) bool { return !r.Pinned })
 	}
-	l := &look{plan: plan, row: row, rows: rows, left: left, reports: reports, now: now}
+	if known.Cut {
+		row = triedAnew(row, now)
+	}
+	l := &look{plan: plan, row: row, known: known, now: now}
+	for _, r := range known.Reports {
+		l.listens = later(l.listens, r.Listens)
+	}
 	if n >= 0 {
 		l.deadline = l.since().Add(time.Duration(plan.Rule.Deadline) * time.Second)
 	}
-	d := Decision{Act: Wait, Wave: n}
-	var pending, soaking []string
+	d := Decision{Act: Wait, Wave: n, known: known}
+	all := judged{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}} // of all waves that began
 	takesPart := false
 	for i := range row.Waves { // each is judged until the end
 		j := l.judge(i)
 		d.Of = append(d.Of, j.Verdict)
-		pending, soaking = append(pending, j.pending...), append(soaking, j.soaking...)
+		all.join(j)
 		if size := len(plan.Waves[i].Nodes) - len(j.LeftOut); halts(plan.Rule, len(j.Failed), size) {
 			d.Act, d.Wave, d.Back = Halt, i, append(d.Back, i)
 			d.Reason = fmt.Sprintf("wave %s: %d of %s failed: %s", plan.Waves[i].Name, len(j.Failed), plain.Count(size, "node"), some(j.Failed))
 		}
 		if i == n {
-			d.Good, takesPart = j.good, j.good+len(j.pending)+len(j.soaking)+len(j.Failed) > 0
+			d.Good, takesPart = j.good, j.good+len(j.pending)+len(j.soaking)+len(j.Failed)+len(j.waiting)+len(j.unheard) > 0
 		}
 	}
 	runs := n >= 0 && row.Waves[n].Done == 0
 	name := func() string { return plan.Waves[max(n, 0)].Name }
 	switch {
 	case d.Act == Halt:
-		return d
-	case runs && !takesPart:
+		return l.halted(d)
+	case runs && !takesPart && len(all.silent) == 0:
 		// A wave that nobody is in any more proves nothing for the next one.
 		d.Act, d.Back = Halt, []int{n}
 		d.Reason = fmt.Sprintf("wave %s: none of its nodes has what it was given any more: %s", name(), some(d.Of[n].LeftOut))
+		return l.halted(d)
+	case plan.Budget != nil:
+		return l.admit(d, all, runs)
+	case len(all.pending) > 0:
+		d.Reason = fmt.Sprintf("wave %s: %d healthy, %d pending: %s", name(), d.Good+len(all.soaking), len(all.pending), first(all.pending))
 		return d
-	case len(pending) > 0:
-		d.Reason = fmt.Sprintf("wave %s: %d healthy, %d pending: %s", name(), d.Good+len(soaking), len(pending), first(pending))
-		return d
-	case len(soaking) > 0:
-		d.Reason = fmt.Sprintf("wave %s: soaking: %s", name(), first(soaking))
+	case len(all.soaking) > 0:
+		d.Reason = fmt.Sprintf("wave %s: soaking: %s", name(), first(all.soaking))
 		return d
 	}
 	if runs && n+1 < len(plan.Waves) {
@@ -110,6 +129,22 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 		return d
 	}
 	return l.onward(d, runs)
+}
+
+// halted adds to a halt who goes back at once, where a budget bounds that.
+func (l *look) halted(d Decision) Decision {
+	if l.plan.Budget == nil {
+		return d
+	}
+	waves := d.Back
+	if l.plan.Rule.Undo == spec.UndoAll {
+		waves = nil
+		for i := range l.row.Waves {
+			waves = append(waves, i)
+		}
+	}
+	d.Nodes, _ = l.mayReturn(d.Of, waves)
+	return d
 }
 
 // onward decides who comes next, where all that began is well.
@@ -172,8 +207,7 @@ func (l *look) late(of []Verdict) map[string]int {
 	late := map[string]int{}
 	for i := range l.row.Waves {
 		for name, why := range of[i].LeftOut {
-			row, there := l.rows[name]
-			if strings.HasPrefix(why, isSilent) && there && held(row, l.now) == "" && l.quiet(name) == "" {
+			if l.back(name, why) {
 				late[name] = i
 			}
 		}
@@ -181,14 +215,29 @@ func (l *look) late(of []Verdict) map[string]int {
 	return late
 }
 
+// back reports whether a node that is left out for being silent reports by now.
+func (l *look) back(name, why string) bool {
+	row, there := l.known.Rows[name]
+	return strings.HasPrefix(why, isSilent) && there && held(row, l.now) == "" && l.quiet(name) == ""
+}
+
 // quiet says since when a node reports nothing, "" where it reports.
-func (l *look) quiet(name string) string {
-	switch r, heard := l.reports[name]; {
-	case heard && r.Garbled != "":
+func (l *look) quiet(name string) string { return l.known.Reports[name].quiet(l.plan.Rule, l.now) }
+
+// unheard reports whether it is not known yet if a node that reports nothing is silent.
+func (l *look) unheard(name string) bool {
+	r := l.known.Reports[name]
+	return !r.At.IsZero() && l.now.Sub(r.Listens) <= r.silence(l.plan.Rule)
+}
+
+// quiet says since when its node reports nothing, "" where it reports.
+func (r Report) quiet(rule spec.RolloutRule, now time.Time) string {
+	switch {
+	case r.Garbled != "":
 		return isSilent + "its report does not count: " + r.Garbled
-	case !heard:
+	case r.At.IsZero():
 		return isSilent + "it never reported"
-	case l.now.Sub(r.At) > r.silence(l.plan.Rule):
+	case now.Sub(r.At) > r.silence(rule):
 		return isSilent + "its last report is of " + r.At.UTC().Format(time.RFC3339)
 	}
 	return ""
@@ -205,18 +254,18 @@ type gathered struct {
 func (l *look) gather(i int) gathered {
 	w := gathered{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}}
 	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
-		row, there := l.rows[name]
+		row, there := l.known.Rows[name]
 		why := l.quiet(name)
-		switch r := l.reports[name]; {
+		switch {
 		case held(row, l.now) != "":
 			w.LeftOut[name] = held(row, l.now)
 		case there && row.Overlay == l.plan.Waves[i].Nodes[name]:
 			w.nodes = append(w.nodes, name) // it has it already, and is judged like the others
-		case !there && l.left[name]:
+		case !there && l.known.Left[name]:
 			w.LeftOut[name] = gone
 		case !there || why == "": // a new node has nothing to report yet
 			w.nodes = append(w.nodes, name)
-		case !r.At.IsZero() && l.now.Sub(r.Listens) <= r.silence(l.plan.Rule):
+		case l.unheard(name):
 			w.unheard = append(w.unheard, name)
 		default:
 			w.silent[name], w.LeftOut[name] = why, why
@@ -247,7 +296,7 @@ const gone = "it is not published any more"
 // aside says why a node is not judged that was given an overlay: an operator has taken
 // it out of the wave since. "" where nobody has.
 func (l *look) aside(name, given string) string {
-	switch row, there := l.rows[name]; {
+	switch row, there := l.known.Rows[name]; {
 	case !there:
 		return gone
 	case held(row, l.now) != "":

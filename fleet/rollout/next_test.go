@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 				p.Rule.Grade = spec.GradePinned
 			}
 			row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
-			d := Next(&p, row, rows, nil, map[string]Report{"a": a, "b": c.b}, now)
+			d := Next(&p, row, Known{Rows: rows, Reports: map[string]Report{"a": a, "b": c.b}}, now)
 			if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
 				t.Errorf("%s %q, want %s with %q", d.Act, d.Reason, c.act, c.reason)
 			}
@@ -83,7 +83,7 @@ func TestBeginAfterTheServiceWasGone(t *testing.T) {
 	rows := index.Rows{"a": {Overlay: "old"}, "b": {Overlay: "old"}}
 	for listens, want := range map[time.Duration]Act{time.Minute: Wait, 16 * time.Minute: Begin} {
 		reports := map[string]Report{"a": {At: now}, "b": {At: now.Add(-time.Hour), Listens: now.Add(-listens)}}
-		d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, rows, nil, reports, now)
+		d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, Known{Rows: rows, Reports: reports}, now)
 		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has no report of b yet") || want == Begin && d.Of[0].LeftOut["b"] == "" {
 			t.Errorf("it listens for %s: %+v", listens, d)
 		}
@@ -118,7 +118,7 @@ func TestNodesThatReportSeldom(t *testing.T) {
 		if c.runs {
 			r.Overlay, rows["a"], row.Waves = "new", spec.Published{Overlay: "new"}, []spec.RolloutWave{{Begun: begun.Unix()}}
 		}
-		d := Next(plan, row, rows, nil, map[string]Report{"a": FromReport(r)}, begun.Add(c.now))
+		d := Next(plan, row, Known{Rows: rows, Reports: map[string]Report{"a": FromReport(r)}}, begun.Add(c.now))
 		if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
 			t.Errorf("%s: %s %q, want %s with %q", c.name, d.Act, d.Reason, c.act, c.reason)
 		}
@@ -176,12 +176,12 @@ func TestAReportThatCannotBeRead(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}}, Rule: spec.RolloutRule{Silence: 900, Deadline: 600}}
 	reports := map[string]Report{"a": {Garbled: "bad"}, "b": {At: now, Overlay: "old"}}
-	d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, index.Rows{"a": {}, "b": {}}, nil, reports, now)
+	d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, Known{Rows: index.Rows{"a": {}, "b": {}}, Reports: reports}, now)
 	if d.Act != Begin || d.Of[0].LeftOut["a"] != "silent: its report does not count: bad" || len(d.Nodes) != 1 {
 		t.Errorf("%+v", d)
 	}
 	row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: now.Add(-time.Hour).Unix()}}}
-	d = Next(plan, row, index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}, nil, reports, now)
+	d = Next(plan, row, Known{Rows: index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}, Reports: reports}, now)
 	if d.Act != Halt || d.Of[0].Failed["a"] != "silent since the wave began: its report does not count: bad" {
 		t.Errorf("%+v", d)
 	}

@@ -5,6 +5,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -38,6 +39,37 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 	})
 }
 
+// unproved returns the nodes that are not proved: they go back at once, whatever the budget.
+func unproved(row spec.Rollout) map[string]bool {
+	names := map[string]bool{}
+	for _, w := range row.Waves {
+		for name := range w.Moving {
+			names[name] = true
+		}
+		for name := range w.Failed {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// allBack wants that all nodes of a rollout with a budget can go back, those that follow later,
+// too.
+func allBack(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout) error {
+	if plan.Budget == nil {
+		return nil // all go now
+	}
+	given := map[string]string{}
+	for i := range row.Waves {
+		maps.Copy(given, plan.Waves[i].Nodes)
+	}
+	back, err := f.Back(ctx, given, plan.Before)
+	if err != nil {
+		return err
+	}
+	return back.Lost
+}
+
 // phases says from which phases a verb leads to which.
 var phases = map[Verb]struct {
 	to   string
@@ -64,7 +96,11 @@ func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec
 	s = &publish.Step{What: string(verb)}
 	switch verb {
 	case Undo:
-		if err = goBackAll(ctx, f, plan, &row, s, now); err == nil {
+		way := &wayBack{f: f, plan: plan, now: now, only: unproved(row)}
+		if err = allBack(ctx, f, plan, row); err == nil {
+			err = way.all(ctx, &row, s)
+		}
+		if err == nil {
 			err = s.Back.Lost // an operator decides about that before anything changes
 		}
 		if err != nil {

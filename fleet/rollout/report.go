@@ -50,7 +50,10 @@ const (
 
 // Query returns what /v1/reports is asked with.
 func (a Asked) Query(by *Reporters) string {
-	q := url.Values{"plan": {a.Plan}, "waves": {strconv.Itoa(a.Waves)}}
+	q := url.Values{}
+	if !a.All {
+		q = url.Values{"plan": {a.Plan}, "waves": {strconv.Itoa(a.Waves)}}
+	}
 	if by != nil {
 		q.Set("signed", "1")
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -26,6 +27,7 @@ type Driver struct {
 	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
 	First     func(context.Context) error                                      // brings what overlays of a wave name, see [publish.Options]; nil is nothing
 	Reports   func(context.Context, Asked) (map[string]Report, error)          // by node; those of others do no harm
+	Slots     func(context.Context) (map[string]string, error)                 // nodes that are disturbed with a slot → what; nil is none. A budget counts them
 	Now       func() time.Time
 	Say       func(format string, args ...any)
 
@@ -130,6 +132,7 @@ type Asked struct {
 	Fleet     string
 	Plan      string // digest of its manifest
 	Waves     int
+	All       bool            // of all nodes: a budget counts them
 	Published map[string]bool // the nodes of the fleet, by its own signed index and plan: of others nothing is read
 }
 
@@ -171,7 +174,7 @@ func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 // decide asks what the nodes report, and what follows from it. The time is taken before they
 // are asked, and behind every wait: what they reported until then is known.
 func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout) (last Decision, err error) {
-	if row.Phase != spec.RolloutRunning {
+	if row.Phase != spec.RolloutRunning && plan.Budget == nil {
 		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
 	now := d.Now()
@@ -179,11 +182,11 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if err != nil {
 		return last, err
 	}
-	left, err := leftSince(ctx, f, plan, row, rows)
-	if err != nil {
+	known := Known{Rows: rows, Cut: f.Reserved()}
+	if known.Left, err = leftSince(ctx, f, plan, row, rows); err != nil {
 		return last, err
 	}
-	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), Published: map[string]bool{}}
+	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil, Published: map[string]bool{}}
 	for name := range rows {
 		asked.Published[name] = true
 	}
@@ -192,7 +195,9 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 			asked.Published[name] = true
 		}
 	}
-	reports, err := d.Reports(ctx, asked)
+	if known.Reports, err = d.Reports(ctx, asked); err == nil && plan.Budget != nil {
+		known.Busy, err = d.busy(ctx, f)
+	}
 	if err != nil {
 		err = fmt.Errorf("ask what the nodes report: %w", err)
 		if !d.heard && ctx.Err() == nil {
@@ -201,7 +206,24 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 		return last, err
 	}
 	d.heard = true
-	return Next(plan, row, rows, left, reports, now), nil
+	if row.Phase != spec.RolloutRunning {
+		return nextBack(plan, row, known, now), nil
+	}
+	return Next(plan, row, known, now), nil
+}
+
+// busy returns the nodes that something else disturbs: other rollouts, and operations with a slot.
+func (d *Driver) busy(ctx context.Context, f *publish.Fleet) (map[string]string, error) {
+	busy := InFlight(f.Rollouts(), d.Name)
+	if d.Slots == nil {
+		return busy, nil
+	}
+	slots, err := d.Slots(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask who holds a slot: %w", err)
+	}
+	maps.Copy(busy, slots)
+	return busy, nil
 }
 
 // leftSince returns the nodes of waves that are to begin that have no row any more: they
@@ -209,7 +231,10 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
 	n := len(row.Waves)
 	if n > 0 && row.Waves[n-1].Done == 0 {
-		return nil, nil
+		if plan.Budget == nil {
+			return nil, nil
+		}
+		n-- // not all of its nodes have moved
 	}
 	var past *publish.Past // read only where a row is missing
 	left := map[string]bool{}
@@ -278,6 +303,10 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 		d.Say("wave %s: begins with %s, generation %d", name, plain.Count(len(what.Nodes), "node"), r.Generation)
 		if out := what.Of[what.Wave].LeftOut; len(out) > 0 {
 			d.Say("wave %s: left out: %s", name, some(out))
+		}
+	case More:
+		if n := len(what.Nodes); n > 0 {
+			d.Say("wave %s: %d healthy, goes on with %s: %s", name, what.Good, plain.Count(n, "node"), first(what.Nodes))
 		}
 	case Late:
 		d.Say("wave %s: waits for %s of waves before that came back: %s", name, plain.Count(len(what.Nodes), "node"), first(what.Nodes))

@@ -26,6 +26,7 @@ type Order struct {
 	At        time.Time                                             // the date that they were compiled for
 	Reference string                                                // digest by which their layers are found; "" without layers
 	Named     bool                                                  // an operator named that digest
+	Budget    *spec.RolloutBudget                                   // how many may be unavailable at once; nil: those of a wave move together
 	From      *spec.Floor                                           // what was given out last when somebody agreed to this; nil: whatever it is
 }
 
@@ -33,7 +34,7 @@ type Order struct {
 // would get are in no wave, and no share of a wave: the first wave is of nodes that change.
 func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
 	plan := &spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: f.Policy().Fleet, Name: o.Name,
-		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule}
+		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule, Budget: o.Budget}
 	byName := map[string]publish.Node{}
 	for _, n := range o.Nodes {
 		byName[n.Name] = n

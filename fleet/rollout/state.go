@@ -28,6 +28,8 @@ type State struct {
 	Layers []string         `json:"layers"` // that it brings
 	Rule   spec.RolloutRule `json:"rule"`
 	Waves  []WaveState      `json:"waves"`
+
+	Budget *spec.RolloutBudget `json:"-"` // nil: the nodes of a wave move together
 }
 
 // WaveState is one wave of a [State].
@@ -42,6 +44,8 @@ type WaveState struct {
 	LeftOut map[string]string `json:"leftOut"` // node → why
 	Failed  map[string]string `json:"failed"`  // node → why
 	Stayed  map[string]string `json:"stayed"`  // node → why it did not go back with the others
+
+	Moving []string `json:"moving,omitempty"` // of a plan with a budget: nodes that have to prove themselves now
 }
 
 // States reads the rollouts of a fleet, the newest first.
@@ -62,11 +66,12 @@ func States(ctx context.Context, f *publish.Fleet) ([]State, error) {
 // StateOf puts a plan and how far it is together.
 func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 	s := State{Name: plan.Name, Plan: row.Plan, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
-		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
+		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule, Budget: plan.Budget}
 	for i, w := range plan.Waves {
 		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), Gives: w.Nodes, LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
 		if i < len(row.Waves) {
 			r := row.Waves[i]
+			v.Moving = plain.Names(maps.Keys(r.Moving))
 			v.Begun, v.Done, v.Back = at(r.Begun), at(r.Done), at(r.Back)
 			maps.Copy(v.LeftOut, r.LeftOut)
 			maps.Copy(v.Failed, r.Failed)
@@ -120,6 +125,9 @@ func (s State) Write(w io.Writer) {
 	cli.Printf(w, "%s\t%s\n", s.Name, line)
 	for _, wave := range s.Waves {
 		cli.Printf(w, "  wave %s\t%s\t%s", wave.Name, wave.State, plain.Count(len(wave.Nodes), "node"))
+		if n := len(wave.Moving); n > 0 {
+			cli.Printf(w, ", %d not proved yet", n)
+		}
 		if n := len(wave.LeftOut); n > 0 {
 			cli.Printf(w, ", %d left out", n)
 		}

@@ -20,13 +20,28 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	now := d.Now().Unix()
 	row.Waves = slices.Clone(row.Waves)
 	s = &publish.Step{Named: plan.Named, Why: row.Reason}
+	way := &wayBack{f: f, plan: plan, now: now, only: map[string]bool{}}
+	if plan.Budget != nil {
+		for _, name := range what.Nodes {
+			way.only[name] = true
+		}
+		if before := row; d.Slots != nil && len(what.Nodes) > 0 {
+			s.Announced = func(ctx context.Context) error {
+				busy, err := d.busy(ctx, f)
+				if err != nil {
+					return err
+				}
+				return what.stillFits(plan, before, busy, d.Now())
+			}
+		}
+	}
 	for i := range row.Waves {
 		if i < len(what.Of) {
-			row.Waves[i].Failed, row.Waves[i].LeftOut = what.Of[i].Failed, what.Of[i].LeftOut
+			row.Waves[i].Failed, row.Waves[i].LeftOut, row.Waves[i].Moving = what.Of[i].Failed, what.Of[i].LeftOut, what.Of[i].Moving
 		}
 	}
 	switch what.Act {
-	case Begin, Late, End:
+	case Begin, More, Late, End:
 		err = d.begin(ctx, plan, &row, s, what, now)
 	case Finish:
 		row.Waves[what.Wave].Done = now
@@ -38,22 +53,16 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 		switch {
 		case plan.Rule.Undo == spec.UndoAll:
 			s.Reject = plan.Layers
-			err = goBackAll(ctx, f, plan, &row, s, now)
+			err = way.all(ctx, &row, s)
 		case plan.Rule.Undo == spec.UndoWave && len(what.Back) > 0:
-			err = goBack(ctx, f, plan, &row, s, what.Back, now)
+			err = way.back(ctx, &row, s, what.Back)
 		}
 	case Return:
 		s.What = "way back"
 		if row.Phase == spec.RolloutHalted && plan.Rule.Undo == spec.UndoAll {
 			s.Reject = plan.Layers
 		}
-		var waves []int
-		for i, w := range row.Waves {
-			if w.Back != 0 {
-				waves = append(waves, i)
-			}
-		}
-		err = goBack(ctx, f, plan, &row, s, waves, now)
+		err = way.back(ctx, &row, s, returning(row))
 	}
 	if err != nil {
 		return nil, err
@@ -93,15 +102,47 @@ func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Ro
 	case Late:
 		row.Waves[what.Wave].Begun, row.Waves[what.Wave].Done = now, 0
 		s.What = "late nodes"
+	case More:
+		s.What = "wave " + plan.Waves[what.Wave].Name + " goes on"
 	case Begin:
 		s.What = "wave " + plan.Waves[what.Wave].Name
+	}
+	if plan.Budget != nil {
+		d.announce(plan, row, s, what.Nodes)
 	}
 	if s.Nodes, err = d.compiled(ctx, plan, what); err != nil {
 		return &stop{err}
 	}
-	s.First = d.First
-	s.Placed = func() { row.Waves[what.Wave].Begun = d.Now().Unix() } // not while nodes cannot have it yet
+	if len(what.Nodes) > 0 {
+		s.First = d.First
+	}
+	if plan.Budget == nil {
+		s.Placed = func() { row.Waves[what.Wave].Begun = d.Now().Unix() } // not while nodes cannot have it yet
+	}
 	return nil
+}
+
+// announce notes that nodes move, which the index says before they do: should the step be
+// cut, they count, and the next one goes on with them.
+func (d *Driver) announce(plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, nodes []string) {
+	mark := func() {
+		for i := range row.Waves {
+			w, moving := &row.Waves[i], maps.Clone(row.Waves[i].Moving)
+			for _, name := range nodes {
+				if plan.Waves[i].Nodes[name] != "" {
+					if moving == nil {
+						moving = map[string]int64{}
+					}
+					moving[name] = d.Now().Unix()
+				}
+			}
+			w.Moving = moving
+		}
+	}
+	mark()
+	cut := *row
+	cut.Waves = slices.Clone(row.Waves)
+	s.Cut, s.Placed = &cut, mark
 }
 
 // onItsWay is why a node did not go back, as long as that is under way or was cut.
@@ -119,16 +160,24 @@ func wasCut(row spec.Rollout) bool {
 	})
 }
 
-// goBackAll makes all nodes go back that have what the rollout brings.
-func goBackAll(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, now int64) error {
-	if err := begunAndCut(ctx, f, plan, row, now); err != nil {
+// wayBack is how nodes get what they had before a rollout.
+type wayBack struct {
+	f    *publish.Fleet
+	plan *spec.RolloutPlan
+	now  int64
+	only map[string]bool // of a plan with a budget: who goes back now; the others follow
+}
+
+// all makes all nodes go back that have what the rollout brings.
+func (b *wayBack) all(ctx context.Context, row *spec.Rollout, s *publish.Step) error {
+	if err := begunAndCut(ctx, b.f, b.plan, row, b.now); err != nil {
 		return err
 	}
 	waves := make([]int, len(row.Waves))
 	for i := range waves {
 		waves[i] = i
 	}
-	return goBack(ctx, f, plan, row, s, waves, now)
+	return b.back(ctx, row, s, waves)
 }
 
 // begunAndCut adds the wave that was cut when it began, if there is one: some of its nodes
@@ -151,45 +200,79 @@ func begunAndCut(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, 
 	return nil
 }
 
-// goBack marks waves as gone back, with the nodes that did not, and prepares what their
+// back marks waves as gone back, with the nodes that did not, and prepares what their
 // nodes had. Of a wave that went back before, it is the nodes that did not then. Should
 // the step be cut, those that were to move did not.
-func goBack(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, waves []int, now int64) (err error) {
-	given := map[string]string{}
+func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, waves []int) (err error) {
+	given, follow := map[string]string{}, map[string]string{}
 	for _, i := range waves {
-		for name, overlay := range plan.Waves[i].Nodes {
-			if row.Waves[i].Back == 0 || row.Waves[i].Stayed[name] != "" {
-				given[name] = overlay
+		for name, overlay := range b.plan.Waves[i].Nodes {
+			if row.Waves[i].Back != 0 && row.Waves[i].Stayed[name] == "" {
+				continue
+			}
+			given[name] = overlay
+			if b.plan.Budget == nil || b.only[name] {
+				continue
+			}
+			has, _, err := b.f.Row(ctx, name)
+			if err != nil {
+				return err
+			}
+			if has.Overlay == overlay { // the others have not moved
+				follow[name] = onItsWay
+				delete(given, name)
 			}
 		}
 	}
-	if s.Back, err = f.Back(ctx, given, plan.Before); err != nil {
+	if s.Back, err = b.f.Back(ctx, given, b.plan.Before); err != nil {
 		return err
-	}
-	mark := func(row *spec.Rollout, stay map[string]string) {
-		for _, i := range waves {
-			w := &row.Waves[i]
-			w.Back, w.Stayed = cmp.Or(w.Back, now), nil
-			for name := range plan.Waves[i].Nodes {
-				if why := stay[name]; why != "" {
-					if w.Stayed == nil {
-						w.Stayed = map[string]string{}
-					}
-					w.Stayed[name] = why
-				}
-			}
-		}
 	}
 	cut, going := *row, map[string]string{}
 	cut.Waves = slices.Clone(row.Waves)
 	maps.Copy(going, s.Back.Stay)
+	maps.Copy(going, follow)
 	for _, name := range s.Back.Nodes() {
 		going[name] = onItsWay
 	}
-	mark(&cut, going)
-	mark(row, s.Back.Stay)
+	b.mark(&cut, waves, going)
+	maps.Copy(follow, s.Back.Stay)
+	b.mark(row, waves, follow)
+	for _, i := range waves {
+		row.Waves[i].Moving = nil // what they report counts from now on
+		for _, name := range s.Back.Nodes() {
+			if b.plan.Budget != nil && b.plan.Waves[i].Nodes[name] != "" {
+				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, name, b.now)
+			}
+		}
+	}
 	s.Cut = &cut
 	return nil
+}
+
+// mark notes when waves went back, and which of their nodes did not.
+func (b *wayBack) mark(row *spec.Rollout, waves []int, stay map[string]string) {
+	for _, i := range waves {
+		w := &row.Waves[i]
+		w.Back, w.Stayed = cmp.Or(w.Back, b.now), nil
+		for name := range b.plan.Waves[i].Nodes {
+			if why := stay[name]; why != "" {
+				if w.Stayed == nil {
+					w.Stayed = map[string]string{}
+				}
+				w.Stayed[name] = why
+			}
+		}
+	}
+}
+
+// withMoving returns a copy of what moves with one node more.
+func withMoving(moving map[string]int64, name string, since int64) map[string]int64 {
+	out := maps.Clone(moving)
+	if out == nil {
+		out = map[string]int64{}
+	}
+	out[name] = since
+	return out
 }
 
 // givenBy returns the digest of the overlay that a plan has for a node.

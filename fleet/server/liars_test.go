@@ -203,7 +203,7 @@ func (f *liarsFleet) drive() {
 	if err != nil || status != http.StatusOK {
 		f.Fatalf("the driver reads %d, %v", status, err)
 	}
-	d := rollout.Next(f.plan, f.row, f.rows, nil, reports, f.now)
+	d := rollout.Next(f.plan, f.row, rollout.Known{Rows: f.rows, Reports: reports}, f.now)
 	give := func() {
 		for _, name := range d.Nodes {
 			f.rows[name] = spec.Published{Overlay: other(2), Generation: 2}

@@ -64,6 +64,9 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 			}
 			return w.publisher.Compile(ctx, s, w.policy, plan.Reference)
 		}}
+	if r.Slots != nil {
+		d.Slots = func(ctx context.Context) (map[string]string, error) { return r.Slots(ctx, o.namespace) }
+	}
 	moved, last, err := d.Step(ctx)
 	if rollout.Ended(err) {
 		return moved, "it has ended", nil
@@ -91,7 +94,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 				covered[node] = true
 			}
 			if first.Name == "" && len(wave.Nodes) > 0 {
-				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
+				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Budget: w.site.Budget(rule), Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
 			}
 		}
 	}

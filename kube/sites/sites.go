@@ -39,6 +39,9 @@ type Reconciler struct {
 	// Reports returns what nodes of a namespace's fleet reported last, for its rollouts; nil
 	// where no service is known.
 	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
+	// Slots returns the nodes of a namespace's fleet that hold a slot, with its group. It is there
+	// where Reports is.
+	Slots func(ctx context.Context, namespace string) (map[string]string, error)
 
 	// Registries are those of fleets whose sites are not objects, by namespace: Published reads them.
 	Registries map[string]string

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -131,6 +132,10 @@ func (s *Site) Where(node string) (labels, sets []string) {
 	}
 	return labels, sets
 }
+
+// Budget returns how many of the site's nodes a Rollout lets be unavailable at once; nil where
+// the nodes of a wave move together.
+func (s *Site) Budget(r maintenance.Rollout) *spec.RolloutBudget { return r.Budget(s.nodes) }
 
 // Rollout returns the Rollout of a name, and what divides those of its nodes that are
 // taken into waves.

@@ -197,6 +197,18 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 			}
 			return s.Reports(ctx, asked, by)
 		}
+		r.Slots = func(ctx context.Context, namespace string) (map[string]string, error) {
+			s := services[namespace]
+			if s == nil {
+				return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
+			}
+			held, err := s.Slots(ctx)
+			busy := map[string]string{}
+			for _, one := range held {
+				busy[one.Node] = "slot of " + one.Group
+			}
+			return busy, err
+		}
 	}
 	if err := r.Watch(mgr); err != nil {
 		return err

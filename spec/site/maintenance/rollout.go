@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/caisson-os/caisson/internal/plain"
@@ -13,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // RolloutDoc is a Rollout as it is written.
@@ -24,7 +26,8 @@ type RolloutDoc struct {
 
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Waves    []waveDoc      `site:"waves,required" doc:"waves, one after the other; the nodes that are in none are a last one"`
+	Waves    []waveDoc      `site:"waves" doc:"waves, one after the other; the nodes that are in none are a last one. One of waves and strategy must be there"`
+	Strategy *strategyDoc   `site:"strategy" doc:"how many nodes may be unavailable at once, instead of waves whose nodes move together"`
 	Soak     shape.Pause    `site:"soak" doc:"how long the nodes of a wave must be healthy; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"time after which a node has failed that does not report what it was given; 1h when absent"`
 	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
@@ -53,9 +56,10 @@ type Rollout struct {
 	Name string
 	Rule spec.RolloutRule
 
-	at    report.Pos
-	sets  []Set // of these nodes; of every node when nil
-	waves []wave
+	at       report.Pos
+	sets     []Set // of these nodes; of every node when nil
+	waves    []wave
+	strategy *strategy // nil: the nodes of a wave move together
 }
 
 type wave struct {
@@ -98,12 +102,44 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	c.In("nodes", func() {
 		r.sets = m.PickSets(c, s.Nodes)
 	})
-	c.In("waves", func() {
-		for i, w := range s.Waves {
-			c.In(shape.Nth(i), func() { r.waves = append(r.waves, w.check(c, m)) })
-		}
-	})
+	switch {
+	case s.Waves != nil && s.Strategy != nil:
+		c.Errorf(s.Strategy.At, "strategy", "write the waves as its order", "a rollout has one of waves and strategy")
+	case s.Strategy != nil:
+		c.In("strategy", func() { r.strategy = s.Strategy.check(c) })
+		c.In("strategy", func() { c.In("order", func() { r.waves = checkWaves(c, m, s.Strategy.Order) }) })
+	case s.Waves == nil:
+		c.Errorf(r.at, "strategy", "as in waves: [{count: 1}, {rest: true}] or strategy: {overall: 1}", "a rollout has one of waves and strategy")
+	default:
+		c.In("waves", func() { r.waves = checkWaves(c, m, s.Waves) })
+	}
 	return r
+}
+
+// checkWaves reads the terms of waves, or of a strategy's order.
+func checkWaves(c *shape.Checker, m *Maintenance, docs []waveDoc) (waves []wave) {
+	for i, w := range docs {
+		c.In(shape.Nth(i), func() { waves = append(waves, w.check(c, m)) })
+	}
+	return waves
+}
+
+// Decode reads a term: a word is the NodeSet of that name.
+func (d *waveDoc) Decode(c *shape.Checker, v *tree.Value) {
+	if v.Kind == tree.Scalar {
+		d.At = v.At
+		c.Decode(v, &d.Set)
+		return
+	}
+	c.Decode(v, (*termDoc)(d))
+}
+
+// termDoc is a term that is written with its keys.
+type termDoc waveDoc
+
+// Schema is that of both.
+func (*waveDoc) Schema(g *shape.Generator) any {
+	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[shape.Text](), false), g.Of(reflect.TypeFor[termDoc](), false)}}
 }
 
 func (d waveDoc) check(c *shape.Checker, m *Maintenance) wave {
@@ -225,6 +261,9 @@ func (r Rollout) Definition() string {
 	text := fmt.Sprintf("rollout %q", r.Name)
 	for _, s := range r.sets {
 		text += " of " + s.definition()
+	}
+	if r.strategy != nil {
+		text += fmt.Sprintf("; strategy %+v", r.strategy.rule)
 	}
 	for _, w := range r.waves {
 		text += fmt.Sprintf("; wave hosts %q percent %d count %d each %q", w.hosts, w.percent, w.count, w.each)

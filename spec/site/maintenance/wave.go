@@ -20,8 +20,13 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 	if len(mine) == 0 {
 		return // a part of a site
 	}
+	path := []string{"waves"}
+	if r.strategy != nil {
+		path = []string{"strategy", "order"}
+		c.In("strategy", func() { r.checkBudget(c, mine) })
+	}
 	for i, w := range r.waves {
-		c.Within([]string{"waves", shape.Nth(i)}, func() {
+		c.Within(append(path, shape.Nth(i)), func() {
 			if what, hint := w.nobody(mine); what != "" {
 				c.Errorf(w.at, "nobody", hint, "no node of the rollout %s", what)
 			}
@@ -35,6 +40,9 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 				}
 			}
 		}
+	}
+	if r.strategy != nil {
+		return // its budget bounds how many move at once
 	}
 	for _, w := range r.Divide(nodes) {
 		size, at, what := len(w.Nodes), r.at, "the nodes that are in no wave"

@@ -155,6 +155,8 @@ type RolloutTerms struct {
 	Name  string           `json:"name"`
 	Rule  spec.RolloutRule `json:"rule"`
 	Waves []WaveTerms      `json:"waves"` // if all of its nodes changed
+
+	Budget *spec.RolloutBudget `json:"budget,omitempty"` // nil: the nodes of a wave move together
 }
 
 // WaveTerms are the nodes of one wave.
@@ -175,5 +177,11 @@ func (t *Terms) write(w io.Writer) {
 			waves = append(waves, fmt.Sprintf("%s (%s)", one.Name, plain.Some(one.Nodes, shown)))
 		}
 		fmt.Fprintf(w, "rollout %s: waves %s\n", r.Name, strings.Join(waves, ", "))
+		if b := r.Budget; b != nil && b.Each > 0 {
+			fmt.Fprintf(w, "rollout %s: at most %d of each %s unavailable at once\n", r.Name, b.Each, b.Per)
+		}
+		if b := r.Budget; b != nil && b.Overall > 0 {
+			fmt.Fprintf(w, "rollout %s: at most %d of %s unavailable at once\n", r.Name, b.Overall, plain.Count(len(b.Nodes), "node"))
+		}
 	}
 }

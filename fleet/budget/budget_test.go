@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// A node is taken as long as its group and all nodes have room; one that is unavailable
+// already costs nothing more.
+func TestTake(t *testing.T) {
+	of := &spec.RolloutBudget{Per: "rack", Each: 1, Overall: 2, Nodes: map[string]string{"a": "r1", "b": "r1", "c": "r2", "d": "r3"}}
+	c := New(of, map[string]string{"a": "silent", "stranger": "silent"})
+	for _, step := range []struct{ node, full string }{
+		{"b", "rack r1: 1 unavailable, 1 may be: a (silent)"},
+		{"a", ""},
+		{"c", ""},
+		{"c", ""},
+		{"d", "2 of all nodes unavailable, 2 may be: a (silent), c (moves)"},
+		{"stranger", ""},
+	} {
+		if got := c.Take(step.node, "moves"); got != step.full {
+			t.Errorf("%s: %q, want %q", step.node, got, step.full)
+		}
+	}
+	if !c.Unavailable("c") || c.Unavailable("d") {
+		t.Error("c was taken, and d was not")
+	}
+}
+
+// Of a budget without groups all nodes are one, and a text names a few.
+func TestOverallAlone(t *testing.T) {
+	of := &spec.RolloutBudget{Overall: 4, Nodes: map[string]string{"a": "", "b": "", "c": "", "d": "", "e": ""}}
+	c := New(of, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"})
+	if got := c.Full("e"); !strings.HasSuffix(got, "a (x), b (x), c (x) and 1 more") {
+		t.Error(got)
+	}
+	if n := AtOnce(of, 3); n != 3 {
+		t.Errorf("%d of a group of 3", n)
+	}
+	if n := AtOnce(of, 10); n != 4 || Sizes(of)[""] != 5 {
+		t.Errorf("%d of 10", n)
+	}
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/budget"
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Counted is what unavailable nodes are counted by.
+type Counted struct {
+	Rows    index.Rows
+	Reports map[string]Report
+	Busy    map[string]string // nodes that are disturbed by something else than this rollout → what
+	Now     time.Time
+}
+
+// Unavailable returns which nodes of a budget are not proved to be well, with why: those that
+// something else disturbs, and those whose report is missing, tells of trouble, or is of
+// something that was published before.
+func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) map[string]string {
+	out := map[string]string{}
+	for name := range b.Nodes {
+		row, there := c.Rows[name]
+		if !there {
+			continue // it runs nothing of the fleet
+		}
+		switch r := c.Reports[name]; {
+		case c.Busy[name] != "":
+			out[name] = c.Busy[name]
+		case r.quiet(rule, c.Now) != "":
+			out[name] = r.quiet(rule, c.Now)
+		case r.Trouble != "":
+			out[name] = r.Trouble
+		case r.Overlay != row.Overlay:
+			out[name] = "it does not report what is published for it"
+		}
+	}
+	return out
+}
+
+// InFlight returns the nodes that rollouts other than one move now, with which.
+func InFlight(rollouts map[string]spec.Rollout, but string) map[string]string {
+	busy := map[string]string{}
+	for name, r := range rollouts {
+		if name == but || r.Ended() && !wasCut(r) {
+			continue
+		}
+		for _, w := range r.Waves {
+			for node := range w.Moving {
+				busy[node] = "rollout " + name
+			}
+		}
+	}
+	return busy
+}
+
+// Full says why a node may not be disturbed now: the budget of a rollout that has not ended is
+// used up without it. "" where it may.
+func Full(states []State, node string, c Counted) string {
+	busy := maps.Clone(c.Busy)
+	for _, s := range states {
+		for _, w := range s.Waves {
+			for _, name := range w.Moving {
+				if s.underWay() {
+					busy[name] = "rollout " + s.Name
+				}
+			}
+		}
+	}
+	c.Busy = busy
+	for _, s := range states {
+		if s.Budget == nil || !s.underWay() {
+			continue
+		}
+		if full := budget.New(s.Budget, c.Unavailable(s.Budget, s.Rule)).Full(node); full != "" {
+			return "rollout " + s.Name + " is under way; " + full
+		}
+	}
+	return ""
+}
+
+// underWay reports whether a rollout may move nodes yet.
+func (s *State) underWay() bool {
+	row := spec.Rollout{Phase: s.Phase}
+	for _, w := range s.Waves {
+		row.Waves = append(row.Waves, spec.RolloutWave{Stayed: w.Stayed})
+	}
+	return !row.Ended() || wasCut(row)
+}
+
+// count counts what the budget has left, where these waves are judged so.
+func (l *look) count(of []Verdict) *budget.Count {
+	out := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
+	for i, v := range of {
+		for name := range v.Moving {
+			if l.known.Rows[name].Overlay == l.plan.Waves[i].Nodes[name] && out[name] == "" {
+				out[name] = "it is not proved yet"
+			}
+		}
+	}
+	return budget.New(l.plan.Budget, out)
+}
+
+func (k Known) counted(now time.Time) Counted { return Counted{k.Rows, k.Reports, k.Busy, now} }
+
+// place says of a node that does not have what its wave brings where it belongs, and reports
+// whether that is all that is to be said of it.
+func (l *look) place(j *judged, i int, name string) bool {
+	row, there := l.known.Rows[name]
+	w := l.row.Waves[i]
+	_, moving := w.Moving[name]
+	left := w.LeftOut[name]
+	if left != "" && !l.back(name, left) {
+		return true // judge has noted it
+	}
+	if there && row.Overlay == l.plan.Waves[i].Nodes[name] {
+		return false
+	}
+	quiet := l.quiet(name)
+	switch {
+	case held(row, l.now) != "":
+		j.LeftOut[name] = held(row, l.now)
+	case !there && l.known.Left[name]:
+		j.LeftOut[name] = gone
+	case w.Done != 0 && !moving && left == "":
+		j.LeftOut[name] = "it got something else since"
+	case there && quiet != "" && l.unheard(name):
+		j.unheard = append(j.unheard, name)
+	case there && quiet != "" && w.Done != 0:
+		j.LeftOut[name] = quiet
+	case there && quiet != "":
+		j.silent[name] = quiet
+	default:
+		delete(j.LeftOut, name)
+		j.waiting = append(j.waiting, name)
+	}
+	return true
+}
+
+// admit decides who of the waves that began moves next, where the budget allows it.
+func (l *look) admit(d Decision, all judged, runs bool) Decision {
+	n, count := len(l.row.Waves)-1, l.count(d.Of)
+	full := l.take(&d, count, all.waiting)
+	noted := l.known.Cut
+	for i, v := range d.Of {
+		noted = noted || !maps.Equal(v.Moving, l.row.Waves[i].Moving) || !maps.Equal(v.Failed, l.row.Waves[i].Failed)
+	}
+	name := func() string { return l.plan.Waves[max(n, 0)].Name }
+	switch {
+	case len(d.Nodes) > 0 || noted:
+		d.Act = More
+	case len(all.pending)+len(all.soaking) > 0:
+		d.Reason = fmt.Sprintf("wave %s: %d healthy, not proved yet: %s%s", name(), d.Good, first(append(all.pending, all.soaking...)), full)
+	case full != "":
+		d.Reason = fmt.Sprintf("wave %s: %d healthy%s", name(), d.Good, full)
+	case len(all.unheard) > 0:
+		d.Reason = fmt.Sprintf("wave %s: the service was restarted and has no report of %s yet", name(), first(all.unheard))
+	case runs && d.Good == 0 && len(d.Of[n].Failed) == 0: // it would prove nothing for the next one
+		d.Reason = fmt.Sprintf("wave %s: none of its nodes reports: %s", name(), some(all.silent))
+	case runs:
+		maps.Copy(d.Of[n].LeftOut, all.silent)
+		d.Act = Finish
+	default:
+		return l.next(d, count)
+	}
+	return d
+}
+
+// triedAnew returns how far a rollout is, with nodes that move from now on: while nobody drove
+// it, nobody saw what became of them.
+func triedAnew(row spec.Rollout, now time.Time) spec.Rollout {
+	row.Waves = slices.Clone(row.Waves)
+	for i, w := range row.Waves {
+		for name := range w.Moving {
+			row.Waves[i].Moving = withMoving(row.Waves[i].Moving, name, now.Unix())
+		}
+	}
+	return row
+}
+
+// next begins the next wave with those of its nodes that the budget allows.
+func (l *look) next(d Decision, count *budget.Count) Decision {
+	d = l.onward(d, false)
+	if d.Act != Begin {
+		return d
+	}
+	var wants []string
+	has := false
+	for _, name := range d.Nodes {
+		if l.known.Rows[name].Overlay == l.plan.Waves[d.Wave].Nodes[name] {
+			has = true // it proves itself first
+		} else {
+			wants = append(wants, name)
+		}
+	}
+	d.Nodes = nil
+	full := l.take(&d, count, wants)
+	if len(d.Nodes) == 0 && !has {
+		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: it does not begin%s", l.plan.Waves[d.Wave].Name, full)
+	}
+	return d
+}
+
+// take adds to a decision who moves, in order, and says why the first of the others does not.
+func (l *look) take(d *Decision, count *budget.Count, wants []string) (full string) {
+	for _, name := range wants {
+		if why := count.Take(name, "it moves"); why == "" {
+			d.Nodes = append(d.Nodes, name)
+		} else if full == "" {
+			full = "; no room for " + name + ": " + why
+		}
+	}
+	return full
+}
+
+// mayReturn returns those nodes of waves that may go back now: all that are unavailable
+// anyway, and others as the budget allows. It says what keeps the first of the others.
+func (l *look) mayReturn(of []Verdict, waves []int) (now []string, full string) {
+	count, d := l.count(of), Decision{}
+	var well []string
+	for _, i := range waves {
+		w := l.row.Waves[i]
+		for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
+			switch {
+			case w.Back != 0 && w.Stayed[name] == "": // it is back
+			case l.known.Rows[name].Overlay != l.plan.Waves[i].Nodes[name]: // it has not moved
+			case count.Unavailable(name):
+				now = append(now, name)
+			default:
+				well = append(well, name)
+			}
+		}
+	}
+	full = l.take(&d, count, well)
+	return append(now, d.Nodes...), full
+}
+
+// nextBack decides who goes back next of a rollout with a budget whose way back is under way.
+func nextBack(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) Decision {
+	d := Decision{Act: Return, Wave: len(row.Waves) - 1, known: known}
+	l := &look{plan: plan, row: row, known: known, now: now}
+	var full string
+	if d.Nodes, full = l.mayReturn(nil, returning(row)); len(d.Nodes) == 0 && full != "" {
+		d.Act, d.Reason = Wait, "going back"+full
+	}
+	return d
+}
+
+// stillFits wants room for the nodes of a decision, where something else disturbs nodes since
+// it was made.
+func (d *Decision) stillFits(plan *spec.RolloutPlan, row spec.Rollout, busy map[string]string, now time.Time) error {
+	l := &look{plan: plan, row: row, known: d.known, now: now}
+	l.known.Busy = busy
+	if full := l.take(&Decision{}, l.count(d.Of), d.Nodes); full != "" {
+		return fmt.Errorf("something else was disturbed meanwhile%s", full)
+	}
+	return nil
+}
+
+// returning returns the waves that go back.
+func returning(row spec.Rollout) (waves []int) {
+	for i, w := range row.Waves {
+		if w.Back != 0 {
+			waves = append(waves, i)
+		}
+	}
+	return waves
+}

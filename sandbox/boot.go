@@ -42,7 +42,7 @@ func (b *Box) Start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	go func() { _ = httpserver.Serve(ctx, l, handler, httpserver.Options{}) }() // the loader says who does not answer
+	go func() { _ = httpserver.Serve(ctx, l, b.counting(handler), httpserver.Options{}) }() // the loader says who does not answer
 	o, err := b.options(ctx, l.Addr().String())
 	if err != nil {
 		return err
@@ -202,6 +202,9 @@ func (b *Box) logIn(ctx context.Context) error {
 			return &DownError{lines(b.machine.Console.Tail(10))}
 		}
 		return err
+	}
+	if b.session != nil {
+		_ = b.session.Close() // of the boot before
 	}
 	b.session = session
 	return nil

@@ -21,6 +21,6 @@
 // not given the fleet's service.
 //
 // It holds no keys of the site, and it is not a test of the hardware: drivers, firmware and
-// cards are QEMU's. cmd/caisson and sandbox/culprit import it; how a machine is run is
-// internal/machine's.
+// cards are QEMU's. cmd/caisson, sandbox/culprit and sandbox/rehearsal import it; how a machine
+// is run is internal/machine's.
 package sandbox

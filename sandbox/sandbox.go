@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
+	"github.com/caisson-os/caisson/sandbox/probe"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -66,6 +68,8 @@ type Box struct {
 	end        context.CancelFunc // of the machine and what it boots from; nil before
 	machine    *machine.Machine
 	session    *machine.Session
+	probe      *probe.Probe // nil where nothing is kept
+	fetched    atomic.Int64 // bytes
 	steps      []Step
 }
 
@@ -84,6 +88,11 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	b.node = inventory.Node{Name: node, Match: b.want.Match}
 	if b.plug, err = plug.For(b.want, s.BootNetwork(), o.Cards); err != nil {
 		return nil, err
+	}
+	if o.Kept != nil {
+		if err := b.watch(); err != nil {
+			return nil, err
+		}
 	}
 	var more []string
 	if o.Disk {

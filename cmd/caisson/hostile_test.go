@@ -241,6 +241,14 @@ var verbsOfRegistries = map[string]struct {
 	}, map[string]string{"layer": "signature is not checked"}},
 	"build": {func(h *hostile) []string { return []string{h.site, "--agent", "/bin/true", "--cache", h.path("cache")} },
 		map[string]string{"layer": refuses}}, // with a good one it goes on to build
+	"bisect": {func(h *hostile) []string {
+		return []string{h.site, "--node", "alpha", "--good", "1", "--check", "true", "--cache", h.path("cache")}
+	},
+		map[string]string{"index": refuses, "current": refuses}}, // likewise
+	"rehearse": {func(h *hostile) []string {
+		return []string{h.site, "--node", "alpha", "--agent", "/bin/true", "--cache", h.path("cache")}
+	},
+		map[string]string{"index": refuses, "current": refuses}}, // with a good one it goes on to boot; overlays are read as the index names them
 	"inspect": {func(h *hostile) []string { return []string{h.ref} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": "who released this is not verified"}},
 	"inspect --key": {func(h *hostile) []string { return []string{h.ref, "--key", h.path("keys/release.pub")} },

@@ -12,10 +12,14 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/sandbox/picture"
 )
 
 func main() {
 	root.Enter()
+	if picture.IsProgram() {
+		os.Exit(picture.Run(os.Args[1:], os.Stdout))
+	}
 	os.Exit(run())
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/sandbox/culprit"
+	"github.com/caisson-os/caisson/sandbox/rehearsal"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
@@ -76,6 +77,7 @@ var results = map[string]any{
 	"loader":              publishedLoader{},
 	"try":                 tried{},
 	"bisect":              culprit.Result{},
+	"rehearse":            rehearsal.Answer{},
 	"publish":             publish.Result{},
 	"approve":             cluster.Approval{},
 	"pin":                 publish.Result{},

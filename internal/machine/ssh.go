@@ -5,6 +5,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -96,6 +97,11 @@ func (p *printed) String() string { return strings.TrimSpace(string(p.text)) }
 // Run runs a command line and returns its trimmed standard output, the first 8 MiB of it.
 // A command that fails is an error with what it said.
 func (s *Session) Run(ctx context.Context, command string) (string, error) {
+	return s.Send(ctx, command, nil)
+}
+
+// Send is [Session.Run] of a command that reads something.
+func (s *Session) Send(ctx context.Context, command string, in io.Reader) (string, error) {
 	stop := context.AfterFunc(ctx, func() { s.client.Close() }) // what waits below returns the error
 	defer stop()
 	session, err := s.client.NewSession()
@@ -104,7 +110,7 @@ func (s *Session) Run(ctx context.Context, command string) (string, error) {
 	}
 	defer session.Close() // the command has ended
 	var out, errs printed
-	session.Stdout, session.Stderr = &out, &errs
+	session.Stdin, session.Stdout, session.Stderr = in, &out, &errs
 	if err := session.Run(command); err != nil {
 		return out.String(), fmt.Errorf("%s: %w: %s", command, err, errs.String())
 	}

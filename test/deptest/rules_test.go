@@ -45,7 +45,7 @@ var rules = []Rule{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
 	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/advisory", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
-		By: []string{"cmd/caisson", "fleet/...", "builder/release", "media/netboot/...", "sandbox", "sandbox/culprit", "test/..."}, ByWhy: noYAML},
+		By: []string{"cmd/caisson", "fleet/...", "builder/release", "media/netboot/...", "sandbox/...", "test/..."}, ByWhy: noYAML},
 	{Packages: "spec/site/calendar", Only: []string{"spec"}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
 	{Packages: "spec/site/report", Only: []string{"internal/plain", "internal/nearest"}, Stdlib: true, Why: leaf},
 	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain", "internal/nearest"}, Why: "a tree knows places, not meanings"},
@@ -71,7 +71,7 @@ var rules = []Rule{
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
-		By: []string{"oci/transfer", "cmd/caisson", "builder/release", "fleet/...", "media/netboot/...", "media", "sandbox", "sandbox/culprit", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
+		By: []string{"oci/transfer", "cmd/caisson", "builder/release", "fleet/...", "media/netboot/...", "media", "sandbox/...", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
 	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",
@@ -85,7 +85,7 @@ var rules = []Rule{
 
 	{Packages: "builder/release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "packaging/systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "fleet/...", "media/netboot", "media", "sandbox", "test/..."}, ByWhy: "nodes read layers through trust"},
+		By: []string{"cmd/caisson", "fleet/...", "media/netboot", "media", "sandbox/...", "test/..."}, ByWhy: "nodes read layers through trust"},
 	{Packages: "media/netboot/tftp", Only: []string{"internal/quota"}, Why: "it serves whatever it is given", By: []string{"media/netboot", "cmd/caisson"}, ByWhy: "nodes serve nothing"},
 	{Packages: "media/netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/...", "media/netboot/tftp"}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
@@ -97,16 +97,22 @@ var rules = []Rule{
 	{Packages: "sandbox/plug", Only: []string{"spec", "internal/cli", "internal/plain", "internal/machine"}, Why: "cards are connected as an overlay names them, whatever the machine boots",
 		By: []string{"sandbox"}, ByWhy: "it is how a sandbox plugs its machine in"},
 	{Packages: "sandbox/bisect", Only: []string{}, Stdlib: true, Why: "a search knows questions and answers, not machines", By: []string{"sandbox/culprit"}, ByWhy: "who asks is an operator"},
-	{Packages: "sandbox/culprit", Only: []string{"sandbox", "sandbox/bisect", "sandbox/plug", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "it boots what a fleet keeps", By: []string{"cmd/caisson"}, ByWhy: "who asks is an operator"},
-	{Packages: "sandbox", Only: []string{"sandbox/plug", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "a node is tried with what it would get, however the operator asks", Banned: map[string]string{
+	{Packages: "sandbox/culprit", Only: []string{"sandbox", "sandbox/bisect", "sandbox/picture", "sandbox/plug", "sandbox/probe", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "it boots what a fleet keeps", By: []string{"cmd/caisson"}, ByWhy: "who asks is an operator"},
+	{Packages: "sandbox/picture", Only: []string{}, Why: "a fault of the agent must not be repeated by what looks at its work",
+		By: []string{"sandbox", "sandbox/rehearsal", "cmd/caisson"}, ByWhy: "machines that are thrown away are looked at"},
+	{Packages: "sandbox/probe", Only: []string{"internal/machine"}, Why: "a machine answers or does not, whatever it runs",
+		By: []string{"sandbox", "sandbox/rehearsal"}, ByWhy: "it stands in the network of a sandbox"},
+	{Packages: "sandbox/rehearsal", Only: []string{"sandbox", "sandbox/picture", "sandbox/plug", "sandbox/probe", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."},
+		Why: "a way is walked in a sandbox, however the operator asks", By: []string{"cmd/caisson"}, ByWhy: "an operator rehearses; nothing that is published depends on it"},
+	{Packages: "sandbox", Only: []string{"sandbox/plug", "sandbox/picture", "sandbox/probe", "spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "media/netboot/...", "media/...", "packaging/systemd", "internal/..."}, Why: "a node is tried with what it would get, however the operator asks", Banned: map[string]string{
 		"github.com/spf13/":      "command lines belong to cmd",
 		Module + "/fleet/policy": "it signs with keys of its own and opens no other",
 		Module + "/fleet/hub":    "nobody is told of a node that is tried",
 		Module + "/test/":        "tests start machines by internal/machine, too"},
-		By: []string{"cmd/caisson", "sandbox/culprit"}, ByWhy: "an operator tries nodes; nothing that is published depends on it"},
+		By: []string{"cmd/caisson", "sandbox/..."}, ByWhy: "an operator tries nodes; nothing that is published depends on it"},
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "fleet/...", "packaging/systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "fleet/...", "sandbox", "sandbox/culprit", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
+		By: []string{"cmd/caisson", "fleet/...", "sandbox/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "what a report counts for follows from the report and the key, wherever both are kept",
 		By: []string{"fleet/hub", "fleet/rollout"}, ByWhy: "one place takes reports, and who drives a rollout verifies them again"},
 	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "spec/refusal", "internal/plain", "internal/nearest"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",

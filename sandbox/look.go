@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/sandbox/picture"
+	"github.com/caisson-os/caisson/sandbox/probe"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Run runs a command line on the node as root, and returns what it prints.
+func (b *Box) Run(ctx context.Context, command string) (string, error) { return b.run(ctx, command) }
+
+// Status is what the node's agent says of the node.
+func (b *Box) Status(ctx context.Context) (*spec.Status, error) { return b.status(ctx) }
+
+// Published returns the overlay that was published last, its digest and its generation.
+func (b *Box) Published() (*spec.Overlay, string, uint64) { return b.want, b.overlay, b.generation }
+
+// ReadLayer reads a layer of the sandbox's registry.
+func (b *Box) ReadLayer(ctx context.Context, digest string) (release.Layer, error) {
+	return release.Read(ctx, b.registry, digest)
+}
+
+// Fetched is how many bytes the machine has fetched from the registry.
+func (b *Box) Fetched() int64 { return b.fetched.Load() }
+
+// Probe asks the machine over its network, where it was opened with what is kept.
+func (b *Box) Probe() *probe.Probe { return b.probe }
+
+// Picture takes a picture of the machine by this program, which is put there and taken away
+// again. attributes are patterns of files below /sys.
+func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Picture, err error) {
+	if runtime.GOARCH != b.arch {
+		return nil, cli.Usage("", "a picture is taken by this program, which is of %s, and the machine is of %s", runtime.GOARCH, b.arch)
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close() // only read
+	const dir = "/run/" + picture.Program
+	put := fmt.Sprintf("mkdir -p %[1]s && cat >%[1]s/%[2]s && chmod 700 %[1]s/%[2]s", dir, picture.Program)
+	if _, err := b.session.Send(ctx, put, self); err != nil {
+		return nil, fmt.Errorf("put the program into the machine: %w", err)
+	}
+	defer func() {
+		_, gone := b.run(ctx, "rm -r "+dir)
+		err = errors.Join(err, gone)
+	}()
+	command := dir + "/" + picture.Program
+	for _, a := range attributes {
+		command += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+	}
+	out, err := b.run(ctx, command)
+	if err != nil {
+		return nil, fmt.Errorf("take a picture: %w", err)
+	}
+	if err := json.Unmarshal([]byte(out), &p); err != nil {
+		return nil, fmt.Errorf("read the picture: %w", err)
+	}
+	return p, nil
+}
+
+// watch puts a prober into the machine's network.
+func (b *Box) watch() error {
+	if b.plug.Between == nil {
+		b.plug.Between = &machine.Switch{}
+	}
+	card, err := net.ParseMAC(b.plug.MACs[0])
+	if err != nil {
+		return err
+	}
+	guest, mine := netip.MustParseAddr("10.0.2.15"), netip.MustParseAddr("10.0.2.77") // of QEMU's own network
+	if n := b.plug.Network; n.Prefix.IsValid() {
+		guest = n.Address
+		used := map[netip.Addr]bool{n.Address: true, n.Router: true, n.DNS: true, b.plug.Registry.Addr(): true}
+		for mine = n.Prefix.Addr().Next(); used[mine]; {
+			mine = mine.Next()
+		}
+	}
+	b.probe = probe.New(b.plug.Between, card, guest, mine)
+	return nil
+}
+
+// counting counts what is sent.
+func (b *Box) counting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&counter{w, b}, r) })
+}
+
+type counter struct {
+	http.ResponseWriter
+	of *Box
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.of.fetched.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package picture
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Program is the name under which the program takes a picture in place of all else that it does.
+const Program = "caisson-picture"
+
+// Picture has a value for each "KIND KEY".
+type Picture map[string]string
+
+// Options say what is looked at beside what is always.
+type Options struct {
+	Attributes []string // patterns of files below /sys
+	Places     []string // directories whose files are listed; nil: what is written on each writable file system
+}
+
+// always are the attributes that settings of machines are about.
+var always = []string{"/sys/module/*/parameters/*", "/sys/block/*/queue/*", "/sys/kernel/mm/transparent_hugepage/*", "/sys/kernel/mm/ksm/*",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_*", "/sys/devices/system/cpu/*/online", "/sys/devices/system/clocksource/*/current_clocksource"}
+
+// Take takes a picture of this machine. What cannot be read is left out: a kernel has keys that
+// are only written.
+func Take(o Options) (Picture, error) {
+	p := Picture{}
+	p.sysctls()
+	p.attributes(append(slices.Clone(always), o.Attributes...))
+	p.mounts(o.Places)
+	p.files("/proc/modules", "module", 0)
+	p.limits()
+	p.accounts("/etc")
+	return p, errors.Join(p.units(), p.network())
+}
+
+// Run takes a picture of this machine and writes it, with the attributes that args name. It
+// returns an exit code.
+func Run(args []string, out io.Writer) int {
+	p, err := Take(Options{Attributes: args})
+	if err = errors.Join(err, json.NewEncoder(out).Encode(p)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// IsProgram reports whether the program was started to take a picture.
+func IsProgram() bool { return filepath.Base(os.Args[0]) == Program }
+
+// Difference is a value that differs; one that is not there is empty.
+type Difference struct {
+	Kind   string `json:"kind"`
+	Key    string `json:"key"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// String is a line for people.
+func (d Difference) String() string {
+	says := func(v string) string {
+		if v == "" {
+			return "nothing"
+		}
+		return v
+	}
+	return d.Kind + " " + d.Key + ": " + says(d.Before) + " before, " + says(d.After) + " after"
+}
+
+// Compare lists what differs, by kind and key, without what changes by itself.
+func Compare(before, after Picture) []Difference {
+	out := []Difference{}
+	for name, was := range before {
+		if is := after[name]; is != was && !Alone(name) {
+			kind, key, _ := strings.Cut(name, " ")
+			out = append(out, Difference{kind, key, was, is})
+		}
+	}
+	for name, is := range after {
+		if _, had := before[name]; !had && !Alone(name) {
+			kind, key, _ := strings.Cut(name, " ")
+			out = append(out, Difference{Kind: kind, Key: key, After: is})
+		}
+	}
+	slices.SortFunc(out, func(a, b Difference) int { return strings.Compare(a.Kind+" "+a.Key, b.Kind+" "+b.Key) })
+	return slices.DeleteFunc(out, func(d Difference) bool { return d.leads(out) })
+}
+
+// leads reports whether a directory came or went with what is below it alone: an overlay has a
+// copy of each that leads to something that was written.
+func (d Difference) leads(all []Difference) bool {
+	return d.Kind == "file" && strings.HasPrefix(d.Before+d.After, "04") && (d.Before == "" || d.After == "") &&
+		slices.ContainsFunc(all, func(other Difference) bool { return other.Kind == d.Kind && strings.HasPrefix(other.Key, d.Key+"/") })
+}
+
+//go:embed alone.txt
+var aloneText string
+
+// alone matches what changes by itself.
+var alone = func() *regexp.Regexp {
+	var all []string
+	for line := range strings.Lines(aloneText) {
+		if pattern, _, ok := strings.Cut(line, "#"); ok && strings.TrimSpace(pattern) != "" {
+			all = append(all, strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(pattern)), `\*`, ".*"))
+		}
+	}
+	return regexp.MustCompile("^(" + strings.Join(all, "|") + ")$")
+}()
+
+// Alone reports whether what "KIND KEY" names changes on a machine that nobody touches.
+func Alone(name string) bool { return alone.MatchString(name) }

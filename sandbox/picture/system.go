@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package picture
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// onDisk are the types of file systems on which somebody writes what stays.
+var onDisk = []string{"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "vfat", "xfs"}
+
+// layersOf are the options of an overlay that name its parts, and the names of devices that
+// the kernel numbers as they come.
+var (
+	layersOf = regexp.MustCompile(`,?(lowerdir|upperdir|workdir)\+?=[^,]*`)
+	numbered = regexp.MustCompile(`^/dev/(loop|dm-)\d+$`)
+	escaped  = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`)
+)
+
+// mounts are what is mounted where, with the files of what is written there. places are
+// directories in the place of writable file systems.
+func (p Picture) mounts(places []string) {
+	table, _ := text("/proc/self/mountinfo")
+	walk := map[string]string{} // from where files are listed → where they appear
+	var parts []string          // of overlays, which are not listed twice
+	for line := range strings.Lines(table) {
+		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 6 || len(r) < 3 {
+			continue
+		}
+		at, kind, source := escaped.Replace(l[4]), r[0], numbered.ReplaceAllString(r[1], "a device")
+		name := "mount " + at
+		for n := 2; p[name] != ""; n++ {
+			name = fmt.Sprintf("mount %s (%d)", at, n)
+		}
+		p[name] = strings.Join([]string{kind, source, l[3], l[5], layersOf.ReplaceAllString(r[2], "")}, " ")
+		if places != nil || !slices.Contains(onDisk, kind) || !slices.Contains(strings.Split(l[5]+","+r[2], ","), "rw") ||
+			kind == "overlay" && l[3] != "/" { // a part of one, seen at another place
+			continue
+		}
+		from := at
+		for _, option := range strings.Split(r[2], ",") {
+			part, value, _ := strings.Cut(option, "=")
+			if part == "upperdir" {
+				from = value
+			}
+			if part == "upperdir" || part == "workdir" {
+				parts = append(parts, value)
+			}
+		}
+		walk[from] = at
+	}
+	for _, place := range places {
+		walk[place] = place
+	}
+	for from, at := range walk {
+		p.written(from, at, parts)
+	}
+}
+
+// written notes the files below a directory, on its file system, by the names that they have
+// below another one.
+func (p Picture) written(from, at string, parts []string) {
+	var top syscall.Stat_t
+	if syscall.Lstat(from, &top) != nil {
+		return
+	}
+	_ = filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it is gone
+		}
+		var st syscall.Stat_t
+		switch {
+		case syscall.Lstat(name, &st) != nil:
+			return nil // as above
+		case name != from && (slices.Contains(parts, name) || d.IsDir() && st.Dev != top.Dev):
+			return fs.SkipDir
+		}
+		value := fmt.Sprintf("%06o %d:%d", st.Mode, st.Uid, st.Gid)
+		switch d.Type() {
+		case 0:
+			value += " " + sum(name, st.Size)
+		case fs.ModeSymlink:
+			target, _ := os.Readlink(name) // one that is gone has none
+			value += " " + target
+		case fs.ModeDevice | fs.ModeCharDevice, fs.ModeDevice:
+			value += fmt.Sprintf(" device %#x", st.Rdev) // 0 is the sign that an overlay hides a file
+		}
+		p["file "+filepath.Join(at, strings.TrimPrefix(name, from))] = value
+		return nil
+	})
+}
+
+// maxSum is the size up to which files are read.
+const maxSum = 64 << 20
+
+func sum(name string, size int64) string {
+	f, err := os.Open(name)
+	if err != nil || size > maxSum {
+		return fmt.Sprintf("%d bytes", size)
+	}
+	defer f.Close() // only read
+	h := sha256.New()
+	_, _ = io.Copy(h, io.LimitReader(f, maxSum)) // the digest of what can be read
+	return fmt.Sprintf("%x", h.Sum(nil)[:12])
+}
+
+// accounts are the lines of the files of accounts. Of one with a password a digest is enough.
+func (p Picture) accounts(dir string) {
+	for _, file := range []string{"passwd", "group", "shadow", "gshadow", "subuid", "subgid"} {
+		lines, _ := text(filepath.Join(dir, file))
+		for line := range strings.Lines(lines) {
+			name, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if strings.HasSuffix(file, "shadow") {
+				rest = fmt.Sprintf("%x", sha256.Sum256([]byte(rest)))[:24]
+			}
+			p["account "+file+" "+name] = rest
+		}
+	}
+}
+
+// units are those that systemd has loaded, and those that it finds. A machine without systemd
+// has none.
+func (p Picture) units() error {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return nil //nolint:nilerr // see sd_booted(3)
+	}
+	for kind, verb := range map[string]string{"unit": "list-units", "unit-file": "list-unit-files"} {
+		cmd := exec.Command("systemctl", verb, "--all", "--full", "--plain", "--no-legend", "--no-pager")
+		cmd.Env = append(os.Environ(), "SYSTEMD_BUS_TIMEOUT=300") // seconds: an emulated processor takes long for all of them
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("systemctl %s: %w", verb, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			words := strings.Fields(strings.TrimLeft(line, "●* "))
+			if len(words) >= 2 {
+				p[kind+" "+words[0]] = strings.Join(words[1:min(len(words), 4)], " ")
+			}
+		}
+	}
+	return nil
+}

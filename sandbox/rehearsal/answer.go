@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rehearsal
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/picture"
+)
+
+// End is one end of the way.
+type End struct {
+	Overlay string `json:"overlay"` // digest
+	Layer   string `json:"layer"`   // digest
+}
+
+// Answer is what a rehearsal found.
+type Answer struct {
+	Node     string               `json:"node"`
+	From     End                  `json:"from"`
+	To       End                  `json:"to"`
+	Said     string               `json:"said"`             // the class that a plan says
+	Why      string               `json:"why,omitempty"`    // of that class
+	Happened string               `json:"happened"`         // the class that was seen; "" where the node did not arrive
+	Passed   bool                 `json:"passed"`           // the node arrived, and came back
+	Reason   string               `json:"reason,omitempty"` // why not
+	Left     []picture.Difference `json:"left"`             // what did not come back
+	Checks   []sandbox.Check      `json:"checks"`           // in the order in which they were given
+	Silent   map[string]float64   `json:"silent"`           // seconds without an answer on the way there: ping, tcp/PORT
+	Fetched  int64                `json:"fetched"`          // bytes on the way there
+	Seconds  float64              `json:"seconds"`          // on the way there
+	Emulated string               `json:"emulated,omitempty"`
+	Steps    []sandbox.Step       `json:"steps"`
+}
+
+// AsSaid reports whether the node took the way that a plan says. What is seen from outside does
+// not tell a change without effect from a live one, nor a start by firmware from another.
+func (a *Answer) AsSaid() bool { return seen(a.Said) == a.Happened }
+
+// Err returns the error with the exit code: 5 where the node failed, 3 where something does not
+// come back, or the class differed.
+func (a *Answer) Err() error {
+	switch {
+	case !a.Passed:
+		return cli.ErrFailed
+	case len(a.Left) > 0 || !a.AsSaid():
+		return cli.ErrDrift
+	}
+	return nil
+}
+
+// Write prints the answer for people.
+func (a *Answer) Write(w io.Writer) {
+	says := "passed"
+	if !a.Passed {
+		says = "FAILED"
+	}
+	cli.Printf(w, "%s\t%s\t%s\n", says, a.Node, plain.Line(a.Reason))
+	if a.Happened != "" {
+		differs := ""
+		if !a.AsSaid() {
+			differs = "  DIFFERS"
+		}
+		cli.Printf(w, "class\t%s said, %s happened%s\n", a.Said, a.Happened, differs)
+		cli.Printf(w, "took\t%.0f s, %s fetched\n", a.Seconds, plain.Bytes(a.Fetched))
+		var silent []string
+		for _, name := range slices.Sorted(maps.Keys(a.Silent)) {
+			silent = append(silent, fmt.Sprintf("%s %.1f s", name, a.Silent[name]))
+		}
+		cli.Printf(w, "silent\t%s\n", strings.Join(silent, ", "))
+	}
+	for _, c := range a.Checks {
+		cli.Printf(w, "check\t%s\t%s\n", map[bool]string{true: "passed", false: "FAILED"}[c.Passed], c.Command)
+	}
+	for _, d := range a.Left {
+		cli.Printf(w, "left\t%s\n", plain.Line(d.String()))
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rehearsal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/picture"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// Options say what is rehearsed.
+type Options struct {
+	Node     string
+	From, To *sandbox.Kept // To is nil where the site's layer is built
+	Checks   []string      // command lines, for root, once the node has arrived
+	Within   time.Duration // for each part of the way
+	Say      func(step string)
+}
+
+// walk is one rehearsal.
+type walk struct {
+	Options
+	box    *sandbox.Box
+	answer *Answer
+}
+
+// failure is what is wrong with the node, in place of an error of the rehearsal.
+type failure struct{ reason string }
+
+func (f *failure) Error() string { return f.reason }
+
+// Walk starts the machine of a box that was opened with what the node runs, and takes it there
+// and back.
+func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
+	w := &walk{o, box, &Answer{Node: o.Node, Left: []picture.Difference{}, Checks: []sandbox.Check{}, Silent: map[string]float64{}}}
+	if why := box.Emulated(); why != nil {
+		w.answer.Emulated = why.Error()
+	}
+	err := w.all(ctx)
+	w.answer.Steps = box.Steps()
+	var failed *failure
+	if errors.As(err, &failed) {
+		w.answer.Reason, err = failed.reason, nil
+	} else {
+		w.answer.Passed = err == nil
+	}
+	return w.answer, err
+}
+
+func (w *walk) all(ctx context.Context) error {
+	_, overlay, _ := w.box.Published()
+	w.answer.From = End{overlay, w.box.Layer()}
+	w.Say("1 of 6: boot what the node runs now")
+	if err := w.box.Start(ctx); err != nil {
+		return err
+	}
+	if err := w.part(ctx, w.logInAndSettle); err != nil {
+		return err
+	}
+	attributes := attributesOf(w.From)
+	if w.To != nil {
+		attributes = append(attributes, attributesOf(w.To)...)
+	}
+	w.Say("2 of 6: take a picture")
+	before, err := w.box.Picture(ctx, attributes)
+	if err != nil {
+		return err
+	}
+	w.Say("3 of 6: publish what the site says, and let the node go its way")
+	if err := w.there(ctx); err != nil {
+		return err
+	}
+	w.Say("4 of 6: run the checks")
+	if err := w.check(ctx); err != nil {
+		return err
+	}
+	w.Say("5 of 6: go back by a hold")
+	if err := w.box.GoBack(ctx); err != nil {
+		return err
+	}
+	if err := w.part(ctx, w.arrive); err != nil {
+		return err
+	}
+	w.Say("6 of 6: take a picture again")
+	after, err := w.box.Picture(ctx, attributes)
+	if err != nil {
+		return err
+	}
+	w.answer.Left = picture.Compare(before, after)
+	return nil
+}
+
+// part does a part of the way within the time that it has. What the node does not do is a failure.
+func (w *walk) part(ctx context.Context, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, w.Within)
+	defer cancel()
+	err := do(limited)
+	var down *sandbox.DownError
+	switch {
+	case errors.As(err, &down):
+		return &failure{down.Error()}
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		return &failure{fmt.Sprintf("the node did not arrive within %s: %v", w.Within, err)}
+	}
+	return err
+}
+
+func (w *walk) logInAndSettle(ctx context.Context) error {
+	if err := w.box.LogIn(ctx); err != nil {
+		return err
+	}
+	return w.settle(ctx)
+}
+
+func (w *walk) settle(ctx context.Context) error {
+	v, err := w.box.Settle(ctx)
+	if err == nil && !v.Passed {
+		return &failure{v.Reason}
+	}
+	return err
+}
+
+// there takes the node to what the site says, and notes what that took.
+func (w *walk) there(ctx context.Context) error {
+	was, err := w.marks(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.box.Offer(ctx, w.To); err != nil { // a build counts for nothing that the node does
+		return err
+	}
+	to, overlay, _ := w.box.Published()
+	w.answer.To = End{overlay, w.box.Layer()}
+	w.say(ctx, to)
+	ports, err := w.ports(ctx)
+	if err != nil {
+		return err
+	}
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	probe, begun, fetched := w.box.Probe(), time.Now(), w.box.Fetched()
+	probe.Begin(asking, ports)
+	err = w.part(ctx, w.arrive)
+	w.answer.Silent, w.answer.Seconds, w.answer.Fetched = probe.Silent(), time.Since(begun).Round(100*time.Millisecond).Seconds(), w.box.Fetched()-fetched
+	if err != nil {
+		return err
+	}
+	is, err := w.marks(ctx)
+	w.answer.Happened = happened(was, is)
+	return err
+}
+
+// say notes the class that a plan says.
+func (w *walk) say(ctx context.Context, to *spec.Overlay) {
+	l := &layers{release.Planned{Context: ctx, Read: w.box.ReadLayer, Say: func(string, ...any) {}}}
+	p := plan.NewDifferences(l).Plan(plan.Difference{Node: w.Node, From: w.From.Overlay, To: to})
+	w.answer.Said, w.answer.Why = p.Class, p.Why
+}
+
+// layers are those of the sandbox's registry.
+type layers struct{ release.Planned }
+
+// Next implements plan.Layers: nothing is to come.
+func (*layers) Next(site.Variant) *plan.Layer { return nil }
+
+// waits is how long a node that was told to reboot has for that.
+const waits = 3 * time.Minute
+
+// arrive waits until the node runs what was published last and its gates are decided.
+func (w *walk) arrive(ctx context.Context) error {
+	_, _, generation := w.box.Published()
+	_, _ = w.box.Run(ctx, "caisson-agent sync") // its exit code says less than the status does
+	var told time.Time
+	for {
+		asked, cancel := context.WithTimeout(ctx, time.Minute)
+		st, err := w.box.Status(asked)
+		cancel()
+		switch {
+		case err != nil: // it starts over, or its agent does
+			if err := w.box.LogIn(ctx); err != nil {
+				return err
+			}
+		case st.Rejected != nil, st.Trial != nil && st.Trial.Undone != "",
+			st.Generation >= generation && st.Staged == "" && st.Layer == w.box.Layer():
+			return w.settle(ctx)
+		case st.Activity == spec.ActivityWaiting("confirm"):
+			_, _ = w.box.Run(ctx, "caisson-agent confirm") // the next status says whether it is
+		case strings.HasPrefix(string(st.Activity), "waiting:") && time.Since(told) > waits:
+			told = time.Now()
+			_, _ = w.box.Run(ctx, "caisson-agent reboot") // the connection may end before it does
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// check runs the commands on the node.
+func (w *walk) check(ctx context.Context) error {
+	for _, command := range w.Checks {
+		var c sandbox.Check
+		err := w.part(ctx, func(ctx context.Context) (err error) {
+			c, err = w.box.Check(ctx, command)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		w.answer.Checks = append(w.answer.Checks, c)
+		if !c.Passed {
+			return &failure{"check " + command}
+		}
+	}
+	return nil
+}
+
+// ports are those on which the machine listens for TCP, but for those of the loopback.
+func (w *walk) ports(ctx context.Context) (ports []uint16, err error) {
+	table, err := w.box.Run(ctx, "cat /proc/net/tcp /proc/net/tcp6 || true")
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) < 4 || words[3] != "0A" { // LISTEN
+			continue
+		}
+		address, text, _ := strings.Cut(words[1], ":")
+		port, err := strconv.ParseUint(text, 16, 16)
+		if err == nil && strings.Trim(address, "0") == "" && !slices.Contains(ports, uint16(port)) {
+			ports = append(ports, uint16(port))
+		}
+	}
+	return ports, err
+}
+
+func attributesOf(k *sandbox.Kept) (paths []string) {
+	for _, one := range k.Overlay.Items.Sysfs {
+		paths = append(paths, one.Path)
+	}
+	return paths
+}

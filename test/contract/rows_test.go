@@ -166,13 +166,13 @@ func nodesFor(text string) []byte {
 						map[string]map[string]bool{"nodes": listed, "hosts": hosts}[key][named.Name] = true
 					}
 				}
-			case "waves": // of a rollout: each names a node, or a label that some have
-				var waves []struct {
-					Hosts []string
-					Each  string
-				}
-				if c.Decode(&waves) == nil {
-					for _, w := range waves {
+			case "waves", "order": // of a rollout: each names a node, a label that some have, or a set
+				for _, e := range c.Content {
+					var w struct {
+						Hosts []string
+						Each  string
+					}
+					if e.Decode(&w) == nil {
 						for _, name := range w.Hosts {
 							hosts[strings.NewReplacer("*", "x", "?", "x").Replace(name)] = true
 						}
@@ -181,6 +181,11 @@ func nodesFor(text string) []byte {
 				}
 			case "by":
 				groups[c.Value] = c.Value != ""
+			case "per": // of a budget, whose percentage is of at least one node
+				groups[c.Value] = c.Value != ""
+				for range 20 {
+					nodes = append(nodes, node{Name: fmt.Sprintf("contract-%d", len(nodes))})
+				}
 			case "label":
 				var l struct {
 					Key    string

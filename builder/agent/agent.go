@@ -2,7 +2,7 @@
 
 // Package agent finds the agent that goes into a layer: a static program for the layer's
 // architecture, which need not be that of the machine that builds. Whether it runs there is
-// for builder/root to say; what it does is no matter of a build.
+// for builder/root to say; what it does on a node does not concern a build.
 package agent
 
 import (

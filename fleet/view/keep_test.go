@@ -58,7 +58,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Where generations are equal the reason names what is not.
+// Where generations are equal the reason names what differs.
 func TestBehindSaysWhatDiffers(t *testing.T) {
 	now := time.Unix(1_790_000_000, 0)
 	hex := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }

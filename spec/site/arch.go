@@ -17,7 +17,7 @@ const archLabel = "kubernetes.io/arch"
 // arches are the architectures that layers are built for, by Debian's names, which are Kubernetes' too.
 var arches = []string{"amd64", "arm64"}
 
-// ArchOf returns the architecture of a node, that of the site's layer for a name that is no node's.
+// ArchOf returns the architecture of a node, that of the site's layer for a name that is not a node's.
 func (s *Site) ArchOf(node string) string {
 	if i, ok := s.byName[node]; ok {
 		return s.archOf(s.nodes[i])

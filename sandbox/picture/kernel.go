@@ -31,7 +31,7 @@ func text(name string) (value string, ok bool) {
 func (p Picture) sysctls() {
 	const top = "/proc/sys"
 	swap := strings.NewReplacer("/", ".", ".", "/") // as sysctl(8) spells keys
-	_ = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error { // what cannot be read is not in the picture
 		switch {
 		case err != nil:
 			return fs.SkipDir // it is gone, or is not for anybody

@@ -76,7 +76,7 @@ func (p Picture) written(from, at string, parts []string) {
 	if syscall.Lstat(from, &top) != nil {
 		return
 	}
-	_ = filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error { // likewise: what cannot be read is not in it
 		if err != nil {
 			return nil // it is gone
 		}

@@ -30,7 +30,7 @@ func text(name string) (value string, ok bool) {
 // sysctls are the keys below /proc/sys. A look into fs/binfmt_misc would mount it.
 func (p Picture) sysctls() {
 	const top = "/proc/sys"
-	swap := strings.NewReplacer("/", ".", ".", "/") // as sysctl(8) spells keys
+	swap := strings.NewReplacer("/", ".", ".", "/")                               // as sysctl(8) spells keys
 	_ = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error { // what cannot be read is not in the picture
 		switch {
 		case err != nil:

@@ -74,6 +74,7 @@ type installer struct {
 	t     *testing.T
 	base  string
 	store *apt.Store
+	loose bool // the repository has more than the lock names
 }
 
 func newInstaller(t *testing.T) *installer {
@@ -98,7 +99,11 @@ func (i *installer) install(p spec.Packages, debs ...deb) (*root.Root, error) {
 	if err := i.store.Repo(repo, "caisson", list); err != nil {
 		i.t.Fatal(err)
 	}
-	err := packages.Install(context.Background(), r, p, append(slices.Clone(base.Include), "linux-image-cloud-amd64"), packages.Locked{Repo: repo, Debs: list})
+	locked := list
+	if i.loose {
+		locked = nil
+	}
+	err := packages.Install(context.Background(), r, p, append(slices.Clone(base.Include), "linux-image-cloud-amd64"), packages.Locked{Repo: repo, Debs: locked})
 	if err != nil {
 		return r, err
 	}
@@ -143,6 +148,15 @@ func TestLocked(t *testing.T) {
 		if _, after, ok := strings.Cut(string(marks), "Package: "+name+"\n"); ok != auto || ok && !strings.Contains(strings.Split(after, "\n\n")[0], "Auto-Installed: 1") {
 			t.Errorf("%s: marked %v, want %v", name, ok, auto)
 		}
+	}
+}
+
+// TestLockedForNothing: a package that a lock names, and nothing needs, ends the build.
+func TestLockedForNothing(t *testing.T) {
+	i := newInstaller(t)
+	_, err := i.install(spec.Packages{Install: ask("one")}, deb{name: "one", version: "1"}, deb{name: "stranger", version: "1"})
+	if err == nil || !strings.Contains(err.Error(), "stranger: in the lock, and nothing needs it") {
+		t.Error(err)
 	}
 }
 
@@ -193,6 +207,7 @@ func TestInstall(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	i := newInstaller(t)
+	i.loose = true
 	app, lib, spare := deb{name: "app", version: "1", fields: "Depends: lib\n"}, deb{name: "lib", version: "1"}, deb{name: "spare", version: "1"}
 	fan := deb{name: "fan", version: "1", fields: "Recommends: spare\n"}
 	tests := []struct {

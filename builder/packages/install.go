@@ -75,6 +75,10 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		install = append(install, "-o", "APT::Install-Recommends=true")
 	}
 	if len(p.Install) > 0 || p.Upgrade {
+		before, err := Installed(r)
+		if err != nil {
+			return err
+		}
 		install = append(install, "--")
 		for _, name := range Wanted(p) {
 			name, _, _ = strings.Cut(name, "/") // the flat repository is not a release
@@ -87,7 +91,13 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		if err := get(install...); err != nil {
 			return fmt.Errorf("install packages: %w", err)
 		}
+		others = slices.DeleteFunc(others, func(d apt.Deb) bool {
+			return slices.ContainsFunc(before, func(b spec.InstalledPackage) bool { return b.Name == d.Name })
+		})
 		if err := unasked(ctx, r, others); err != nil {
+			return err
+		}
+		if err := needed(ctx, r, others, p.Recommends); err != nil {
 			return err
 		}
 	}
@@ -123,6 +133,27 @@ func unasked(ctx context.Context, r *root.Root, debs []apt.Deb) error {
 	}
 	if err := r.Run(ctx, root.Command{Args: args}); err != nil {
 		return fmt.Errorf("mark packages that came with others: %w", root.Said(err))
+	}
+	return nil
+}
+
+// needed refuses a lock with packages that nobody asked for and nothing needs: a lock is not signed.
+func needed(ctx context.Context, r *root.Root, debs []apt.Deb, recommends bool) error {
+	var idle []string
+	err := r.Run(ctx, root.Command{
+		Args: []string{"apt-get", "--simulate", "--yes", "-o", fmt.Sprintf("APT::AutoRemove::RecommendsImportant=%t", recommends), "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"},
+		Line: func(line string) {
+			f := strings.Fields(line)
+			if len(f) > 1 && f[0] == "Remv" && slices.ContainsFunc(debs, func(d apt.Deb) bool { return d.Name == f[1] }) {
+				idle = append(idle, f[1])
+			}
+		},
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask apt what nothing needs: %w", root.Said(err))
+	case len(idle) > 0:
+		return fmt.Errorf("%s: in the lock, and nothing needs it: run 'caisson lock --update'", strings.Join(idle, ", "))
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ func TestWebhook(t *testing.T) {
 		}
 	}()
 	ticks <- time.Now() // what there is
+	ticks <- time.Now() // the look before is over
 	for i := range 2 {
 		if err := h.Act(ctx, "eve", audit.Login, "s", strings.Repeat("x", i)); err != nil {
 			t.Fatal(err)

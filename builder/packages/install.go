@@ -75,16 +75,19 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		install = append(install, "-o", "APT::Install-Recommends=true")
 	}
 	if len(p.Install) > 0 || p.Upgrade {
-		before, err := Installed(r)
-		if err != nil {
-			return err
+		var before []spec.InstalledPackage
+		others := from.others(p)
+		if len(others) > 0 {
+			var err error
+			if before, err = Installed(r); err != nil {
+				return err
+			}
 		}
 		install = append(install, "--")
 		for _, name := range Wanted(p) {
 			name, _, _ = strings.Cut(name, "/") // the flat repository is not a release
 			install = append(install, name)
 		}
-		others := from.others(p)
 		for _, d := range others {
 			install = append(install, d.Name+":"+d.Arch+"="+d.Version)
 		}
@@ -139,6 +142,9 @@ func unasked(ctx context.Context, r *root.Root, debs []apt.Deb) error {
 
 // needed refuses a lock with packages that nobody asked for and nothing needs: a lock is not signed.
 func needed(ctx context.Context, r *root.Root, debs []apt.Deb, recommends bool) error {
+	if len(debs) == 0 {
+		return nil
+	}
 	var idle []string
 	err := r.Run(ctx, root.Command{
 		Args: []string{"apt-get", "--simulate", "--yes", "-o", fmt.Sprintf("APT::AutoRemove::RecommendsImportant=%t", recommends), "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"},

@@ -52,7 +52,7 @@ func (h *hookFlags) open(say func(string, ...any)) (all []*webhook.Receiver, err
 		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && !(u.Scheme == "http" && (oci.Ref{Host: u.Host}).Loopback()) {
 			return nil, cli.Usage("as in --webhook https://chat.example.org/hook", "--webhook %q is not https:// with a name and no user", text)
 		}
-		all = append(all, webhook.To(text, secret, say))
+		all = append(all, webhook.To(u, secret, say))
 	}
 	return all, nil
 }

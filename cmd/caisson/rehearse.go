@@ -33,7 +33,7 @@ func (a *app) rehearseCommand() *cobra.Command {
 			"verified with the site's keys and signed again for this boot alone. It is then offered what publishing the\n" +
 			"site would give it, with the layer that is current there, or else one that is built; goes its own way, live,\n" +
 			"by a soft-reboot or by a boot; runs each --check; and goes back by a hold, as 'caisson rollback' sets it.\n\n" +
-			"Before and after, a picture is taken that knows nothing of the agent: kernel parameters, attributes, mounts,\n" +
+			"Before and after, a picture is taken without the agent: kernel parameters, attributes, mounts,\n" +
 			"written files, units, accounts, links, addresses, routes, features of cards, modules, limits. What did not\n" +
 			"come back is named. Exit code 5: the node, or a check, failed. Exit code 3: it works, and something does not\n" +
 			"come back, or the class is not the one that 'caisson plan' says. Nothing is published, and nothing is left.",

@@ -30,7 +30,7 @@ func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) map[s
 	for name := range b.Nodes {
 		row, there := c.Rows[name]
 		if !there {
-			continue // it runs nothing of the fleet
+			continue // the fleet publishes nothing for it
 		}
 		switch r := c.Reports[name]; {
 		case c.Busy[name] != "":

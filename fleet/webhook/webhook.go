@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +43,8 @@ type message struct {
 
 // Receiver is one URL, and what waits for it.
 type Receiver struct {
-	url    string
+	url    string // it may hold a secret itself: logs name its host
+	host   string
 	secret []byte
 	say    func(format string, args ...any)
 	http   *http.Client
@@ -76,8 +78,8 @@ func ParseSecret(text string) ([]byte, error) {
 }
 
 // To returns a receiver. Its URL was judged before.
-func To(url string, secret []byte, say func(format string, args ...any)) *Receiver {
-	return &Receiver{url: url, secret: secret, say: say, now: time.Now, more: make(chan struct{}, 1),
+func To(at *url.URL, secret []byte, say func(format string, args ...any)) *Receiver {
+	return &Receiver{url: at.String(), host: at.Host, secret: secret, say: say, now: time.Now, more: make(chan struct{}, 1),
 		http: &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		wait: func(ctx context.Context, d time.Duration) {
 			select {
@@ -139,16 +141,16 @@ func (r *Receiver) deliver(ctx context.Context, m message) {
 		err := r.send(ctx, m)
 		if err == nil {
 			if failed {
-				r.say("webhook %s takes messages again%s", r.url, r.lost())
+				r.say("webhook %s takes messages again%s", r.host, r.lost())
 			}
 			return
 		}
 		if !failed {
-			r.say("webhook %s: %v; it is tried again", r.url, err)
+			r.say("webhook %s: %v; it is tried again", r.host, err)
 		}
 		failed = true
 		if r.now().Add(pause).After(m.made.Add(giveUp)) {
-			r.say("webhook %s: message %s is given up after %v", r.url, m.id, giveUp)
+			r.say("webhook %s: message %s is given up after %v", r.host, m.id, giveUp)
 			return
 		}
 		r.wait(ctx, pause)
@@ -178,6 +180,9 @@ func (r *Receiver) send(ctx context.Context, m message) error {
 	req.Header.Set("Webhook-Signature", signature(r.secret, m.id, at, m.body))
 	resp, err := r.http.Do(req)
 	if err != nil {
+		if of := new(url.Error); errors.As(err, &of) {
+			err = of.Err // without the URL
+		}
 		return err
 	}
 	defer resp.Body.Close()                                      // only read

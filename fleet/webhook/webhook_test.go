@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -71,7 +72,11 @@ func receiving(t *testing.T, k *taker) (r *Receiver, waits func() []time.Duratio
 	var mu sync.Mutex
 	var waited []time.Duration
 	var log strings.Builder
-	r = To(s.URL, []byte("s"), func(format string, args ...any) {
+	hook, err := url.Parse(s.URL + "/hook/xoxb-secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = To(hook, []byte("s"), func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Fprintf(&log, format+"\n", args...)
@@ -114,7 +119,7 @@ func TestDelivery(t *testing.T) {
 	if !slices.Equal(waits(), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}) {
 		t.Errorf("waits %v", waits())
 	}
-	if log := said(); strings.Count(log, "it answers 500") != 1 || strings.Contains(log, "302") || !strings.Contains(log, "takes messages again\n") {
+	if log := said(); strings.Contains(log, "xoxb") || strings.Count(log, "it answers 500") != 1 || strings.Contains(log, "302") || !strings.Contains(log, "takes messages again\n") {
 		t.Errorf("the log says %q", log)
 	}
 }
@@ -173,5 +178,17 @@ func TestChanges(t *testing.T) {
 	all := Changes(Seen{}, hall)
 	if data := all[0].Data.(map[string]any); len(all) != 1 || len(data["changed"].([]changed)) != mostListed || data["more"] != 4900 {
 		t.Errorf("%d events", len(all))
+	}
+}
+
+// TestLogsNameNoURL: many receivers tell friends by what is in the URL.
+func TestLogsNameNoURL(t *testing.T) {
+	at, err := url.Parse("http://127.0.0.1:1/hook/xoxb-secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = To(at, []byte("s"), t.Logf).send(t.Context(), message{id: "m"})
+	if err == nil || strings.Contains(err.Error(), "xoxb") || !strings.Contains(err.Error(), "refused") {
+		t.Error(err)
 	}
 }

@@ -31,7 +31,7 @@ const (
 // Answer is the outcome of one try.
 type Answer struct {
 	Outcome Outcome `json:"outcome"`
-	Why     string  `json:"why,omitempty"` // of what is not good
+	Why     string  `json:"why,omitempty"` // it is not good
 }
 
 // Machine boots what it is asked for and runs the checks. Its errors end the search: what

@@ -6,7 +6,7 @@
 //	provider CALLBACK GROUPS
 //
 // GROUPS is a JSON object, read again at each question: the id of a person (id1, id2) to a list. It is
-// a module of its own, so that caisson links nothing of it.
+// a module of its own, so that caisson does not link it.
 package main
 
 import (

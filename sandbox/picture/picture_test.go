@@ -3,6 +3,7 @@
 package picture
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,6 +90,21 @@ func TestWritten(t *testing.T) {
 	p.written(upper, "/", nil)
 	if got := p["file /etc/motd"]; !strings.HasPrefix(got, "100640 ") || !strings.Contains(got, " 2cf24dba5fb0") {
 		t.Errorf("%q of %v", got, p)
+	}
+}
+
+// Of a directory with a mount on it the mount's is what is seen, not the one beneath.
+func TestMountPoint(t *testing.T) {
+	upper, disk := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(upper, "var/lib/x"), 0o755), os.Chmod(disk, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // a map's order is another one each time
+		p := Picture{}
+		p.all(map[string]string{upper: "/", disk: "/var/lib/x"}, nil)
+		if got := p["file /var/lib/x"]; !strings.HasPrefix(got, "040700 ") {
+			t.Fatalf("%q", got)
+		}
 	}
 }
 

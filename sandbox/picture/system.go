@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,8 +65,15 @@ func (p Picture) mounts(places []string) {
 	for _, place := range places {
 		walk[place] = place
 	}
-	for from, at := range walk {
-		p.written(from, at, parts)
+	p.all(walk, parts)
+}
+
+// all notes the files of each place, from where they are listed to where they appear. What is
+// mounted over a directory comes after it, and is what appears there.
+func (p Picture) all(walk map[string]string, parts []string) {
+	above := func(a, b string) int { return strings.Compare(walk[a], walk[b]) }
+	for _, from := range slices.SortedFunc(maps.Keys(walk), above) {
+		p.written(from, walk[from], parts)
 	}
 }
 

@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -131,6 +133,21 @@ func TestDiskless(t *testing.T) {
 	}
 	if n.exists("var/lib/kubelet") {
 		t.Error("a program that is not there has a directory")
+	}
+}
+
+// The agent's directory is closed to others, with the disk or memory on it and without.
+func TestStateDirectory(t *testing.T) {
+	n := newNode(t, t.TempDir(), true)
+	do(t, n)
+	at := n.path(paths.State)
+	for range 2 {
+		if info, err := os.Stat(at); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -121,8 +121,18 @@ func (n *Node) sites(path string) bool {
 	return slices.ContainsFunc(n.Overlay.Persist, kept) || slices.ContainsFunc(n.Overlay.Items.Mounts, func(m spec.Mount) bool { return rules.Within(path, m.Target) })
 }
 
-// stateDirectory shows the agent's own directory where the service looks for it.
-func (n *Node) stateDirectory() error { return n.bind(n.State.Path(), paths.State) }
+// stateDirectory shows the agent's own directory where the service looks for it. What it is
+// shown over is as closed as it is.
+func (n *Node) stateDirectory() error {
+	at, err := directory(n.Root, paths.State)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(at.Chmod(0o700), at.Close()); err != nil {
+		return err
+	}
+	return n.bind(n.State.Path(), paths.State)
+}
 
 // sealUsr makes /usr read-only for everyone, root too.
 func (n *Node) sealUsr() error {

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"strings"
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -64,7 +63,7 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 	}()
 	command := dir + "/" + picture.Program
 	for _, a := range attributes {
-		command += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		command += " " + cli.ShellWord(a)
 	}
 	out, err := b.run(ctx, command)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // names are the words of commands on the service's pages: its site, and the private halves of as
@@ -17,7 +18,7 @@ func (v *serving) names() server.Names {
 	if s == nil {
 		n := server.Names{}
 		for _, key := range v.look.whom.keys {
-			n.Verifies += " --trust " + shellWord(key)
+			n.Verifies += " --trust " + cli.ShellWord(key)
 			n.Signs += " --key " + privateHalf(key)
 		}
 		n.Verifies, n.Signs = strings.TrimPrefix(n.Verifies, " "), strings.TrimPrefix(n.Signs, " ")
@@ -31,7 +32,7 @@ func (v *serving) names() server.Names {
 	}
 	var sites, verifies, signs []string
 	for _, name := range v.look.whom.site {
-		word := shellWord(below(name))
+		word := cli.ShellWord(below(name))
 		sites, verifies = append(sites, word), append(verifies, "--site "+word)
 	}
 	trust := s.Trust()
@@ -42,12 +43,6 @@ func (v *serving) names() server.Names {
 }
 
 // privateHalf is the file that 'caisson keys generate' writes beside a public key.
-func privateHalf(public string) string { return shellWord(strings.TrimSuffix(public, ".pub") + ".key") }
-
-// shellWord returns a text as one word of a shell.
-func shellWord(text string) string {
-	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:=@") == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+func privateHalf(public string) string {
+	return cli.ShellWord(strings.TrimSuffix(public, ".pub") + ".key")
 }

@@ -192,6 +192,56 @@ func TestSortedNodes(t *testing.T) {
 	}
 }
 
+// TestListOfNodes: the address says which columns there are, by which label nodes are counted, and
+// which page it is; each link and the form that leads to a page keep the rest of it.
+func TestListOfNodes(t *testing.T) {
+	s := newSite(t, published("n1", "n2", "n3", "n4"), false)
+	s.knows(written)
+	for name, health := range map[string]string{"n1": "ok", "n3": "broken"} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, func(r *spec.Report) { r.Axes.Health.State = health })); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	_, text := s.ask("GET", "/nodes?sort=-name&most=2&page=2&column=health&column=drift&q=n", nil)
+	for _, want := range []string{`<th scope="col">Health</th><th scope="col" class="number">Drift</th></tr>`, `href="/nodes/n2"`, `href="/nodes/n1"`, "of 2</label>", `type="number" name="page" min="1" max="2" value="2"`,
+		`<input type="hidden" name="column" value="health"><input type="hidden" name="column" value="drift"><input type="hidden" name="most" value="2"><input type="hidden" name="q" value="n"><input type="hidden" name="sort" value="-name">`,
+		`<a href="/nodes?column=health&amp;column=drift&amp;most=2&amp;page=1&amp;q=n&amp;sort=-name" rel="prev">`, `name="column" value="health" checked`, "data-copy=\"n4\nn3\nn2\nn1\"",
+		`data-copy="caisson fleet status --limit 4 --search=n --sort=-name --at http://`, `data-copy="caisson freeze registry.example/metal --site site.yaml --node n4 --node n3 --node n2 --node n1 --reason &#34;…&#34; --key keys/operator.key"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "n3</a>") || strings.Contains(text, `rel="next"`) || strings.Contains(text, ">Condition</a>") {
+		t.Errorf("what is on another page, or not chosen:\n%s", text)
+	}
+	_, text = s.ask("GET", "/nodes?group=rack&sort=name", nil)
+	for _, want := range []string{`<option selected>rack</option>`, `<a href="/nodes?label=rack%3Dr1&amp;sort=name">r1</a></td><td class="number" data-is="nodes">2</td><td class="number" data-is="need a look">0</td><td class="number" data-is="fine">1</td>`,
+		`<span class="faint">without it</span></td><td class="number" data-is="nodes">1</td>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	for asked, want := range map[string]string{"column=heath": "One of: name, condition", "group=rak": "did you mean rack?", "page=0": "from 1 on", "page=x": "from 1 on"} {
+		if status, text := s.ask("GET", "/nodes?"+asked, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", asked, status, text)
+		}
+	}
+	for _, asked := range []string{"page=99", "page=99999999999"} {
+		if status, text := s.ask("GET", "/nodes?"+asked, nil); status != 200 || !strings.Contains(text, "<h1>4 nodes</h1>") {
+			t.Errorf("%s: %d %s", asked, status, text)
+		}
+	}
+}
+
+// TestShellOfAList: what is copied of an address is one word of a shell each.
+func TestShellOfAList(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	_, text := s.ask("GET", "/nodes?"+url.Values{"q": {"it's $(x)\n"}}.Encode(), nil)
+	if want := `--search=&#39;it&#39;\&#39;&#39;s $(x)`; !strings.Contains(text, want) {
+		t.Errorf("no %s in\n%s", want, text)
+	}
+}
+
 // What an address or the site says is text on the page; a turned page keeps the query.
 func TestNodesPageByLabel(t *testing.T) {
 	s := newSite(t, published("n1", "n2", "n3"), false)

@@ -25,7 +25,7 @@ type page struct {
 // from it.
 var allPages = []page{
 	{"/", "Overview", true, Reader, "overview.html", (*Server).overviewPage},
-	{"/nodes", "Nodes", true, Reader, "nodes.html", (*Server).nodesPage},
+	{"/nodes", "Nodes", true, Reader, "nodes.html", listNodes},
 	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
 	{"/layers", "Layers", true, Reader, "layers.html", (*Server).layersPage},
 	{"/services", "Services", true, Reader, "services.html", (*Server).servicesPage},
@@ -33,6 +33,10 @@ var allPages = []page{
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	login,
+}
+
+func listNodes(s *Server, req *http.Request) (int, any, error) {
+	return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 }
 
 var login = page{"/login", "Log in", false, Nobody, "login.html", (*Server).loginPage}

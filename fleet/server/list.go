@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// nodeList is the page that lists nodes. Its address is a query as GET /v1/nodes has it, and
+// says beside it which columns there are, the label to count by, and which page of the list it is.
+type nodeList struct {
+	fleet     *query.Fleet
+	reader    string                         // ends a command that asks this service
+	publishes func(verb, more string) string // is a command that signs
+}
+
+const (
+	perPage    = 100 // nodes that a page lists
+	maxOffered = 500 // labels that the form offers: some are of one node each
+	maxGroups  = 200 // values of a label that are counted on a page
+)
+
+// beside are the parameters of the page that are not of the query.
+var beside = []string{"column", "group", "page"}
+
+func (p nodeList) page(req *http.Request) (int, any, error) {
+	v := req.URL.Query()
+	asked := maps.Clone(v)
+	for _, name := range beside {
+		asked.Del(name)
+	}
+	q, err := p.fleet.Read(asked, perPage)
+	q.Most = min(max(1, q.Most), perPage)
+	if at, wrong := strconv.Atoi(cmp.Or(v.Get("page"), "1")); wrong != nil || at < 1 {
+		err = cmp.Or(err, fmt.Errorf("page is a number from 1 on, not %.60q", v.Get("page")))
+	} else if v.Has("page") {
+		q.From = (min(at, 1<<20) - 1) * q.Most
+	}
+	data := map[string]any{"Query": q, "Group": v.Get("group"), "Kinds": view.Kinds, "Site": p.fleet.Site != nil, "Words": view.Choices(p.fleet.Hub.Nodes())}
+	var keys []string
+	if p.fleet.Site != nil {
+		labels := p.fleet.Site.Labels()
+		keys = labelKeys(labels)
+		data["Sets"], data["Labels"], data["Keys"] = p.fleet.Site.Sets(), labels[:min(len(labels), maxOffered)], keys[:min(len(keys), maxOffered)]
+	}
+	if by := v.Get("group"); by != "" && !slices.Contains(keys, by) {
+		err = cmp.Or(err, noLabel(by, keys))
+	}
+	link := addresses(v)
+	heads, unknown := columns(q.Sort, v["column"], link)
+	data["Choices"] = heads
+	if err = cmp.Or(err, unknown); err != nil {
+		data["Wrong"] = problemOf(WrongQuery, err)
+		return http.StatusBadRequest, data, nil
+	}
+	l := p.fleet.List(q)
+	data["List"], data["Columns"] = l, slices.DeleteFunc(slices.Clone(heads), func(c column) bool { return !c.Shown })
+	data["At"], data["Pages"], data["Hidden"] = l.From/q.Most+1, (l.All+q.Most-1)/q.Most, hidden(v)
+	data["Label"] = func(label string) string { return withLabel(v, label) }
+	if l.From > 0 {
+		data["Before"] = link("page", strconv.Itoa(max(1, l.From/q.Most)))
+	}
+	if l.From+len(l.Nodes) < l.All {
+		data["After"] = link("page", strconv.Itoa(l.From/q.Most+2))
+	}
+	if by := v.Get("group"); by != "" {
+		data["Groups"], data["MoreGroups"] = p.groups(q, by, func(label string) string { return withLabel(v, label) })
+	}
+	data["Names"], data["Acts"] = p.acts(q, asked, l.All)
+	return http.StatusOK, data, nil
+}
+
+// acts returns the names of the nodes of a list, a line each, and what may be done with all of
+// them; of a long list only what asks for it again.
+func (p nodeList) acts(q query.Asked, v url.Values, all int) (names string, acts []act) {
+	if v = maps.Clone(v); len(v["differs"]) == 0 { // which status does not know
+		v.Del("from")
+		v.Del("most")
+		v["sort"] = []string{cmp.Or(v.Get("sort"), string(view.Orders[0]))} // without any word it counts nodes, and lists none
+		acts = append(acts, act{"the command that lists them", "caisson fleet status --limit " + strconv.Itoa(max(1, all)) + flags(v) + p.reader})
+	}
+	if all == 0 || all > query.MaxListed {
+		return "", acts
+	}
+	q.From, q.Most = 0, query.MaxListed
+	var list, published []string
+	for _, n := range p.fleet.List(q).Nodes {
+		if list = append(list, n.Name); n.Published > 0 {
+			published = append(published, "--node "+n.Name)
+		}
+	}
+	if len(published) > 0 {
+		acts = append(acts, act{"the command that freezes them", p.publishes("freeze", " "+strings.Join(published, " ")+` --reason "…"`)})
+	}
+	return strings.Join(list, "\n"), acts
+}
+
+// flags are the words of a query as 'caisson fleet status' takes them.
+func flags(v url.Values) string {
+	var words strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		for _, text := range v[name] {
+			if text == "" {
+				continue
+			}
+			if name == "q" {
+				name = "search"
+			}
+			words.WriteString(" --" + name + "=" + cli.ShellWord(plain.Line(text)))
+		}
+	}
+	return words.String()
+}
+
+// labelGroup counts the nodes of a list that have one value of a label.
+type labelGroup struct {
+	Value, Link          string // without a link they have no such label
+	Nodes, Trouble, Fine int
+}
+
+// groups counts the nodes of a list by a label: those in trouble first.
+func (p nodeList) groups(q query.Asked, by string, link func(label string) string) (list []labelGroup, more int) {
+	q.From, q.Most = 0, len(p.fleet.Hub.Nodes())
+	found := map[string]*labelGroup{}
+	for _, n := range p.fleet.List(q).Nodes {
+		g := labelGroup{}
+		for _, label := range n.Labels {
+			if value, ok := strings.CutPrefix(label, by+"="); ok {
+				g = labelGroup{Value: value, Link: link(label)}
+			}
+		}
+		if found[g.Value] == nil {
+			found[g.Value] = &g
+		}
+		one := found[g.Value]
+		one.Nodes++
+		if n.Kind.Trouble {
+			one.Trouble++
+		}
+		if n.Condition == view.Fine {
+			one.Fine++
+		}
+	}
+	for _, g := range found {
+		list = append(list, *g)
+	}
+	slices.SortFunc(list, func(a, b labelGroup) int { return cmp.Or(b.Trouble-a.Trouble, plain.Natural(a.Value, b.Value)) })
+	return list[:min(len(list), maxGroups)], max(0, len(list)-maxGroups)
+}
+
+// labelKeys returns the keys of labels, each as KEY=VALUE.
+func labelKeys(labels []string) []string {
+	keys := map[string]bool{}
+	for _, l := range labels {
+		key, _, _ := strings.Cut(l, "=")
+		keys[key] = true
+	}
+	return plain.Names(maps.Keys(keys))
+}
+
+func noLabel(key string, keys []string) error {
+	hint := "the site of this service has: " + strings.Join(keys[:min(len(keys), 10)], ", ")
+	if like := nearest.Word(key, slices.Values(keys)); like != "" {
+		hint = "did you mean " + like + "?"
+	} else if len(keys) == 0 {
+		hint = "labels are in the site, and --site names that"
+	}
+	return cli.WithHint(fmt.Errorf("no node has a label %.60q", key), hint)
+}
+
+// addresses returns how a word of the address is changed; the list begins anew.
+func addresses(v url.Values) func(name, value string) string {
+	return func(name, value string) string {
+		to := maps.Clone(v)
+		to.Del("from")
+		to.Del("page")
+		to.Set(name, value)
+		return "/nodes?" + to.Encode()
+	}
+}
+
+// withLabel is the address of a list that a label narrows.
+func withLabel(v url.Values, label string) string {
+	to := maps.Clone(v)
+	for _, name := range []string{"from", "page", "group"} {
+		to.Del(name)
+	}
+	if labels := slices.DeleteFunc(slices.Clone(to["label"]), func(l string) bool { return l == "" }); !slices.Contains(labels, label) {
+		to["label"] = append(labels, label)
+	}
+	return "/nodes?" + to.Encode()
+}
+
+// field is what a form carries on of the address.
+type field struct{ Name, Value string }
+
+// hidden are the fields of a form that leads to another page of the same list.
+func hidden(v url.Values) (list []field) {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		for _, value := range v[name] {
+			if name != "page" && name != "from" && value != "" {
+				list = append(list, field{name, value})
+			}
+		}
+	}
+	return list
+}

@@ -202,11 +202,13 @@ func TestDocsNameEveryKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if page == "site.md" {
-			time, err := os.ReadFile("../../docs/site-time.md")
-			if err != nil {
-				t.Fatal(err)
+			for _, further := range []string{"site-time.md", "rollout.md"} {
+				more, err := os.ReadFile("../../docs/" + further)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(text, more...)
 			}
-			text = append(text, time...)
 		}
 		for name := range names {
 			if page == "site.md" && (values[name] || strings.HasPrefix(name, "+")) {

@@ -14,6 +14,7 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
@@ -151,4 +156,103 @@ func KeepSmall(r Runner, id, log string) {
 			return
 		}
 	}
+}
+
+// LaunchVerb is the argument with which a service starts this program, before
+// the name of the file that Launch reads.
+const LaunchVerb = "launch"
+
+// launch holds the content of the file. Arguments and environment may hold secrets, and
+// every user can ask systemd for those of a service.
+type launch struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+
+	Secrets map[string]string `json:"secrets,omitempty"` // names of files
+}
+
+// save writes the file for Launch.
+func (c Command) save(file string) error {
+	data, err := json.Marshal(launch{c.Args, c.Env, c.Dir, c.Secrets})
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(file, data, 0o600)
+}
+
+// Launch replaces this process by the program that file describes and removes
+// the file. It returns only with an error.
+func Launch(file string) error {
+	f, err := ownfiles.Open(file)
+	if err != nil {
+		return fmt.Errorf("launch: %w", err)
+	}
+	var l launch
+	err = json.NewDecoder(f).Decode(&l)
+	_ = f.Close()       // it was only read
+	_ = os.Remove(file) // the next launch writes its own
+	if err != nil || len(l.Args) == 0 {
+		return fmt.Errorf("launch %s: not a command: %w", file, err)
+	}
+	if err := os.Chdir(l.Dir); err != nil {
+		return fmt.Errorf("launch: %w", err)
+	}
+	env, err := withSecrets(l.Env, l.Secrets)
+	if err != nil {
+		return fmt.Errorf("launch %s: %w", l.Args[0], err)
+	}
+	return fmt.Errorf("launch %s: %w", l.Args[0], syscall.Exec(l.Args[0], l.Args, env))
+}
+
+// Terminal is a program of root that has a terminal to itself for a while.
+type Terminal struct {
+	Name      string // of the service, without suffix
+	TTY       string // path of the device
+	Args      []string
+	Limit     time.Duration // after which systemd ends all of it
+	InPlaceOf string        // unit that is stopped for it
+}
+
+// Console starts a program on a terminal, as debug-shell.service of systemd does.
+func (m Manager) Console(ctx context.Context, t Terminal) error {
+	type execStart struct {
+		Path   string
+		Args   []string
+		Ignore bool
+	}
+	p := func(name string, value any) dbus.Property {
+		return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
+	}
+	settings := []dbus.Property{
+		p("Description", "Caisson: "+t.Name),
+		p("Type", "exec"),
+		p("ExecStart", []execStart{{t.Args[0], t.Args, false}}),
+		p("Environment", []string{"HOME=/root", "USER=root", "LOGNAME=root"}),
+		p("StandardInput", "tty"), p("StandardOutput", "tty"), p("StandardError", "tty"),
+		p("TTYPath", t.TTY), p("TTYReset", true), p("TTYVHangup", true),
+		p("IgnoreSIGPIPE", false), p("SendSIGHUP", true),
+		p("RuntimeMaxUSec", uint64(t.Limit/time.Microsecond)),
+		p("TimeoutStopUSec", uint64(grace/time.Microsecond)),
+		p("Conflicts", []string{t.InPlaceOf}), p("After", []string{t.InPlaceOf}),
+	}
+	unit := t.Name + ".service"
+	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error {
+		if err := clear(ctx, d, unit); err != nil { // what ended before
+			return err
+		}
+		done := make(chan string, 1)
+		if _, err := d.StartTransientUnitContext(ctx, unit, "replace", settings, done); err != nil {
+			return fmt.Errorf("start %s: %w", unit, err)
+		}
+		select {
+		case result := <-done:
+			if result != "done" {
+				return fmt.Errorf("start %s: %s", unit, result)
+			}
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("start %s: %w", unit, ctx.Err())
+		}
+	})
 }

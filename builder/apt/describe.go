@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
 )
@@ -48,4 +50,48 @@ func (s *State) describe(ctx context.Context, debs []Deb) (string, error) {
 		return "", err
 	}
 	return out, durable.WriteFile(s.path("described"), []byte(key+out), 0o644)
+}
+
+// SetSources notes of each package the source package that it was built from, as the
+// indexes say. One that no index has any more is left as it is.
+func (s *State) SetSources(ctx context.Context, debs []Deb) error {
+	if len(debs) == 0 {
+		return nil
+	}
+	// What show finds must not depend on a status that was written before.
+	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
+		return err
+	}
+	args := []string{"apt-cache", "show", "--"}
+	for _, d := range debs {
+		args = append(args, d.Name+"="+d.Version)
+	}
+	out, err := s.run(ctx, args...)
+	if err != nil {
+		return fmt.Errorf("ask for the sources of packages: %w", err)
+	}
+	said := map[string]Stanza{}
+	for _, st := range Stanzas(out) {
+		said[st.Get("SHA256")] = st
+	}
+	for i, d := range debs {
+		if st, ok := said[d.SHA256]; ok {
+			debs[i].Source, debs[i].SourceVersion = source(st)
+		}
+	}
+	return nil
+}
+
+// source reads the field Source, see deb-control(5): it is absent where the source has the
+// package's name and version, and has the version in brackets where that is another.
+func source(st Stanza) (name, version string) {
+	name, rest, _ := strings.Cut(st.Get("Source"), " ")
+	if name == "" {
+		return st.Get("Package"), ""
+	}
+	version = strings.Trim(rest, " ()")
+	if version == st.Get("Version") {
+		version = ""
+	}
+	return name, version
 }

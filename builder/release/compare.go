@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -234,4 +236,45 @@ func (d Difference) Write(w io.Writer) {
 		cli.Printf(w, "%s file %s\n", f.Mark(), f.Path)
 	}
 	cli.Printf(w, "a node that has the first fetches %s\n", plain.Bytes(d.Bytes))
+}
+
+// compareMaps lists the keys whose values differ, sorted.
+func compareMaps(old, new map[string]string) []Change {
+	changes := []Change{}
+	names := maps.Clone(old)
+	maps.Copy(names, new)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if old[name] != new[name] {
+			changes = append(changes, Change{Name: name, From: old[name], To: new[name]})
+		}
+	}
+	return changes
+}
+
+func packageMap(l spec.Layer) map[string]string {
+	m := map[string]string{}
+	for _, p := range l.Packages {
+		m[p.Name] = p.Version
+	}
+	return m
+}
+
+func accountMap(l spec.Layer) map[string]string {
+	m := map[string]string{}
+	for _, acc := range l.Accounts {
+		if acc.UID < 0 { // a group, which may have a user's name
+			m["group "+acc.Name] = fmt.Sprintf("%d %s", acc.GID, acc.State)
+			continue
+		}
+		m[acc.Name] = fmt.Sprintf("%d %s", acc.UID, acc.State)
+	}
+	return m
+}
+
+func profileMap(l spec.Layer) map[string]string {
+	m := map[string]string{}
+	for _, p := range l.AppArmor.Profiles {
+		m[p.Name] = p.Mode
+	}
+	return m
 }

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -85,6 +86,99 @@ func Pattern(p string) error {
 	}
 	if _, err := path.Match(p, ""); err != nil {
 		return invalid("path", "", "%.150q is not a pattern", p)
+	}
+	return nil
+}
+
+// caissons are places of caisson's own, with all that lies below them: state, programs,
+// units and their drop-ins, and what the agent writes beside the files of others. No kind
+// has anything there, whatever it does with it.
+var caissons = []string{
+	"/etc/caisson", "/run/caisson", "/run/nextroot", "/usr/bin/caisson-agent", "/usr/lib/caisson", "/var/lib/caisson",
+	"/etc/systemd/system/caisson-*", "/run/systemd/system/caisson-*", "/usr/lib/systemd/system/caisson-*", "/usr/local/lib/systemd/system/caisson-*",
+	"/etc/systemd/system/*/caisson-*", "/etc/systemd/system/*/60-caisson-*", "/etc/systemd/system.conf.d/60-caisson-*", "/etc/systemd/network/*-caisson-*",
+	"/etc/security/limits.d/60-caisson-*", "/etc/modprobe.d/*-caisson-*", "/etc/modules-load.d/*-caisson-*",
+}
+
+// databases are files of accounts: programs of the node write them, and so does the agent.
+// Owner and mode of them may be kept, and nothing put in their place.
+var databases = []string{"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock"}
+
+// shared are directories of the layer and of the running system: what takes their place
+// would hide the system. What lies below them may be a site's.
+var shared = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib",
+	"/usr/bin", "/usr/lib", "/usr/sbin", "/etc/systemd/system"}
+
+// others are directories of the layer, of the kernel and of the running system, with all
+// that lies below them: what is kept or put there would be hidden, lost or another's.
+var others = []string{"/bin", "/boot", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr",
+	"/var/run", "/var/lock", "/var/tmp", "/var/lib/dpkg"}
+
+// aliases are links of the system, and where they lead.
+var aliases = [][2]string{{"/var/run", "/run"}, {"/bin", "/usr/bin"}, {"/sbin", "/usr/sbin"}, {"/lib", "/usr/lib"}}
+
+// canonical is a clean path without the system's links.
+func canonical(p string) string {
+	for _, a := range aliases {
+		if Within(p, a[0]) {
+			return a[1] + p[len(a[0]):]
+		}
+	}
+	return p
+}
+
+// Reserved says that a clean path is caisson's own.
+func Reserved(p string) error {
+	parts := strings.Split(canonical(p), "/")
+	for _, own := range caissons {
+		n := strings.Count(own, "/") + 1
+		if len(parts) < n {
+			continue
+		}
+		if ok, err := path.Match(own, strings.Join(parts[:n], "/")); ok && err == nil {
+			return invalid("reserved", "", "%s is caisson's own", p)
+		}
+	}
+	return nil
+}
+
+// aboveReserved reports whether something of caisson's own lies below a clean path.
+func aboveReserved(p string) bool {
+	p = canonical(p)
+	return slices.ContainsFunc(caissons, func(own string) bool { return p != own && Within(own, p) })
+}
+
+// replaces says whose a clean path is, where nothing may be put in its place.
+func replaces(p string) error {
+	if slices.Contains(databases, p) {
+		return invalid("reserved", "users and groups are written as uamlite", "%s is a file of accounts, which programs of the node write", p)
+	}
+	return Reserved(p)
+}
+
+// Hides says whose a clean path is, where nothing may be mounted on it or kept for it.
+func Hides(p string) error {
+	if slices.Contains(shared, p) || slices.Contains(shared, canonical(p)) {
+		return invalid("dangerous", "", "a mount on %s would hide the system", p)
+	}
+	return replaces(p)
+}
+
+// Persist checks a directory that is kept on the state disk.
+func Persist(p string) error {
+	if err := Path(p); err != nil {
+		return err
+	}
+	if p == "/var" {
+		return invalid("dangerous", "name directories below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
+	}
+	for _, dir := range []string{"/dev", "/proc", "/run", "/sys", "/usr"} {
+		if Within(canonical(p), dir) {
+			return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
+		}
+	}
+	if Hides(p) != nil {
+		return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
 	}
 	return nil
 }

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package site holds a validated configuration and compiles it for each node: to a
+// literal overlay and the recipe of a system layer, see package spec. Nothing is
+// left for a node to decide; what is undecided here is an error.
+//
+// It is the front door of the packages below it, each one noun: [Parse] reads
+// with package document into a tree (tree) of positioned literals; package
+// override chooses for every node one target of each module; package module
+// decodes (shape), checks and compiles it, with credential and machine; inventory
+// is the nodes; what is wrong goes into one report (report). [Site.Overlay],
+// [Site.Compile], [Site.Variants] and [Site.Explain] only put together what the
+// modules compiled. Package plan compares a site with what is published, package
+// convert makes parts of a site from a host's own files; both stand on this one.
+//
+// All of it is pure: files come through an [fs.FS], results are values. The command
+// line imports it; the agent never does: it brings YAML. docs/site.md and
+// docs/divingbell.md describe the format.
 package site
 
 import (
 	"io/fs"
+	"path"
 	"sync"
 	"time"
 
@@ -250,3 +267,73 @@ func (s *Site) machinePart(r *document.Reader, p *override.Part) {
 		override.AddStanza(p, r.Checker, st)
 	})
 }
+
+// File is a file that a site names and that only some verbs open.
+type File struct {
+	Path string     // of the field, as in layer.base.tar
+	Name string     // as the fs.FS given to [Parse] opens it
+	At   report.Pos // where it was written
+}
+
+// Files returns the files beside the site that it names, without keys and without those
+// that have been read already. An absolute name is one of the machine that uses it.
+func (s *Site) Files() []File {
+	var out []File
+	add := func(field string, t shape.Text) {
+		if t.Set() && t.S != "" && !path.IsAbs(t.S) {
+			out = append(out, File{field, path.Join(s.dir, t.S), t.At})
+		}
+	}
+	base := s.doc.Layer.Base
+	add("layer.base.tar", base.Tar)
+	if d := base.Debian; d != nil && d.Keyring != "" {
+		add("layer.base.debian.keyring", shape.Text{S: d.Keyring, At: base.V.Get("debian").Get("keyring").At})
+	}
+	for i := range s.services {
+		v := &s.services[i]
+		if v.Git.AllowedSigners != "" {
+			out = append(out, File{v.Name + ".git.allowedSigners", v.Git.AllowedSigners, v.SignersAt()})
+		}
+	}
+	return out
+}
+
+// Roles of keys, as below trust.keys.
+const (
+	Release     = "release"
+	Operator    = "operator"
+	Attestation = "attestation"
+	Epoch       = "epoch"
+	Root        = "root"
+	Rescue      = "rescue"
+)
+
+// KeyFiles returns the public key files of a role, and whether the site names them: else
+// they are those that are taken when it does not, and their place is that of the site.
+func (s *Site) KeyFiles(role string) (files []File, named bool) {
+	d := s.doc.Trust.Keys
+	words, names := d.Release, s.trust.Release
+	switch role {
+	case Operator:
+		words, names = d.Operator, s.trust.Operator
+	case Attestation:
+		words, names = d.Attestation, s.trust.Attestation
+	case Epoch:
+		words, names = d.Epoch, s.trust.Epoch
+	case Root:
+		words, names = d.Root, s.trust.Root
+	case Rescue:
+		words, names = d.Rescue, s.trust.Rescue
+	}
+	for i, name := range names {
+		f := File{"trust.keys." + role, name, s.doc.Metadata.At}
+		if words.Set() {
+			f.At = words.Each[i]
+		}
+		files = append(files, f)
+	}
+	return files, words.Set()
+}
+
+// LayerAt is where the site's layer was written.
+func (s *Site) LayerAt() report.Pos { return s.doc.Layer.At }

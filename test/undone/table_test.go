@@ -12,7 +12,7 @@ const groupsEnd = `	_ = syscall.Kill(-m.pid, syscall.SIGTERM) // it may have gon
 `
 
 var table = []undone{
-	{"TestLongPanic", "`panic=30` on its line", "spec/kernelargs.go",
+	{"TestLongPanic", "`panic=30` on its line", "spec/layer.go",
 		`var kernelDefaults = []string{"panic=30"}`, `var kernelDefaults = []string{}`, "TestKernelLine", ""},
 	{"TestLongDeadKernel", "the watchdog of systemd", "bootagent/boot/handover/order.go",
 		"if n.Watchdog > 0 {", "if n.Watchdog > 0 && false {", "TestSupervise", ""},

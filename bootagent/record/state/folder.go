@@ -4,11 +4,14 @@ package state
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
@@ -182,4 +185,90 @@ func write(name string, data []byte) error {
 		return durable.SyncDir(filepath.Dir(name)) // its writer may have been killed before this
 	}
 	return durable.WriteFile(name, data, 0o600)
+}
+
+// keysDir holds the versions of fleet:keys that this node has accepted, each in a file of
+// its own: NUMBER.json. The greatest number is a floor, whatever is in the file.
+const keysDir = "keys"
+
+// SaveKeys keeps an accepted version of fleet:keys, encoded by trust.Candidate.SaveKeys.
+func (f *Folder) SaveKeys(version uint64, saved []byte) error {
+	if err := ownfiles.Folder(f.Path(keysDir)); err != nil {
+		return fmt.Errorf("keep keys: %w", err)
+	}
+	if err := write(f.keysPath(version), saved); err != nil {
+		return fmt.Errorf("keep keys: %w", err)
+	}
+	return nil
+}
+
+// LoadKeys returns what SaveKeys kept. The caller verifies it again.
+func (f *Folder) LoadKeys(version uint64) ([]byte, error) {
+	data, err := ownfiles.ReadFile(f.keysPath(version), limit)
+	if err != nil {
+		return nil, fmt.Errorf("kept keys: %w", err)
+	}
+	return data, nil
+}
+
+// KeysVersions returns the versions of fleet:keys that are kept, in order.
+func (f *Folder) KeysVersions() ([]uint64, error) {
+	entries, err := os.ReadDir(f.Path(keysDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("kept keys: %w", err)
+	}
+	var versions []uint64
+	for _, e := range entries {
+		name, _ := strings.CutSuffix(e.Name(), ".json")
+		if n, err := strconv.ParseUint(name, 10, 64); err == nil && f.keysPath(n) == f.Path(keysDir, e.Name()) {
+			versions = append(versions, n)
+		}
+	}
+	slices.Sort(versions)
+	return versions, nil
+}
+
+func (f *Folder) keysPath(version uint64) string {
+	return f.Path(keysDir, strconv.FormatUint(version, 10)+".json")
+}
+
+// servicesFile is below the folder.
+const servicesFile = "services.json"
+
+// maxServices caps the file, in bytes.
+const maxServices = 4 << 20
+
+// Service holds a node's record of a service. It names images that signed overlays
+// have; by itself it proves nothing.
+type Service struct {
+	Images []string `json:"images,omitempty"` // digests that it was at, the newest first
+	Held   string   `json:"held,omitempty"`   // the one that an operator keeps it at
+	Reason string   `json:"reason,omitempty"` // why
+	Since  int64    `json:"since,omitempty"`  // seconds since 1970
+}
+
+// Services returns what is remembered of services, by name. With an error there is an
+// empty map all the same.
+func (f *Folder) Services() (map[string]Service, error) {
+	out := map[string]Service{}
+	data, err := ownfiles.ReadFile(f.Path(servicesFile), maxServices)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return map[string]Service{}, fmt.Errorf("read %s: %w", f.Path(servicesFile), err)
+	}
+	return out, nil
+}
+
+// SaveServices replaces what is remembered.
+func (f *Folder) SaveServices(all map[string]Service) error {
+	data, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(f.Path(servicesFile), append(data, '\n'), 0o600)
 }

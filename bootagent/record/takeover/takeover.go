@@ -12,13 +12,16 @@
 package takeover
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -117,4 +120,151 @@ func (f *Found) Summary() string {
 	}
 	return fmt.Sprintf("the originals of %d kernel parameters, %d features and %d paths, %d mounts, the history of %d scripts",
 		len(f.Originals.Sysctl), len(f.Originals.Ethtool), permissions, len(f.Originals.Mounts), len(f.runs))
+}
+
+// modules are Divingbell's: each is a pod that starts /tmp/MODULE.sh.
+var modules = []string{"apparmor", "apt", "ethtool", "exec", "limits", "mounts", "perm", "sysctl", "uamlite"}
+
+// ActiveError is returned while Divingbell's pods are on the host: what is taken
+// over from them they would take back.
+type ActiveError struct{ sign string }
+
+func (e *ActiveError) Error() string {
+	return "Divingbell still runs on this host: " + e.sign + "; two that set the same things undo each other"
+}
+
+// Hint says how it ends.
+func (e *ActiveError) Hint() string {
+	return "remove its release, for example with helm uninstall divingbell, then do this again; its records stay"
+}
+
+// Active returns an [ActiveError] while a pod of Divingbell is on the host: a
+// process of one, or a volume that the kubelet keeps mounted for one whose process
+// waits to be started again. proc is /proc.
+func Active(proc string) error {
+	table, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > 4 && ofPod(fields[4]) {
+			return &ActiveError{fields[4] + " is mounted"}
+		}
+	}
+	own, err := os.Readlink(filepath.Join(proc, "self/ns/mnt"))
+	if err != nil {
+		return nil // no process here is in a container
+	}
+	processes, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
+	for _, dir := range processes {
+		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue // it ended
+		}
+		script := started(line)
+		if script == "" {
+			continue
+		}
+		if ns, err := os.Readlink(filepath.Join(dir, "ns/mnt")); err == nil && ns != own {
+			return &ActiveError{fmt.Sprintf("process %s of a container runs %s", filepath.Base(dir), script)}
+		}
+	}
+	return nil
+}
+
+// ofPod reports whether the kubelet mounted a volume there for one of Divingbell's.
+func ofPod(target string) bool {
+	for _, kind := range []string{"secret", "configmap"} {
+		if strings.Contains(target, "/kubernetes.io~"+kind+"/divingbell-") {
+			return true
+		}
+	}
+	return false
+}
+
+// started returns the script of Divingbell's that a command line starts, "" for
+// all others.
+func started(cmdline []byte) string {
+	args := bytes.Split(bytes.TrimRight(cmdline, "\x00"), []byte{0})
+	for _, arg := range args[:min(2, len(args))] { // itself, or bash and it
+		name, ok := strings.CutPrefix(string(arg), "/tmp/")
+		if module, sh := strings.CutSuffix(name, ".sh"); ok && sh && slices.Contains(modules, module) {
+			return string(arg)
+		}
+	}
+	return ""
+}
+
+// Retire takes away what Divingbell left to be set at every boot: its files in
+// sysctl.d and limits.d, its units for mounts and features. Copies lie beside the
+// records, which get the name that is returned. A host that loses power in between
+// does it again: the records go last.
+func (f *Found) Retire() (kept string, err error) {
+	for _, name := range f.Settings() {
+		if err := f.remove(name); err != nil {
+			return "", fmt.Errorf("take away what Divingbell left: %w", err)
+		}
+	}
+	for n := 1; ; n++ {
+		kept = Records + ".taken-over"
+		if n > 1 {
+			kept += fmt.Sprint("-", n)
+		}
+		if _, err := os.Lstat(f.path(kept)); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return kept, durable.Rename(f.path(Records), f.path(kept))
+}
+
+// literal makes a name a pattern for itself alone: units have backslashes.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// Settings are the files that Retire takes away.
+func (f *Found) Settings() []string {
+	var names []string
+	for _, pattern := range []string{"/etc/sysctl.d/60-divingbell-*.conf", "/etc/security/limits.d/60-divingbell-*.conf"} {
+		found, _ := filepath.Glob(f.path(pattern)) // the pattern is valid
+		names = append(names, found...)
+	}
+	for _, kind := range []string{"mounts", "ethtool"} {
+		units, err := os.ReadDir(f.path(Records, kind))
+		if err != nil {
+			continue // it had none
+		}
+		for _, unit := range units {
+			wanted, _ := filepath.Glob(f.path("/etc/systemd/system/*.wants", literal.Replace(unit.Name()))) // the pattern is valid
+			names = append(append(names, wanted...), f.path("/etc/systemd/system", unit.Name()))
+		}
+	}
+	return names
+}
+
+// remove keeps a copy of a file and takes it away; a link goes without.
+func (f *Found) remove(name string) error {
+	info, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().IsRegular() {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(f.path("/"), name)
+		if err != nil {
+			return err
+		}
+		copied := f.path(Records, "settings", rel)
+		if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
+			return err
+		}
+		if err := durable.WriteFile(copied, text, info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	return durable.Remove(name)
 }

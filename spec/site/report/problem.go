@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package report tells people what is wrong with what they wrote: all of it at
+// once, each with its place, a rule that tools can rely on, and a hint.
+//
+// It is not about errors of a program: those are Go errors, and [Report.Err]
+// makes one of a report. What it prints cannot steer a terminal, whatever stood
+// in the input. The packages below spec/site fill reports; the command line
+// prints them. It imports nothing of the project.
 package report
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -220,4 +228,59 @@ func partOf(got string, known []string) (whole string) {
 		}
 	}
 	return whole
+}
+
+// Source is one file that was read.
+type Source struct {
+	Name    string
+	Data    []byte // kept for excerpts; nil for large generated files
+	Lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
+}
+
+// Pos is a place in a source. The zero pos is nowhere: a built-in default.
+type Pos struct {
+	Src       *Source
+	Line, Col int32
+}
+
+func (p Pos) String() string {
+	if p.Src == nil {
+		return "default"
+	}
+	return fmt.Sprintf("%s:%d:%d", p.Src.Name, p.Line, p.Col)
+}
+
+// excerpt returns the source line and the marks below it.
+func (p Pos) excerpt() (line, marks string) {
+	if p.Src == nil || p.Line < 1 {
+		return "", ""
+	}
+	data := p.Src.Data
+	for range p.Line - 1 {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			return "", ""
+		}
+		data = data[i+1:]
+	}
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		data = data[:i]
+	}
+	line = strings.ReplaceAll(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "\t", " ")
+	text := []rune(plain.Line(line)) // one for one, so that columns stay
+	start := min(max(int(p.Col)-1, 0), len(text))
+	n := 0
+	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
+		if text[start+n] == ':' && (start+n+1 == len(text) || text[start+n+1] == ' ') {
+			break // it ends a key
+		}
+		n++
+	}
+	const width = 110
+	if start > width {
+		return "", "" // what would be underlined is out of sight
+	}
+	shown := text[:min(len(text), width)]
+	n = min(max(n, 1), width-start+1)
+	return string(shown), strings.Repeat(" ", utf8.RuneCountInString(string(text[:start]))) + strings.Repeat("^", n)
 }

@@ -591,7 +591,7 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 		return m.save(func(s *state.State) { s.Reject(g, "it failed", time.Unix(0, 0)); s.Trial = nil })
 	case RetryInAWhile:
 		return m.save(func(s *state.State) {
-			s.Postpone(g, "busy", time.Unix(m.now, 0), time.Unix(m.now+3600, 0))
+			s.Postpone(g, "busy", time.Unix(m.now, 0))
 			s.Trial = nil
 		})
 	case RetrySoon:

@@ -25,7 +25,7 @@ func (m *machine) postpones() {
 		m.t.Fatal(err)
 	}
 	s := m.state()
-	s.Postpone(*s.Staged, "unmount /data: device or resource busy", time.Now(), time.Now().Add(time.Hour))
+	s.Postpone(*s.Staged, "unmount /data: device or resource busy", time.Now())
 	s.Staged.Attempts = 1
 	if err := folder.Save(s); err != nil {
 		m.t.Fatal(err)

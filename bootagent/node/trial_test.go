@@ -672,8 +672,8 @@ func TestAConfirmThatCannotBeNoted(t *testing.T) {
 			if kept && (err != nil || st.Trial == nil || r.swappiness("") != "20") || !kept && (err == nil || r.swappiness("") != "10") {
 				t.Errorf("%v, %+v, swappiness %s", err, st, r.swappiness(""))
 			}
-			if s, err := n.session.Folder.Load(); !kept && (err != nil || s.Trial == nil || !strings.Contains(s.Trial.Reason, "it could not be kept")) {
-				t.Errorf("%v, %+v", err, s.Trial)
+			if s, err := n.session.Folder.Load(); !kept && (err != nil || s.Trial != nil || s.Staged == nil || s.Staged.Again == 0 || !strings.Contains(s.Staged.Failed, "it could not be kept")) {
+				t.Errorf("%v, %+v, %+v", err, s.Trial, s.Staged)
 			}
 			if err := n.Close(); err != nil {
 				t.Fatal(err)

@@ -132,6 +132,11 @@ func (o *Owner) TryAgain(g state.Generation) error {
 	return o.Commit(Change{State: func(s *state.State) { s.TryAgain(g) }})
 }
 
+// Postpone notes that a generation failed for a reason that may go away; see [state.State.Postpone].
+func (o *Owner) Postpone(g state.Generation, why string) error {
+	return o.Commit(Change{State: func(s *state.State) { s.Postpone(g, why, time.Now()) }, Urgent: Verdict})
+}
+
 // EndTrial forgets the trial of a change that was taken back for another reason.
 func (o *Owner) EndTrial() error {
 	s, err := o.State()

@@ -188,13 +188,18 @@ func (c *Cycle) change(ctx context.Context, before, next *track.Found) (result i
 	return result, nil
 }
 
-// unkept undoes a change on trial of which it could not be noted that it is in effect.
+// unkept undoes a change on trial of which it could not be noted that it is in effect. A disk
+// that takes no writes is not held against it.
 func (c *Cycle) unkept(ctx context.Context, why error) error {
 	s, err := c.Owner.State()
 	if err != nil || !s.Trial.Pending() {
 		return err
 	}
-	return c.undo(ctx, "it could not be kept: "+why.Error())
+	tried, reason := s.Trial.Generation, "it could not be kept: "+why.Error()
+	if !effect.Passes(why) {
+		return c.undo(ctx, reason)
+	}
+	return errors.Join(c.undo(ctx, ""), c.Owner.Postpone(tried, reason))
 }
 
 // moved notes that a generation is in effect.
@@ -212,9 +217,6 @@ func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Resul
 	}
 	return c.Look.Report(next, result)
 }
-
-// busyFor is how long something that was in use is left alone before it is tried again.
-const busyFor = time.Hour
 
 // takenBack notes that the node goes on with what ran before, since the change failed, or
 // since this process ends, which says nothing about it.
@@ -235,7 +237,7 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 		case decide.RejectChange:
 			s.Reject(next.Generation, result.Err.Error(), time.Now())
 		case decide.RetryInAWhile:
-			s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
+			s.Postpone(next.Generation, result.Err.Error(), time.Now())
 		}
 		s.Trial = nil
 	}})

@@ -73,7 +73,7 @@ func RejectedText(g state.Generation, why string) string {
 		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
 	}
 	if g.Again != 0 {
-		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s", g.Generation, why, time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
+		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s, or by --retry", g.Generation, why, time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
 }

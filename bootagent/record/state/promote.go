@@ -89,11 +89,14 @@ func (s *State) Reject(g Generation, why string, now time.Time) {
 	}
 }
 
+// busyFor is how long a change that met something in use, or a full disk, is left alone.
+const busyFor = time.Hour
+
 // Postpone notes that what is staged failed for a reason that may go away: it is tried again
-// at a time, and by the next boot.
-func (s *State) Postpone(g Generation, why string, now, again time.Time) {
+// in an hour, and by the next boot.
+func (s *State) Postpone(g Generation, why string, now time.Time) {
 	if s.Staged != nil && s.Staged.Same(g) {
-		s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again = why, now.Unix(), again.Unix()
+		s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again = why, now.Unix(), now.Add(busyFor).Unix()
 	}
 }
 

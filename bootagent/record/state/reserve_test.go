@@ -89,7 +89,7 @@ func TestPostpone(t *testing.T) {
 	g := Generation{Overlay: "a", Generation: 2}
 	s := &State{Staged: &g}
 	at := time.Unix(1000, 0)
-	s.Postpone(g, "it is in use", at, at.Add(time.Hour))
+	s.Postpone(g, "it is in use", at)
 	s.Accept(Generation{Overlay: "a", Generation: 2})
 	if s.Staged.Failed != "it is in use" || s.Staged.Again != 4600 || s.Staged.Attempts != 0 || s.Staged.Rejected() {
 		t.Errorf("%+v", s.Staged)

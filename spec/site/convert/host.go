@@ -23,6 +23,8 @@ func readPasswd(r *reading) {
 		switch {
 		case err != nil:
 			r.miss(n, line, "its uid is not a number")
+		case (uid < 1000 || uid > 59999) && strings.HasPrefix(f[5], "/home/"):
+			r.miss(n, line, "a site's users have numbers from 1000 to 59999: give it one, and its files by chown --from")
 		case uid < 1000 || uid > 59999:
 			r.miss(n, line, "it is an account of the system: packages make those")
 		default:

@@ -47,6 +47,8 @@ func TestWhatASiteCannotSay(t *testing.T) {
 		"openshift":            {"variant: openshift\nversion: 4.14.0\nopenshift: {extensions: [usbguard]}\n", `{}`, []string{"write conf.apt.packages"}},
 		"elsewhere":            {`{"ignition":{"version":"3.4.0","config":{"merge":[{"source":"https://example.org/x"}]}}}`, `{}`, []string{"an import fetches nothing"}},
 		"an account that goes": {`{"ignition":{"version":"3.4.0"},"passwd":{"users":[{"name":"a","shouldExist":false}]}}`, `{}`, []string{"it takes an account away"}},
+		"numbers of a directory": {"app:x:100001:100001::/home/app:/bin/bash\nold:x:501:501::/home/old:/bin/bash\nirc:x:39:39::/run/ircd:/usr/sbin/nologin\n", `{}`,
+			[]string{"numbers from 1000 to 59999", "numbers from 1000 to 59999", "packages make those"}},
 		"a home": {"svc:x:2000:2000:Backup robot:/srv/svc:/usr/sbin/nologin\nann:x:1001:100::/home/ann:/bin/bash\n",
 			`{"uamlite":{"users":[{"user_name":"svc","user_shell":"/usr/sbin/nologin","user_sshkeys":["Unmanaged"],"user_uid":"2000"},{"user_name":"ann","user_shell":"/bin/bash","user_sshkeys":["Unmanaged"],"user_uid":"1001"}]}}`,
 			[]string{"without its home /srv/svc: a site makes /home/svc; without its comment", "without its primary group 100"}},

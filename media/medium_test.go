@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -288,5 +289,14 @@ func TestEnrollment(t *testing.T) {
 	e.Manager = []byte("text")
 	if err := e.Write(t.Context(), name); err == nil || !strings.Contains(err.Error(), "systemd-boot: not a program for firmware") {
 		t.Error(err)
+	}
+}
+
+// TestCredentials: what looks like one is named, and nothing else.
+func TestCredentials(t *testing.T) {
+	b := spec.Bootstrap{KernelArgs: []string{"console=ttyS0", "quiet", "agent.token=x", "secret=", "metrics=https://user:word@host/"}, Proxy: "http://proxy:3128", Hints: "https://user@fleet.example/"}
+	want := []string{"kernel argument agent.token", "kernel argument metrics", "kernel argument DB_PASSWORD", "a password in the URL of reports"}
+	if got := Credentials(b, []string{"DB_PASSWORD=x", "panic=30"}); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

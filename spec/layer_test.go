@@ -40,3 +40,18 @@ func TestLayerBytes(t *testing.T) {
 		t.Errorf("encoded:\n%s\nwant\n%s\n(%v)", got, want, err)
 	}
 }
+
+func TestKernelLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                     "panic=30",
+		"quiet mem=48M":        "quiet mem=48M panic=30",
+		"panic=0 quiet":        "panic=0 quiet",
+		"panic=-1":             "panic=-1",
+		"panic_on_oops=1":      "panic_on_oops=1 panic=30",
+		"oops=panic panic=300": "oops=panic panic=300",
+	} {
+		if got := strings.Join(KernelLine(strings.Fields(args)), " "); got != want {
+			t.Errorf("%q: %q, want %q", args, got, want)
+		}
+	}
+}

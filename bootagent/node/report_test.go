@@ -6,7 +6,10 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 const reportURL = "https://fleet.example"
@@ -115,5 +119,63 @@ func TestANodeKeyCommandsNobody(t *testing.T) {
 	}
 	if _, err := n.Reporter(); err != nil {
 		t.Error(err)
+	}
+}
+
+// That keys were left out is said once an overlay.
+func TestKeepSaysWhatWasLeftOut(t *testing.T) {
+	m := newMachine(t)
+	m.publishItems(1, layerNamed("a"), spec.Items{})
+	m.boot()
+	m.apply()
+	n := m.open()
+	defer n.Close() // the test is over
+	st, err := n.look.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	n.session.Options.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	for _, overlay := range []string{"sha256:1", "sha256:1", "sha256:2"} {
+		st.Overlay, st.LeftOut = overlay, []string{"items.sysctl[].onlyIf"}
+		if err := n.look.Keep(st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(strings.Join(said, "\n"), "generation 1: left out: items.sysctl[].onlyIf (of a later release)"); got != 2 {
+		t.Errorf("said %d times, want once an overlay: %q", got, said)
+	}
+}
+
+// What a kind writes on a running node is not somebody's: only the rest is named.
+func TestWhatKindsWriteIsNotForeign(t *testing.T) {
+	require.Root(t)
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.publishItems(2, layerNamed("a"), spec.Items{
+		Files:   []spec.File{{Path: "/etc/app.conf", Content: "x\n"}},
+		Units:   []spec.Unit{{Name: "app.service", Content: "[Service]\n[Install]\nWantedBy=multi-user.target\n", State: spec.UnitEnabled}},
+		Modules: &spec.Modules{Blacklist: []string{"pcspkr"}},
+	})
+	ours := []string{"/etc/app.conf", "/etc/systemd/system/app.service", "/etc/systemd/system/multi-user.target.wants/app.service", "/etc/modprobe.d/zz-caisson-modules.conf"}
+	for _, name := range append(ours, "/etc/by-hand") { // as an overlay shows what was written
+		at := m.root + paths.RunUpper + "/upper" + name
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := m.sync()
+	for _, name := range ours {
+		if _, err := os.Lstat(m.root + name); err != nil {
+			t.Errorf("it was not written: %v", err)
+		}
+	}
+	if !slices.Equal(st.Foreign, []string{"/etc/by-hand"}) {
+		t.Errorf("foreign: %q", st.Foreign)
 	}
 }

@@ -4,9 +4,11 @@ package operation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // bench is a node with a clock of its own, and a file that each run adds a line to.
@@ -525,4 +528,11 @@ func TestJitterIsANodesOwn(t *testing.T) {
 	if len(parts) < 80 {
 		t.Errorf("%d parts of 100 nodes", len(parts))
 	}
+}
+
+// TestGolden: what a release wrote of an operation is read by the next one.
+func TestGolden(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/record.json", Page: "../../docs/formats/node-files.md", New: new(record), Write: json.Marshal,
+		Read:  func(data []byte) (any, error) { r := new(record); return r, json.Unmarshal(data, r) },
+		Types: []reflect.Type{reflect.TypeFor[record](), reflect.TypeFor[turn]()}})
 }

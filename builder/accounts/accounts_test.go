@@ -353,3 +353,8 @@ func TestUsualBuiltin(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
+}

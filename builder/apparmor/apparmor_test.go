@@ -5,10 +5,12 @@ package apparmor
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/roottest"
@@ -162,4 +164,9 @@ func TestStockOfComments(t *testing.T) {
 	if _, err := r.Lstat(paths.AppArmorDir + "/usr.sbin.other.bin"); err == nil {
 		t.Error("its binary is in the layer")
 	}
+}
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -606,4 +607,9 @@ func FuzzStanzas(f *testing.F) {
 			s.Get("Package")
 		}
 	})
+}
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
 }

@@ -148,3 +148,8 @@ func TestMakeCluster(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
+}

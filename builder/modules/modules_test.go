@@ -119,3 +119,8 @@ func TestHeaders(t *testing.T) {
 		t.Error("headers of no kernel")
 	}
 }
+
+func TestMain(m *testing.M) {
+	root.Enter() // in a process that is to run a program of a layer
+	m.Run()
+}

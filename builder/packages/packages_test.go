@@ -5,10 +5,12 @@ package packages
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/roottest"
 )
@@ -129,4 +131,9 @@ Status: deinstall ok config-files
 	if want := []string{"unbound: dns-root-data", "unbound: curl | wget"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
+}
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
 }

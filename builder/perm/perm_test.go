@@ -102,3 +102,8 @@ func TestPerm(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) {
+	root.Enter()
+	os.Exit(m.Run())
+}

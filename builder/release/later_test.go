@@ -3,6 +3,8 @@
 package release
 
 import (
+	"encoding/json"
+	"reflect"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // TestStatementOfALaterRelease: of what a release key says about an index, a key that is not
@@ -41,4 +44,12 @@ func TestStatementOfALaterRelease(t *testing.T) {
 			t.Errorf("%q: %+v, %v", more, s, err)
 		}
 	}
+}
+
+// TestStatementGolden: the statement of a release key about an index is read, and written
+// byte-equal.
+func TestStatementGolden(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/layers.json", Page: "../../docs/formats/statement.md", New: new(Statement), Write: json.Marshal,
+		Read:  func(data []byte) (any, error) { s := new(Statement); return s, json.Unmarshal(data, s) },
+		Types: []reflect.Type{reflect.TypeFor[Statement]()}})
 }

@@ -3,9 +3,11 @@
 package release
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -350,5 +352,20 @@ func TestIndexWithoutLedger(t *testing.T) {
 	}
 	if _, err := Find(t.Context(), s.Registry, "1"); refusal.Of(err) != refusal.Malformed {
 		t.Errorf("it is taken: %v", err)
+	}
+}
+
+// TestLedgerGolden: the account ledger that 0.9.0 wrote is read, and written byte-equal.
+func TestLedgerGolden(t *testing.T) {
+	golden, err := os.ReadFile("testdata/golden/ledger.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l ledger
+	if unknown, err := spec.DecodeKnown(golden, &l); err != nil || unknown != nil || l.Kind != KindLedger || len(l.Accounts) != 2 {
+		t.Fatalf("%+v, unknown %q, %v", l, unknown, err)
+	}
+	if again, err := spec.Encode(l); err != nil || !bytes.Equal(again, golden) {
+		t.Errorf("written otherwise: %v\n%s", err, again)
 	}
 }

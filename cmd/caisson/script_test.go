@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/tokentest"
 )
 
 // The command line's behaviour is written down in testdata/script: one file a
@@ -146,4 +147,39 @@ func swallow() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// The verbs that need root and the builder's tools have scripts of their own, so
+// that a machine without them says so instead of passing.
+func TestRootScript(t *testing.T) {
+	require.Root(t)
+	require.Net(t)
+	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/root",
+		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
+		RequireExplicitExec: true,
+	})
+}
+
+// TestTokenScript runs scripts beside a token that has a key for each role. In them,
+// "$TOKEN LABEL" is the program that asks it.
+func TestTokenScript(t *testing.T) {
+	t.Parallel()
+	environment := tokentest.New(t, "root", "root2", "operator", "release", "attestation", "epoch")
+	program, err := filepath.Abs("../../examples/signer/pkcs11")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/token",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("TOKEN", program)
+			for name, value := range environment {
+				e.Setenv(name, value)
+			}
+			return nil
+		},
+	})
 }

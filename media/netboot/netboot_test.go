@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -65,5 +66,60 @@ func TestLoaderThatLacksAFeature(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("something was written: %v", err)
+	}
+}
+
+func TestCarryIPXE(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(from, "ipxe.efi"), []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	carried, err := CarryIPXE(from, to)
+	if err != nil || !slices.Equal(carried, []string{"ipxe.efi"}) {
+		t.Fatalf("carried %q, %v", carried, err)
+	}
+	info, err := os.Stat(filepath.Join(to, "ipxe.efi"))
+	if err != nil || info.Mode() != 0o644 {
+		t.Errorf("servers cannot read it: %v, %v", info, err)
+	}
+	if carried, err := CarryIPXE(filepath.Join(from, "none"), to); carried != nil || err != nil {
+		t.Errorf("from nowhere: %q, %v", carried, err)
+	}
+	if _, err := CarryIPXE(from, filepath.Join(to, "none")); err == nil {
+		t.Error("a directory that is not there is no error")
+	}
+}
+
+// TestProxyWithPassword: site.cpio is given to everybody, so no password may be in it.
+func TestProxyWithPassword(t *testing.T) {
+	for proxy, good := range map[string]bool{"http://proxy:3128": true, "http://user:secret@proxy:3128": false, "http://user@proxy:3128": false, "proxy": false} {
+		err := checkProxy(proxy)
+		if (err == nil) != good {
+			t.Errorf("%s: %v", proxy, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the password is printed: %v", err)
+		}
+	}
+}
+
+func TestNameStateDisk(t *testing.T) {
+	const uuid = "0B0B0B0B-0000-4000-8000-000000000001"
+	for _, test := range []struct {
+		uuid string
+		ask  *spec.NewStateDisk
+		want string // of the error
+	}{
+		{"", nil, ""},
+		{"", &spec.NewStateDisk{}, ""},
+		{uuid, nil, ""},
+		{"/dev/sda1", nil, "is not a partition UUID"},
+		{uuid, &spec.NewStateDisk{}, "layer.stateDisk.create"},
+	} {
+		b := spec.Bootstrap{NewStateDisk: test.ask}
+		err := NameStateDisk(&b, test.uuid)
+		if test.want == "" && (err != nil || b.StateDisk != strings.ToLower(test.uuid)) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%q beside %v: %q, %v; want %q", test.uuid, test.ask, b.StateDisk, err, test.want)
+		}
 	}
 }

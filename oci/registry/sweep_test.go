@@ -5,6 +5,7 @@ package registry
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,23 @@ func TestPresentBlobsAreProtected(t *testing.T) {
 		old := time.Now().Add(-2 * time.Hour)
 		if err := os.Chtimes(filepath.Join(dir, oci.BlobPath(d.Digest)), old, old); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A process that holds a layout's lock and hangs keeps others out for a time, not for good.
+func TestALayoutThatIsHeld(t *testing.T) {
+	defer func(d time.Duration) { lockWithin = d }(lockWithin)
+	lockWithin = 100 * time.Millisecond
+	dir := t.TempDir()
+	lock, err := lockLayout(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close() // only the lock matters
+	for _, shared := range []bool{false, true} {
+		if _, err := lockLayout(dir, shared); err == nil || !strings.HasSuffix(err.Error(), "another process has held it for 100ms") {
+			t.Errorf("shared %t: %v", shared, err)
 		}
 	}
 }

@@ -7,12 +7,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -196,4 +201,84 @@ func FuzzPartitionUUID(f *testing.F) {
 			t.Errorf("%q", uuid)
 		}
 	})
+}
+
+// TestDescribe: what a disk does not say of itself is left out, as a virtual one says no model.
+func TestDescribe(t *testing.T) {
+	b := newBench(t)
+	b.add(t, "vda", 8<<20, map[string]string{"device/model": "", "serial": "ABC"})
+	b.add(t, "sdb", 8<<20, map[string]string{"device/model": "SAMSUNG", "serial": "DEF"})
+	b.add(t, "vdc", 8<<20, map[string]string{"device/model": ""})
+	for name, want := range map[string]string{
+		"vda": b.dev + "/vda 8.4 MB, abc: nothing",
+		"sdb": b.dev + "/sdb 8.4 MB, model SAMSUNG, def: nothing",
+		"vdc": b.dev + "/vdc 8.4 MB: nothing",
+	} {
+		target, err := b.finder(nil).Target(b.dev + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := target.Describe(); len(got) != 1 || got[0] != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestRereadWhileLookedAt: on a running system udev opens each partition of a disk that was
+// written to. The table is read once it has closed them.
+func TestRereadWhileLookedAt(t *testing.T) {
+	device, _ := loop(t, 8<<20, "", "--partscan")
+	d, err := os.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() // only read
+	if err := announce(d, gpt.Layout{Start: 2 * gpt.Mebibyte}); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor uint32
+	if _, err := fmt.Sscanf(read(fmt.Sprintf("/sys/class/block/%sp%d/dev", filepath.Base(device), gpt.BootNumber)), "%d:%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(t.TempDir(), "part")
+	if err := unix.Mknod(part, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+		t.Fatal(err)
+	}
+	looking, err := os.Open(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(500*time.Millisecond, func() { looking.Close() }) // only read
+	if err := (kernel{}).Reread(device); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	attack.Partition{Files: map[string]string{
+		"state.json": "{}", "journal/journal": "@pipe", "overlays": "@link /etc", "store/sha256/aa": "@link /etc/shadow",
+		"identity/machine-id": "id", "exec/a.sh/out": "@link log", "persist/home/a/.profile": "@link elsewhere", "lost+found": "@link /",
+	}}.Fill(t, dir)
+	var talk strings.Builder
+	f := &Finder{Say: func(format string, args ...any) { fmt.Fprintf(&talk, format+"\n", args...) }}
+	if err := f.Sweep(dir); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			left = append(left, name[len(dir)+1:])
+		}
+		return err
+	})
+	want := []string{"exec/a.sh/out", "identity/machine-id", "persist/home/a/.profile", "state.json"}
+	if err != nil || !slices.Equal(left, want) {
+		t.Errorf("left %q, %v; want %q", left, err, want)
+	}
+	for _, gone := range []string{"journal/journal", "overlays", "store/sha256/aa", "lost+found"} {
+		if !strings.Contains(talk.String(), gone+" on the state disk") {
+			t.Errorf("%s is not said:\n%s", gone, talk.String())
+		}
+	}
 }

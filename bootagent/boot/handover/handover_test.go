@@ -4,6 +4,7 @@ package handover
 
 import (
 	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,7 +18,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/timeservice"
+	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -229,5 +233,94 @@ func TestStaticAddress(t *testing.T) {
 	}
 	if n.exists("/etc/systemd/network/20-caisson-boot.network") {
 		t.Error("the interface has DHCP too")
+	}
+}
+
+// The service of a node without a disk may bring images into memory that are larger than
+// what it needs for itself; with a disk its limits stay.
+func TestMemory(t *testing.T) {
+	const dropIn = "etc/systemd/system/caisson-agent.service.d/60-caisson-memory.conf"
+	withDisk := newNode(t, t.TempDir(), true)
+	do(t, withDisk)
+	if _, err := os.Lstat(withDisk.path(dropIn)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("with a disk: %v", err)
+	}
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	n := newNode(t, t.TempDir(), false)
+	text := do(t, n)(dropIn)
+	unit, err := systemd.Units.ReadFile("caisson-agent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"caisson-agent.service": string(unit), "caisson-agent.service.d/memory.conf": text} {
+		name = filepath.Join("/run/units", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := systemctl("show", "-P", "MemoryHigh", "-P", "MemoryMax", "caisson-agent.service")
+	if err != nil || strings.Contains(out, "134217728") || strings.Contains(out, "268435456") || !strings.Contains(out, "infinity") {
+		t.Errorf("its limits are %q, %v", out, err)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	for _, c := range []struct{ name, version, baked, want string }{
+		{"usual", "2026.11", "NAME=\"Debian\"\nID=debian", "NAME=\"Debian\"\nID=debian\nIMAGE_ID=\"metal-a\"\nIMAGE_VERSION=\"2026.11\"\n"},
+		{"of an image already", "v2", "ID=debian\nIMAGE_ID=other\nIMAGE_VERSION=1\n", "ID=debian\nIMAGE_ID=\"metal-a\"\nIMAGE_VERSION=\"v2\"\n"},
+		{"no version", "", "ID=debian\n", ""},
+		{"not a distribution", "v2", "", ""},
+	} {
+		n := &Node{Root: t.TempDir(), Version: c.version, Overlay: &spec.Overlay{Core: spec.Core{Fleet: "metal-a"}}}
+		if c.baked != "" {
+			name := n.path("usr/lib/os-release")
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(c.baked), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.release(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(n.path("etc/os-release")); string(got) != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTimeServers: the service that the layer has hears of the site's servers, in place of
+// those of its package.
+func TestTimeServers(t *testing.T) {
+	for _, s := range timeservice.All {
+		t.Run(s.Package, func(t *testing.T) {
+			n := newNode(t, t.TempDir(), false)
+			put(t, n, "usr/lib/systemd/system/"+s.Unit, "")
+			put(t, n, s.Config, "pool 2.debian.pool.ntp.org iburst\nrtcsync\n")
+			got := do(t, n)(s.Config)
+			if !strings.Contains(got, "ntp.example.org") || strings.Contains("\n"+got, "\npool") {
+				t.Errorf("%s: %q", s.Config, got)
+			}
+
+			own := newNode(t, t.TempDir(), false)
+			put(t, own, "usr/lib/systemd/system/"+s.Unit, "")
+			own.Overlay.Items.Files = []spec.File{{Path: s.Config, Content: "own", Mode: "0644"}}
+			if got := do(t, own)(s.Config); got != "own" {
+				t.Errorf("the site's own %s: %q", s.Config, got)
+			}
+		})
+	}
+}
+
+func put(t *testing.T, n *Node, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(n.path(name)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.path(name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

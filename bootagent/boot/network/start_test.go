@@ -5,6 +5,7 @@ package network
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -397,5 +398,13 @@ func TestBondAndVLAN(t *testing.T) {
 	}
 	if own := n.Under(l); len(own.Interfaces) != 2 || own.Interfaces[0].Name != "uplink" || own.Interfaces[1].Name != "storage" {
 		t.Errorf("the way is made of %+v", own)
+	}
+}
+
+func TestBroadcast(t *testing.T) {
+	for prefix, want := range map[string]string{"10.0.2.15/24": "10.0.2.255", "10.0.2.15/20": "10.0.15.255", "10.0.2.15/32": "10.0.2.15"} {
+		if got := broadcast(netip.MustParsePrefix(prefix)).String(); got != want {
+			t.Errorf("%s: %s, want %s", prefix, got, want)
+		}
 	}
 }

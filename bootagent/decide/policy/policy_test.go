@@ -3,10 +3,12 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // usual is how often a setting is set again where nothing is said.
@@ -345,4 +348,11 @@ func FuzzOpen(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestGolden: the corrections that a release counted are read by the next one.
+func TestGolden(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/corrections.json", Page: "../../../docs/formats/node-files.md", New: new(pages), Write: json.Marshal,
+		Read:  func(data []byte) (any, error) { p := new(pages); return p, json.Unmarshal(data, p) },
+		Types: []reflect.Type{reflect.TypeFor[pages](), reflect.TypeFor[record]()}})
 }

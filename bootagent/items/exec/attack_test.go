@@ -4,9 +4,11 @@ package exec
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/golden"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
@@ -137,4 +140,11 @@ func TestRecordsNameNoServices(t *testing.T) {
 	if tried < 4 {
 		t.Errorf("%d rows", tried)
 	}
+}
+
+// TestGolden: the history of a script that a release wrote is read by the next one.
+func TestGolden(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/run.json", Page: "../../../docs/formats/node-files.md", New: new(record), Write: json.Marshal,
+		Read:  func(data []byte) (any, error) { return parseRecord("run.json", data) },
+		Types: []reflect.Type{reflect.TypeFor[record]()}})
 }

@@ -3,10 +3,14 @@
 package daemon
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,5 +77,73 @@ func TestAVerbBeforeTheWait(t *testing.T) {
 				t.Error("it waits")
 			}
 		})
+	}
+}
+
+// A service that is told to end lets what it does beside its looks end, for a while.
+func TestLeave(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		var said bytes.Buffer
+		s := newService(Config{Node: session.Options{Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}})
+		ctx, cancel := context.WithCancel(t.Context())
+		goOn := make(chan struct{})
+		undone := false
+		s.beside.Go(func() {
+			<-ctx.Done()
+			if hangs {
+				<-goOn
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+			undone = true
+		})
+		cancel()
+		if hangs {
+			s.leave(10 * time.Millisecond)
+			close(goOn)
+			if !strings.Contains(said.String(), "has not ended within 10ms: the next start goes on with it") {
+				t.Errorf("said %q", said.String())
+			}
+			continue
+		}
+		if s.leave(time.Minute); !undone || said.Len() > 0 {
+			t.Errorf("undone: %v, said %q", undone, said.String())
+		}
+	}
+}
+
+// What watches is closed once, whatever of it could be opened.
+func TestWatchEnds(t *testing.T) {
+	s := newService(Config{Node: session.Options{Root: t.TempDir(), Say: t.Logf}})
+	s.watch()()
+}
+
+// programPages returns how much of its program this process has in memory, in KiB.
+func programPages(t *testing.T) (kib int) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "RssFile:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
+// A process that gave its program's pages back goes on.
+func TestGiveBack(t *testing.T) {
+	for i := range 3 {
+		before := programPages(t)
+		if err := giveBack(); err != nil {
+			t.Fatal(err)
+		}
+		if after := programPages(t); i == 0 && after > before/2+2048 { // later ones have little to give
+			t.Errorf("%d KiB of the program before, %d after", before, after)
+		}
+		if text := fmt.Sprintf("%d %s", 7, strings.ToUpper("works")); text != "7 WORKS" {
+			t.Error(text)
+		}
 	}
 }

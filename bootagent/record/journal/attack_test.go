@@ -3,13 +3,19 @@
 package journal
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/test/attack"
 )
 
@@ -72,5 +78,60 @@ func TestNoCheckIsVacuous(t *testing.T) {
 		if !named[name] {
 			t.Errorf("no row names the check %q", name)
 		}
+	}
+}
+
+// TestForeignJournal: neither a pipe nor a link in the journal's place is waited
+// for, followed or written to.
+func TestForeignJournal(t *testing.T) {
+	for what, place := range map[string]func(string) error{
+		"a pipe": func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"a link": func(name string) error {
+			return errors.Join(os.WriteFile(name+".victim", nil, 0o600), os.Symlink(name+".victim", name))
+		},
+		"a second name": func(name string) error {
+			return errors.Join(os.WriteFile(name+".victim", nil, 0o600), os.Link(name+".victim", name))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := place(filepath.Join(dir, File)); err != nil {
+				t.Fatal(err)
+			}
+			if j, err := Open(dir, scopes); !errors.Is(err, ownfiles.ErrShared) {
+				t.Errorf("%v, %v; want ErrShared", j, err)
+			}
+		})
+	}
+}
+
+// TestGolden: the journal that 0.9.0 wrote is read, and written byte-equal.
+func TestGolden(t *testing.T) {
+	golden, err := os.ReadFile("testdata/golden/journal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []line
+	for text := range bytes.Lines(golden) {
+		l, err := whole.decodeLine(bytes.TrimSuffix(text, []byte("\n")))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		lines = append(lines, l)
+	}
+	if again, err := encode(lines); err != nil || !bytes.Equal(again, golden) {
+		t.Errorf("written otherwise: %v\n%s", err, again)
+	}
+	if entries, _, damaged := whole.decode(golden); len(damaged) > 0 || len(entries) != 1 || string(entries[id{"sysctl", "vm.swappiness"}].Prior) != `"60"` {
+		t.Errorf("it has %+v, damaged %q", entries, damaged)
+	}
+}
+
+// An agent that a node goes back to keeps the originals that a later one wrote down.
+func TestAKeyOfALaterReleaseIsNoDamage(t *testing.T) {
+	text := `{"add":{"item":"sysctl","key":"a","prior":"1","scope":"kernel","scopeId":"k","later":{"b":1}},"since":1}`
+	l, err := whole.decodeLine(fmt.Appendf(nil, "%08x %s", crc32.Checksum([]byte(text), castagnoli), text))
+	if err != nil || string(l.Add.Prior) != `"1"` {
+		t.Errorf("%+v, %v", l, err)
 	}
 }

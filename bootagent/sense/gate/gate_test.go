@@ -3,17 +3,20 @@
 package gate
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/golden"
 )
 
 // Every state of one check beside every state of another: the worse one decides.
@@ -142,4 +145,11 @@ func ExampleRecord_Judge() {
 	v := r.Judge(checks)
 	fmt.Println(v.State, v.Until, v.Why)
 	// Output: waiting 170 kubelet holds, and must for 120 s
+}
+
+// TestGolden: what a release wrote of checks is read by the next one.
+func TestGolden(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/gates.json", Page: "../../../docs/formats/node-files.md", New: new(Record), Write: spec.Encode,
+		Read:  func(data []byte) (any, error) { r := new(Record); return r, json.Unmarshal(data, r) },
+		Types: []reflect.Type{reflect.TypeFor[Record](), reflect.TypeFor[Progress]()}})
 }

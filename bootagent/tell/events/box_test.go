@@ -3,9 +3,13 @@
 package events
 
 import (
+	"bytes"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,4 +78,68 @@ func TestADeadlineIsInTheBlackBox(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Event != spec.EventDeadline || events[0].Generation != 2 || events[0].Boot != "boot" || events[0].Why != "it did not prove itself in time" {
 		t.Errorf("%+v, %v", events, err)
 	}
+}
+
+// A record is an entry of systemd's journal with its fields, who did it among them.
+func TestRecordsAreJournalEntries(t *testing.T) {
+	root := shortDir(t)
+	socket := root + journalSocket
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() // the test is over
+	l := Log{Root: root, By: "ann/sync", Say: t.Logf}
+	l.Changes([]spec.Drift{{Item: "sysctl", Key: "vm/swappiness", From: "60", To: "10", Action: spec.ActionChange, Rival: "sysctl (pid 7)"}}, 3, "drift")
+	l.Record("test", Field{"why", "two\nlines"})
+	for _, want := range []string{
+		"MESSAGE=change by=ann/sync item=sysctl key=vm.swappiness from=60 to=10 action=change generation=3 why=drift rival=\"sysctl (pid 7)\" PRIORITY=6 SYSLOG_IDENTIFIER=caisson-agent " +
+			"CAISSON_EVENT=change CAISSON_BY=ann/sync CAISSON_ITEM=sysctl CAISSON_KEY=vm.swappiness CAISSON_FROM=60 CAISSON_TO=10 CAISSON_ACTION=change CAISSON_GENERATION=3 CAISSON_WHY=drift CAISSON_RIVAL=sysctl (pid 7) ",
+		"MESSAGE=test by=ann/sync why=\"two\\nlines\" PRIORITY=6 SYSLOG_IDENTIFIER=caisson-agent CAISSON_EVENT=test CAISSON_BY=ann/sync CAISSON_WHY \x09\x00\x00\x00\x00\x00\x00\x00two lines ",
+	} {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		entry := make([]byte, 1<<16)
+		size, err := conn.Read(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(bytes.ReplaceAll(entry[:size], []byte("\n"), []byte(" "))); got != want {
+			t.Errorf("entry\n%q, want\n%q", got, want)
+		}
+	}
+}
+
+// Where no journal takes it, a record is a line of NAME=value, quoted where that is needed.
+func TestRecordsAreLines(t *testing.T) {
+	var said []string
+	l := Log{Root: t.TempDir(), By: "ann/operation run", Say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
+	l.Record("operation", Field{"operation", "disks/trim"}, Field{"what", ""}, Field{"why", `a "b"`}, Field{"count", 2})
+	const want = `operation by="ann/operation run" operation=disks/trim what="" why="a \"b\"" count=2`
+	if len(said) != 1 || said[0] != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+}
+
+func TestFieldsAreQuoted(t *testing.T) {
+	for in, want := range map[string]string{"a": "a", "": `""`, "a b": `"a b"`, "a=b": `"a=b"`, "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, `"`: `"\""`, "ä": "ä"} {
+		if got := quote(in); got != want {
+			t.Errorf("quote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// shortDir is a directory by a name that a socket's address has room for.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) }) // the test is over
+	return dir
 }

@@ -50,6 +50,8 @@ var policies = map[string]struct{ in, out []string }{
 		in:  []string{"drivers/watchdog/", "drivers/mfd/lpc_ich", "drivers/i2c/busses/i2c-i801"},
 		out: []string{"drivers/watchdog/softdog", "drivers/watchdog/pretimeout_"},
 	},
+	// Built into Debian's kernels of amd64, a module in those of arm64.
+	"tpm": {in: []string{"drivers/char/tpm/tpm_tis", "drivers/char/tpm/tpm_crb"}},
 }
 
 // modules holds the tables that depmod(8) wrote for one kernel.
@@ -163,7 +165,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			}
 		}
 	}
-	for _, p := range append(slices.Clone(policy), "watchdog") {
+	for _, p := range append(slices.Clone(policy), "watchdog", "tpm") {
 		rule, isPolicy := policies[p]
 		if !isPolicy {
 			file, ok := m.byName[canonical(p)]

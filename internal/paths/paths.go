@@ -12,6 +12,7 @@ const (
 	Mke2fs      = "/usr/sbin/mke2fs"          // where the site asks for it, as in the layer
 	Busybox     = "/usr/bin/busybox"          // where the layer has it: the shell of who is let in, see bootagent/rescue
 	E2fsck      = "/usr/sbin/e2fsck"
+	Measured    = "/etc/caisson/measured" // of a loader behind a kexec: what RunMeasured was before it
 )
 
 // DiskPrograms are those that a loader makes and repairs a state disk with.
@@ -38,6 +39,7 @@ const (
 	RootUpper    = "/etc/caisson/upper"       // in such a root: what RunUpper is in others
 	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
 	Remote       = "/etc/caisson/remote"      // in one that RemoteService has, with the targets of its mounts
+	RunMeasured  = "/run/caisson/measured"    // what the TPM was told, see bootagent/boot/measure
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -137,8 +138,8 @@ func (b *boot) loadPolicy(context.Context) error {
 	if len(policy.Profiles) == 0 {
 		return nil
 	}
-	if err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && err != unix.EBUSY {
-		return fmt.Errorf("mount securityfs: %w", err)
+	if err := measure.Mount(); err != nil {
+		return err
 	}
 	n, err := apparmor.Load(newRoot, policy)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -41,6 +42,7 @@ type preparer struct {
 	notes   *notes
 	ways    *ways
 	attempt *attempt
+	log     *measure.Log
 	brought spec.Bytes // by the last try
 }
 
@@ -189,6 +191,12 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 		return err
 	}
 	defer k.Close() // only read
+	event, err := measured(spec.MeasuredKexec, &found.Overlay, found.Generation)
+	if err != nil {
+		return err
+	}
+	event.Kernel, event.Initrd, event.Line = layer.Kernel.Digest, layer.Initrd.Digest, strings.Join(line.Words, " ")
+	p.log.Add(event)
 	initrd, err := p.nextInitrd(layer)
 	if err != nil {
 		return err
@@ -211,6 +219,12 @@ func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kexec
 // lead to the wanted kernel, or this loader has waited too long.
 var errStartOver = errors.New("only a restart of the machine is left")
 
+// measured is what a TPM is told before a generation is gone on with.
+func measured(event spec.MeasuredEvent, o *spec.Overlay, g state.Generation) (spec.Measured, error) {
+	core, err := spec.RootID(o, g.Layer)
+	return spec.Measured{Event: event, Layer: g.Layer, Core: core}, err
+}
+
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
 func (p *preparer) nextInitrd(layer *spec.Layer) (*os.File, error) {
 	generic, err := os.Open(p.disk.store.Path(layer.Initrd.Digest))
@@ -230,6 +244,9 @@ func (p *preparer) nextInitrd(layer *spec.Layer) (*os.File, error) {
 		}
 		site := cpio.New()
 		site.File(paths.Bootstrap, bootstrap, 0o600)
+		if err := p.log.Carry(site); err != nil {
+			p.say("the next loader has no log of what was measured: %v", err)
+		}
 		_, err = w.Write(append(cpio.Pad(n, 4), site.Bytes()...))
 		return err
 	}); err != nil {

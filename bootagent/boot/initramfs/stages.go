@@ -33,12 +33,14 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // newRoot is where the stack is mounted until it becomes /.
@@ -64,6 +66,7 @@ var stages = []bootStage{
 	{"choice", "words bootstrap limits decided modules trial id disk notes", "ways attempt choice",
 		"finds what to run, as below", (*boot).choose, true},
 	{"attempt", "words disk ways choice", "attempt", "counts the boot of an unproved generation", (*boot).count, true},
+	{"measure", "choice", "", "tells the machine's TPM what is entered", (*boot).measure, false},
 	{"root", "limits id watchdog disk ways attempt choice", "record", "mounts the images, hands over", (*boot).makeRoot, true},
 	{"policy", "choice", "", "loads AppArmor binaries, when the kernel has all that they were compiled for", (*boot).loadPolicy, false},
 	{"record", "bootstrap id disk attempt choice record", "", "writes what the agent reads", (*boot).leaveRecord, true},
@@ -84,6 +87,7 @@ type boot struct {
 	attempt  *attempt
 	chooser  *chooser
 	choice   *choice
+	log      *measure.Log
 	record   state.Boot
 }
 
@@ -93,13 +97,14 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	feed := func() error { return b.watchdog.Load().Feed() }
 	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
 	m.say = b.say
+	b.log = measure.Of("", b.say)
 	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore) }, machine: &m}
 	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
 	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
 	b.attempt = &attempt{say: b.say, machine: &m, disk: b.disk}
 	help := &help{say: b.say, shell: shell, tell: tell, machine: &m, disk: b.disk, ways: b.ways}
 	prep := &preparer{say: b.say, made: b.progress.Made, trace: &b.trace,
-		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt}
+		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt, log: b.log}
 	b.chooser = &chooser{say: b.say, made: b.progress.Made, trace: &b.trace,
 		machine: &m, disk: b.disk, notes: b.notes, ways: b.ways, attempt: b.attempt, prep: prep, help: help}
 	return b
@@ -201,6 +206,9 @@ func (b *boot) loadModules(context.Context) (err error) {
 		}
 	}
 	b.machine.coldplug()
+	if err := measure.Mount(); err != nil {
+		b.say("the firmware's log of what it has measured is not there: %v", err)
+	}
 	return nil
 }
 
@@ -271,4 +279,13 @@ func (b *boot) choose(ctx context.Context) (err error) {
 func (b *boot) count(context.Context) error {
 	b.attempt.begin(b.choice.generation, b.ways.heard)
 	return nil
+}
+
+// measure never fails: a machine without a TPM boots, and one whose TPM is ill.
+func (b *boot) measure(context.Context) error {
+	event, err := measured(spec.MeasuredStack, b.choice.overlay, b.choice.generation)
+	if err == nil {
+		b.log.Add(event)
+	}
+	return err
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -108,6 +109,11 @@ func (n *Next) Stack() (err error) {
 			record.Source = spec.SourceFetched
 		}
 	}
+	core, err := spec.RootID(n.Pair.Overlay, n.Pair.Generation.Layer)
+	if err != nil {
+		return err
+	}
+	measure.Of(n.under, n.Say).Add(spec.Measured{Event: spec.MeasuredSoftReboot, Layer: n.Pair.Generation.Layer, Core: core})
 	if err := made.Make(&record); err != nil {
 		return err
 	}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package measure has a machine's TPM keep the history of what a node went on with: before
+// each kexec, stack and soft-reboot one line is extended into register [spec.PCR], and
+// written into a log that others replay. The register says that nothing is missing of the log.
+//
+// The log and the firmware's go over a kexec in the next loader's initrd, since a kernel that
+// was entered by kexec does not always find the firmware's. Nothing here stops a boot: what could not be
+// measured is said, and who verifies sees that it is missing.
+package measure
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/cpio"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Log is the log of one machine's boot.
+type Log struct {
+	TPM      tpm.TPM
+	Dir      string // where it is kept, below /run
+	Carried  string // where the loader before a kexec has left it, in the initramfs
+	Firmware string // file of the kernel's with the firmware's own log
+	Say      func(format string, args ...any)
+}
+
+// Of returns the log of this machine. prefix is "" but in tests.
+func Of(prefix string, say func(string, ...any)) *Log {
+	return &Log{TPM: tpm.Of(prefix + tpm.Device), Dir: prefix + paths.RunMeasured, Carried: prefix + paths.Measured,
+		Firmware: prefix + "/sys/kernel/security/tpm0/binary_bios_measurements", Say: say}
+}
+
+// Files of the log's directory.
+const (
+	OwnName      = "log"      // spec.Measured, one a line
+	FirmwareName = "firmware" // TCG's crypto-agile log, see "PC Client Platform Firmware Profile"
+)
+
+// MaxFirmware is how many bytes the firmware's log has at most.
+const MaxFirmware = 1 << 20
+
+// Add measures what the node is about to do. A machine without a TPM keeps no log.
+func (l *Log) Add(m spec.Measured) {
+	err := l.add(m)
+	switch {
+	case errors.Is(err, tpm.ErrNone):
+		l.Say("%s is not measured: %v", m.Event, tpm.ErrNone)
+	case err != nil:
+		l.Say("%s is not measured: %v", m.Event, err)
+	}
+}
+
+// add extends before it writes: a line that no register has would be a lie, while one that is
+// missing is seen.
+func (l *Log) add(m spec.Measured) error {
+	line, err := spec.Encode(m)
+	if err != nil {
+		return err
+	}
+	if err := l.begin(); err != nil {
+		l.Say("the firmware's log: %v", err)
+	}
+	name := filepath.Join(l.Dir, OwnName)
+	log, err := readCapped(name, spec.MaxMeasured)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(log)+len(line)+1 > spec.MaxMeasured {
+		return fmt.Errorf("the log has %d bytes, until the next boot of the machine", len(log))
+	}
+	if err := l.TPM.Extend(spec.PCR, sha256.Sum256(line)); err != nil {
+		return err
+	}
+	return durable.WriteFile(name, append(append(log, line...), '\n'), 0o600)
+}
+
+// begin takes over what the loader before a kexec has left, or what the firmware has written,
+// once a boot.
+func (l *Log) begin() error {
+	if _, err := os.Stat(l.Dir); err == nil {
+		return nil
+	}
+	if err := durable.MkdirAll(l.Dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{OwnName, FirmwareName} {
+		data, err := readCapped(filepath.Join(l.Carried, name), MaxFirmware)
+		if errors.Is(err, fs.ErrNotExist) && name == FirmwareName {
+			data, err = readCapped(l.Firmware, MaxFirmware)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = durable.WriteFile(filepath.Join(l.Dir, name), data, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Carry adds the log to an archive for the next loader.
+func (l *Log) Carry(to *cpio.Archive) error {
+	for _, name := range []string{OwnName, FirmwareName} {
+		data, err := readCapped(filepath.Join(l.Dir, name), MaxFirmware)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		to.File(paths.Measured+"/"+name, data, 0o600)
+	}
+	return nil
+}
+
+// Mount has the kernel show the firmware's log.
+func Mount() error {
+	err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	if err != nil && err != unix.EBUSY {
+		return fmt.Errorf("mount securityfs: %w", err)
+	}
+	return nil
+}
+
+func readCapped(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	var data bytes.Buffer
+	if n, err := io.Copy(&data, io.LimitReader(f, most+1)); err != nil || n > most {
+		return nil, errors.Join(err, fmt.Errorf("%s has more than %d bytes", name, most))
+	}
+	return data.Bytes(), nil
+}

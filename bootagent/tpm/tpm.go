@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tpm gives the few commands to a machine's TPM 2.0 that a node needs: it extends a
+// register, and has registers quoted by a key that never leaves the TPM. See TCG's "TPM 2.0
+// Library", part 3, and tpmrm0, the kernel's own resource manager.
+//
+// It knows neither what is measured nor who asks for a quote. A TPM that hangs is waited for
+// for so long, and no longer.
+package tpm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+	"golang.org/x/sys/unix"
+)
+
+// Device is how Linux shows a TPM 2.0.
+const Device = "/dev/tpmrm0"
+
+// ErrNone is returned on a machine without a TPM 2.0.
+var ErrNone = errors.New("no TPM 2.0")
+
+// TPM is a machine's TPM.
+type TPM struct {
+	Open  func() (io.ReadWriteCloser, error) // anew for each command
+	Limit time.Duration                      // of a command, with all that it takes
+}
+
+// Of returns the TPM of this machine.
+func Of(device string) TPM {
+	return TPM{Limit: 20 * time.Second, Open: func() (io.ReadWriteCloser, error) { return os.OpenFile(device, os.O_RDWR, 0) }}
+}
+
+// do gives commands to the TPM. Where they take too long, they are left to end by themselves:
+// nothing else can be done about a driver that waits for its hardware.
+func (t TPM) do(commands func(transport.TPM) error) error {
+	done := make(chan error, 1)
+	go func() {
+		rw, err := t.Open()
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+			done <- ErrNone
+		case err != nil:
+			done <- err
+		default:
+			done <- errors.Join(commands(transport.FromReadWriter(rw)), rw.Close())
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(t.Limit):
+		return fmt.Errorf("the TPM has not answered within %s", t.Limit)
+	}
+}
+
+// Extend extends a digest into a register of SHA-256.
+func (t TPM) Extend(register uint32, digest [32]byte) error {
+	err := t.do(func(to transport.TPM) error {
+		_, err := tpm2.PCRExtend{
+			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(register), Auth: tpm2.PasswordAuth(nil)},
+			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: digest[:]}}},
+		}.Execute(to)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("extend register %d: %w", register, err)
+	}
+	return nil
+}
+
+// Read returns what is in registers of SHA-256, in their order.
+func (t TPM) Read(registers ...uint) (values [][]byte, err error) {
+	err = t.do(func(to transport.TPM) error {
+		values, err = read(to, registers)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read registers %v: %w", registers, err)
+	}
+	return values, nil
+}
+
+// perCommand is how many registers a TPM reads at a time, at most.
+const perCommand = 8
+
+func read(to transport.TPM, registers []uint) (values [][]byte, err error) {
+	for len(registers) > 0 {
+		n := min(perCommand, len(registers))
+		answer, err := tpm2.PCRRead{PCRSelectionIn: selection(registers[:n])}.Execute(to)
+		if err != nil {
+			return nil, err
+		}
+		if len(answer.PCRValues.Digests) != n {
+			return nil, errors.New("the TPM keeps no registers of SHA-256; its bank is switched on in the firmware's setup")
+		}
+		for _, d := range answer.PCRValues.Digests {
+			values = append(values, d.Buffer)
+		}
+		registers = registers[n:]
+	}
+	return values, nil
+}
+
+func selection(registers []uint) tpm2.TPMLPCRSelection {
+	return tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(registers...)}}}
+}

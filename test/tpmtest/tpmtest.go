@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tpmtest runs TPMs for tests: swtpm, which keeps its registers in memory and its
+// seeds in a directory. Only tests import it.
+package tpmtest
+
+import (
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// Start starts a TPM that has just been switched on, and returns what opens it.
+func Start(t testing.TB) func() (io.ReadWriteCloser, error) {
+	t.Helper()
+	dir := start(t, "--server", "type=unixio,path=%/tpm", "--flags", "not-need-init,startup-clear")
+	open := func() (io.ReadWriteCloser, error) { return net.Dial("unix", filepath.Join(dir, "tpm")) }
+	await(t, filepath.Join(dir, "tpm"))
+	return open
+}
+
+// ForMachine starts a TPM for QEMU, and returns the arguments that plug it in.
+func ForMachine(t testing.TB) []string {
+	t.Helper()
+	dir := start(t)
+	await(t, filepath.Join(dir, "control"))
+	return []string{"-chardev", "socket,id=tpm,path=" + filepath.Join(dir, "control"), "-tpmdev", "emulator,id=tpm,chardev=tpm", "-device", "tpm-crb,tpmdev=tpm"}
+}
+
+func start(t testing.TB, args ...string) (dir string) {
+	t.Helper()
+	require.Tool(t, "swtpm")
+	dir, err := os.MkdirTemp("", "tpm") // a socket's name is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range args {
+		args[i] = strings.Replace(args[i], "%", dir, 1)
+	}
+	cmd := exec.Command("swtpm", append([]string{"socket", "--tpm2", "--tpmstate", "dir=" + dir, "--ctrl", "type=unixio,path=" + filepath.Join(dir, "control")}, args...)...)
+	cmd.Stderr = t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended with its machine
+		_ = cmd.Wait()         // killed
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// await waits until a socket is there.
+func await(t testing.TB, socket string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("swtpm has not made %s", socket)
+		}
+	}
+}

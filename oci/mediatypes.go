@@ -27,6 +27,7 @@ const (
 	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
 	TypeLoader      = "application/vnd.caisson.loader.v1+json"       // artifactType of what disks start
 	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
+	TypeRehearsal   = "application/vnd.caisson.rehearsal.v1+json"    // artifactType of the signed statement of a rehearsal
 	TypeKernel      = mediatype.Kernel
 	TypeInitrd      = mediatype.Initrd
 	TypeUEFI        = mediatype.UEFI

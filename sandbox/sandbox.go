@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/evidence"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
@@ -177,6 +179,13 @@ func (b *Box) Steps() []Step { return b.steps }
 
 // Layer is the digest of the node's layer.
 func (b *Box) Layer() string { return b.layer.Digest }
+
+// Machine describes the machine as it is started.
+func (b *Box) Machine(ctx context.Context) (m evidence.Machine, err error) {
+	m = evidence.Machine{Arch: b.arch, Memory: cmp.Or(b.o.Memory, memoryFor(b.layer.Bytes())), KVM: b.noKVM == nil}
+	m.QEMU, err = machine.Version(ctx, b.arch)
+	return m, err
+}
 
 // Emulated returns why the processor is emulated, nil where KVM runs the machine.
 func (b *Box) Emulated() error { return b.noKVM }

@@ -210,6 +210,7 @@ var laterKeys = map[string]laterKey{
 	"fleet-index rollouts.*.waves[].moving": {"0.10.0", mayBeLeftOut},
 	"rollout-plan budget":                   {"0.10.0", mayBeLeftOut}, // a driver that does not know it refuses the plan
 	"rollout-plan budget.*":                 {"0.10.0", mayBeLeftOut},
+	"rollout-plan rule.rehearsed":           {"0.10.0", mayBeLeftOut}, // likewise
 	"fleet-shard nodes.*.foreign":           {"0.10.0", mayBeLeftOut},
 	"fleet loaders":                         {"0.10.0", mayBeLeftOut},
 	"fleet loaders[].*":                     {"0.10.0", mayBeLeftOut},

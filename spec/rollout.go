@@ -48,7 +48,16 @@ type RolloutRule struct {
 	Percent  int    `json:"percent,omitempty"` // or with so many of a hundred. The first failure where both are 0
 	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
 	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned; of any node's key when empty
+
+	Rehearsed string `json:"rehearsed,omitempty"` // what of a change must have been rehearsed before nodes get it: RehearsedLayer or RehearsedSettings; nothing when empty
 }
+
+// What of a change must have been rehearsed. A driver that does not know the word of a plan
+// refuses the plan.
+const (
+	RehearsedLayer    = "layer"    // the change from one layer to another, with whatever settings
+	RehearsedSettings = "settings" // both, layers and settings
+)
 
 // GradePinned lets only reports by keys that outlive a boot count. A driver that does not
 // know the word of a plan refuses the plan.

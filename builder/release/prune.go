@@ -146,7 +146,7 @@ func releasedAt(ctx context.Context, reg *registry.Registry, index string) (newe
 			return "", err
 		}
 		if m, err := oci.ParseManifest(resp.Data); err == nil { // another kind of attachment has no say
-			newest = max(newest, m.Annotations["org.opencontainers.image.created"])
+			newest = max(newest, m.Annotations[created])
 		}
 	}
 	return newest, nil

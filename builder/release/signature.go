@@ -43,7 +43,7 @@ func attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, b
 	_, err := r.Attach(ctx, oci.RepoLayer, subject, oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
 		"dev.sigstore.bundle.content":       "dsse-envelope",
 		"dev.sigstore.bundle.predicateType": predicateType,
-		"org.opencontainers.image.created":  now.UTC().Format(time.RFC3339),
+		created:                             now.UTC().Format(time.RFC3339),
 	})
 	return err
 }
@@ -78,9 +78,10 @@ func eachBundle(ctx context.Context, r *registry.Registry, digest string, limit 
 	if err != nil {
 		return false, fmt.Errorf("signatures of %s: %w", digest, err)
 	}
+	list = slices.DeleteFunc(list, func(d oci.Descriptor) bool { return rank(d) == 0 }) // many would hide it
 	var unread error
 	for _, d := range list[:min(len(list), maxReferrers)] {
-		bundle, err := readBundle(ctx, r, d, limit)
+		bundle, _, err := readBundle(ctx, r, d, limit)
 		if err != nil { // an attachment of another kind, or a bad one
 			if refusal.Of(err) == "" && !errors.Is(err, oci.ErrNotFound) {
 				unread = fmt.Errorf("signatures of %s: %w", digest, err)
@@ -94,21 +95,22 @@ func eachBundle(ctx context.Context, r *registry.Registry, digest string, limit 
 	return false, unread
 }
 
-// readBundle reads the bundle in a referrer's manifest. The descriptor's
+// readBundle reads the bundle in a referrer's manifest, whose type it returns. The descriptor's
 // artifactType and annotations are not trusted: registries differ in both.
-func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor, limit int64) ([]byte, error) {
+func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor, limit int64) (bundle []byte, artifactType string, err error) {
 	resp, err := r.Source().Manifest(ctx, oci.RepoLayer, d.Digest, "")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	m, err := oci.ParseManifest(resp.Data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if len(m.Layers) != 1 || m.Layers[0].MediaType != oci.TypeBundle {
-		return nil, refusal.New(refusal.MediaType, "%s holds no bundle", d.Digest)
+		return nil, "", refusal.New(refusal.MediaType, "%s holds no bundle", d.Digest)
 	}
-	return oci.ReadBlob(ctx, r.Source(), oci.RepoLayer, m.Layers[0], limit)
+	bundle, err = oci.ReadBlob(ctx, r.Source(), oci.RepoLayer, m.Layers[0], limit)
+	return bundle, m.ArtifactType, err
 }
 
 // Referrer is something attached to a layer.

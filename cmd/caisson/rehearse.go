@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
 )
@@ -21,6 +22,7 @@ type rehearseFlags struct {
 	from, layer string
 	reach       access
 	known       memoryFlags
+	stating     stating
 }
 
 func (a *app) rehearseCommand() *cobra.Command {
@@ -36,8 +38,11 @@ func (a *app) rehearseCommand() *cobra.Command {
 			"Before and after, a picture is taken without the agent: kernel parameters, attributes, mounts,\n" +
 			"written files, units, accounts, links, addresses, routes, features of cards, modules, limits. What did not\n" +
 			"come back is named. Exit code 5: the node, or a check, failed. Exit code 3: it works, and something does not\n" +
-			"come back, or the class is not the one that 'caisson plan' says. Nothing is published, and nothing is left.",
-		Example: "  caisson rehearse site.yaml --node node1\n  caisson rehearse site.yaml --node node1 --check 'systemctl is-active nginx' -o json",
+			"come back, or the class is not the one that 'caisson plan' says. Nothing is published, and nothing is left.\n\n" +
+			"--statement and --push sign what was found, also of a rehearsal that failed; a Rollout with 'rehearsed' wants the\n" +
+			"newest statement of a change to say that it passed, exit code 0. " + keys.SourceHelp,
+		Example: "  caisson rehearse site.yaml --node node1\n  caisson rehearse site.yaml --node node1 --check 'systemctl is-active nginx' -o json\n" +
+			"  caisson rehearse site.yaml --node node1 --push --attest-key keys/attestation.key",
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(c *cobra.Command, names []string) error { return a.rehearse(c.Context(), f, names) },
 	}
@@ -51,6 +56,7 @@ func (a *app) rehearseCommand() *cobra.Command {
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long each part of the way may take")
 	f.build.inputs(fs)
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression of a layer that is built")
+	f.stating.flags(fs)
 	f.known.looking(fs)
 	f.reach.flags(a, fs)
 	return c
@@ -76,6 +82,9 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return err
 	}
+	if err := f.stating.open(a, w, from, to); err != nil {
+		return err
+	}
 	o, err := a.sandboxOptions(f.tryFlags, s, names[0])
 	if err != nil {
 		return err
@@ -97,5 +106,6 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return full(err, o.Dir)
 	}
-	return cmp.Or(a.show(answer, func() { answer.Write(a.out) }), answer.Err())
+	shown := a.show(answer, func() { answer.Write(a.out) })
+	return cmp.Or(shown, f.stating.state(ctx, a, box, answer), answer.Err())
 }

@@ -206,6 +206,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			}
 			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
 			state.LeaveOut(held)
+			if err := state.Lack(rollout.Unrehearsed(c.Context(), r.p, r.policy, plan, o.Nodes)); err != nil {
+				return err
+			}
 			if x.who.dry {
 				return a.printPlan(state, at)
 			}
@@ -230,6 +233,9 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 	return a.show(s, func() {
 		for _, w := range s.Waves {
 			cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
+			if w.Unrehearsed != "" {
+				cli.Printf(a.out, "  %s\n", w.Unrehearsed)
+			}
 			var nodes alike
 			for _, n := range w.Nodes {
 				says := "gets what is planned"

@@ -217,6 +217,9 @@ func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Ro
 	if g := plan.Rule.Grade; g != "" && g != spec.GradePinned {
 		return nil, fmt.Errorf("plan of rollout %s: only reports of grade %.40q count, which this release does not know", name, g)
 	}
+	if r := plan.Rule.Rehearsed; r != "" && r != spec.RehearsedLayer && r != spec.RehearsedSettings {
+		return nil, fmt.Errorf("plan of rollout %s: %.40q must have been rehearsed, which this release does not know", name, r)
+	}
 	if plan.Budget != nil && plan.Budget.Each <= 0 && plan.Budget.Overall <= 0 {
 		return nil, fmt.Errorf("plan of rollout %s: its budget has no bound that this release knows", name)
 	}

@@ -33,6 +33,7 @@ type fleet struct {
 	keys  *chain.Chain      // versions of the keys; nil is none
 	root  *ecdsa.PrivateKey // of them
 	rule  string            // of the site's Rollout
+	on    *layered          // what nodes have a layer by; nil is attached nodes
 	value string            // what the site says now
 
 	before string // what it said in the round before
@@ -115,6 +116,9 @@ func (f *fleet) policy() publish.Policy {
 	if f.root != nil {
 		policy.Root, policy.RootThreshold = []sign.Verifier{sign.VerifierOf(f.root)}, 1
 	}
+	if f.on != nil {
+		policy.Release, policy.Attestation = []sign.Verifier{sign.VerifierOf(f.on.release)}, []sign.Verifier{sign.VerifierOf(f.on.attestation)}
+	}
 	return policy
 }
 
@@ -122,6 +126,9 @@ func (f *fleet) compile() []publish.Node {
 	f.t.Helper()
 	nodes, err := f.p.Compile(f.t.Context(), f.site(), f.policy(), "")
 	must(f.t, err)
+	if f.on != nil {
+		f.on.stack(f.t, nodes)
+	}
 	return nodes
 }
 

@@ -46,6 +46,8 @@ type WaveState struct {
 	Stayed  map[string]string `json:"stayed"`  // node → why it did not go back with the others
 
 	Moving []string `json:"moving,omitempty"` // of a plan with a budget: nodes that have to prove themselves now
+
+	Unrehearsed string `json:"unrehearsed,omitempty"` // why it may not begin yet, when the plan was signed: see [Unrehearsed]
 }
 
 // States reads the rollouts of a fleet, the newest first.
@@ -138,6 +140,9 @@ func (s State) Write(w io.Writer) {
 			cli.Printf(w, ", %d did not go back", n)
 		}
 		cli.Printf(w, "\n")
+		if wave.Unrehearsed != "" {
+			cli.Printf(w, "    %s\n", wave.Unrehearsed)
+		}
 		for _, l := range []struct {
 			what  string
 			nodes map[string]string

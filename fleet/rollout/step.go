@@ -42,7 +42,9 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	}
 	switch what.Act {
 	case Begin, More, Late, End:
-		err = d.begin(ctx, plan, &row, s, what, now)
+		if err = d.begin(ctx, plan, &row, s, what, now); err == nil {
+			err = d.rehearsed(ctx, f, plan, s.Nodes)
+		}
 	case Finish:
 		row.Waves[what.Wave].Done = now
 		s.What, s.Why = "wave "+plan.Waves[what.Wave].Name+" done", fmt.Sprintf("%d healthy, %d failed, %d left out", what.Good, len(what.Of[what.Wave].Failed), len(what.Of[what.Wave].LeftOut))

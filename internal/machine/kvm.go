@@ -156,3 +156,16 @@ func CheckTools(arch string, more ...string) error {
 	}
 	return nil
 }
+
+// Version returns the version of QEMU that runs machines of an architecture.
+func Version(ctx context.Context, arch string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, boardOf(arch).qemu, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", boardOf(arch).qemu, err)
+	}
+	_, after, _ := strings.Cut(string(out), "version ")
+	version, _, _ := strings.Cut(strings.TrimSpace(strings.SplitN(after, "\n", 2)[0]), " ")
+	return version, nil
+}

@@ -15,7 +15,8 @@
 //
 // places.yaml is what one of several places answers; see [Rubbish].
 //
-// service.yaml is what is tried on the fleet's service; see [Service]. rescue.yaml is how
+// service.yaml is what is tried on the fleet's service; see [Service]. rehearsal.yaml is what is
+// offered as a statement of a rehearsal; see [Rehearsal]. rescue.yaml is how
 // somebody tries to be let into a node; see [Rescue].
 //
 // The package forges its materials with the standard library alone and shares

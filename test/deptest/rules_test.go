@@ -121,6 +121,7 @@ var rules = []Rule{
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},
 	{Packages: "fleet/budget", Only: []string{"spec", "internal/plain"}, Why: "it counts, however it is found out who is unavailable",
 		By: []string{"fleet/rollout", "cmd/caisson"}, ByWhy: "a rollout has a budget, and who starts one is shown it"},
+	{Packages: "fleet/evidence", By: []string{"fleet/rollout", "sandbox", "sandbox/rehearsal"}, ByWhy: "nodes ask for no rehearsal"},
 	{Packages: "fleet/rollout", By: []string{"fleet/hub", "fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "nodes know of no waves"},
 	{Packages: "fleet/hub", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/query", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},

@@ -34,6 +34,8 @@ type rolloutSpecDoc struct {
 	Halt     haltDoc        `site:"halt" doc:"number of failures in a wave that halt the rollout; 1 when absent"`
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
 	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned counts only reports by keys that are kept on a disk; any when absent"`
+
+	Rehearsed shape.Text `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
 }
 
 type waveDoc struct {
@@ -82,6 +84,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	r := Rollout{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, Rule: spec.RolloutRule{
 		Soak: defaultSoak, Deadline: defaultDeadline, Silence: defaultSilence,
 		Count: int(s.Halt.Count.N), Percent: int(s.Halt.Percent.N), Undo: cmp.Or(s.Undo.S, spec.UndoWave), Grade: grade(s.Grade.S),
+		Rehearsed: s.Rehearsed.S,
 	}}
 	for _, t := range []struct {
 		doc shape.Duration

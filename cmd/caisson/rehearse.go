@@ -43,8 +43,8 @@ func (a *app) rehearseCommand() *cobra.Command {
 			"newest statement of a change to say that it passed, exit code 0. " + keys.SourceHelp,
 		Example: "  caisson rehearse site.yaml --node node1\n  caisson rehearse site.yaml --node node1 --check 'systemctl is-active nginx' -o json\n" +
 			"  caisson rehearse site.yaml --node node1 --push --attest-key keys/attestation.key",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(c *cobra.Command, names []string) error { return a.rehearse(c.Context(), f, names) },
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error { return a.rehearse(c.Context(), f, names) },
 	}
 	fs := c.Flags()
 	fs.StringVar(&f.node, "node", "", "`NAME` of the node")

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"encoding/json"
+	"errors"
 	"html"
 	"io"
 	"maps"
@@ -14,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
+	"github.com/caisson-os/caisson/fleet/past"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
@@ -29,6 +33,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 var (
@@ -46,7 +51,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	s := newShelf(t)
 	at, token := servePages(t, s)
 	seen := map[string]bool{}
-	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/rollouts", "/slots", "/login"} {
+	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/generations", "/generations/2", "/generations/between?node=b&beside=c", "/generations/1..?node=a", "/rollouts", "/slots", "/login"} {
 		page := getPage(t, at+path, token)
 		texts := inCode.FindAllStringSubmatch(page, -1)
 		offers := copied.FindAllStringSubmatch(page, -1)
@@ -97,6 +102,47 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 		"caisson inspect", "caisson pause", "caisson resume", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout run", "caisson rollout undo"}
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
 		t.Errorf("the pages have %q, want %q", got, want)
+	}
+}
+
+// TestGenerationsOfAFleet: the page and the API tell of generations what the verbs do, also after another
+// publish, and whoever asks first.
+func TestGenerationsOfAFleet(t *testing.T) {
+	s := newShelf(t)
+	at, token := servePages(t, s)
+	verb := func(args ...string) string {
+		t.Helper()
+		out, err := s.run(args...)
+		if err != nil && cli.Code(err) != cli.ExitDrift {
+			t.Fatal(args, err, out)
+		}
+		return out
+	}
+	same := func(path string, args ...string) {
+		t.Helper()
+		var got, want any
+		if err := errors.Join(json.Unmarshal([]byte(getPage(t, at+path, token)), &got), json.Unmarshal([]byte(verb(args...)), &want)); err != nil {
+			t.Fatal(path, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, and the verb says %v", path, got, want)
+		}
+	}
+	same("/v1/generations", "history", s.ref, "--site", "site.yaml", "-o", "json")
+	same("/v1/generations?node=b", "history", s.ref, "--site", "site.yaml", "--node", "b", "-o", "json")
+	var d past.Difference
+	var p plan.Plan
+	if err := errors.Join(json.Unmarshal([]byte(getPage(t, at+"/v1/generations/1..2", token)), &d), json.Unmarshal([]byte(verb("diff", s.ref, "1", "2", "--site", "site.yaml", "-o", "json")), &p)); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Groups) != 1 || d.Nodes != 3 || len(p.Nodes) != 3 || !reflect.DeepEqual(d.Groups[0].Changes, p.Nodes[0].Changes) || !slices.Contains(d.Kinds, past.Kind{Name: "layer", Changes: 3}) {
+		t.Errorf("%+v, and the verb says %+v", d, p)
+	}
+	page := getPage(t, at+"/generations", token)
+	for _, want := range []string{`<a href="/generations/0-4">0-4</a>`, "pause: hold 1", "freeze: hold 1", "publish: ", "operator</td>", "wait</td>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s in\n%s", want, page)
+		}
 	}
 }
 
@@ -282,7 +328,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
+	"github.com/caisson-os/caisson/fleet/past"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/unknown"
@@ -152,6 +153,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains, Hears: true, Say: a.say}); err != nil {
 		return err
 	}
+	o.Past = past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
 	h, err := server.New(ctx, o)
 	if err != nil {
 		return err

@@ -4,7 +4,8 @@
 // each, and at what lies between two of them.
 //
 // What it tells passed fleet/publish's checks: earlier roots are verified with today's
-// keys, and what only earlier keys signed is marked. It writes nothing. cmd/caisson and sandbox/culprit import it.
+// keys, and what only earlier keys signed is marked. It writes nothing. cmd/caisson, fleet/past,
+// fleet/server and sandbox/culprit import it.
 package history
 
 import (
@@ -324,7 +325,7 @@ func Write(w io.Writer, list []Entry) {
 			cli.Printf(t, "%s\t\t%s\n", of, says[0])
 			continue
 		}
-		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", of, signedBy(e.Keys), e.At.Format(time.RFC3339), says[0], says[1], says[2], says[3])
+		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", of, e.Signers(), e.At.Format(time.RFC3339), says[0], says[1], says[2], says[3])
 		for _, c := range e.Changes {
 			cli.Printf(t, "\t%s\n", c)
 		}
@@ -344,7 +345,7 @@ func (d *Detail) Write(w io.Writer) {
 	line("refused", d.Refused)
 	line("mark", d.Mark)
 	if d.Refused == "" {
-		line("signed by", signedBy(d.Keys))
+		line("signed by", d.Signers())
 		line("at", d.At.Format(time.RFC3339))
 		line("verb", d.Verb)
 		line("author", d.Author)
@@ -379,24 +380,24 @@ func saysOf(e Entry) [4]string {
 	}
 	reason := e.Reason
 	if e.Commit != "" {
-		reason = strings.Trim(reason+"; site "+shortCommit(e.Commit), "; ")
+		reason = strings.Trim(reason+"; site "+e.ShortCommit(), "; ")
 	}
 	return [4]string{e.Verb, what, e.Author, strings.Trim(reason+"; "+e.Mark, "; ")}
 }
 
-// shortCommit is a commit as git abbreviates it, with the "+" of one that the site differed from.
-func shortCommit(commit string) string {
-	id, differed := strings.CutSuffix(commit, "+")
+// ShortCommit is the commit as git abbreviates it, with the "+" of one that the site differed from.
+func (e Entry) ShortCommit() string {
+	id, differed := strings.CutSuffix(e.Commit, "+")
 	if id = id[:min(len(id), 12)]; differed {
 		id += "+"
 	}
 	return id
 }
 
-// signedBy names keys: by their files, or by the begin of their ids.
-func signedBy(keys []Key) string {
+// Signers names the keys: by their files, or by the beginnings of their ids.
+func (e Entry) Signers() string {
 	var names []string
-	for _, k := range keys {
+	for _, k := range e.Keys {
 		names = append(names, cmp.Or(k.Name, k.ID[:min(len(k.ID), 12)]))
 	}
 	return strings.Join(names, ",")

@@ -89,10 +89,6 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, http.StatusOK, s.fleet().Summary())
-}
-
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 	n, err := s.fleet().Node(req.Context(), req.PathValue("node"))
 	if err != nil {
@@ -140,10 +136,6 @@ func (s *Server) planned(q url.Values) map[string]bool {
 		return among
 	}
 	return nil
-}
-
-func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, http.StatusOK, map[string]any{"groups": s.o.Hub.Slots()})
 }
 
 func (s *Server) accept(w http.ResponseWriter, req *http.Request) {

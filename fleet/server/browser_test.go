@@ -130,6 +130,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m0s: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
 		t.Fatal(status, text)
 	}
+	s.server.o.Past = kept{generations: 45}
 	s.server.o.Unknown = func() ([]unknown.Machine, error) { return newRack(3), nil }
 	return s, names, send
 }

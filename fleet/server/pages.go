@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -25,18 +26,22 @@ type page struct {
 // from it.
 var allPages = []page{
 	{"/", "Overview", true, Reader, "overview.html", (*Server).overviewPage},
-	{"/nodes", "Nodes", true, Reader, "nodes.html", listNodes},
+	{"/nodes", "Nodes", true, Reader, "nodes.html", func(s *Server, req *http.Request) (int, any, error) {
+		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
+	}},
 	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
-	{"/layers", "Layers", true, Reader, "layers.html", (*Server).layersPage},
-	{"/services", "Services", true, Reader, "services.html", (*Server).servicesPage},
+	{"/layers", "Layers", true, Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) { return s.layerPage().page(req) }},
+	{"/generations", "Generations", true, Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
+		return generations{s.o.Past, s.looks}.list(req)
+	}},
+	{"/generations/{range}", "", false, Reader, "generation.html", func(s *Server, req *http.Request) (int, any, error) {
+		return generations{s.o.Past, s.looks}.one(req)
+	}}, // its title is the range
+	{"/services", "Services", true, Reader, "services.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
 	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	login,
-}
-
-func listNodes(s *Server, req *http.Request) (int, any, error) {
-	return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 }
 
 var login = page{"/login", "Log in", false, Nobody, "login.html", (*Server).loginPage}
@@ -60,7 +65,7 @@ func (s *Server) page(p page) http.HandlerFunc {
 		p := p // requests share the row
 		status, data, err := p.data(s, req)
 		if p.Title == "" {
-			p.Title = plain.Line(req.PathValue("node"))
+			p.Title = plain.Line(cmp.Or(req.PathValue("node"), req.PathValue("range")))
 		}
 		switch {
 		case errors.Is(err, hub.ErrNoNode):

@@ -19,10 +19,6 @@ type Rollouts struct {
 	Rollouts []rollout.State `json:"rollouts"` // the newest first
 }
 
-func (s *Server) getRollouts(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, http.StatusOK, Rollouts{s.o.Hub.Rollouts()})
-}
-
 // rolloutRow is a rollout on the page: its waves beside what their nodes report now.
 type rolloutRow struct {
 	rollout.State

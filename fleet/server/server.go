@@ -36,6 +36,7 @@ import (
 type Options struct {
 	query.Fleet                                   // that is served
 	Layers      Differences                       // nil: layers are not compared
+	Past        Past                              // nil: earlier generations are not shown
 	Unknown     func() ([]unknown.Machine, error) // machines that asked in vain; nil: nobody knows
 	Tokens      *Tokens                           // nil: everybody may read and report, and nobody is an operator
 	People      *People                           // nil: people log in by tokens alone
@@ -105,6 +106,13 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
+// gives answers with a document that is always there.
+func (s *Server) gives(doc func(context.Context) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) { s.answer(w, http.StatusOK, doc(req.Context())) }
+}
+
+func (s *Server) layerPage() layerPage { return layerPage{s.fleet(), s.o.Layers, s.o.Registry} }
+
 // fleet is the fleet of which something is asked.
 func (s *Server) fleet() *query.Fleet { return &s.o.Fleet }
 
@@ -122,14 +130,16 @@ func (s *Server) routes() []route {
 		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
-		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
+		{"GET /v1/summary", Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
 		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the service knows it.", s.getReports},
-		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.getRollouts},
-		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.getServices},
-		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.", s.getLayers},
-		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
+		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
+		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.gives(func(context.Context) any { return s.fleet().Services() })},
+		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.", s.gives(func(ctx context.Context) any { return s.layerPage().layers(ctx) })},
+		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
+		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
+		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},

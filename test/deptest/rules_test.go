@@ -126,6 +126,7 @@ var rules = []Rule{
 	{Packages: "fleet/hub", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/query", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},
 	{Packages: "fleet/server", By: []string{"cmd/caisson"}, ByWhy: "the service is one program"},
+	{Packages: "fleet/past", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "verbs read the past themselves; a page is asked again and again"},
 	{Packages: "fleet/people", Only: []string{"internal/plain"}, Why: "who somebody is follows from a provider, whatever they may do",
 		By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "people log in to the service alone"},
 	{Packages: "fleet/audit", Only: []string{}, Stdlib: true, Why: "rows are chained, wherever they are kept",

@@ -12,15 +12,15 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// group is nodes with the same changes.
-type group struct {
+// Group is nodes with the same changes: those of the first of them.
+type Group struct {
 	NodePlan
-	names []string
+	Names []string
 }
 
-// groups returns them, and how many nodes have none.
-func (p *Plan) groups() (groups []*group, unchanged int) {
-	byKey := map[string]*group{}
+// Groups returns them, and how many nodes have no changes.
+func (p *Plan) Groups() (groups []*Group, unchanged int) {
+	byKey := map[string]*Group{}
 	for _, n := range p.Nodes {
 		if len(n.Changes) == 0 {
 			unchanged++
@@ -36,18 +36,18 @@ func (p *Plan) groups() (groups []*group, unchanged int) {
 		}
 		g := byKey[key]
 		if g == nil {
-			g = &group{NodePlan: n}
+			g = &Group{NodePlan: n}
 			byKey[key] = g
 			groups = append(groups, g)
 		}
-		g.names = append(g.names, n.Name)
+		g.Names = append(g.Names, n.Name)
 	}
 	return groups, unchanged
 }
 
-func (g *group) write(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.names), "node"), g.Class, g.Why)
-	fmt.Fprintf(w, "  %s\n", plain.Some(g.names, shown))
+func (g *Group) write(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.Names), "node"), g.Class, g.Why)
+	fmt.Fprintf(w, "  %s\n", plain.Some(g.Names, shown))
 	for _, c := range g.Changes {
 		c.write(w)
 	}
@@ -68,7 +68,7 @@ func (g *group) write(w io.Writer) {
 
 // Write prints the plan for people: nodes with the same changes as one group.
 func (p *Plan) Write(w io.Writer) {
-	groups, unchanged := p.groups()
+	groups, unchanged := p.Groups()
 	for _, g := range groups {
 		g.write(w)
 	}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package past answers what the fleet's service is asked of earlier generations: who gave each out,
+// when and why, and what it changed.
+//
+// It reads them where the fleet is published, by package history, so it says what the verbs say and
+// keeps nothing beside the registry. Pages ask again at every report of a node, so answers are kept
+// in memory, those about what one publish left until the next. One question is read at a time; who
+// asks waits for a while, and finds the answer later where reading takes longer. cmd/caisson makes a
+// table, and fleet/server shows it.
+package past
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Bounds of a table.
+const (
+	maxKept    = 128 // answers, and as many differences
+	maxWaiting = 8   // questions that are not answered yet
+	longest    = 5 * time.Minute
+	lasts      = 10 * time.Minute // keys may change though the same is published
+)
+
+// ErrReading is returned where the answer is not there yet.
+var ErrReading = errors.New("it is being read, and will be here soon")
+
+// Table holds the answers.
+type Table struct {
+	ctx   context.Context                   // ends what is read
+	fleet func() *publish.Fleet             // as it was read last, nil where it was not yet
+	names func() (map[string]string, error) // of keys, by id
+	turn  chan struct{}                     // has a place for the question that is read
+
+	mu    sync.Mutex
+	root  string // manifest of what was published then
+	since time.Time
+	kept  map[string]*answer     // by question, of that root
+	found map[string]*Difference // by the digests of both roots, and the node
+}
+
+// answer is there once done is closed.
+type answer struct {
+	done  chan struct{}
+	value any
+	err   error
+}
+
+// New returns a table that knows nothing. What it reads ends with ctx.
+func New(ctx context.Context, fleet func() *publish.Fleet, names func() (map[string]string, error)) *Table {
+	return &Table{ctx: ctx, fleet: fleet, names: names, turn: make(chan struct{}, 1), found: map[string]*Difference{}}
+}
+
+// List returns the generations that are kept, the newest first: of a node those in which it got
+// something else, and with a key, too, those in which that setting changed on it.
+func (t *Table) List(ctx context.Context, node, key string) ([]history.Entry, error) {
+	return ask(ctx, t, []string{"list", node, key}, func(ctx context.Context, f *publish.Fleet) ([]history.Entry, error) {
+		names, err := t.names()
+		switch {
+		case err != nil:
+			return nil, err
+		case key != "" && node == "":
+			return nil, cli.Usage("name the node, too", "since when a setting holds is asked of one node")
+		case key != "":
+			return history.Setting(ctx, f, node, key, names)
+		}
+		return history.List(ctx, f, node, names)
+	})
+}
+
+// Between returns what lies between two generations, on one node where it is named. Where from is
+// "" the generation before is meant, and nothing is returned for the oldest; where to is "", the
+// newest.
+func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference, error) {
+	return ask(ctx, t, []string{"between", from, to, node}, func(ctx context.Context, f *publish.Fleet) (*Difference, error) {
+		a, b, err := pair(ctx, f, from, to)
+		if err != nil || a == b && from == "" {
+			return nil, err // none is before the oldest
+		}
+		known, err := ofRoots(ctx, f, a, b)
+		if err != nil {
+			return nil, err
+		}
+		known += "\x00" + node
+		if d := t.known(known); d != nil {
+			return d, nil
+		}
+		p, err := history.Between(ctx, f, a, b, node)
+		if err != nil {
+			return nil, err
+		}
+		d := grouped(a.String(), b.String(), p)
+		t.keep(known, d)
+		return d, nil
+	})
+}
+
+// Beside returns in what a node differs from another one as both are published now.
+func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, error) {
+	return ask(ctx, t, []string{"beside", node, other}, func(ctx context.Context, f *publish.Fleet) (*Difference, error) {
+		list, err := f.Generations(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, errors.New("no generation is kept")
+		}
+		p, err := history.Nodes(ctx, f, list[0], other, node)
+		if err != nil {
+			return nil, err
+		}
+		return grouped(other, node, p), nil
+	})
+}
+
+// pair finds the generations of a difference. Both are the oldest one where none is before it.
+func pair(ctx context.Context, f *publish.Fleet, from, to string) (a, b publish.Generation, err error) {
+	list, err := f.Generations(ctx)
+	if err == nil && len(list) == 0 {
+		err = errors.New("no generation is kept")
+	}
+	if err != nil {
+		return a, b, err
+	}
+	if b = list[0]; to != "" {
+		b, err = f.Find(ctx, to)
+	}
+	if a = b; err != nil {
+		return a, b, err
+	}
+	if from != "" {
+		a, err = f.Find(ctx, from)
+		return a, b, err
+	}
+	for _, g := range list {
+		if g.Compare(b) < 0 {
+			return g, b, nil
+		}
+	}
+	return a, b, nil
+}
+
+// ofRoots names what two generations signed. Both are verified by the keys that count now.
+func ofRoots(ctx context.Context, f *publish.Fleet, a, b publish.Generation) (string, error) {
+	var names []string
+	for _, g := range []publish.Generation{a, b} {
+		p, err := f.Past(ctx, g)
+		if err != nil {
+			return "", err
+		}
+		root, err := spec.Encode(p.Root)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, oci.Digest(root))
+	}
+	return strings.Join(names, "\x00"), nil
+}
+
+func (t *Table) known(of string) *Difference {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.found[of]
+}
+
+func (t *Table) keep(of string, d *Difference) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.found) >= maxKept {
+		clear(t.found)
+	}
+	t.found[of] = d
+}
+
+// ask returns what is kept of a question, or waits until it is read.
+func ask[T any](ctx context.Context, t *Table, question []string, read func(context.Context, *publish.Fleet) (T, error)) (none T, err error) {
+	a, err := t.answer(strings.Join(question, "\x00"), func(ctx context.Context, f *publish.Fleet) (any, error) { return read(ctx, f) })
+	if err != nil {
+		return none, err
+	}
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		return none, ErrReading
+	}
+	if a.err != nil {
+		return none, a.err
+	}
+	return a.value.(T), nil
+}
+
+// answer returns the one that is kept of a question, or begins to read it.
+func (t *Table) answer(question string, read func(context.Context, *publish.Fleet) (any, error)) (*answer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.fleet()
+	if f == nil {
+		return nil, errors.New("what is published could not be read yet")
+	}
+	waiting := 0
+	for _, a := range t.kept {
+		select {
+		case <-a.done:
+		default:
+			waiting++
+		}
+	}
+	if now := time.Now(); t.root != f.Root() || now.Sub(t.since) > lasts || len(t.kept) >= maxKept {
+		t.root, t.since, t.kept = f.Root(), now, map[string]*answer{}
+	}
+	if a := t.kept[question]; a != nil {
+		return a, nil
+	}
+	if waiting >= maxWaiting {
+		return nil, ErrReading
+	}
+	a := &answer{done: make(chan struct{})}
+	t.kept[question] = a
+	go t.read(a, f, read)
+	return a, nil
+}
+
+// read answers a question when its turn comes.
+func (t *Table) read(a *answer, f *publish.Fleet, read func(context.Context, *publish.Fleet) (any, error)) {
+	defer close(a.done)
+	ctx, cancel := context.WithTimeout(t.ctx, longest)
+	defer cancel()
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+		a.value, a.err = read(ctx, f)
+	case <-ctx.Done():
+		a.err = ctx.Err()
+	}
+	if errors.Is(a.err, context.DeadlineExceeded) {
+		a.err = cli.WithHint(fmt.Errorf("reading it takes longer than %s", longest), "'caisson history' and 'caisson diff' take the time that it needs")
+	}
+}

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// Kept is what a registry holds for a node: an overlay as it was published, or as a site has
+// Kept holds the content of a registry for a node: an overlay as it was published, or as a site has
 // it, and its layer. The caller has verified both.
 type Kept struct {
 	Overlay *spec.Overlay

@@ -24,7 +24,7 @@ import (
 // Run runs a command line on the node as root, and returns what it prints.
 func (b *Box) Run(ctx context.Context, command string) (string, error) { return b.run(ctx, command) }
 
-// Status is what the node's agent says of the node.
+// Status returns the status that the node's agent prints.
 func (b *Box) Status(ctx context.Context) (*spec.Status, error) { return b.status(ctx) }
 
 // Published returns the overlay that was published last, its digest and its generation.

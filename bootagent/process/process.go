@@ -4,7 +4,7 @@
 // ends all of that at a deadline.
 //
 // [Service] runs it as a transient service of systemd: its own cgroup, limits
-// and out-of-memory score, so that nothing of it escapes and the agent is not
+// and out-of-memory score, so that no process escapes and the agent is not
 // the one to pay for it; it outlives a restart of the agent. [Group] is for where
 // systemd does not run, in tests and in containers without it: a process group,
 // which a program can leave by setsid(2). Both are a [Runner]. [Manager] asks the same systemd for

@@ -119,7 +119,7 @@ func properties(c Command, self, file string) []dbus.Property {
 	return settings
 }
 
-// Wait returns when the program has ended and nothing of it is left, with nil,
+// Wait returns when the program has ended with all its processes, with nil,
 // an *Exit, or ErrUnknown. The run is then forgotten.
 func (s Service) Wait(ctx context.Context, unit string) error {
 	var end error

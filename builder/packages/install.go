@@ -47,7 +47,7 @@ func Names(p spec.Packages) (names []string) {
 	return names
 }
 
-// Locked is what a lock has for the packages, beside those of the base.
+// Locked holds the files of a lock for the packages, beside those of the base.
 type Locked struct {
 	Repo string       // flat repository with all of it
 	Debs []apt.Deb    // each is installed, whatever the layer's apt would choose

@@ -222,7 +222,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	return a.printRotation(out)
 }
 
-// ofRoots adds to a refusal, where root keys change, that those of before sign, too: whoever lost
+// ofRoots adds to a refusal, where root keys change, that those of before sign, too: an operator who lost
 // them comes this far.
 func ofRoots(err error, changes []publish.RoleChange) error {
 	var refused *refusal.Refusal

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Count is what is left of a budget.
+// Count holds the rest of a budget.
 type Count struct {
 	of      *spec.RolloutBudget
 	reasons map[string]string   // by node that is unavailable

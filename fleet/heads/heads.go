@@ -3,7 +3,7 @@
 // Package heads remembers which commits git has for the services of a site.
 //
 // Servers of git are asked one after the other, each service now and then, and are not
-// waited for by whoever reads what they said last. cmd/caisson imports it.
+// waited for by readers of their last answer. cmd/caisson imports it.
 package heads
 
 import (

@@ -345,7 +345,7 @@ func (h *Hub) listeningSince() time.Time {
 }
 
 // A node's history has so many events at once, and then one each few minutes: a node that
-// goes to and fro, or whoever has its key, must not fill the database for all.
+// goes to and fro, or a thief of its key, must not fill the database for all.
 const (
 	eventsAtOnce = 100
 	eventEach    = 5 * time.Minute

@@ -46,7 +46,7 @@ func Approve(by []crypto.Signer, plan string, p sign.ApprovalPredicate) (stateme
 	return statements, nil
 }
 
-// Approved is what one operator said of a plan.
+// Approved is one operator's approval of a plan.
 type Approved struct {
 	By
 	Key string // id of the key that signed

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Back is what nodes of a rollout go back to, ready to be signed.
+// Back holds the overlays to which nodes of a rollout go back, ready to be signed.
 type Back struct {
 	// Stay has the nodes that keep what they have, with why. One that has already what
 	// it had then is not among them, and neither is one without a row.

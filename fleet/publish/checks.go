@@ -135,7 +135,7 @@ func indexIsOurs(l *looked) error {
 	return nil
 }
 
-// thresholdIsMet: whoever trusts fewer keys than the fleet does lowers the
+// thresholdIsMet: a publisher that trusts fewer keys than the fleet does lowers the
 // threshold for what is signed next.
 func thresholdIsMet(l *looked) error {
 	if !l.why.publish && l.index.Threshold > l.policy.Threshold {

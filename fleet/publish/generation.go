@@ -29,7 +29,7 @@ type Generation struct {
 
 func (g Generation) tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Number) }
 
-// String is what ParseGeneration reads.
+// String returns the form that ParseGeneration reads.
 func (g Generation) String() string { return fmt.Sprintf("%d-%d", g.Epoch, g.Number) }
 
 // Compare is negative where g came before other, and positive where it came after it.

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Hold is what an operator asks for: which nodes, why, how long.
+// Hold is an operator's order: which nodes, why, how long.
 type Hold struct {
 	By
 	Nodes []string

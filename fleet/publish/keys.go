@@ -37,7 +37,7 @@ func role(keys []sign.Verifier, threshold int) spec.Role {
 	return spec.Role{Keys: pems(keys), Threshold: threshold}
 }
 
-// RoleChange is what becomes of the keys of one role.
+// RoleChange lists the keys of one role that come and go, and its threshold.
 type RoleChange struct {
 	Role      string   `json:"role"`
 	Added     []string `json:"added,omitempty"`   // ids
@@ -193,7 +193,7 @@ func (p *Publisher) Newest(ctx context.Context, policy Policy) (Policy, error) {
 	return v.policy, nil
 }
 
-// currentKeysAreThere: whoever withholds a version keeps this publisher obeying keys that
+// currentKeysAreThere: a registry that withholds a version keeps this publisher obeying keys that
 // are revoked.
 func currentKeysAreThere(l *looked) error {
 	if l.policy.Chain == nil && l.fresh.Keys > 0 && l.signs {
@@ -207,7 +207,7 @@ func currentKeysAreThere(l *looked) error {
 }
 
 // NewestKeys returns the newest version of the keys that has a tag in the registry and the
-// digest of its document, by whomever it is signed; 0 where there is none.
+// digest of its document, whoever signed it; 0 where there is none.
 func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest string, err error) {
 	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil && !isNotFound(err) {

@@ -27,7 +27,7 @@ type Keep struct {
 	Generations int // of the fleet, with all that they need
 }
 
-// Pruned is what prune -o json prints.
+// Pruned is the result of Prune, as prune -o json prints it.
 type Pruned struct {
 	release.Pruned
 	Generations []PrunedGeneration `json:"generations"` // the newest first
@@ -172,7 +172,7 @@ func isChanged(ctx context.Context, in oci.Source, list []Generation) (bool, err
 }
 
 // needs collects what must stay. It verifies no signature: what is read here only
-// ever adds to what stays, and whoever can alter it can remove it.
+// ever adds to what stays, and who can alter it can remove it.
 type needs struct {
 	p       *Publisher
 	removal *registry.Removal

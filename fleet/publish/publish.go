@@ -65,7 +65,7 @@ type Publisher struct {
 	lease   *reserve.Lease    // of a run on a registry server
 }
 
-// Policy is what a site says about trust. Without a site the verified fleet:index
+// Policy holds the trust section of a site. Without a site the verified fleet:index
 // completes it.
 type Policy struct {
 	Site      bool // it is a site's, all roles are known
@@ -90,7 +90,7 @@ type Policy struct {
 // two of its runs may fail.
 const freshFor = 3 * 24 * time.Hour
 
-// Result is what publish, refresh, retire and the verbs of holds print with -o json.
+// Result is the result of publish, refresh, retire and the verbs of holds, as -o json prints it.
 type Result struct {
 	Fleet      string     `json:"fleet"`
 	Epoch      uint64     `json:"epoch"`
@@ -159,7 +159,7 @@ type NodeLine struct {
 	RunsOn     []string `json:"runsOn,omitempty"` // other layers on which what is live of the overlay may be applied
 }
 
-// Node is what a node is to run.
+// Node is a node with the overlay that it is to run.
 type Node struct {
 	Name  string
 	Match spec.Match

@@ -116,7 +116,7 @@ func (r *run) dropAliases(ctx context.Context, node string, was spec.Match, used
 }
 
 // isTagOf reports whether a tag leads to an overlay of a node. Nothing is verified:
-// whoever can alter what a tag leads to can remove the tag, too.
+// who can move a tag can remove it, too.
 func isTagOf(ctx context.Context, in *registry.Registry, tag, node string) bool {
 	src := in.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")

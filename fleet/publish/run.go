@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// By is who changes a fleet and why, for the history.
+// By names the author of a change, its reason and commit, for the history.
 type By struct {
 	Author string
 	Reason string

@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Report is what verify -o json prints.
+// Report is the result of Verify, as verify -o json prints it.
 type Report struct {
 	Fleet      string  `json:"fleet"`
 	Epoch      uint64  `json:"epoch"`

@@ -42,7 +42,7 @@ type Asked struct {
 
 var errNoSite = errors.New("labels and sets of nodes are in the site, and this service was started without one: --site names it")
 
-// Parameters are what GET /v1/nodes reads of its address.
+// Parameters are the query parameters of GET /v1/nodes.
 var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "sort", "from", "most"}
 
 // Read reads a query of an address, which lists as many nodes as usual where it does not

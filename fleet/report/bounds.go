@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// What is kept of a report, whoever wrote it. What an agent of this project says is
+// What is kept of a report by any sender. What an agent of this project says is
 // below all of it, so what is above is cut and not refused: a node that has much to say
 // is heard.
 const (

@@ -136,7 +136,7 @@ type Key struct {
 	Rivalled bool          // another one is offered for the node, and this one comes from elsewhere than the node did
 }
 
-// Verdict is what becomes of a report.
+// Verdict is the outcome of judging a report.
 type Verdict int
 
 // Verdicts.

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Counted is what unavailable nodes are counted by.
+// Counted holds the facts by which unavailable nodes are counted.
 type Counted struct {
 	Rows    index.Rows
 	Reports map[string]Report

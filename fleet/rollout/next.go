@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Act is what is to be done next.
+// Act is the next thing to do.
 type Act string
 
 // Acts.

@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Verb is what an operator does to a rollout.
+// Verb is an operator's act on a rollout.
 type Verb string
 
 // Verbs.

@@ -127,7 +127,7 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	return result != nil, last, err
 }
 
-// Asked is whose reports a step needs: those of the first waves of a plan.
+// Asked names the nodes whose reports a step needs: those of the first waves of a plan.
 type Asked struct {
 	Fleet     string
 	Plan      string // digest of its manifest

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// form refuses a value that a node could do nothing with. Its errors have nothing of it.
+// form refuses a value that a node could do nothing with. Its errors do not contain it.
 type form func(value []byte) error
 
 // formsOf notes which secrets of an overlay have a form, by name.

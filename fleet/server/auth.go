@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
-// Role is what somebody may do.
+// Role names a set of rights.
 type Role string
 
 // Roles. An operator may read, too, and so may who drains nodes; a reporter may only report.
@@ -298,7 +298,7 @@ func (l *limits) hint(address string) bool {
 func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000, 50) }
 
 // arrival allows an address as many reports as all nodes behind a proxy have to send,
-// whoever they are of: nothing in one is known to be true before it is verified.
+// by any sender: nothing in one is known to be true before it is verified.
 func (l *limits) arrival(address string) bool { return l.take("report "+address, 20_000, 500) }
 
 // report allows the holder of a node's key, which signed, a full spool at once, and then

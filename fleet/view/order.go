@@ -17,7 +17,7 @@ import (
 // end. The zero value is by condition, the worst first.
 type Order string
 
-// Orders are what a list is sorted by. Nodes that are alike in it follow by name.
+// Orders are the keys by which a list can be sorted; equal nodes follow by name.
 var Orders = []Order{"condition", "name", "generation", "layer", "reported"}
 
 // By returns what an order sorts by.

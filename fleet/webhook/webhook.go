@@ -31,7 +31,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/audit"
 )
 
-// Event is what a message says.
+// Event is the content of a message.
 type Event struct {
 	Type string    `json:"type"`
 	At   time.Time `json:"timestamp"`

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Node is whose files are made.
+// Node is the node for which files are made.
 type Node struct {
 	Fleet, Name string
 	Domain      string // of its lease, or ""

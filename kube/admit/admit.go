@@ -3,7 +3,7 @@
 // Package admit answers an API server that asks, before it stores an object, whether the
 // object is valid: by the function that says so in the object's status afterwards.
 //
-// It is a courtesy to whoever types kubectl apply, and no guard: the reconciler judges what
+// It is a courtesy to users of kubectl apply, and not a guard: the reconciler judges what
 // is stored, whether this was asked or not. So it refuses only what no other object could
 // mend, never what is being deleted, and never a change that leaves the content alone.
 package admit

@@ -145,7 +145,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	return nil
 }
 
-// Name is what the webhook's objects are called: its configuration, and the Secret with its
+// Name is the name of the webhook's objects: its configuration, and the Secret with its
 // certificate.
 const Name = "caisson-kube-webhook"
 

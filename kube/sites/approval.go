@@ -23,7 +23,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// Approval is what a plan needs before it is published here.
+// Approval is the kind of consent that a plan needs before it is published here.
 type Approval int
 
 // Each asks for more than the one before.

@@ -6,6 +6,6 @@
 // It decides nothing about a site: package cluster of caisson reads objects as files, and
 // the same functions compare, plan and publish that the command line calls. Without a
 // signer it publishes nothing, and says the plan that somebody else may. Nothing that a
-// status says is ever read back for a decision: whoever forges one changes what people
+// status says is ever read back for a decision: a forged one changes what people
 // see until the next look, and no node.
 package sites

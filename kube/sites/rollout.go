@@ -115,7 +115,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 	return first.Name, covered, err
 }
 
-// Judgement is what is to be said of an object before it is stored.
+// Judgement holds the faults of an object before it is stored.
 type Judgement struct {
 	Wrong    []string // why its condition Valid would be False, and no other object mends that
 	Warnings []string // what else would be said of it, or of others in its namespace

@@ -21,7 +21,7 @@ import (
 var errSealedElsewhere = errors.New("nodes have secrets, and the namespace's directory has no secrets.lock and recipients.lock of whoever publishes: 'caisson plan --from-cluster' says what would change")
 
 // sealer has a site's overlays hold what is sealed already; nil where the site has no secrets.
-// Whoever signs keeps what it sealed where it remembers what it published. Else it is what
+// A signer keeps sealed values where it remembers what it published. Else it is what
 // lies beside the keys, as somebody published it.
 func (r *Reconciler) sealer(o objects, s *site.Site) (*seal.Sealer, error) {
 	if len(s.Secrets()) == 0 {

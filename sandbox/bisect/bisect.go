@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Outcome is what a try says.
+// Outcome is the result of one try.
 type Outcome string
 
 // Outcomes of a try.

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/sandbox/bisect"
 )
 
-// Question is what is looked for.
+// Question describes a search: between which generations, and how far it goes.
 type Question struct {
 	Good, Bad string // generations, as a person writes them; Bad may be "" for the newest
 	Cache     string // directory in which answers are kept until the search has ended

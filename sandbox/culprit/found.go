@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
-// Result is what a search found. It is what bisect -o json prints.
+// Result holds the findings of a search, as bisect -o json prints them.
 type Result struct {
 	Node    string   `json:"node"`
 	Good    string   `json:"good"`    // the generation before

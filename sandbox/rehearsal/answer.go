@@ -21,7 +21,7 @@ type End struct {
 	Layer   string `json:"layer"`   // digest
 }
 
-// Answer is what a rehearsal found.
+// Answer holds the findings of a rehearsal.
 type Answer struct {
 	Node     string               `json:"node"`
 	From     End                  `json:"from"`

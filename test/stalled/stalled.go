@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stalled mounts a file system whose server says nothing, as that of a file server
-// that is gone: whoever looks at a file there waits. Only tests import it.
+// that is gone: a look at a file there waits. Only tests import it.
 package stalled
 
 import (

@@ -39,7 +39,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Service is who acts when nobody asked.
+// Service names the actor of changes for which nobody asked.
 const Service = "service"
 
 // Options are the seams; the zero value is this machine.

@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules/credential"
 )
 
-// Node is who decides.
+// Node describes the node that decides.
 type Node struct {
 	Fleet string
 	Names []string  // its name, and the tags of its hardware, see [trust.Identity.Tags]

@@ -22,7 +22,7 @@ import (
 	"github.com/u-root/u-root/pkg/dt"
 )
 
-// Machine is what the running kernel says of its machine.
+// Machine describes the machine as its running kernel does.
 type Machine struct {
 	Tree  []byte // /sys/firmware/fdt
 	Iomem string // /proc/iomem, as root reads it

@@ -120,10 +120,7 @@ func rollback(ctx context.Context, a *app, args []string) error {
 func pin(ctx context.Context, a *app, args []string) error {
 	f, h := newFlags(a, "pin GEN"), holding{}
 	h.register(f)
-	name := ""
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		name, args = args[0], args[1:]
-	}
+	name, args := word("", args)
 	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
 		return err
 	}

@@ -18,20 +18,25 @@ import (
 // operationVerb is operation list, run NAME and rerun NAME.
 func operationVerb(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "operation list|run NAME|rerun NAME")
-	what := "list"
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		what, args = args[0], args[1:]
-	}
+	what, args := word("list", args)
 	name := ""
-	if what != "list" && len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		name, args = args[0], args[1:]
+	if what != "list" {
+		name, args = word("", args)
 	}
 	if err := f.parse(a, args); err != nil {
 		return err
 	}
 	switch {
 	case what == "list":
-		return listOperations(ctx, a, f)
+		return printRead(ctx, a, "operation", func(n *node.Node) (operationList, error) {
+			list, err := n.Operations()
+			return operationList{append([]spec.OperationStatus{}, list...)}, err
+		}, func(l operationList) {
+			if len(l.Operations) == 0 {
+				a.say("this node has no operations")
+			}
+			a.printOperations(l.Operations)
+		})
 	case what != "run" && what != "rerun":
 		return cli.Usage("list, run NAME or rerun NAME", "unknown verb %q", "operation "+what)
 	case name == "":
@@ -57,24 +62,6 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 // operationList is the output of operation list -o json.
 type operationList struct {
 	Operations []spec.OperationStatus `json:"operations"`
-}
-
-func listOperations(ctx context.Context, a *app, f *flags) error {
-	n, err := node.Read(ctx, a.options("operation"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	list, err := n.Operations()
-	if err != nil {
-		return err
-	}
-	return a.show(operationList{append([]spec.OperationStatus{}, list...)}, func() {
-		if len(list) == 0 {
-			a.say("this node has no operations")
-		}
-		a.printOperations(list)
-	})
 }
 
 func (a *app) printOperations(list []spec.OperationStatus) {
@@ -111,26 +98,20 @@ func windows(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "windows").parse(a, args); err != nil {
 		return err
 	}
-	n, err := node.Read(ctx, a.options("windows"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	all, err := n.Windows()
-	if err != nil {
-		return err
-	}
-	out := windowList{Windows: []nodeWindow{}}
-	for _, name := range slices.SortedFunc(maps.Keys(all), cmp.Compare) {
-		w := nodeWindow{Name: name, Intervals: []spec.Interval{}}
-		for _, i := range all[name].Intervals {
-			if i.To.After(time.Now()) {
-				w.Intervals = append(w.Intervals, i)
+	return printRead(ctx, a, "windows", func(n *node.Node) (windowList, error) {
+		all, err := n.Windows()
+		out := windowList{Windows: []nodeWindow{}}
+		for _, name := range slices.SortedFunc(maps.Keys(all), cmp.Compare) {
+			w := nodeWindow{Name: name, Intervals: []spec.Interval{}}
+			for _, i := range all[name].Intervals {
+				if i.To.After(time.Now()) {
+					w.Intervals = append(w.Intervals, i)
+				}
 			}
+			out.Windows = append(out.Windows, w)
 		}
-		out.Windows = append(out.Windows, w)
-	}
-	return a.show(out, func() {
+		return out, err
+	}, func(out windowList) {
 		if len(out.Windows) == 0 {
 			a.say("this node has no windows")
 		}

@@ -24,31 +24,26 @@ func printReport(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "report").parse(a, args); err != nil {
 		return err
 	}
-	n, err := node.Read(ctx, a.options("report"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	st, ok := n.Last()
-	if !ok {
-		if st, err = n.Status(ctx); err != nil {
-			return err
+	return printRead(ctx, a, "report", func(n *node.Node) (out reported, err error) {
+		st, ok := n.Last()
+		if !ok {
+			if st, err = n.Status(ctx); err != nil {
+				return out, err
+			}
 		}
-	}
-	one, to, err := n.Report(st)
-	if err != nil {
-		return err
-	}
-	out := reported{Report: one}
-	if to == nil {
-		out.Report = spec.NewReport(st)
-	} else {
-		out.To = to.String()
-	}
-	if out.Key, out.Waiting, err = report.Peek(n.ReportDir()); err != nil {
-		return err
-	}
-	return a.show(out, func() { a.printReported(out) })
+		one, to, err := n.Report(st)
+		if err != nil {
+			return out, err
+		}
+		out.Report = one
+		if to == nil {
+			out.Report = spec.NewReport(st)
+		} else {
+			out.To = to.String()
+		}
+		out.Key, out.Waiting, err = report.Peek(n.ReportDir())
+		return out, err
+	}, a.printReported)
 }
 
 func (a *app) printReported(o reported) {

@@ -27,7 +27,15 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 	}
 	switch {
 	case what == "list":
-		return listServices(ctx, a, f)
+		return printRead(ctx, a, "service", func(n *node.Node) (serviceList, error) {
+			list, err := n.Services()
+			return serviceList{append([]spec.ServiceStatus{}, list...)}, err
+		}, func(l serviceList) {
+			if len(l.Services) == 0 {
+				a.say("this node has no services from git")
+			}
+			a.printServices(l.Services)
+		})
 	case !slices.Contains([]string{"freeze", "rollback", "forward"}, what):
 		return cli.Usage("list, freeze NAME, rollback NAME or forward NAME", "unknown verb %q", "service "+what)
 	case name == "":
@@ -67,24 +75,6 @@ func word(otherwise string, args []string) (string, []string) {
 // serviceList is the output of service -o json.
 type serviceList struct {
 	Services []spec.ServiceStatus `json:"services"`
-}
-
-func listServices(ctx context.Context, a *app, f *flags) error {
-	n, err := node.Read(ctx, a.options("service"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	list, err := n.Services()
-	if err != nil {
-		return err
-	}
-	return a.show(serviceList{append([]spec.ServiceStatus{}, list...)}, func() {
-		if len(list) == 0 {
-			a.say("this node has no services from git")
-		}
-		a.printServices(list)
-	})
 }
 
 func (a *app) printServices(list []spec.ServiceStatus) {

@@ -30,27 +30,31 @@ func status(ctx context.Context, a *app, args []string) error {
 	case script != "" && (*watch || *steps):
 		return cli.Usage("give one of them", "--logs excludes --watch and --trace")
 	case script != "":
-		return a.printLogs(ctx, f, script)
+		return a.printLogs(ctx, script)
 	case *steps:
-		return a.printTrace(ctx, f)
+		return a.printTrace(ctx)
 	case *watch:
-		return a.watch(ctx, watchEvery, func() error { return a.printNow(ctx, f) })
+		return a.watch(ctx, watchEvery, func() error { return a.printNow(ctx) })
 	}
-	return a.printNow(ctx, f)
+	return a.printNow(ctx)
 }
 
-// printLogs prints what a script printed.
-func (a *app) printLogs(ctx context.Context, f *flags, script string) error {
-	n, err := node.Read(ctx, a.options("status"), nil)
+// printRead prints what ask finds out about the node, and writes nothing to it.
+func printRead[T any](ctx context.Context, a *app, verb string, ask func(*node.Node) (T, error), text func(T)) error {
+	n, err := node.Read(ctx, a.options(verb), nil)
 	if err != nil {
 		return err
 	}
 	defer n.Close() // only read
-	return a.logs(f, n, script)
+	found, err := ask(n)
+	if err != nil {
+		return err
+	}
+	return a.show(found, func() { text(found) })
 }
 
 // printNow looks at the node and prints what it is.
-func (a *app) printNow(ctx context.Context, f *flags) error {
+func (a *app) printNow(ctx context.Context) error {
 	n, err := node.Read(ctx, a.options("status"), nil)
 	if err != nil {
 		return err
@@ -219,8 +223,13 @@ func bootFiles(k *spec.KeysKnown) string {
 	return fmt.Sprintf("; its boot files were written with version %d", k.BootFiles)
 }
 
-// logs prints the last run of a script and its output.
-func (a *app) logs(f *flags, n *node.Node, script string) error {
+// printLogs prints the last run of a script and its output.
+func (a *app) printLogs(ctx context.Context, script string) error {
+	n, err := node.Read(ctx, a.options("status"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
 	last, err := n.LastRun(script)
 	if err != nil {
 		return err

@@ -47,17 +47,8 @@ func (a *app) watch(ctx context.Context, every time.Duration, look func() error)
 }
 
 // printTrace prints the steps of the boot, of the first run and of the last one.
-func (a *app) printTrace(ctx context.Context, f *flags) error {
-	n, err := node.Read(ctx, a.options("status"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	t, err := n.Trace()
-	if err != nil {
-		return err
-	}
-	return a.show(t, func() {
+func (a *app) printTrace(ctx context.Context) error {
+	return printRead(ctx, a, "status", (*node.Node).Trace, func(t *spec.Trace) {
 		cli.Printf(a.out, "%-5s %10s %9s  %s\n", "", "start", "took", "step")
 		for _, part := range []struct {
 			name  string

@@ -23,16 +23,7 @@ func why(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "why").parse(a, args); err != nil {
 		return err
 	}
-	n, err := node.Read(ctx, a.options("why"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	w, err := n.Why(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(w, func() { a.printWhy(w) })
+	return printRead(ctx, a, "why", func(n *node.Node) (spec.Why, error) { return n.Why(ctx) }, a.printWhy)
 }
 
 func (a *app) printWhy(w spec.Why) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/why"
+	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -350,7 +350,7 @@ func TestLostKeyOfSecrets(t *testing.T) {
 				t.Errorf("it reports %+v", r.Axes.Health)
 			}
 			do := ""
-			for _, f := range why.Explain(st, nil).Findings {
+			for _, f := range say.Why(st, &state.Boot{}, nil, nil).Findings {
 				do += f.Do
 			}
 			if want := "caisson secrets accept SITE superhost --recipient " + now + " --replace"; !strings.Contains(do, want) {

@@ -46,7 +46,7 @@ func TestThePageShowsTheTables(t *testing.T) {
 // The page has a row for each word that an operation waits with: the For constants of package
 // spec, with what stands beside them there.
 func TestThePageNamesEveryWait(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "../../../spec/operation.go", nil, parser.ParseComments)
+	f, err := parser.ParseFile(token.NewFileSet(), "../../../spec/maintenance.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/window"
-	"github.com/caisson-os/caisson/bootagent/tell/why"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -66,7 +65,7 @@ func Nothing(b *state.Boot, fleet string, trouble error) *spec.Status {
 // Why says what is wrong with a node of a status. events are those of its black box,
 // oldest first; trouble says why they are not all of them.
 func Why(st *spec.Status, b *state.Boot, events []spec.Event, trouble error) spec.Why {
-	w := why.Explain(st, events)
+	w := explain(st, events)
 	w.Memory, w.Events = b.Disk == "" && b.Mode != spec.ModeAttached || b.ReadOnly, events
 	if trouble != nil {
 		w.Trouble = trouble.Error()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package why
+package say
 
 import (
 	"slices"
@@ -85,7 +85,7 @@ func TestEachFindingSaysWhatToDo(t *testing.T) {
 	} {
 		st := well()
 		c.make(st)
-		w := Explain(st, c.events)
+		w := explain(st, c.events)
 		if w.Well || len(w.Findings) != 1 {
 			t.Errorf("%s: %+v", name, w)
 			continue
@@ -102,11 +102,11 @@ func TestEachFindingSaysWhatToDo(t *testing.T) {
 // A node on which all is well says when something was wrong last.
 func TestAllIsWell(t *testing.T) {
 	st := &spec.Status{Node: "n", Health: spec.HealthOK, Sync: spec.SyncCurrent}
-	w := Explain(st, []spec.Event{{Event: spec.EventEntered}, {Event: spec.EventLost, Generation: 3, Time: at(1)}, {Event: spec.EventUp}})
+	w := explain(st, []spec.Event{{Event: spec.EventEntered}, {Event: spec.EventLost, Generation: 3, Time: at(1)}, {Event: spec.EventUp}})
 	if !w.Well || len(w.Findings) != 0 || w.Last == nil || w.Last.Generation != 3 {
 		t.Errorf("%+v", w)
 	}
-	if w := Explain(st, nil); !w.Well || w.Last != nil {
+	if w := explain(st, nil); !w.Well || w.Last != nil {
 		t.Errorf("%+v", w)
 	}
 }

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why says of a node on one screen what is wrong, what the node did about it and
-// what a person can do now, of its status and of what is in its black box.
-//
-// It looks at nothing itself and decides nothing: package say asks it, with what a node has
-// found.
-package why
+package say
 
 import (
 	"fmt"
@@ -17,9 +12,9 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Explain returns what is wrong with a node, worst first. events are those of its black
-// box, oldest first.
-func Explain(st *spec.Status, events []spec.Event) spec.Why {
+// explain says of a node on one screen what is wrong, worst first, what the node did about
+// it and what a person can do now. events are those of its black box, oldest first.
+func explain(st *spec.Status, events []spec.Event) spec.Why {
 	w := spec.Why{APIVersion: spec.APIVersion, Kind: spec.KindWhy, Node: st.Node, Fleet: st.Fleet, Health: st.Health, Sync: st.Sync,
 		Generation: st.Generation, Layer: st.Layer, LayerVersion: st.LayerVersion, Findings: []spec.Finding{}}
 	e := explainer{st, events}

@@ -9,8 +9,11 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
@@ -150,4 +153,51 @@ func (m *made) completeRoot() (err error) {
 		return err
 	}
 	return m.write(m.dir)
+}
+
+// Differ lists the files of one layer, by path, that differ in content, mode or owner between
+// two results, one of them made with [Options.Again]: what they have of a random number, the
+// clock or the host's name is one machine's.
+func Differ(one, two *Result) ([]string, error) {
+	first, err := one.sums()
+	if err != nil {
+		return nil, err
+	}
+	second, err := two.sums()
+	if err != nil {
+		return nil, err
+	}
+	differ := map[string]bool{}
+	for _, sums := range []map[string]string{first, second} {
+		for name := range sums {
+			if first[name] != second[name] {
+				differ[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(differ)), nil
+}
+
+// sums returns the sum of each file in the images, but for its date; the highest image counts.
+func (r *Result) sums() (map[string]string, error) {
+	all := map[string]string{}
+	for _, tree := range r.trees {
+		err := filepath.WalkDir(tree, func(name string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			sum := sha256.New()
+			err = undated(sum, name, info)
+			all["/"+strings.TrimPrefix(name[len(tree):], "/")] = string(sum.Sum(nil))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }

@@ -11,7 +11,7 @@
 // A publisher is a verifier first: what a registry serves is compared with the
 // site's keys and threshold, with itself and with what the publisher remembers
 // ([memory.File]) before any word of it is used. The lists in checks.go, shards.go,
-// generation.go, layers.go and clock.go are the whole rule. Before anything is pushed it goes through
+// generation.go and layers.go are the whole rule. Before anything is pushed it goes through
 // trust.Accept, the node's own decision: what nodes would refuse is never
 // published.
 //

@@ -116,7 +116,7 @@ var table = []undone{
 		"from = max(0, min(from, n-leadUp))", "_ = n", "TestADumpKeepsWhyTheKernelDied", ""},
 	{"", "the question to the kernel", "bootagent/node/look/view.go",
 		"case slices.Contains(corrupt, image):", "case slices.Contains(corrupt, image) && false:", "TestAWrongBlockIsSaid", "bootagent/boot/initramfs"},
-	{"", "that a good run counts for one boot", "layers/shared.go",
+	{"", "that a good run counts for one boot", "layers/checked.go",
 		"durable.Remove(s.sound())", "error(nil)", "TestAWarmBootReadsNoImage", "bootagent/boot/initramfs"},
 	{"", "that its root is judged by what it came up with", "bootagent/node/effect/trial.go",
 		"tried.Early && step.Act == decide.Forget", "false && step.Act == decide.Forget", "TestEarlyCutsANewerGenerationOff", "bootagent/node"},

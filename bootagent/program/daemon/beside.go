@@ -5,7 +5,14 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
 	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
@@ -139,4 +146,90 @@ func (s *service) letIn(ctx context.Context) {
 			}
 		}
 	})
+}
+
+// tell says to systemd and to the fleet what a run found.
+func (s *service) tell(ctx context.Context, st *spec.Status) {
+	s.tellFleet(ctx, st)
+	s.notify(fmt.Sprintf("STATUS=generation %d, health %s, sync %s", st.Generation, st.Health, st.Sync))
+}
+
+// notify says something to systemd, see sd_notify(3).
+func (s *service) notify(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		s.o.Say("tell systemd: %v", err)
+	}
+}
+
+// tellFleet reports beside the looks, one report at a time: a fleet's service that is slow
+// must not keep a node from looking at itself. The node is looked at here, by turns with
+// its verbs; sending waits for nobody.
+func (s *service) tellFleet(ctx context.Context, st *spec.Status) {
+	select {
+	case s.telling <- struct{}{}:
+	default:
+		return // the next look tells it
+	}
+	send := func() {}
+	_, err := s.once(ctx, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+		one, to, err := n.Report(st)
+		if err != nil || to == nil {
+			return nil, err
+		}
+		if s.reporter == nil {
+			if s.reporter, err = n.Reporter(); err != nil {
+				s.reporter = nil
+				return nil, err
+			}
+		}
+		send = func() {
+			news, err := s.reporter.Look(ctx, one, *to)
+			if news {
+				n.RecordReport(one)
+			}
+			s.reportUnless(ctx, err)
+		}
+		return nil, nil
+	})
+	s.reportUnless(ctx, err)
+	s.beside.Go(func() {
+		defer func() { <-s.telling }()
+		send()
+	})
+}
+
+// reportUnless says what went wrong, unless the service is about to end.
+func (s *service) reportUnless(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.report(err)
+	}
+}
+
+// giveBack returns to the kernel what a look took and the minute after it does not need:
+// memory, and pages of the program, of which most were read by its start alone. What the
+// next look needs of them is still in the page cache.
+func giveBack() error {
+	debug.FreeOSMemory()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to uintptr
+		var mode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil {
+			return fmt.Errorf("read /proc/self/maps: %q: %w", line, err)
+		}
+		if !strings.HasSuffix(line, " "+program+"\n") || mode[1] == 'w' { // what was written is nowhere else
+			continue
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("madvise %s: %w", program, errno)
+		}
+	}
+	return nil
 }

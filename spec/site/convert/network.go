@@ -3,9 +3,14 @@
 package convert
 
 import (
+	"encoding/json"
+	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // linkFeatures are systemd.link(5)'s names of offload features and ethtool(8)'s.
@@ -112,4 +117,188 @@ func (r *reading) ethtoolCommand(n int, line string, words []string) {
 func (r *reading) feature(n int, line, nic, feature, state string) {
 	feature = module.FeatureName(feature)
 	r.take(n, line, "ethtool", nic+" "+feature, []string{nic, feature}, state)
+}
+
+// iface is an interface, whatever tool describes it.
+type iface struct {
+	name  string
+	value map[string]any // as network.interfaces has it
+}
+
+// dhcp sets the word of a site for two flags.
+func (i *iface) dhcp(v4, v6 bool) {
+	if word := map[[2]bool]string{{true, false}: "ipv4", {false, true}: "ipv6", {true, true}: "both"}[[2]bool{v4, v6}]; word != "" {
+		i.value["dhcp"] = word
+	}
+}
+
+func (i *iface) add(key string, value any) {
+	entries, _ := i.value[key].([]any)
+	i.value[key] = append(entries, value)
+}
+
+// route adds one: the first default route is the gateway.
+func (i *iface) route(to, via, metric string) {
+	if a, err := netip.ParseAddr(to); err == nil {
+		to = netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	if to == "default" || to == "" || strings.HasSuffix(to, "/0") {
+		if _, taken := i.value["gateway"]; !taken && via != "" && metric == "" {
+			i.value["gateway"] = via
+			return
+		}
+		if to = "0.0.0.0/0"; strings.Contains(via, ":") {
+			to = "::/0"
+		}
+	}
+	r := map[string]any{"to": to}
+	if via != "" {
+		r["via"] = via
+	}
+	if metric != "" {
+		r["metric"] = metric
+	}
+	i.add("routes", r)
+}
+
+// iface takes an interface.
+func (r *reading) iface(n int, line string, i iface) *parsed {
+	return r.take(n, line, machine, "interface "+i.name, []string{"network", "interfaces", appended}, i.value)
+}
+
+// network takes a resolver, a domain or a time server, which a site has for all interfaces.
+func (r *reading) network(n int, line, key, value string) {
+	r.take(n, line, machine, key+" "+value, []string{"network", key, appended}, value)
+}
+
+func (p *parsed) isInterface() bool {
+	return p.Taken && p.module == machine && len(p.path) > 1 && p.path[1] == "interfaces"
+}
+
+// siteHead makes a part of a site one that can be looked at.
+const siteHead = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nregistry: oci:x\nnodes: [{name: x}]\n" +
+	"layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\n"
+
+// refuseInterfaces leaves out the interfaces that a site refuses beside the others, until
+// it takes all that are left.
+func refuseInterfaces(items []*parsed) {
+	const head = siteHead + "machine:\n  network:\n    interfaces:\n"
+	for again := true; again; {
+		again = false
+		text := head
+		var of []*parsed // one a line
+		for _, p := range items {
+			if p.isInterface() {
+				line, _ := json.Marshal(p.value) // texts, lists and maps
+				of, text = append(of, p), text+"    - "+string(line)+"\n"
+			}
+		}
+		if len(of) == 0 {
+			return
+		}
+		_, found := site.Parse(siteText(text), "x")
+		for _, problem := range found.Problems {
+			if n := problem.Line - strings.Count(head, "\n") - 1; problem.Severity == report.Error {
+				again = true
+				of[max(n, 0)].refuse(problem.Message)
+			}
+		}
+	}
+}
+
+// readNetworkd reads systemd.network(5): the settings of a card that is named.
+func readNetworkd(r *reading) {
+	i := iface{value: map[string]any{}}
+	sections, at, text := r.sections(), 1, "the whole file"
+	for _, s := range sections {
+		if s.name == "NetDev" {
+			r.whole("other files say the rest of it: write an entry of network.interfaces with bond: or vlan:")
+			return
+		}
+		for _, l := range s.lines {
+			switch key := map[string]string{"Name": "name", "MACAddress": "mac", "PermanentMACAddress": "mac"}[l.key]; {
+			case s.name != "Match":
+			case key == "" || strings.ContainsAny(l.value, "*?[ !"):
+				r.whole("a site names interfaces, it does not match them by " + l.line)
+				return
+			default:
+				at, text, i.name, i.value[key] = l.n, l.line, l.value, l.value
+			}
+		}
+	}
+	p := r.iface(at, text, i)
+	for _, s := range sections {
+		if s.name == "Route" {
+			r.networkdRoute(p, &i, s)
+			continue
+		}
+		for _, l := range s.lines {
+			if s.name != "Match" && !r.networkdLine(&i, s.name, l) {
+				continue
+			}
+			if l.n != at {
+				r.item(l.n, l.line).of = p
+			}
+		}
+	}
+}
+
+// networkdLine puts a line into an interface, or accounts for it and returns false.
+func (r *reading) networkdLine(i *iface, section string, l setting) bool {
+	switch section + " " + l.key {
+	case "Link MTUBytes":
+		i.value["mtu"] = l.value
+	case "Link RequiredForOnline":
+		switch {
+		case slices.Contains([]string{"no", "false", "off", "0"}, l.value):
+			i.value["optional"] = true
+		case !flag(l.value):
+			r.miss(l.n, l.line, "a site says optional: true, or nothing")
+			return false
+		}
+	case "Network DHCP":
+		yes := flag(l.value)
+		i.dhcp(yes || l.value == "ipv4", yes || l.value == "ipv6")
+	case "Network Address", "Address Address":
+		i.add("addresses", l.value)
+	case "Network Gateway":
+		i.route("", l.value, "")
+	case "Network DNS", "Network Domains", "Network NTP":
+		for _, word := range strings.Fields(l.value) {
+			r.network(l.n, l.line, map[string]string{"DNS": "dns", "Domains": "search", "NTP": "ntp"}[l.key], word)
+		}
+		return false
+	case "Network Bond", "Network VLAN":
+		r.miss(l.n, l.line, "write an entry of network.interfaces with "+strings.ToLower(l.key)+":")
+		return false
+	default:
+		r.miss(l.n, l.line, "it has no counterpart in a site")
+		return false
+	}
+	return true
+}
+
+// networkdRoute takes a section [Route], unless it says what a site cannot.
+func (r *reading) networkdRoute(p *parsed, i *iface, s section) {
+	said := map[string]string{}
+	unknown := ""
+	for _, l := range s.lines {
+		said[l.key] = l.value
+		if l.key != "Destination" && l.key != "Gateway" && l.key != "Metric" && l.key != "GatewayOnLink" {
+			unknown = l.key
+		}
+	}
+	if said["Destination"] == "" && said["Gateway"] == "" {
+		unknown = "Destination or Gateway that is empty"
+	}
+	if unknown == "" {
+		i.route(said["Destination"], said["Gateway"], said["Metric"])
+	}
+	for _, l := range s.lines {
+		if unknown != "" {
+			r.miss(l.n, l.line, "a route of a site has no "+unknown)
+		} else {
+			r.item(l.n, l.line).of = p
+		}
+	}
 }

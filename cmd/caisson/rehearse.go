@@ -63,6 +63,9 @@ func (a *app) rehearseCommand() *cobra.Command {
 }
 
 func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
 	s, err := a.loadSite(names...)
 	if err != nil {
 		return err
@@ -78,12 +81,15 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return err
 	}
+	if err := f.stating.open(a, w); err != nil {
+		return err
+	}
 	from, to, err := rehearsal.Ends(ctx, w, f.node)
 	if err != nil {
 		return err
 	}
-	if err := f.stating.open(a, w, from, to); err != nil {
-		return err
+	if to == nil && f.stating.key != nil {
+		return cli.Usage("'caisson build --to' pushes it first", "a statement is about a layer in the registry, and that of the site is not there")
 	}
 	o, err := a.sandboxOptions(f.tryFlags, s, names[0])
 	if err != nil {
@@ -101,11 +107,11 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if why := box.Emulated(); why != nil {
 		a.say("the processor is emulated, several times slower than by KVM: %v", why)
 	}
-	answer, err := rehearsal.Walk(ctx, box, rehearsal.Options{Node: f.node, From: from, To: to, Checks: f.checks, Within: f.timeout,
-		Say: func(step string) { a.say("%s", step) }})
+	way := rehearsal.Options{Node: f.node, From: from, To: to, Checks: f.checks, Within: f.timeout, Say: func(step string) { a.say("%s", step) }}
+	answer, err := rehearsal.Walk(ctx, box, way)
 	if err != nil {
 		return full(err, o.Dir)
 	}
 	shown := a.show(answer, func() { answer.Write(a.out) })
-	return cmp.Or(shown, f.stating.state(ctx, a, box, answer), answer.Err())
+	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
 }

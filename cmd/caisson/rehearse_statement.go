@@ -25,9 +25,7 @@ type stating struct {
 	push         bool
 	passphrase   keys.Passphrase
 
-	key      crypto.Signer // nil where nothing is stated
-	to       *preview.Preview
-	from, is *sandbox.Kept
+	key crypto.Signer // nil where nothing is stated
 }
 
 func (x *stating) flags(fs *pflag.FlagSet) {
@@ -38,16 +36,17 @@ func (x *stating) flags(fs *pflag.FlagSet) {
 }
 
 // open opens the key where something is to be stated, and refuses before a machine is booted what
-// would count for nothing.
-func (x *stating) open(a *app, w *preview.Preview, from, to *sandbox.Kept) (err error) {
+// cannot be written, or would count for nothing.
+func (x *stating) open(a *app, w *preview.Preview) (err error) {
 	if x.file == "" && !x.push {
 		return nil
 	}
-	if to == nil {
-		return cli.Usage("'caisson build --to' pushes it first", "a statement is about a layer in the registry, and that of the site is not there")
+	if x.file != "" {
+		if err := writable("--statement", x.file); err != nil {
+			return err
+		}
 	}
-	public := w.Site.Trust().Attestation
-	if found := keys.Beside(public); x.attest == "" && len(found) > 0 {
+	if found := keys.Beside(w.Site.Trust().Attestation); x.attest == "" && len(found) > 0 {
 		x.attest = found[0]
 		a.say("the statement is signed with %s", x.attest)
 	}
@@ -58,18 +57,14 @@ func (x *stating) open(a *app, w *preview.Preview, from, to *sandbox.Kept) (err 
 		return err
 	}
 	mine, err := sign.NewVerifier(x.key.Public())
-	if err != nil {
-		return err
+	if err == nil && !slices.ContainsFunc(w.Policy.Attestation, func(k sign.Verifier) bool { return k.ID() == mine.ID() }) {
+		err = cli.Usage("statements count by the keys in trust.keys.attestation of the site", "--attest-key is not an attestation key of the site")
 	}
-	if !slices.ContainsFunc(w.Policy.Attestation, func(k sign.Verifier) bool { return k.ID() == mine.ID() }) {
-		return cli.Usage("statements count by the keys in trust.keys.attestation of the site", "--attest-key is not an attestation key of the site")
-	}
-	x.to, x.from, x.is = w, from, to
-	return nil
+	return err
 }
 
 // state signs what a rehearsal found, and brings it where it is to be.
-func (x *stating) state(ctx context.Context, a *app, box *sandbox.Box, answer *rehearsal.Answer) error {
+func (x *stating) state(ctx context.Context, a *app, box *sandbox.Box, answer *rehearsal.Answer, o rehearsal.Options) error {
 	if x.key == nil {
 		return nil
 	}
@@ -77,7 +72,7 @@ func (x *stating) state(ctx context.Context, a *app, box *sandbox.Box, answer *r
 	if err != nil {
 		return err
 	}
-	r, err := answer.Statement(x.from, x.is, on, version, now())
+	r, err := answer.Statement(o.From, o.To, on, version, now())
 	if err != nil {
 		return err
 	}
@@ -93,7 +88,7 @@ func (x *stating) state(ctx context.Context, a *app, box *sandbox.Box, answer *r
 	if !x.push {
 		return nil
 	}
-	if err := release.AttachRehearsal(ctx, x.to.Publisher.Registry, r.To.Layer, bundle, r.IssuedAt); err != nil {
+	if err := release.AttachRehearsal(ctx, o.To.From, r.To.Layer, bundle, r.IssuedAt); err != nil {
 		return err
 	}
 	a.say("stated at layer %s: %s", r.To.Layer, r.Result)

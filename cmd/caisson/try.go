@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,6 +110,8 @@ func (f *tryFlags) check() error {
 		return cli.Usage("MiB, as in --memory 2048", "--memory %d is too little for any node", f.memory)
 	case f.cards < 0 || f.cards > sandbox.MaxCards:
 		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
+	case slices.Contains(f.checks, ""):
+		return cli.Usage("as in --check 'systemctl is-active nginx'", "--check is empty")
 	case f.timeout <= 0:
 		return cli.Usage("as in --timeout 30m", "--timeout %s is too short", f.timeout)
 	}

@@ -19,6 +19,7 @@ func TestLongBisect(t *testing.T) {
 	require.Long(t)
 	needs(t)
 	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
+	f.edits(t, calm...)
 	f.build(t)
 	f.publish(t)
 	f.edit(t, "  sysctl:\n", "  sysctl:\n    vm.overcommit_memory: 1\n    vm.dirty_ratio: 33\n    vm.dirty_background_ratio: 7\n")

@@ -19,6 +19,7 @@ func TestLongRehearse(t *testing.T) {
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
 	}
+	f.edits(t, calm...)
 	for _, role := range []string{"release", "operator"} {
 		f.must(t, "keys", "generate", "keys/"+role)
 	}

@@ -20,6 +20,7 @@ func TestLongRehearseClasses(t *testing.T) {
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
 	}
+	f.edits(t, calm...)
 	for _, role := range []string{"release", "operator", "attestation"} {
 		f.must(t, "keys", "generate", "keys/"+role)
 	}

@@ -229,3 +229,15 @@ func TestRevokedAttestation(t *testing.T) {
 	must(t, err)
 	f.refuses("no statement of it counts")
 }
+
+// A driver refuses a plan that wants a rehearsal of what it does not know.
+func TestRehearsalOfALaterRelease(t *testing.T) {
+	f := newFleet(t, layout(t), 1, "{waves: [{rest: true}], soak: 1m, rehearsed: layer}")
+	o := f.order("2")
+	o.Rule.Rehearsed = "firmware"
+	_, _, err := Start(t.Context(), &f.p, f.policy(), publish.By{}, o)
+	must(t, err)
+	if err := f.run(); err == nil || !strings.Contains(err.Error(), `"firmware" must have been rehearsed, which this release does not know`) {
+		t.Fatal(err)
+	}
+}

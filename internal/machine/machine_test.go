@@ -180,3 +180,10 @@ func TestPrintedIsCapped(t *testing.T) {
 		t.Errorf("%d bytes of %d are kept: %v", len(p.text), n, err)
 	}
 }
+
+func TestVersion(t *testing.T) {
+	emulator(t, `echo 'QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7+deb12u16)'; echo 'Copyright (c) 2003-2022'`)
+	if got, err := Version(t.Context(), "amd64"); got != "7.2.19" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -5,8 +5,10 @@ package media
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -130,6 +132,26 @@ func (s Source) line() string {
 		args = append(args, "caisson.node="+s.Node)
 	}
 	return strings.Join(spec.KernelLine(args), " ")
+}
+
+// Register returns what the loader leaves in register 11 of a TPM, hexadecimal; "" where it is not known
+// what its stub measures.
+func (l *Loader) Register() string {
+	_, register, err := uki.Measure(l.Image)
+	if err != nil {
+		return ""
+	}
+	return hex.EncodeToString(register[:])
+}
+
+// StubRegister returns what a loader's file leaves there.
+func StubRegister(name string) (register [32]byte, err error) {
+	image, err := os.ReadFile(name)
+	if err != nil {
+		return register, err
+	}
+	_, register, err = uki.Measure(image)
+	return register, err
 }
 
 // title is the name of the loader's file, by which it stands beside others.

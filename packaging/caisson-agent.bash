@@ -23,6 +23,7 @@ _caisson_agent() {
 	operation) words="-o -q -v" ;;
 	service) words="-o -q --reason -v" ;;
 	recipient) words="-o -q -v" ;;
+	quote) words="--nonce -o -q -v" ;;
 	windows) words="-o -q -v" ;;
 	reboot) words="-o -q -v" ;;
 	install) words="--disk -o -q -v --wipe --yes" ;;
@@ -30,7 +31,7 @@ _caisson_agent() {
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status why report sync confirm rollback pin freeze forward pause resume clear operation service recipient windows reboot install restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status why report sync confirm rollback pin freeze forward pause resume clear operation service recipient quote windows reboot install restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

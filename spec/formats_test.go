@@ -52,6 +52,8 @@ var documents = []struct {
 	{"bootstrap", new(Bootstrap), leavesOut, "; `needs` names what it must not leave out, and with a key below `newStateDisk`, `network[].match` or `nodes[].match` that it does not know it erases no disk and matches no card"},
 	{"keys", new(Keys), leavesOut, "; who would write the next version refuses; `needs` names what nobody must leave out"},
 	{"rescue", new(Rescue), passesOver, "; `needs` names what nobody must leave out"},
+	{"quote", new(Quote), passesOver, ": what counts of it the TPM has signed"},
+	{"measured", new(Measured), refuses, ": what it does not know was measured, too"},
 	{"report", new(Report), passesOver, ": nothing follows from a report"},
 	{"hint", new(Hint), passesOver, ": nothing follows from a hint"},
 	{"slot-request", new(SlotRequest), passesOver, ": a request is compared with what came beside it"},
@@ -61,6 +63,7 @@ var documents = []struct {
 // readers are those of the documents that are not read by [DecodeKnown] or [Decode] alone.
 var readers = map[string]func(data []byte) (said []string, err error){
 	"bootstrap":    func(data []byte) ([]string, error) { _, notes, err := DecodeBootstrap(data); return notes, err },
+	"quote":        func(data []byte) ([]string, error) { _, err := DecodeQuote(data); return nil, err },
 	"report":       func(data []byte) ([]string, error) { _, err := DecodeReport(data); return nil, err },
 	"hint":         func(data []byte) ([]string, error) { _, err := DecodeHint(data); return nil, err },
 	"slot-request": func(data []byte) ([]string, error) { _, err := DecodeSlotRequest(data); return nil, err },
@@ -202,6 +205,8 @@ type laterKey struct {
 var laterKeys = map[string]laterKey{
 	"report rescue":                         {"0.10.0", mayBeLeftOut},
 	"report rescue.*":                       {"0.10.0", mayBeLeftOut},
+	"quote *":                               {"0.10.0", mayBeLeftOut},
+	"measured *":                            {"0.10.0", mayBeLeftOut},
 	"rescue *":                              {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
 	"fleet-index foreign":                   {"0.10.0", mayBeLeftOut},
 	"fleet-index foreign[].*":               {"0.10.0", mayBeLeftOut},

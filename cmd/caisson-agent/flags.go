@@ -70,7 +70,9 @@ var details = map[string]string{
 		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"why": "Prints on one screen what failed, which item and layer, what the kernel said, what the node did about it and what to do\n" +
 		"now; where nothing is wrong, what failed last. With -o json all that the black box has.",
-	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports are not yet delivered.",
+	"report": "Prints what the service reports of its last run, to whom, with which key, and how many reports are not yet delivered.",
+	"quote": "Prints what the registers of the TPM are, signed by a key that never leaves it over the nonce of who asks, and the logs\n" +
+		"that explain them. 'caisson verify-quote' reads what -o json prints.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"confirm": "A generation published with --confirm is undone unless this is called in time.",
 	"rollback": "Goes to the newest kept generation before the one that runs, at once or at the next reboot. The registry is not\n" +

@@ -62,6 +62,7 @@ func verbs() []verb {
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
 		{"recipient", "print what secrets are sealed to for this node; rotate makes its next key", recipientVerb},
+		{"quote", "have this machine's TPM say what it has booted", quote},
 		{"windows", "print the maintenance windows of this node", windows},
 		{"reboot", "reboot this node, by a soft-reboot where that is enough", reboot},
 		{"install", "install the loader on a disk, to boot from it", install},

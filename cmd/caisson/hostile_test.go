@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -217,6 +218,10 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": refuses, "current": refuses, "overlay": "must be signed by the key that signs now", "layer": "must be signed by the key that signs now"}},
 	"verify": {func(h *hostile) []string { return []string{h.ref, "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": refuses, "layer": unread}},
+	// What a node was given is read by the index's digests; the quote is nobody's.
+	"verify-quote": {func(h *hostile) []string {
+		return []string{h.quote(), h.ref, "--node", "alpha", "--nonce", "000102030405060708090a0b0c0d0e0f", "--site", h.site}
+	}, map[string]string{"index": refuses, "current": refuses}}, // with a good one it is not attested
 	// A forged name can keep a layer, never remove one.
 	"prune": {func(h *hostile) []string { return []string{h.ref, "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
@@ -281,6 +286,19 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": "is not known", "current": "is not known", "overlay": unread, "layer": unread}},
 	"diff --key": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref, "--key", h.path("keys/release.pub")} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
+}
+
+// quote is a file with a quote that no TPM has signed.
+func (h *hostile) quote() string {
+	h.t.Helper()
+	doc, err := spec.Encode(spec.Quote{APIVersion: spec.APIVersion, Kind: spec.KindQuote, Registers: make([][]byte, len(spec.Quoted))})
+	if err == nil {
+		err = os.WriteFile(h.path("quote.json"), doc, 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.path("quote.json")
 }
 
 // held are the arguments of a verb that holds nodes, or lets them go.

@@ -27,12 +27,13 @@ import (
 type imaged struct {
 	File        string   `json:"file"`
 	Bytes       int64    `json:"bytes"`
-	Layer       string   `json:"layer"`           // whose kernel loads
-	Number      int64    `json:"number"`          // of the loader: boot managers take the highest
-	Node        string   `json:"node,omitempty"`  // the one node that the medium is for
-	Nodes       int      `json:"nodes,omitempty"` // whose overlays go along
-	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node that has another overlay takes none of these
-	Credentials []string `json:"credentials"`     // what looks like one; its holder can read it
+	Layer       string   `json:"layer"`              // whose kernel loads
+	Number      int64    `json:"number"`             // of the loader: boot managers take the highest
+	Register    string   `json:"register,omitempty"` // what the loader leaves in register 11 of a TPM, hexadecimal; absent where it is not known
+	Node        string   `json:"node,omitempty"`     // the one node that the medium is for
+	Nodes       int      `json:"nodes,omitempty"`    // whose overlays go along
+	Until       string   `json:"until,omitempty"`    // RFC 3339: from then on a node that has another overlay takes none of these
+	Credentials []string `json:"credentials"`        // what looks like one; its holder can read it
 }
 
 // imageFlags are the flags of image.
@@ -110,7 +111,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args, Sign: builder.Programs(key)}); err != nil {
 		return err
 	}
-	result.Number = m.Loader.Number
+	result.Number, result.Register = m.Loader.Number, m.Loader.Register()
 	a.say("the loader has%s, number %d, of layer %s", size(int64(len(m.Loader.Image))), m.Loader.Number, layer.Digest)
 	if f.withLayer {
 		if m.Carried, err = os.MkdirTemp(filepath.Dir(f.out), ".carried.*"); err != nil {

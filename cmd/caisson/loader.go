@@ -20,10 +20,11 @@ import (
 // publishedLoader is the output of loader -o json.
 type publishedLoader struct {
 	spec.Loader
-	Layer       string   `json:"layer"`            // whose kernel loads
-	Unchanged   bool     `json:"unchanged"`        // fleet:current named it already
-	Credentials []string `json:"credentials"`      // what looks like one; readers of the registry can read it
-	DryRun      bool     `json:"dryRun,omitempty"` // nothing was published
+	Layer       string   `json:"layer"`              // whose kernel loads
+	Register    string   `json:"register,omitempty"` // what it leaves in register 11 of a TPM, hexadecimal; absent where it is not known
+	Unchanged   bool     `json:"unchanged"`          // fleet:current named it already
+	Credentials []string `json:"credentials"`        // what looks like one; readers of the registry can read it
+	DryRun      bool     `json:"dryRun,omitempty"`   // nothing was published
 }
 
 // loaderVerb are the flags of loader.
@@ -96,6 +97,7 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	} else if result.Loader, err = a.pushLoader(ctx, p, l, f.who.dry); err != nil {
 		return err
 	}
+	result.Register = l.Register()
 	return a.show(result, func() {
 		cli.Printf(a.out, "loader %d\t%s\t%s\n", result.Number, result.Arch, result.Image.Digest)
 		if result.Unchanged {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -89,6 +90,7 @@ var results = map[string]any{
 	"retire":              publish.Result{},
 	"refresh":             publish.Result{},
 	"verify":              publish.Report{},
+	"verify-quote":        attest.Verdict{},
 	"keys generate":       keyInfo{},
 	"keys show":           keyInfo{},
 	"keys import":         keyInfo{},

@@ -49,9 +49,6 @@ const (
 	FirmwareName = "firmware" // TCG's crypto-agile log, see "PC Client Platform Firmware Profile"
 )
 
-// MaxFirmware is how many bytes the firmware's log has at most.
-const MaxFirmware = 1 << 20
-
 // Add measures what the node is about to do. A machine without a TPM keeps no log.
 func (l *Log) Add(m spec.Measured) {
 	err := l.add(m)
@@ -97,9 +94,9 @@ func (l *Log) begin() error {
 		return err
 	}
 	for _, name := range []string{OwnName, FirmwareName} {
-		data, err := readCapped(filepath.Join(l.Carried, name), MaxFirmware)
+		data, err := readCapped(filepath.Join(l.Carried, name), spec.MaxFirmware)
 		if errors.Is(err, fs.ErrNotExist) && name == FirmwareName {
-			data, err = readCapped(l.Firmware, MaxFirmware)
+			data, err = readCapped(l.Firmware, spec.MaxFirmware)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -117,7 +114,7 @@ func (l *Log) begin() error {
 // Carry adds the log to an archive for the next loader.
 func (l *Log) Carry(to *cpio.Archive) error {
 	for _, name := range []string{OwnName, FirmwareName} {
-		data, err := readCapped(filepath.Join(l.Dir, name), MaxFirmware)
+		data, err := readCapped(filepath.Join(l.Dir, name), spec.MaxFirmware)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Quote has the TPM quote its registers, and adds the logs that explain them. Whose node it is, is the caller's to say.
+func (l *Log) Quote(nonce []byte) (*spec.Quote, error) {
+	said, err := l.TPM.Quote(nonce, spec.Quoted)
+	if err != nil {
+		return nil, err
+	}
+	q := &spec.Quote{APIVersion: spec.APIVersion, Kind: spec.KindQuote, Nonce: hex.EncodeToString(nonce),
+		Key: said.Key, Attest: said.Attest, Signature: said.Signature, Registers: said.Values}
+	own, err := readCapped(filepath.Join(l.Dir, OwnName), spec.MaxMeasured)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without one, who verifies says what is missing
+		return nil, err
+	}
+	q.Log = string(own)
+	q.Firmware, err = readCapped(filepath.Join(l.Dir, FirmwareName), spec.MaxFirmware)
+	if errors.Is(err, fs.ErrNotExist) {
+		q.Firmware, err = readCapped(l.Firmware, spec.MaxFirmware)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return q, nil
+}

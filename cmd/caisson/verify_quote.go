@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// quoteFlags are the flags of verify-quote.
+type quoteFlags struct {
+	node, nonce   string
+	like, loaders []string
+	look          looking
+}
+
+func (a *app) verifyQuoteCommand() *cobra.Command {
+	var f quoteFlags
+	c := &cobra.Command{
+		Use:   "verify-quote FILE REF --node NAME --nonce HEX --like FILE… --loader FILE.efi… (--site FILE | --trust PUB)",
+		Short: "Say whether a machine has booted what its fleet gave it, by its TPM",
+		Long: "Say whether a machine has booted what its fleet gave it: whether its TPM's registers come of a loader of\n" +
+			"yours, of kernels and roots of the node's generations that are kept, and of nothing else. FILE is what\n" +
+			"'caisson-agent quote --nonce HEX -o json' prints there; make a nonce for each question, as 'openssl rand -hex 16'\n" +
+			"does. --like is a quote that you have accepted: the key, the firmware and what it started have to be as there.\n" +
+			"Exit code 4: not attested, and why.",
+		Example: "  caisson verify-quote now.json registry.example.org:5000/metal-a --site site.yaml --node superhost \\\n" +
+			"    --nonce 8e4fa3b06d30ac4ae4bd45b9d0bd2a2c --like accepted.json --loader boot.efi",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error { return a.verifyQuote(c.Context(), args[0], args[1], f) },
+	}
+	c.Flags().StringVar(&f.node, "node", "", "the node that the machine is to be")
+	c.Flags().StringVar(&f.nonce, "nonce", "", "`HEX` that the machine was asked with")
+	c.Flags().StringArrayVar(&f.like, "like", nil, "`FILE` with a quote of this machine that was accepted; may be repeated")
+	c.Flags().StringArrayVar(&f.loaders, "loader", nil, "`FILE` of a loader, as 'caisson image --out FILE.efi' writes it; may be repeated")
+	for _, name := range []string{"node", "nonce"} {
+		_ = c.MarkFlagRequired(name) // the flag stands above
+	}
+	f.look.flags(a, c.Flags())
+	return c
+}
+
+func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) error {
+	nonce, err := hex.DecodeString(f.nonce)
+	if err != nil || len(nonce) < spec.MinNonce {
+		return cli.Usage("give the same as to 'caisson-agent quote'", "--nonce %.80q: %d bytes or more in hexadecimal are wanted", f.nonce, spec.MinNonce)
+	}
+	q, err := readQuote(file)
+	if err != nil {
+		return err
+	}
+	known := attest.Known{Node: f.node, Loaders: map[attest.Register]string{}}
+	for _, name := range f.like {
+		accepted, err := readQuote(name)
+		if err != nil {
+			return fmt.Errorf("--like: %w", err)
+		}
+		one, err := attest.Accept(accepted)
+		if err != nil {
+			return fmt.Errorf("--like %s: %w", name, err)
+		}
+		known.Like = append(known.Like, one)
+	}
+	for _, name := range f.loaders {
+		register, err := media.StubRegister(name)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("--loader %s: %w", name, err), "'caisson image SITE --out FILE.efi' writes one")
+		}
+		known.Loaders[register] = name
+	}
+	fleet, err := f.look.open(ctx, a, ref)
+	if err != nil {
+		return err
+	}
+	if known.Roots, err = attest.Given(ctx, fleet, f.node); err != nil {
+		return err
+	}
+	v := attest.Verify(q, nonce, known)
+	if err := a.show(v, func() { a.printVerdict(v) }); err != nil {
+		return err
+	}
+	if !v.Attested {
+		return notAttested{v}
+	}
+	return nil
+}
+
+// readQuote reads a quote, or says why it is none.
+func readQuote(name string) (*spec.Quote, error) {
+	data, err := ownfiles.ReadPublic(name, spec.MaxQuote)
+	if err != nil {
+		return nil, err
+	}
+	q, err := spec.DecodeQuote(data)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("%s: %w", name, err), "'caisson-agent quote --nonce HEX -o json' prints one")
+	}
+	return q, nil
+}
+
+func (a *app) printVerdict(v *attest.Verdict) {
+	if v.Attested {
+		cli.Printf(a.out, "attested  %s, key %s, loader %s\n", v.Node, v.Key, v.Loader)
+	}
+	for _, m := range v.Events {
+		cli.Printf(a.out, "%-11s layer %s, core %s\n", m.Event, m.Layer, m.Core)
+		if m.Event == spec.MeasuredKexec {
+			cli.Printf(a.out, "            %s\n", strings.TrimSpace(m.Line))
+		}
+	}
+}
+
+// notAttested ends a verb that came to know so.
+type notAttested struct{ v *attest.Verdict }
+
+func (n notAttested) Error() string { return n.v.Node + " is not attested: " + n.v.Why }
+func (notAttested) ExitCode() int   { return cli.ExitRefused }

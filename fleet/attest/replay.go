@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attest
+
+import (
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"fmt"
+	"math/big"
+
+	"github.com/google/go-eventlog/register"
+	"github.com/google/go-eventlog/tcg"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// stubRegister is the one into which systemd's stub measures the sections of its image.
+const stubRegister = 11
+
+// begun is what firmware and stub left before a kernel ran.
+type begun struct {
+	stub Register // in stubRegister
+	own  Register // in spec.PCR
+}
+
+// replay holds the firmware's log against the registers. Those of the stub and of caisson go on
+// to change, and are held by what follows. A machine without such a log has nothing in either.
+func replay(log []byte, registers map[uint]Register) (begun, error) {
+	left := map[int]Register{}
+	if len(log) > 0 {
+		parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
+		if err != nil {
+			return begun{}, fmt.Errorf("the firmware's log: %w", err)
+		}
+		if left, err = fold(parsed.Events(register.HashSHA256)); err != nil {
+			return begun{}, err
+		}
+	}
+	for _, r := range spec.Quoted {
+		switch r {
+		case stubRegister, spec.PCR:
+		case 12, 13:
+			if registers[r] != (Register{}) {
+				return begun{}, fmt.Errorf("unknown event: register %d has arguments, credentials or extensions that came beside the loader", r)
+			}
+		default:
+			if len(log) > 0 && registers[r] != left[int(r)] {
+				return begun{}, fmt.Errorf("the firmware's log is not what register %d has", r)
+			}
+		}
+	}
+	if own := left[spec.PCR]; own != (Register{}) {
+		return begun{}, fmt.Errorf("unknown event: something extended register %d before the loader", spec.PCR)
+	}
+	b := begun{stub: left[stubRegister]}
+	if !goesOn(b.stub, registers[stubRegister]) {
+		return begun{}, fmt.Errorf("the firmware's log is not what register %d has", stubRegister)
+	}
+	return b, nil
+}
+
+// fold returns what the events of a log leave in each register.
+func fold(events []tcg.Event) (map[int]Register, error) {
+	const noAction, locality = 3, "StartupLocality"
+	left := map[int]Register{}
+	for _, e := range events {
+		if e.Type == noAction { // extends nothing
+			if e.Index == 0 && len(e.Data) == len(locality)+2 && string(e.Data[:len(locality)]) == locality && left[0] == (Register{}) {
+				left[0] = Register{sha256.Size - 1: e.Data[len(locality)+1]}
+			}
+			continue
+		}
+		if len(e.Digest) != sha256.Size {
+			return nil, fmt.Errorf("the firmware's log: an event of register %d has no SHA-256", e.Index)
+		}
+		left[e.Index] = spec.Extend(left[e.Index], Register(e.Digest))
+	}
+	return left, nil
+}
+
+// phases are what systemd extends into the stub's register while a node runs, in a circle, from
+// soft-reboot to soft-reboot: see systemd-pcrphase.service(8).
+var phases = [...]string{"sysinit", "ready", "shutdown", "final"}
+
+// mostPhases bounds how often a node goes on without a boot.
+const mostPhases = 4096
+
+// goesOn reports whether a register became another one by systemd's phases alone.
+func goesOn(from, to Register) bool {
+	for i := range mostPhases {
+		if from == to {
+			return true
+		}
+		from = spec.Extend(from, sha256.Sum256([]byte(phases[i%len(phases)])))
+	}
+	return false
+}
+
+func verifies(key *ecdsa.PublicKey, hash, r, s []byte) bool {
+	return ecdsa.Verify(key, hash, new(big.Int).SetBytes(r), new(big.Int).SetBytes(s))
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tpmtest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
+	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// event is one of a firmware's log.
+type event struct {
+	register uint32
+	data     string
+}
+
+// usual is what firmware measures of a machine that starts the loader "loader".
+var usual = []event{{0, "firmware"}, {2, "card"}, {4, "manager"}, {4, "program"}, {7, "keys"}, {11, "loader"}}
+
+var nonce = bytes.Repeat([]byte{7}, spec.MinNonce)
+
+// events are what a loader and its node measure.
+var events = []spec.Measured{
+	{Event: spec.MeasuredKexec, Layer: "sha256:l", Core: "sha256:c", Kernel: "sha256:k", Initrd: "sha256:i", Line: "quiet"},
+	{Event: spec.MeasuredStack, Layer: "sha256:l", Core: "sha256:c"},
+	{Event: spec.MeasuredSoftReboot, Layer: "sha256:m", Core: "sha256:d"},
+}
+
+// known is what an operator knows of such a machine, but for its key.
+func known() attest.Known {
+	return attest.Known{Node: "n", Loaders: map[attest.Register]string{spec.Extend([32]byte{}, sha256.Sum256([]byte("loader"))): "loader.efi"},
+		Roots: map[attest.Root]attest.Layer{{Layer: "sha256:l", Core: "sha256:c"}: {Kernel: "sha256:k", Initrd: "sha256:i"}, {Layer: "sha256:m", Core: "sha256:d"}: {}}}
+}
+
+// machine is one with a TPM, whose firmware has measured its events.
+func machine(t *testing.T, open func() (io.ReadWriteCloser, error), firmware []event) *measure.Log {
+	t.Helper()
+	l := measure.Of(t.TempDir(), func(format string, args ...any) { t.Errorf(format, args...) })
+	l.TPM = tpm.TPM{Open: open, Limit: time.Minute}
+	le := binary.LittleEndian
+	log := slices.Concat(le.AppendUint32(le.AppendUint32(nil, 0), 3), make([]byte, 20), le.AppendUint32(nil, 33), []byte("Spec ID Event03\x00"),
+		[]byte{0, 0, 0, 0, 0, 2, 0, 2, 1, 0, 0, 0, 0x0b, 0, 32, 0, 0})
+	for _, e := range firmware {
+		d := sha256.Sum256([]byte(e.data))
+		if err := l.TPM.Extend(e.register, d); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []uint32{e.register, 0xd, 1} {
+			log = le.AppendUint32(log, n)
+		}
+		log = append(le.AppendUint16(log, 0x0b), d[:]...)
+		log = append(le.AppendUint32(log, uint32(len(e.data))), e.data...)
+	}
+	if err := os.MkdirAll(filepath.Dir(l.Firmware), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.Firmware, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// quoted measures events and asks for a quote.
+func quoted(t *testing.T, l *measure.Log, events ...spec.Measured) *spec.Quote {
+	t.Helper()
+	for _, m := range events {
+		l.Add(m)
+	}
+	q, err := l.Quote(nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := spec.Encode(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, err = spec.DecodeQuote(data); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func accepted(t *testing.T, q *spec.Quote) []attest.Accepted {
+	t.Helper()
+	a, err := attest.Accept(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []attest.Accepted{a}
+}
+
+// TestAttested: what was measured is attested, after systemd's phases, too; and after a restart
+// the machine has the same key.
+func TestAttested(t *testing.T) {
+	l := machine(t, Start(t), usual)
+	k := known()
+	k.Like = accepted(t, quoted(t, l))
+	v := attest.Verify(quoted(t, l, events...), nonce, k)
+	if !v.Attested || v.Why != "" || v.Loader != "loader.efi" || len(v.Events) != 3 || len(v.Registers) != 8 {
+		t.Fatalf("%+v", v)
+	}
+	for _, phase := range []string{"sysinit", "ready", "shutdown", "final", "sysinit"} {
+		if err := l.TPM.Extend(11, sha256.Sum256([]byte(phase))); err != nil {
+			t.Fatal(err)
+		}
+		if v := attest.Verify(quoted(t, l), nonce, k); !v.Attested {
+			t.Errorf("after %s: %s", phase, v.Why)
+		}
+	}
+}
+
+// TestNotAttested: each attack on one machine's quote, and what is said of it.
+func TestNotAttested(t *testing.T) {
+	l := machine(t, Start(t), usual)
+	fresh := quoted(t, l)
+	whole := quoted(t, l, events...)
+	other := quoted(t, machine(t, Start(t), usual), events...)
+	k := known()
+	k.Like = accepted(t, fresh)
+	lie := func(from, to string) func(*spec.Quote, *attest.Known) {
+		return func(q *spec.Quote, _ *attest.Known) { q.Log = strings.Replace(q.Log, from, to, 1) }
+	}
+	for name, row := range map[string]struct {
+		attack func(*spec.Quote, *attest.Known)
+		why    string
+	}{
+		"the log names another layer": {lie("sha256:m", "sha256:l"), "the log of what was measured is not what register 14 has"},
+		"the log lacks a line":        {func(q *spec.Quote, _ *attest.Known) { q.Log = q.Log[strings.Index(q.Log, "\n")+1:] }, "the log of what was measured is not"},
+		"the log has none":            {func(q *spec.Quote, _ *attest.Known) { q.Log = "" }, "the log of what was measured is not"},
+		"the log is another document": {lie(`"event"`, `"Event"`), "read the log of what was measured: line 1"},
+		"the firmware's log lies": {func(q *spec.Quote, _ *attest.Known) {
+			q.Firmware = bytes.Replace(q.Firmware, []byte("\x02\x00\x00\x00\x0d"), []byte("\x03\x00\x00\x00\x0d"), 1)
+		}, "the firmware's log is not what register 2 has"},
+		"the firmware's log is gone":   {func(q *spec.Quote, _ *attest.Known) { q.Firmware = nil }, "the firmware's log is not what register 11 has"},
+		"the firmware's log is cut":    {func(q *spec.Quote, _ *attest.Known) { q.Firmware = q.Firmware[:len(q.Firmware)-3] }, "the firmware's log: "},
+		"a register is another one":    {func(q *spec.Quote, _ *attest.Known) { q.Registers[4] = make([]byte, 32) }, "the registers are not those that were signed"},
+		"registers that are not whole": {func(q *spec.Quote, _ *attest.Known) { q.Registers[4] = q.Registers[4][:31] }, "the registers are not whole"},
+		"the answer to another nonce":  {func(q *spec.Quote, k *attest.Known) { *q = *quotedWith(t, l, bytes.Repeat([]byte{8}, 16)) }, "it is the answer to another nonce"},
+		"the signature is another's":   {func(q *spec.Quote, _ *attest.Known) { q.Signature = other.Signature }, "the signature does not hold"},
+		"another machine":              {func(q *spec.Quote, _ *attest.Known) { *q = *other }, "nobody has accepted the machine's key sha256:"},
+		"a machine that is new":        {func(_ *spec.Quote, k *attest.Known) { k.Like = nil }, "nobody has accepted the machine's key sha256:"},
+		"a loader of nobody":           {func(_ *spec.Quote, k *attest.Known) { k.Loaders = nil }, "unknown event: a loader of which register 11 is "},
+		"a root of nobody": {func(_ *spec.Quote, k *attest.Known) {
+			delete(k.Roots, attest.Root{Layer: "sha256:m", Core: "sha256:d"})
+		}, "unknown event: soft-reboot: this node was not given the core sha256:d"},
+		"a kernel of nobody": {func(_ *spec.Quote, k *attest.Known) {
+			k.Roots[attest.Root{Layer: "sha256:l", Core: "sha256:c"}] = attest.Layer{Kernel: "x"}
+		}, "unknown event: kexec: kernel sha256:k is not"},
+		"an initrd of nobody": {func(_ *spec.Quote, k *attest.Known) {
+			k.Roots[attest.Root{Layer: "sha256:l", Core: "sha256:c"}] = attest.Layer{Kernel: "sha256:k"}
+		}, "unknown event: kexec: initrd sha256:i is not"},
+		"a key for anything": {func(q *spec.Quote, _ *attest.Known) { q.Key = bytes.Clone(q.Key); q.Key[5] ^= 1 }, "the machine's key"},
+		"before the loader":  {func(q *spec.Quote, _ *attest.Known) { *q = *fresh }, "nothing was measured of what the loader went on with"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, k := *whole, known()
+			q.Registers, k.Like = slices.Clone(q.Registers), accepted(t, fresh)
+			row.attack(&q, &k)
+			if v := attest.Verify(&q, nonce, k); v.Attested || !strings.HasPrefix(v.Why, row.why) {
+				t.Errorf("%v, %s", v.Attested, v.Why)
+			}
+		})
+	}
+	if v := attest.Verify(whole, nonce, k); !v.Attested {
+		t.Errorf("without any attack: %s", v.Why)
+	}
+}
+
+func quotedWith(t *testing.T, l *measure.Log, other []byte) *spec.Quote {
+	t.Helper()
+	q, err := l.Quote(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// TestBootsThatAreNotAttested: what other boots of the same machine leave behind.
+func TestBootsThatAreNotAttested(t *testing.T) {
+	without := func(register uint32) []event {
+		return slices.DeleteFunc(slices.Clone(usual), func(e event) bool { return e.register == register })
+	}
+	for name, row := range map[string]struct {
+		firmware []event
+		events   []spec.Measured
+		like     []event // what was accepted
+		why      string
+	}{
+		"by iPXE":                        {without(11), events, nil, "kernel not measured by a UKI"},
+		"another loader":                 {append(without(11), event{11, "other"}), events, nil, "unknown event: a loader of which"},
+		"arguments beside the loader":    {append(slices.Clone(usual), event{12, "init=/bin/sh"}), events, nil, "unknown event: register 12 has arguments"},
+		"our register before the loader": {append(slices.Clone(usual), event{spec.PCR, "x"}), events, nil, "unknown event: something extended register 14"},
+		"a program that plays the stub":  {append(slices.Clone(usual), event{4, "player"}), events, usual, "unknown event: what the firmware started, of register 4"},
+		"a kernel that goes no further":  {usual, events[:1], nil, "nothing was measured of the root"},
+		"an event that is not known":     {usual, []spec.Measured{{Event: "other", Layer: "sha256:l", Core: "sha256:c"}}, nil, `unknown event: "other"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := machine(t, Start(t), row.firmware)
+			q := quoted(t, l, row.events...)
+			k := known()
+			k.Like = accepted(t, q)
+			if row.like != nil { // the same key would be of the same TPM, before: its registers alone differ
+				k.Like[0].Registers = slices.Clone(k.Like[0].Registers)
+				k.Like[0].Registers[4] = bytes.Repeat([]byte{1}, 32)
+			}
+			if v := attest.Verify(q, nonce, k); v.Attested || !strings.HasPrefix(v.Why, row.why) {
+				t.Errorf("%v, %s", v.Attested, v.Why)
+			}
+		})
+	}
+}
+
+// FuzzFirmware: no log of a firmware does more than not to be believed.
+func FuzzFirmware(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte(fmt.Sprintf("\x00\x00\x00\x00\x03\x00\x00\x00%s", strings.Repeat("\x00", 24))))
+	f.Add(slices.Concat(make([]byte, 4), []byte{3, 0, 0, 0}, make([]byte, 20), []byte{33, 0, 0, 0}, []byte("Spec ID Event03\x00\x00\x00\x00\x00\x00\x02\x00\x02\x01\x00\x00\x00\x0b\x00\x20\x00\x00"),
+		[]byte{4, 0, 0, 0, 13, 0, 0, 0, 1, 0, 0, 0, 11, 0}, make([]byte, 32), []byte{1, 0, 0, 0, 'x'}))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		q := &spec.Quote{Firmware: log, Registers: make([][]byte, len(spec.Quoted))}
+		if v := attest.Verify(q, nonce, known()); v.Attested {
+			t.Error("attested")
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/caisson-os/caisson/builder/release"
@@ -15,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -22,7 +24,7 @@ import (
 // reading holds what the fleet's service has read of its registry beside the index.
 type reading struct {
 	fleet atomic.Pointer[publish.Fleet] // as it was read last
-	sent  commits.Sent
+	sent  *commits.Sent                 // nil: what overlays bring is not read
 }
 
 // layer returns a layer, verified as what is published is.
@@ -34,8 +36,8 @@ func (r *reading) layer(ctx context.Context, digest string) (release.Layer, erro
 	return f.Layer(ctx, digest)
 }
 
-// fleetIndex returns how what is published is read, again each time. With a site what
-// nodes were sent of services is read, too.
+// fleetIndex returns how what is published is read, again each time, and some of what nodes were
+// sent of services and windows.
 func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 	var rows index.Rows
 	var root string
@@ -55,12 +57,12 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 			}
 			root = p.Root
 		}
-		if s := v.siteNow(); s != nil {
-			most := commits.AtOnce
-			if p.Root != known {
-				most = commits.AtFirst
-			}
-			to.sent.Read(ctx, f, rows, haveServices(s), most)
+		most := commits.AtOnce
+		if p.Root != known {
+			most = commits.AtFirst
+		}
+		if to.sent != nil {
+			to.sent.Read(ctx, f, rows, plain.Names(maps.Keys(rows)), most)
 		}
 		if p.Root == known {
 			return p, nil
@@ -93,18 +95,4 @@ func (v *serving) siteNow() *site.Site {
 		return v.site.now.Load().Site
 	}
 	return v.look.whom.loaded
-}
-
-// haveServices returns the nodes that a site gives any service.
-func haveServices(s *site.Site) (names []string) {
-	list := s.Services()
-	for _, n := range s.Nodes() {
-		for i := range list {
-			if list[i].Has(n) {
-				names = append(names, n.Name)
-				break
-			}
-		}
-	}
-	return names
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/inbox"
@@ -125,7 +126,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
-	reads := &reading{}
+	reads := &reading{sent: &commits.Sent{}}
 	var box *inbox.Box
 	if v.reports != "" {
 		if box, err = v.look.inbox(v.reports); err != nil {
@@ -134,14 +135,14 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		o.Inbox = box
 	}
 	var asked *heads.Heads
-	o.Layers = layerdiff.New(reads.layer)
+	o.Layers, o.Sent = layerdiff.New(reads.layer), reads.sent
 	if len(v.look.whom.site) > 0 {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
 		v.look.whom.loaded = v.site.now.Load().Site
 		asked = a.askGit(v.cache)
-		o.Site, o.Sent, o.Heads = v.site, &reads.sent, asked
+		o.Site, o.Heads = v.site, asked
 	}
 	db, err := store.Open(ctx, v.db)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commits remembers which commits of services the overlays of a fleet bring.
+// Package commits remembers which commits of services and which windows the overlays of a fleet bring.
 //
 // They are in the overlays alone, one a node, so they are read a few at a time and each
 // once. Only what passed every check of fleet/publish counts. cmd/caisson imports it.
@@ -9,6 +9,7 @@ package commits
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,10 +29,17 @@ type Fleet interface {
 // Sent holds what was read. The zero value has read nothing.
 type Sent struct {
 	mu      sync.RWMutex
-	by      map[string]map[string]string // by overlay's digest, by service
-	refused map[string]error             // by overlay's digest
+	by      map[string]brought // by overlay's digest
+	refused map[string]error   // by overlay's digest
 	left    int
 	trouble error
+}
+
+// brought holds what one overlay brings.
+type brought struct {
+	services map[string]string // commits, by name
+	windows  *spec.Maintenance // without operations; nil where there are none
+	calendar string            // is the same of windows that open alike
 }
 
 // How many overlays are to be read at a time: a registry has nodes to answer, too, and
@@ -45,8 +53,8 @@ const (
 // that are published no more.
 func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []string, most int) {
 	s.mu.RLock()
-	by, refused := map[string]map[string]string{}, map[string]error{}
-	same := map[string]map[string]string{} // nodes of one kind have one map
+	by, refused := map[string]brought{}, map[string]error{}
+	services, windows := map[string]map[string]string{}, map[string]*spec.Maintenance{} // nodes of one kind have one
 	todo := []string{}
 	for _, node := range nodes {
 		row, ok := rows[node]
@@ -54,7 +62,7 @@ func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []strin
 			continue
 		}
 		if had, ok := s.by[row.Overlay]; ok {
-			by[row.Overlay], same[text(had)] = had, had
+			by[row.Overlay] = brought{once(services, text(had.services), had.services), once(windows, had.calendar, had.windows), had.calendar}
 		} else if err := s.refused[row.Overlay]; err != nil {
 			refused[row.Overlay] = err
 		} else {
@@ -73,7 +81,9 @@ func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []strin
 			trouble = err
 			break
 		} else {
-			by[digest] = shared(same, o.Services)
+			m, w := commitsOf(o.Services), windowsOf(o.Maintenance)
+			opens := calendar(w)
+			by[digest] = brought{once(services, text(m), m), once(windows, opens, w), opens}
 		}
 		read++
 	}
@@ -86,16 +96,36 @@ func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []strin
 	s.by, s.refused, s.left, s.trouble = by, refused, len(todo)-read, trouble
 }
 
-func shared(same map[string]map[string]string, list []spec.Service) map[string]string {
+// once returns what was kept of a text first.
+func once[T any](same map[string]T, text string, made T) T {
+	if had, ok := same[text]; ok {
+		return had
+	}
+	same[text] = made
+	return made
+}
+
+func commitsOf(list []spec.Service) map[string]string {
 	m := make(map[string]string, len(list))
 	for _, v := range list {
 		m[v.Name] = v.Commit
 	}
-	if had, ok := same[text(m)]; ok {
-		return had
-	}
-	same[text(m)] = m
 	return m
+}
+
+func windowsOf(m *spec.Maintenance) *spec.Maintenance {
+	if m == nil || len(m.Windows) == 0 {
+		return nil
+	}
+	return &spec.Maintenance{Horizon: m.Horizon, Windows: m.Windows}
+}
+
+// calendar names windows by when they open.
+func calendar(m *spec.Maintenance) string {
+	if m == nil {
+		return ""
+	}
+	return oci.Digest(fmt.Append(nil, m.Horizon, m.Windows)) // fmt sorts the keys of a map
 }
 
 func text(m map[string]string) string {
@@ -109,10 +139,22 @@ func text(m map[string]string) string {
 // Services returns the commits that an overlay brings, by service, and whether it was
 // read. The map is only read.
 func (s *Sent) Services(overlay string) (commits map[string]string, read bool) {
+	b, read := s.of(overlay)
+	return b.services, read
+}
+
+// Windows returns the windows that an overlay brings, nil where there are none, and whether it was
+// read. They are only read.
+func (s *Sent) Windows(overlay string) (m *spec.Maintenance, read bool) {
+	b, read := s.of(overlay)
+	return b.windows, read
+}
+
+func (s *Sent) of(overlay string) (brought, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	commits, read = s.by[overlay]
-	return commits, read
+	b, read := s.by[overlay]
+	return b, read
 }
 
 // Left returns how many overlays are still to be read, and what was in the way of one.

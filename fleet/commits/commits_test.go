@@ -25,7 +25,8 @@ func (o *overlays) Overlay(_ context.Context, node string) (*spec.Overlay, error
 	if err := errors.Join(o.gone, o.by[node]); err != nil {
 		return nil, err
 	}
-	return &spec.Overlay{Services: []spec.Service{{Name: "web", Commit: "c1"}}}, nil
+	m := &spec.Maintenance{Windows: map[string]spec.Window{"night": {StartGuard: int64(len(node) % 5)}}, Operations: []spec.Operation{{Name: node}}}
+	return &spec.Overlay{Services: []spec.Service{{Name: "web", Commit: "c1"}}, Maintenance: m}, nil
 }
 
 func fleetOf(n int) (index.Rows, []string) {
@@ -56,6 +57,10 @@ func TestRead(t *testing.T) {
 	}
 	if got, read := s.Services("sha256:n0449"); !read || got["web"] != "c1" || len(f.read) != len(nodes) {
 		t.Errorf("%v %v, %d read", got, read, len(f.read))
+	}
+	m, read := s.Windows("sha256:n0449")
+	if other, _ := s.Windows("sha256:n0001"); !read || len(m.Windows) != 1 || m.Operations != nil || m != other {
+		t.Errorf("%v %+v, of another node %+v: nodes of one kind have one", read, m, other)
 	}
 	rows["n0000"] = spec.Published{Overlay: "sha256:other"}
 	s.Read(t.Context(), f, rows, nodes, AtOnce)

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -47,8 +48,9 @@ type Inbox interface {
 	Trouble() error // why not everything there could be read, nil where it was
 }
 
-// Sent says which commits of services overlays bring, as far as they were read.
+// Sent says which commits of services and which windows overlays bring, as far as they were read.
 type Sent interface {
+	Windows(overlay string) (m *spec.Maintenance, read bool) // nil: none
 	Services(overlay string) (commits map[string]string, read bool)
 	Left() (overlays int, trouble error) // that were not read yet, and what was in the way
 }

@@ -98,7 +98,12 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 	}
 	s.server.o.Layers = differing{strings.Replace(layer, "aa", "bb", 1): {Kernel: &release.Change{From: "6.12.1-amd64", To: "6.1.0-amd64"},
 		Packages: []release.Change{{Name: "linux-image-6.12.1-amd64-unsigned", From: "6.12.1-1+a-very-long-version~bpo12+1"}, {Name: "openssl", From: "3.5.1-1", To: "3.0.15-1~deb12u1"}}}}
-	s.server.o.Sent = sentAll{"web": strings.Repeat("2", 40)}
+	by := map[string]*spec.Maintenance{}
+	at := time.Now().UTC().Truncate(24 * time.Hour).Add(22 * time.Hour)
+	for _, row := range rows {
+		by[row.Overlay] = &spec.Maintenance{Horizon: at.AddDate(0, 0, 5), Windows: map[string]spec.Window{"night": opening(4, at, at.AddDate(0, 0, 1), at.AddDate(0, 0, 2)), "weekend": opening(30, at.AddDate(0, 0, 3))}}
+	}
+	s.server.o.Sent = windowed{sentAll{"web": strings.Repeat("2", 40)}, by}
 	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
 	send = func(i int, seq uint64, change func(*spec.Report)) {
 		t.Helper()
@@ -106,7 +111,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 			t.Fatal(status, text)
 		}
 	}
-	at := time.Now().Add(-40 * time.Minute)
+	at = time.Now().Add(-40 * time.Minute)
 	for i := range 55 {
 		send(i, 1, func(r *spec.Report) {
 			if r.Services = map[string]string{"web": strings.Repeat("2", 40)}; i < 5 {

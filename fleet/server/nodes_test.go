@@ -58,6 +58,7 @@ type known struct {
 type sentAll map[string]string
 
 func (s sentAll) Services(string) (map[string]string, bool) { return s, true }
+func (s sentAll) Windows(string) (*spec.Maintenance, bool)  { return nil, true }
 func (s sentAll) Left() (int, error)                        { return 2, nil }
 
 func (k *known) Trouble() error { return k.trouble }

@@ -39,6 +39,7 @@ var allPages = []page{
 	}}, // its title is the range
 	{"/services", "Services", true, Reader, "services.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
 	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
+	{"/windows", "Windows", true, Reader, "windows.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	login,

@@ -133,13 +133,16 @@ type labelGroup struct {
 
 // groups counts the nodes of a list by a label: those in trouble first.
 func (p nodeList) groups(q query.Asked, by string, link func(label string) string) (list []labelGroup, more int) {
-	q.From, q.Most = 0, len(p.fleet.Hub.Nodes())
-	found := map[string]*labelGroup{}
-	for _, n := range p.fleet.List(q).Nodes {
+	found, now := map[string]*labelGroup{}, p.fleet.Hub.Now()
+	for _, n := range p.fleet.Hub.Nodes() {
+		if !q.Matches(n, now) {
+			continue
+		}
 		g := labelGroup{}
-		for _, label := range n.Labels {
+		labels, _ := p.fleet.Site.Where(n.Name)
+		for _, label := range labels {
 			if value, ok := strings.CutPrefix(label, by+"="); ok {
-				g = labelGroup{Value: value, Link: link(label)}
+				g = labelGroup{Value: value, Link: label}
 			}
 		}
 		if found[g.Value] == nil {
@@ -147,14 +150,18 @@ func (p nodeList) groups(q query.Asked, by string, link func(label string) strin
 		}
 		one := found[g.Value]
 		one.Nodes++
-		if n.Kind.Trouble {
+		c, _ := n.Condition(now)
+		if view.KindOf(c).Trouble {
 			one.Trouble++
 		}
-		if n.Condition == view.Fine {
+		if c == view.Fine {
 			one.Fine++
 		}
 	}
 	for _, g := range found {
+		if g.Link != "" {
+			g.Link = link(g.Link)
+		}
 		list = append(list, *g)
 	}
 	slices.SortFunc(list, func(a, b labelGroup) int { return cmp.Or(b.Trouble-a.Trouble, plain.Natural(a.Value, b.Value)) })

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/builder/private"
@@ -383,6 +384,15 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	if text := lacking(report); text != "" {
 		b.say(Event{Step: stepBoot, State: "note", Text: text})
+	}
+	if b.options.Boot != nil {
+		unsigned, err := modules.Unsigned(ctx, r, release)
+		if err != nil {
+			return nil, f, err
+		}
+		if len(unsigned) > 0 {
+			b.say(Event{Step: stepBoot, State: "note", Text: "modules that nobody signed, which a kernel under lockdown does not load: " + strings.Join(unsigned, ", ")})
+		}
 	}
 	f.Kernel = &spec.KernelBlob{Release: release, Blob: k.Blob}
 	f.Initrd = &i.Blob

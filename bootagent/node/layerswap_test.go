@@ -5,6 +5,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,11 +18,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/slot"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
 )
 
@@ -315,40 +318,76 @@ func TestASwapOutOfWhatIsRejected(t *testing.T) {
 	}
 }
 
-// TestASwapWaitsForItsLayer to be on the state disk: the loader gives it a minute.
-func TestASwapWaitsForItsLayer(t *testing.T) {
-	w := newSwapper(t)
+// layerOf is a layer with a kernel of a release: what is staged of it, its image last.
+func layerOf(t *testing.T, release string) (manifest []byte, parts [][]byte) {
+	t.Helper()
 	image := oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte("image"))
 	kernel := oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel"))
 	blob := func(d oci.Descriptor) spec.Blob { return spec.Blob{Digest: d.Digest, Size: d.Size} }
 	text, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fixture.Name, Arch: runtime.GOARCH,
-		Images: []spec.Image{{Name: "base", Blob: blob(image)}}, Kernel: spec.KernelBlob{Blob: blob(kernel)}, Initrd: blob(kernel)})
+		Images: []spec.Image{{Name: "base", Blob: blob(image)}}, Kernel: spec.KernelBlob{Release: release, Blob: blob(kernel)}, Initrd: blob(kernel)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config, recipe := oci.Describe(oci.TypeLayerConfig, text), oci.Describe("application/vnd.caisson.recipe.v1+json", []byte("{}"))
-	manifest := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: config.Bare(),
+	manifest = oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: config.Bare(),
 		Layers: []oci.Descriptor{image.Bare(), kernel.Bare(), recipe.Bare()}})
+	return manifest, [][]byte{manifest, text, []byte("kernel"), []byte("image")}
+}
+
+// TestASwapWaitsForItsLayer to be on the state disk: the loader gives it a minute.
+func TestASwapWaitsForItsLayer(t *testing.T) {
+	w := newSwapper(t)
+	manifest, parts := layerOf(t, "")
 	w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
 	store, err := layers.OpenStore(w.root + paths.State + "/store")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Nobody stages the recipe.
-	for _, data := range [][]byte{manifest, text, []byte("kernel")} {
+	for _, data := range parts {
 		w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
 		if err := store.Put(oci.Digest(data), data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
-	if err := store.Put(image.Digest, []byte("image")); err != nil {
-		t.Fatal(err)
-	}
 	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
 	w.up(state.Generation{Generation: 1, Overlay: w.state().Current.Overlay, Layer: layerNamed("a")}) // the loader fell back
 	w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
 	w.want(w.operate(time.Hour), spec.OperationFailed, "", "came up with what it ran before", 1)
+}
+
+// TestASwapIntoAKernelThatFirmwareDoesNotStart does not begin, and says why: a loader would refuse it.
+func TestASwapIntoAKernelThatFirmwareDoesNotStart(t *testing.T) {
+	w := newSwapper(t)
+	manifest, parts := layerOf(t, "6.99")
+	w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
+	store, err := layers.OpenStore(w.root + paths.State + "/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range parts {
+		if err := store.Put(oci.Digest(data), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verifies := func(is byte) {
+		t.Helper()
+		name := w.root + efivar.Dir + "/" + efivar.SecureBoot.File()
+		if err := errors.Join(os.MkdirAll(w.root+efivar.Dir, 0o755), os.WriteFile(name, []byte{6, 0, 0, 0, is}, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verifies(1)
+	w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "the firmware, which verifies, would not start the layer's kernel", 0)
+	w.act(func(n *Node) (*spec.Status, error) {
+		if err := n.Stage(t.Context()); refusal.Of(err) != refusal.Kernel {
+			t.Errorf("%v", err)
+		}
+		return nil, nil
+	})
+	verifies(0)
+	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
 }
 
 // TestADisklessNodeDoesNotLoop: what the registry had when it came up it does not start

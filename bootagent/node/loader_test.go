@@ -18,10 +18,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -199,8 +199,8 @@ func TestFollow(t *testing.T) {
 	for _, unit := range utf16.Encode([]rune(`\EFI\Linux\` + loaderFile(2, "+2-1") + "\x00")) {
 		variable = binary.LittleEndian.AppendUint16(variable, unit)
 	}
-	must(os.MkdirAll(b.root+loader.Variables, 0o755))
-	must(os.WriteFile(b.root+loader.Variables+"/LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", variable, 0o600))
+	must(os.MkdirAll(b.root+efivar.Dir, 0o755))
+	must(os.WriteFile(b.root+efivar.Dir+"/LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", variable, 0o600))
 	b.seen = "" // the service started again
 	must(b.follows())
 	b.has(loaderFile(1, ""), loaderFile(2, ""))

@@ -41,13 +41,13 @@ func (f *KeyFiles) Beside(s *site.Site) (took []string) {
 	return took
 }
 
-// bootCertificate is the public half of the boot key beside a site.
-func bootCertificate(s *site.Site) string { return filepath.Join(s.Dir(), "keys", "boot.crt") }
+// BootCertificate is the public half of the boot key beside a site.
+func BootCertificate(s *site.Site) string { return filepath.Join(s.Dir(), "keys", "boot.crt") }
 
 // BootBeside takes the boot key that lies beside a site's certificate, where there is one, and
 // reports whether it did.
 func (f *KeyFiles) BootBeside(s *site.Site) bool {
-	found := keys.Beside([]string{bootCertificate(s)})
+	found := keys.Beside([]string{BootCertificate(s)})
 	if len(found) > 0 {
 		f.Boot = found[0]
 	}
@@ -60,7 +60,7 @@ func (f *KeyFiles) BootKey(s *site.Site) (builder.BootKey, error) {
 	if f.Boot == "" {
 		return nil, nil
 	}
-	certificate := bootCertificate(s)
+	certificate := BootCertificate(s)
 	if name, is := strings.CutSuffix(f.Boot, ".key"); is {
 		certificate = name + ".crt"
 	}

@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/spec/site"
@@ -84,9 +86,14 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 	say := func(severity, rule, hint, format string, args ...any) {
 		r.Add(report.Problem{At: s.LayerAt(), Path: "layer", Severity: severity, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
+	_, err = os.Stat(release.BootCertificate(s))
+	signs := err == nil
 	for _, v := range variants {
 		if err := builder.Check(v.Recipe); err != nil {
 			say(report.Error, "layer", "", "build refuses variant %s: %v", v.Name, err)
+		}
+		if k := v.Recipe.Kernel; signs && strings.HasPrefix(k, "linux-image-") && strings.HasSuffix(k, "-unsigned") {
+			say(report.Warning, "layer", "name "+strings.TrimSuffix(k, "-unsigned"), "variant %s: nobody signed the modules of %s: a kernel that firmware verified loads none of them", v.Name, k)
 		}
 	}
 	const update = "'caisson lock --update' writes it"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authenticode signs programs for UEFI firmware: "Windows Authenticode Portable Executable
+// Package authenticode signs programs for UEFI firmware, and verifies them as that does: "Windows Authenticode Portable Executable
 // Signature Format", Microsoft, as firmware and kexec_file_load(2) check it.
-//
-// It verifies nothing. Only builder and cmd/caisson import it.
 package authenticode
 
 import (
@@ -30,6 +28,9 @@ const (
 	signaturesAt = 24 + 144
 )
 
+// oidIndirect is the type SpcIndirectDataContent of what is signed.
+var oidIndirect = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 4}
+
 // Sign returns a program with one signature, in place of those that it has: of what is to be
 // started by kexec the kernel takes one alone. The same program, key and certificate make the
 // same bytes.
@@ -42,7 +43,7 @@ func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]b
 	if err != nil {
 		return nil, err
 	}
-	signature, err := cms.Enclosed(key, certificate, asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 4}, content)
+	signature, err := cms.Enclosed(key, certificate, oidIndirect, content)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 
 const stub = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 
-func certified(t *testing.T) (*rsa.PrivateKey, *x509.Certificate) {
+func certified(t testing.TB) (*rsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

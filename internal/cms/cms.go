@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cms writes signatures in the form SignedData of RFC 2315 (PKCS #7), as the kernel reads
+// Package cms writes signatures, and opens those with content, in the form SignedData of RFC 2315 (PKCS #7), as the kernel reads
 // them of modules and firmware of programs and variables: RSA with SHA-256 and PKCS #1 v1.5, without a time, so
 // that the same content and key give the same bytes.
 //
-// It verifies nothing. Only builder/modules, internal/authenticode and internal/efivar import it.
+// Only builder/modules, internal/authenticode and internal/efivar import it.
 package cms
 
 import (

@@ -4,7 +4,7 @@
 // starts, signed as firmware takes them: chapters 8.2 (authenticated variables) and 32.4 (signature
 // lists) of the UEFI specification.
 //
-// It changes no firmware. Only media and cmd/caisson import it.
+// It changes no firmware but in the flash images of virtual machines.
 package efivar
 
 import (
@@ -13,11 +13,11 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf16"
-
-	"github.com/google/uuid"
 
 	"github.com/caisson-os/caisson/internal/cms"
 )
@@ -41,10 +41,7 @@ const (
 
 // vendor returns the namespace of the variable.
 func (v Variable) vendor() [16]byte {
-	if v == Platform || v == Exchange {
-		return guid("8be4df61-93ca-11d2-aa0d-00e098032b8c")
-	}
-	return guid("d719b2cb-3d3a-4596-a3bc-dad00e67656f")
+	return guid(v.File()[len(v)+1:])
 }
 
 var (
@@ -56,9 +53,9 @@ var (
 
 // guid returns an identifier as firmware has it: its first three numbers begin with their low byte.
 func guid(text string) (g [16]byte) {
-	u := uuid.MustParse(text)
+	u, _ := hex.DecodeString(strings.ReplaceAll(text, "-", "")) // those of this package are whole
 	le := binary.LittleEndian
-	le.PutUint32(g[:], binary.BigEndian.Uint32(u[:]))
+	le.PutUint32(g[:], binary.BigEndian.Uint32(u))
 	le.PutUint16(g[4:], binary.BigEndian.Uint16(u[4:]))
 	le.PutUint16(g[6:], binary.BigEndian.Uint16(u[6:]))
 	copy(g[8:], u[8:])

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -61,20 +62,50 @@ func check(data []byte) error {
 	if len(data) == 0 {
 		return errors.New("it holds no signature list")
 	}
-	for le := binary.LittleEndian; len(data) > 0; {
-		if len(data) < 28 {
+	return walk(data, func(kind [16]byte, entry []byte) error {
+		if kind != ofCertificates {
+			return nil
+		}
+		if _, err := x509.ParseCertificate(entry); err != nil {
+			return fmt.Errorf("signature list: %w", err)
+		}
+		return nil
+	})
+}
+
+// Entries returns the certificates and the digests of programs, as SHA-256, that the signature lists
+// of a variable have. Entries of other kinds are left out, and certificates that cannot be read.
+func Entries(lists []byte) (all []*x509.Certificate, digests [][]byte, err error) {
+	err = walk(lists, func(kind [16]byte, entry []byte) error {
+		switch kind {
+		case ofCertificates:
+			if c, err := x509.ParseCertificate(entry); err == nil { // vendors have some that are not as they should be
+				all = append(all, c)
+			}
+		case ofDigests:
+			digests = append(digests, entry)
+		}
+		return nil
+	})
+	return all, digests, err
+}
+
+// walk calls each for the entries of signature lists, without who put them there.
+func walk(lists []byte, each func(kind [16]byte, entry []byte) error) error {
+	for le := binary.LittleEndian; len(lists) > 0; {
+		if len(lists) < 28 {
 			return errors.New("not a signature list of firmware")
 		}
-		size, header, entry := le.Uint32(data[16:]), le.Uint32(data[20:]), le.Uint32(data[24:])
-		if size < 28 || uint64(size) > uint64(len(data)) || header > size-28 || entry <= 16 || (size-28-header)%entry != 0 || size == 28+header {
+		size, header, entry := le.Uint32(lists[16:]), le.Uint32(lists[20:]), le.Uint32(lists[24:])
+		if size < 28 || uint64(size) > uint64(len(lists)) || header > size-28 || entry <= 16 || (size-28-header)%entry != 0 || size == 28+header {
 			return errors.New("not a signature list of firmware")
 		}
-		if kind := [16]byte(data[:16]); kind == ofCertificates {
-			if _, err := x509.ParseCertificate(data[28+header+16 : size]); err != nil {
-				return fmt.Errorf("signature list: %w", err)
+		for one := range slices.Chunk(lists[28+header:size], int(entry)) {
+			if err := each([16]byte(lists), one[16:]); err != nil {
+				return err
 			}
 		}
-		data = data[size:]
+		lists = lists[size:]
 	}
 	return nil
 }

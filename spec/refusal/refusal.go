@@ -122,6 +122,7 @@ const (
 	Expired       Code = "expired"
 	WrongArch     Code = "wrong-arch"
 	Layer         Code = "layer"
+	Kernel        Code = "kernel"
 	Missing       Code = "missing"
 	NeedsAgent    Code = "needs-agent"
 	Keys          Code = "keys"
@@ -179,6 +180,7 @@ var meanings = map[Code]meaning{
 	Rejected:      {"on the fleet's or the node's reject list", "publish a new generation"},
 	Expired:       {"expired, and the site says to hold", "caisson refresh renews it; check the node's clock"},
 	WrongArch:     {"a layer for another architecture", "build a variant for this machine"},
+	Kernel:        {"a kernel that this machine's firmware, which verifies, would not start", "build the layer with the boot key whose certificate is in the firmware's db; docs/keys.md"},
 	AppArmor:      {"AppArmor policy that uses what the running kernel does not have", "let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	NeedsAgent:    {"a document that uses what this agent does not know", "boot a layer whose agent knows it: build one with this release, or publish without the new setting"},
 	Keys:          {"a version of fleet:keys that contradicts itself or the version before it", "make versions with 'caisson keys rotate' and 'keys revoke' only; docs/keys.md"},

@@ -27,6 +27,7 @@ type machine struct {
 	build     time.Time
 	version   string
 	proc      string   // /proc
+	variables string   // of the firmware, [efivar.Dir]
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	limits    limits

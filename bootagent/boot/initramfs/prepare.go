@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
@@ -177,13 +178,17 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 			p.ways.net.Table.Source)
 	}
 	p.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
-	if err := p.disk.stager(from).Verified(ctx, stage.Kernel(*layer)...); err != nil {
+	err := p.disk.stager(from).Verified(ctx, stage.Kernel(*layer)...)
+	if err == nil {
+		err = firmware.Check(p.machine.variables, p.disk.store.Path(layer.Kernel.Digest))
+	}
+	if err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
 			return err
 		}
 		// It came up before. The right kernel runs, only its arguments are others: better that than
 		// no boot, and it stands on the console.
-		p.say("kernel arguments differ and the kernel cannot be fetched, going on: %v", err)
+		p.say("kernel arguments differ and the kernel cannot be fetched or entered, going on: %v", err)
 		return nil
 	}
 	k, err := os.Open(p.disk.store.Path(layer.Kernel.Digest))

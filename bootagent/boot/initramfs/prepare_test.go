@@ -16,11 +16,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/traces"
@@ -204,6 +206,29 @@ func TestArgumentsThatCannotBeEntered(t *testing.T) {
 	found.Overlay.KernelArgs = []string{"quiet"}
 	if layer, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found); err == nil {
 		t.Errorf("a new generation would boot without its arguments: %+v", layer.layer.Images)
+	}
+	found.Unchanged = true
+	p.prepared(found)
+}
+
+// Behind firmware that verifies, the loader enters no kernel that this would not start: it is refused
+// before the boot is counted and anything is left. A node that came up before boots with other
+// arguments rather than not at all.
+func TestAKernelThatFirmwareDoesNotStart(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	p.machine.variables = t.TempDir()
+	if err := os.WriteFile(filepath.Join(p.machine.variables, efivar.SecureBoot.File()), []byte{6, 0, 0, 0, 1}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.prepared(found) // it runs
+	found.Overlay.KernelArgs = []string{"quiet"}
+	_, err := p.chooser.prep.prepare(t.Context(), p.ways.source, found)
+	if refusal.Of(err) != refusal.Kernel || errors.Is(err, errStartOver) || !reached(err) {
+		t.Errorf("%v", err)
+	}
+	if begun := p.attempt.begun(found.Generation); begun != 0 {
+		t.Errorf("%d attempts are counted", begun)
 	}
 	found.Unchanged = true
 	p.prepared(found)

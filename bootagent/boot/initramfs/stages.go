@@ -32,13 +32,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
-	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -116,7 +116,7 @@ func Boot(build time.Time, version string, tell Hint) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", limits: usual}, tell)
+	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual}, tell)
 	// The kernel drops what is written in a hurry, and with it the reason why a machine does not boot. And
 	// where it oopses nothing runs yet that could be saved: a loader whose thread is gone hangs.
 	b.settings = changeAll(b.say, &setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on", without: "the console may lose lines"},
@@ -239,7 +239,7 @@ func (b *boot) onTrial(context.Context) error {
 	if b.machine.afterKexec() {
 		return nil
 	}
-	file, err := b.machine.booted(loader.Variables)
+	file, err := b.machine.booted(b.machine.variables)
 	if err != nil {
 		b.say("whether this loader is on trial is not known: %v", err)
 	}

@@ -182,16 +182,13 @@ func (v *verified) Read(p []byte) (int, error) {
 	return n, io.EOF
 }
 
-// Variables is where the kernel shows those of the firmware, see efivarfs.
-const Variables = "/sys/firmware/efi/efivars"
-
 // countPath has the file of the loader that is on trial, see LoaderBootCountPath in
 // https://systemd.io/BOOT_LOADER_INTERFACE. It lasts as long as the firmware is not started
 // over: behind a kexec it is there, too.
 const countPath = "LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
 // Booted returns the file of the loader that this boot began with, where that one is on trial,
-// "" where none is. variables is [Variables].
+// "" where none is. variables is [efivar.Dir].
 func Booted(variables string) (file string, err error) {
 	data, err := os.ReadFile(filepath.Join(variables, countPath))
 	if errors.Is(err, fs.ErrNotExist) {

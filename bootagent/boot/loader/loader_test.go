@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -280,5 +281,44 @@ func TestBooted(t *testing.T) {
 	}
 	if file, err := Booted(dir); file != "caisson-2-0123456789ab+2-1.efi" || err != nil {
 		t.Errorf("%q, %v", file, err)
+	}
+}
+
+// TestAnotherSystemsFiles: on a partition that another system writes to its files stay, whatever their
+// names, and a loader comes beside them. A program by the name of a loader with a higher number is taken
+// for one, and said: that it is not started is for firmware that verifies.
+func TestAnotherSystemsFiles(t *testing.T) {
+	base := fat32test.Made(t, of(wanted(1)).good(), program(1))
+	others := []string{"/EFI/Linux/debian-6.12.48+deb13-amd64.efi", "/EFI/Linux/caisson.efi", "/EFI/Linux/caisson-2-nothex+3.efi", "/EFI/Microsoft/Boot/bootmgfw.efi", "/loader/entries/a long name of an entry.conf"}
+	put := func(base []byte, names ...string) []byte {
+		t.Helper()
+		image := fat32test.New(base).Image(t)
+		script := `mmd -D s -i "$1" ::/EFI/Microsoft ::/EFI/Microsoft/Boot ::/loader/entries || true; i=$1; shift; for name; do echo "$name" | mcopy -i "$i" - "::$name"; done`
+		if out, err := exec.Command("sh", append([]string{"-ec", script, "sh", image}, names...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		data, err := os.ReadFile(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	d := fat32test.New(put(base, others...))
+	if came, _, err := opened(t, d).Follow(wanted(2), brought(2)); came != 2 || err != nil {
+		t.Fatalf("%d, %v", came, err)
+	}
+	firmware(t, d)
+	if err := d.IsWhole(t, false); err != nil {
+		t.Error(err)
+	}
+	for _, name := range others {
+		out, err := exec.Command("mtype", "-i", d.Image(t), "::"+name).Output()
+		if err != nil || string(out) != name+"\n" {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+	d = fat32test.New(put(base, "/EFI/Linux/caisson-900-0123456789ab.efi"))
+	if came, said, err := opened(t, d).Follow(wanted(2), brought(2)); came != 0 || !said.Ahead || err != nil {
+		t.Errorf("beside a higher number: %d, %+v, %v", came, said, err)
 	}
 }

@@ -10,12 +10,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
 	"github.com/caisson-os/caisson/bootagent/boot/nextroot"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -55,11 +58,24 @@ func (d *Destination) Stage(ctx context.Context) error {
 	var bytes spec.Bytes
 	to := stage.Stager{Bytes: &bytes, Store: store, From: d.Tracker.Source, Kept: append([]string{d.Root.Layer()}, s.Layers()...),
 		Talk: 10 * time.Minute, Say: d.Log.Say}
-	err = to.Layer(ctx, found.Overlay.Layer, d.Tracker.Bootstrap)
+	if err = to.Layer(ctx, found.Overlay.Layer, d.Tracker.Bootstrap); err == nil {
+		err = d.Enters(store, found.Overlay.Layer)
+	}
 	if err != nil {
 		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
 	}
 	return errors.Join(err, d.noteBytes(found.Overlay.Layer, bytes))
+}
+
+// Enters returns an error where no boot of this machine would enter the kernel of a layer that is
+// on its disk, while another one runs.
+func (d *Destination) Enters(store *layers.Store, layer string) error {
+	here := stage.Stager{Store: store, Talk: StackTime, Say: d.Log.Say}
+	l, err := here.Describe(context.Background(), layer) // it reads the disk alone
+	if err != nil || l.Kernel.Release == d.Owner.Boot().Layer.Kernel.Release {
+		return err
+	}
+	return firmware.Check(d.path(efivar.Dir), store.Path(l.Kernel.Digest))
 }
 
 // stagedBytes counts the bytes fetched of a layer, in however many attempts.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // swap returns the generation that waits for a reboot as an operation of this node, nil on a host
@@ -101,6 +102,12 @@ func (op *Operations) missing(now record.Snapshot, a *destination.Awaited) (stri
 	here, err := to.Here(context.Background(), a.Found.Overlay.Layer) // it reads the disk alone
 	if err == nil && !here {
 		return "its layer is not on the state disk yet", nil
+	}
+	if err == nil {
+		err = op.Destination.Enters(store, a.Found.Overlay.Layer)
+	}
+	if refusal.Of(err) == refusal.Kernel {
+		return err.Error(), nil
 	}
 	return "", err
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -184,7 +185,7 @@ func (l *following) update(device string) (why loader.Why, err error) {
 		return why, fmt.Errorf("what this machine's disk starts stays as it is: %w", err)
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	booted, err := loader.Booted(l.session.Path(loader.Variables))
+	booted, err := loader.Booted(l.session.Path(efivar.Dir))
 	if err != nil {
 		return why, fmt.Errorf("which loader this boot began with: %w", err)
 	}

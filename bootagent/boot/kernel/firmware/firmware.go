@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package firmware holds a kernel behind a kexec to what the machine's firmware would start.
+//
+// A kernel under lockdown asks for less: whom its distribution trusts counts there beside the
+// firmware's db, so that Debian's own kernels are entered whose loader the firmware would refuse.
+// And it says no more than "key rejected", when the node has left what ran.
+//
+// Only bootagent/boot/initramfs and bootagent/node/destination import it.
+package firmware
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// largest is more than any kernel or variable has.
+const largest = 256 << 20
+
+// Check refuses a kernel, a file, that the firmware would not start. variables is [efivar.Dir]; where
+// they are not shown, or say that nothing is verified, every kernel is entered.
+func Check(variables, kernel string) error {
+	on, err := variable(variables, efivar.SecureBoot)
+	if err != nil || !bytes.Equal(on, []byte{1}) {
+		return err
+	}
+	var trusts authenticode.Trusts
+	db, err := variable(variables, efivar.Allowed)
+	if err == nil {
+		trusts.Allowed, trusts.Digests, err = efivar.Entries(db)
+	}
+	if err != nil {
+		return fmt.Errorf("read the firmware's db: %w", err)
+	}
+	dbx, err := variable(variables, efivar.Forbidden)
+	if err == nil {
+		_, trusts.Forbidden, err = efivar.Entries(dbx)
+	}
+	if err != nil {
+		return fmt.Errorf("read the firmware's dbx: %w", err)
+	}
+	program, err := read(kernel)
+	if err != nil {
+		return err
+	}
+	if err := trusts.Verify(program); err != nil {
+		return refusal.New(refusal.Kernel, "the firmware, which verifies, would not start the layer's kernel: %w", err)
+	}
+	return nil
+}
+
+// variable returns the content of a variable, nothing where it is not there.
+func variable(dir string, v efivar.Variable) ([]byte, error) {
+	data, err := read(filepath.Join(dir, v.File()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || len(data) < 4 {
+		return nil, err
+	}
+	return data[4:], nil // behind its attributes
+}
+
+func read(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, largest+1))
+	if err == nil && len(data) > largest {
+		err = fmt.Errorf("read %s: it has more than %d bytes", name, largest)
+	}
+	return data, err
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firmware
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/ukitest"
+)
+
+// signedBy is a kernel by a new key of a name, and that key's certificate.
+func signedBy(t *testing.T, name string) (kernel []byte, certificate *x509.Certificate) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if certificate, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	if kernel, err = authenticode.Sign(ukitest.Stub(8), key, certificate); err != nil {
+		t.Fatal(err)
+	}
+	return kernel, certificate
+}
+
+// TestCheck: behind firmware that verifies ours is entered, and neither somebody else's, which the
+// running kernel may trust, nor one that nobody signed. Elsewhere each is.
+func TestCheck(t *testing.T) {
+	ours, site := signedBy(t, "site")
+	debians, _ := signedBy(t, "Debian Secure Boot Signer")
+	sum, err := authenticode.Digest(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := efivar.Certificate(site)
+	for _, c := range []struct {
+		what        string
+		kernel      []byte
+		on, db, dbx []byte
+		want        string
+	}{
+		{"ours", ours, []byte{1}, db, nil, ""},
+		{"somebody else's", debians, []byte{1}, db, nil, `signed by "Debian Secure Boot Signer", whom nobody trusts here`},
+		{"nobody's", ukitest.Stub(8), []byte{1}, db, nil, "nobody signed it"},
+		{"a text", []byte("kernel"), []byte{1}, db, nil, "EOF"},
+		{"without db", ours, []byte{1}, nil, nil, `signed by "site", whom nobody trusts here`},
+		{"revoked", ours, []byte{1}, db, efivar.Digests([][]byte{sum}), "(dbx)"},
+		{"a db that is cut", ours, []byte{1}, db[:20], nil, "read the firmware's db: not a signature list"},
+		{"nobody's, where nothing is verified", ukitest.Stub(8), []byte{0}, db, nil, ""},
+		{"nobody's, by a BIOS", ukitest.Stub(8), nil, nil, nil, ""},
+	} {
+		dir := t.TempDir()
+		for v, data := range map[efivar.Variable][]byte{efivar.SecureBoot: c.on, efivar.Allowed: c.db, efivar.Forbidden: c.dbx} {
+			if data == nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, v.File()), append([]byte{6, 0, 0, 0}, data...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kernel := filepath.Join(dir, "kernel")
+		if err := os.WriteFile(kernel, c.kernel, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := Check(dir, kernel)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
+		if err != nil && !strings.HasPrefix(c.want, "read") && refusal.Of(err) != refusal.Kernel {
+			t.Errorf("%s: the code %q", c.what, refusal.Of(err))
+		}
+	}
+	if err := Check(t.TempDir(), "none"); err != nil {
+		t.Errorf("where nothing is verified the kernel is looked at: %v", err)
+	}
+}

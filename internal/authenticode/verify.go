@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authenticode
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/internal/cms"
+)
+
+// Trusts says what firmware starts: what one of these certificates signed and nobody forbade.
+type Trusts struct {
+	Allowed            []*x509.Certificate
+	Digests, Forbidden [][]byte // see [Digest]
+}
+
+// Verify returns an error where a program is not one that is started: signed by nobody, by somebody
+// else, or forbidden. A program with several signatures needs one.
+func (t Trusts) Verify(program []byte) error {
+	bare, sum, err := digest(program)
+	if err != nil {
+		return err
+	}
+	is := func(digests [][]byte) bool {
+		for _, d := range digests {
+			if bytes.Equal(d, sum) {
+				return true
+			}
+		}
+		return false
+	}
+	if is(t.Forbidden) {
+		return errors.New("it is on the firmware's list of what is not started (dbx)")
+	}
+	if is(t.Digests) {
+		return nil
+	}
+	entry := program[binary.LittleEndian.Uint32(bare[headerAt:])+signaturesAt:]
+	at, size := binary.LittleEndian.Uint32(entry), binary.LittleEndian.Uint32(entry[4:])
+	if size == 0 {
+		return errors.New("nobody signed it")
+	}
+	err = errors.New("its signatures are damaged")
+	for table := program[at:]; len(table) >= 8; { // digest has looked that they are at its end
+		length := binary.LittleEndian.Uint32(table)
+		if length < 8 || uint64(length) > uint64(len(table)) {
+			break
+		}
+		if err = t.signed(table[8:length], sum); err == nil {
+			return nil
+		}
+		table = table[min(len(table), (int(length)+7)&^7):]
+	}
+	return err
+}
+
+// signed holds one signature to a program's digest.
+func (t Trusts) signed(signature, sum []byte) error {
+	content, err := cms.Open(signature, oidIndirect, t.Allowed)
+	if err != nil {
+		return err
+	}
+	var of struct {
+		Data   asn1.RawValue
+		Digest struct {
+			Algorithm pkix.AlgorithmIdentifier
+			Digest    []byte
+		}
+	}
+	if _, err := asn1.Unmarshal(content, &of); err != nil {
+		return fmt.Errorf("signature: %w", err)
+	}
+	if !bytes.Equal(of.Digest.Digest, sum) {
+		return errors.New("it is not what was signed")
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authenticode
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/test/ukitest"
+)
+
+// issued is a key whose certificate another one signed.
+func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate) (*rsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, &is, authority, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, certificate
+}
+
+// TestVerify: a program is started that somebody signed whom the firmware knows, or whose certificate
+// such a one signed, and no other.
+func TestVerify(t *testing.T) {
+	key, ours := certified(t)
+	otherKey, other := certified(t)
+	signer, below := issued(t, key, ours)
+	bare := ukitest.Stub(8)
+	signed := func(key *rsa.PrivateKey, c *x509.Certificate) []byte {
+		t.Helper()
+		data, err := Sign(bare, key, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	changed := func(at int) []byte {
+		data := signed(key, ours)
+		data[(at+len(data))%len(data)] ^= 1
+		return data
+	}
+	sum, err := Digest(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := int(binary.LittleEndian.Uint32(signed(key, ours)[0x40+signaturesAt:]))
+	twice := append(signed(otherKey, other), signed(key, ours)[table:]...)
+	binary.LittleEndian.PutUint32(twice[0x40+signaturesAt+4:], uint32(len(twice)-table))
+	for _, c := range []struct {
+		what    string
+		program []byte
+		trusts  Trusts
+		want    string
+	}{
+		{"by our key", signed(key, ours), Trusts{Allowed: []*x509.Certificate{other, ours}}, ""},
+		{"below our key", signed(signer, below), Trusts{Allowed: []*x509.Certificate{ours}}, ""},
+		{"by somebody else, then by our key", twice, Trusts{Allowed: []*x509.Certificate{ours}}, ""},
+		{"by its digest", bare, Trusts{Digests: [][]byte{sum}}, ""},
+		{"by somebody else of the same name", signed(otherKey, other), Trusts{Allowed: []*x509.Certificate{ours}}, `signed by "boot", whom nobody trusts here`},
+		{"below somebody else", signed(signer, below), Trusts{Allowed: []*x509.Certificate{other}}, `signed by "signer", whom nobody trusts here`},
+		{"by nobody", bare, Trusts{Allowed: []*x509.Certificate{ours}}, "nobody signed it"},
+		{"forbidden", signed(key, ours), Trusts{Allowed: []*x509.Certificate{ours}, Forbidden: [][]byte{sum}}, "(dbx)"},
+		{"with one changed byte", changed(0x205), Trusts{Allowed: []*x509.Certificate{ours}}, "it is not what was signed"},
+		{"with a changed signature", changed(-12), Trusts{Allowed: []*x509.Certificate{ours}}, "signature: "},
+		{"cut", bare[:100], Trusts{}, "EOF"},
+	} {
+		err := c.trusts.Verify(c.program)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
+	}
+}
+
+// FuzzVerify: whatever a program is, only what was signed is taken.
+func FuzzVerify(f *testing.F) {
+	key, ours := certified(f)
+	bare := ukitest.Stub(8)
+	signed, err := Sign(bare, key, ours)
+	if err != nil {
+		f.Fatal(err)
+	}
+	sum, err := Digest(bare)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(signed)
+	f.Add(bare)
+	f.Fuzz(func(t *testing.T, program []byte) {
+		if (Trusts{Allowed: []*x509.Certificate{ours}}).Verify(program) != nil {
+			return
+		}
+		if got, err := Digest(program); err != nil || !bytes.Equal(got, sum) {
+			t.Errorf("%x, %v was never signed", got, err)
+		}
+	})
+}

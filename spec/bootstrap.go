@@ -122,7 +122,7 @@ func known[R any](name string, raw []matched, rows []R, notes []string) ([]R, []
 	return kept, notes, nil
 }
 
-// Agent says how the agent of a node works, beside what it sets.
+// Agent holds the settings of a node's agent itself.
 type Agent struct {
 	Poll    int64         `json:"poll,omitempty"` // seconds between questions to the registry; 0 for the usual five minutes
 	Report  *Reporting    `json:"report,omitempty"`
@@ -159,7 +159,7 @@ type Metrics struct {
 	Listen string `json:"listen,omitempty" doc:"address and port of the loopback interface"`
 }
 
-// Gates decide whether a change has done what it should: until they are passed, it
+// Gates decide whether a change works: until they are passed, it
 // does not count as good; where one fails, what ran before comes back.
 type Gates struct {
 	Checks []HealthCheck `json:"checks"` // sorted by name

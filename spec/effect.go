@@ -148,7 +148,7 @@ func cutters() []kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.can == nil })
 }
 
-// CutsOff returns what differs between two lists of items and can cut the node off, as
+// CutsOff returns the differences between two lists of items that can cut the node off, as
 // "kind key", sorted.
 func CutsOff(from, to *Items) []string { return differing(cutters(), from, to) }
 

@@ -115,7 +115,7 @@ func (l lack) Hint() string { return l.hint }
 // everywhere are the users of Debian's base-passwd, which no ledger lists.
 var everywhere = []string{"root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "_apt", "nobody"}
 
-// Suits returns what a layer lacks that an overlay takes for granted, nil when it has all:
+// Suits returns an error where a layer lacks what an overlay needs, nil when it has all:
 // the rule for the layer that the overlay names, and for each other one on which it may
 // be applied.
 func (l *Layer) Suits(o *Overlay) error {

@@ -28,7 +28,7 @@ type Keys struct {
 	Needs      []string  `json:"needs,omitempty"`   // what a reader must know to use this document; none so far
 }
 
-// Roles are the keys by what they may do. No key has two roles.
+// Roles are the keys by their rights. No key has two roles.
 type Roles struct {
 	Root        Role `json:"root"`                 // says which keys count; kept offline
 	Operator    Role `json:"operator"`             // signs overlays and what holds for the whole fleet
@@ -119,7 +119,7 @@ func ParseCode(text string) (string, error) {
 	return code[:codeLength/2] + "-" + code[codeLength/2:], nil
 }
 
-// RescueStatus is who was let into a node, in what the node says of itself. There is none where
+// RescueStatus names the operator who was let into a node, for its status and reports. There is none where
 // no rescue key counts and no operator was let in.
 type RescueStatus struct {
 	Code    string    `json:"code,omitempty"` // for root on the node alone: it is in no report

@@ -54,7 +54,7 @@ type ItemKey struct {
 	Key  string `json:"key"`
 }
 
-// RealtimeOf returns what manages a setting, nil where nothing does.
+// RealtimeOf returns the operation that manages a setting, nil for none.
 func (m *Maintenance) RealtimeOf(item, key string) *Realtime {
 	if m == nil {
 		return nil

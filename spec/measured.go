@@ -25,7 +25,7 @@ type Measured struct {
 	Line   string        `json:"line,omitempty"`   // the next kernel's arguments, of a kexec
 }
 
-// MeasuredEvent says what a node is about to do.
+// MeasuredEvent names the act that a node is about to begin.
 type MeasuredEvent string
 
 // Events that are measured.
@@ -38,7 +38,7 @@ const (
 // MaxMeasured is how many bytes such a log has at most.
 const MaxMeasured = 256 << 10
 
-// Extend returns what is in a register of SHA-256 after a digest was extended into it.
+// Extend returns the content of a register of SHA-256 after a digest was extended into it.
 func Extend(register, digest [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append(register[:], digest[:]...))
 }

@@ -44,7 +44,7 @@ func (b Budget) String() string {
 // UsualBudget is that of a setting of which nothing else is said.
 func UsualBudget() Budget { return Budget{Corrections: 5, Per: 600} }
 
-// Enforced returns what holds for one setting: the row of its key, else that of its kind.
+// Enforced returns the policy of one setting: the row of its key, else that of its kind.
 func Enforced(rows []Enforcement, item, key string) Enforcement {
 	for _, k := range []string{key, ""} {
 		if i := slices.IndexFunc(rows, func(e Enforcement) bool { return e.Item == item && e.Key == k }); i >= 0 {

@@ -27,7 +27,7 @@ const (
 	Held      Tracking = "held"      // keeps what it was brought back to, as frozen does; a state never says so
 )
 
-// Sync is how what a node runs compares with what the registry has.
+// Sync compares the overlay that a node runs with that of the registry.
 type Sync string
 
 // Values of the sync axis, besides [SyncRefused].
@@ -39,11 +39,11 @@ const (
 	SyncUnconfirmed Sync = "unconfirmed" // current, but fleet:current is missing or has expired
 )
 
-// SyncRefused is the sync axis of a node that refused what the registry has; code
+// SyncRefused is the sync axis of a node that refused the registry's overlay; code
 // is a refusal code.
 func SyncRefused(code string) Sync { return Sync("refused:" + code) }
 
-// Health is whether a node is as its overlay says.
+// Health says whether a node is as its overlay says.
 type Health string
 
 // Values of the health axis.
@@ -106,7 +106,7 @@ func (s ItemState) Health() Health {
 	return HealthOK
 }
 
-// Event is one thing that a node noted in its black box: what was tried, and why it
+// Event is one record of a node's black box: what was tried, and why it
 // ended otherwise than it should.
 type Event struct {
 	Time       time.Time `json:"time"` // by the clock as it was then

@@ -4,7 +4,7 @@ package spec
 
 import "time"
 
-// Drift is one difference between what is wanted and what is, and at the same
+// Drift is one difference between the wanted and the present value, and at the same
 // time one planned change: `plan` and `status` print the same record.
 type Drift struct {
 	Item   string `json:"item"`             // kind: sysctl, mounts, …

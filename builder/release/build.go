@@ -170,7 +170,7 @@ func (b Build) isNew(user string, variants []site.Variant) bool {
 	})
 }
 
-// Version derives a version from what was built: the same layers and the same ledger have
+// Version derives a version from the built layers: the same layers and the same ledger have
 // the same version, on every machine.
 func (b *Built) Version() string {
 	all, _ := spec.Encode(ledger{Accounts: b.Ledger}) // a struct of plain values always encodes

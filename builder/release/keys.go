@@ -71,7 +71,7 @@ func (f *KeyFiles) BootKey(s *site.Site) (builder.BootKey, error) {
 	return key, nil
 }
 
-// Check finds before a build what would be refused after it, as far as that can
+// Check finds before a build the refusals that would follow it, as far as that can
 // be known without the keys themselves: they stay closed until the last script of
 // a package has ended. Key generation leaves the public half beside. A warning
 // that is not empty says that the build goes on and publish refuses its layers.

@@ -38,7 +38,7 @@ func (l Layer) Bytes() (n int64) {
 	return n + l.Kernel.Size + l.Initrd.Size
 }
 
-// Made returns what the layer was made of, and the paths of keys of a later release that
+// Made returns the recipe of the layer, and the paths of keys of a later release that
 // are left out of it, see spec.DecodeKnown.
 func (l Layer) Made(ctx context.Context) (r *spec.Recipe, leftOut []string, err error) {
 	for _, d := range l.Manifest.Layers {

@@ -82,7 +82,7 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 	return fresh, changes, nil
 }
 
-// Write prints what would be added, removed or upgraded, and the sum.
+// Write prints the packages that would be added, removed or upgraded, and their number.
 func (v LockedVariant) Write(w io.Writer) {
 	var added, removed, changed int
 	var bytes int64

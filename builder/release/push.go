@@ -25,7 +25,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// Pusher pushes what was built. Either key may be nil: then nothing is signed in
+// Pusher pushes built layers. Either key may be nil: then nothing is signed in
 // that role.
 type Pusher struct {
 	Registry *registry.Registry

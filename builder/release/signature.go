@@ -120,7 +120,7 @@ type Referrer struct {
 	Predicate string `json:"predicate,omitempty"` // of a signature or an attestation, unverified
 }
 
-// Referrers lists what is attached to a layer.
+// Referrers lists the artifacts that are attached to a layer.
 func (l Layer) Referrers(ctx context.Context) ([]Referrer, error) {
 	list, err := l.registry.Referrers(ctx, oci.RepoLayer, l.Digest)
 	if err != nil {

@@ -17,7 +17,7 @@ const MaxCommandTime = 24 * 60 * 60
 // MaxCommand is the most that a command's arguments have together, in bytes.
 const MaxCommand = 64 << 10
 
-// Operation checks what a node is to run over time, as it was published.
+// Operation checks a published operation.
 func Operation(o spec.Operation) error {
 	commands := []spec.Command{o.Exec}
 	if o.Check != nil {
@@ -39,7 +39,7 @@ func Operation(o spec.Operation) error {
 	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})
 }
 
-// Order checks what comes before and after something that disturbs.
+// Order checks the preconditions, the slot and the drain of an act that disturbs.
 func Order(o spec.Order) error {
 	for _, c := range o.When {
 		if err := Condition(c); err != nil {
@@ -90,7 +90,7 @@ func Argv(argv []string) error {
 	return nil
 }
 
-// Condition checks what must be so before something is disturbed.
+// Condition checks a precondition of acts that disturb.
 func Condition(c spec.Condition) error {
 	kinds := 0
 	for _, given := range []bool{c.File != "", c.Absent != "", c.Unit != "", c.Command != nil} {

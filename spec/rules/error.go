@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Error says what is wrong with one value.
+// Error describes the fault of one value.
 type Error struct {
 	Field   string // of a value that has several, as package spec spells it in JSON; else ""
 	Rule    string // a word that stays the same, for tools

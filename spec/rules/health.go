@@ -19,7 +19,7 @@ const (
 	MaxCheckRetries = 1000
 )
 
-// HealthCheck checks what is looked at after a change. What a field may be is the same
+// HealthCheck checks one health check. What a field may be is the same
 // for one that is written and one that was published.
 func HealthCheck(h spec.HealthCheck) error {
 	var f fields

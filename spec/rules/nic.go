@@ -43,7 +43,7 @@ func NIC(n spec.NIC) error {
 	return f.err()
 }
 
-// NICMatch checks by what interfaces are found.
+// NICMatch checks the match by which interfaces are found.
 func NICMatch(m spec.NICMatch) error {
 	given := 0
 	for _, s := range []string{m.Name, m.MAC, m.Driver, m.PCI} {

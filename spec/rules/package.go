@@ -60,7 +60,7 @@ func Suite(s string) error {
 	return SourceWord(s)
 }
 
-// Sources checks what a repository says beside its words: a flat one has no components, and
+// Sources checks the distributions of a repository: a flat one has no components, and
 // any other has.
 func Sources(r spec.Repository) error {
 	for _, dist := range r.Distributions {

@@ -122,7 +122,7 @@ func Exec(x spec.Exec) error {
 	return f.err()
 }
 
-// Bounds of what a script may take. With less memory not even a shell starts.
+// Bounds of a script's limits. With less memory not even a shell starts.
 const (
 	MinMemory = 4 << 20
 	MaxMemory = 1 << 50

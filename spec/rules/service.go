@@ -11,10 +11,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// MaxServiceDirectories bounds what one service puts on a node.
+// MaxServiceDirectories bounds the directories of one service.
 const MaxServiceDirectories = 64
 
-// Service checks what is wanted of a service, but for where its files come from.
+// Service checks the fields of a service, but for where its files come from.
 func Service(s spec.Service) error {
 	var f fields
 	f.add("name", ID(s.Name))

@@ -49,7 +49,7 @@ func UnitLimit(unit, item, value string) (string, error) {
 	return line, nil
 }
 
-// UnitSettings checks what is wanted of a unit.
+// UnitSettings checks the settings of a unit.
 func UnitSettings(u spec.Unit) error {
 	var f fields
 	f.add("name", unitName(u))

@@ -85,7 +85,7 @@ var machinePaths = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/
 // Machine is the one whose overrides stand beside its values instead of in conf.
 const Machine = "machine"
 
-// Checker checks what modules are given, and knows of the site what it takes.
+// Checker checks the values of modules, with the facts of the site that this takes.
 type Checker struct {
 	*shape.Checker
 	Layer   bool     // the site bakes layers

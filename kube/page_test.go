@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,42 +24,7 @@ import (
 var (
 	yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 	testName  = regexp.MustCompile(`\bTest[A-Z]\w+`)
-	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
-
-// TestPagesNameTests: a test that docs/kubernetes.md, docs/kubernetes-nodes.md,
-// docs/security.md or docs/stolen.md says holds a promise is there.
-func TestPagesNameTests(t *testing.T) {
-	there := map[string]bool{}
-	err := filepath.WalkDir("..", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		for _, m := range testFunc.FindAllStringSubmatch(string(text), -1) {
-			there[m[1]] = true
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range []string{"kubernetes.md", "kubernetes-nodes.md", "security.md", "stolen.md"} {
-		text, err := os.ReadFile(filepath.Join("..", "docs", page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		named := testName.FindAllString(string(text), -1)
-		for _, name := range named {
-			if !there[name] {
-				t.Errorf("%s names %s, which is not there", page, name)
-			}
-		}
-		if len(named) < 7 {
-			t.Errorf("%s names %d tests", page, len(named))
-		}
-	}
-}
 
 // TestEachThiefHasATest: each row of docs/stolen.md names a test.
 func TestEachThiefHasATest(t *testing.T) {

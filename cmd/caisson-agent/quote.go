@@ -26,7 +26,7 @@ func quote(ctx context.Context, a *app, args []string) error {
 	}
 	nonce, err := hex.DecodeString(text)
 	if err != nil || len(nonce) < spec.MinNonce || len(nonce) > spec.MaxNonce {
-		return cli.Usage("'caisson verify-quote --new-nonce FILE' makes one", "--nonce %q: 16 to 32 bytes in hexadecimal are wanted", text)
+		return cli.Usage("'openssl rand -hex 16' makes one", "--nonce %q: 16 to 32 bytes in hexadecimal are wanted", text)
 	}
 	n, err := node.Read(ctx, a.options("quote"), nil)
 	if err != nil {

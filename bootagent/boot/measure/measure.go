@@ -52,10 +52,10 @@ const (
 // Add measures what the node is about to do. A machine without a TPM keeps no log.
 func (l *Log) Add(m spec.Measured) {
 	err := l.add(m)
-	switch {
-	case errors.Is(err, tpm.ErrNone):
-		l.Say("%s is not measured: %v", m.Event, tpm.ErrNone)
-	case err != nil:
+	if errors.Is(err, tpm.ErrNone) {
+		err = tpm.ErrNone
+	}
+	if err != nil {
 		l.Say("%s is not measured: %v", m.Event, err)
 	}
 }

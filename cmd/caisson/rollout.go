@@ -207,7 +207,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
 			state.LeaveOut(held)
 			if err := state.Lack(rollout.Unrehearsed(c.Context(), r.p, r.policy, plan, o.Nodes)); err != nil {
-				return err
+				a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
 			}
 			if x.who.dry {
 				return a.printPlan(state, at)

@@ -125,21 +125,31 @@ func usedPages(names []string) []string {
 	return list
 }
 
-// TestPagesByKeyboard: Tab reaches everything on the list of nodes that can be used, each shows that
-// it is reached, and the first leads past the head.
+// TestPagesByKeyboard: Tab reaches everything on the lists of nodes and of generations that can be
+// used, each shows that it is reached, and the first leads past the head.
 func TestPagesByKeyboard(t *testing.T) {
 	require.Slow(t)
 	ctx := browser(t)
 	s, _, _ := onCall(t)
+	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/nodes?label=rack%3Dr1&most=3", "/generations?page=2"} {
+		byKeyboard(t, ctx, s.url+path)
+	}
+}
+
+func byKeyboard(t *testing.T, ctx context.Context, at string) {
+	t.Helper()
 	var first string
 	var all int
-	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/nodes?label=rack%3Dr1"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Operator]+"\n"), chromedp.WaitVisible("table.nodes"),
+	if err := chromedp.Run(ctx, chromedp.Navigate(at), chromedp.WaitVisible("table.nodes"),
 		chromedp.Evaluate(`document.body.focus(); window.want = [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")].filter(e => e.getClientRects().length > 0 && !e.closest("details:not([open]) > :not(summary)")); want.length`, &all),
 		chromedp.KeyEvent("\t"), chromedp.Evaluate(`document.activeElement.textContent`, &first)); err != nil {
 		t.Fatal(err)
 	}
 	if first != "Skip to content" || all < 20 {
-		t.Errorf("Tab leads to %q first, of %d", first, all)
+		t.Errorf("%s: Tab leads to %q first, of %d", at, first, all)
 	}
 	var unseen, missed []string
 	err := chromedp.Run(ctx, chromedp.Evaluate(`window.reached = new Set(); window.unseen = []`, nil), chromedp.ActionFunc(func(ctx context.Context) error {
@@ -157,6 +167,6 @@ func TestPagesByKeyboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(unseen)+len(missed) > 0 {
-		t.Errorf("not seen when reached: %q\nnot reached: %q", unseen, missed)
+		t.Errorf("%s: not seen when reached: %q\nnot reached: %q", at, unseen, missed)
 	}
 }

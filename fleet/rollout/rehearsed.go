@@ -95,7 +95,7 @@ func (s *State) Lack(why map[string]string, err error) error {
 }
 
 // check returns an error where the change of a node was not rehearsed. Nodes that go the same way
-// are asked about once; those that nothing is published for go no way.
+// are asked about once, and a node that nothing is published for is not asked about.
 func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
 	ways := make([]evidence.Asked, len(nodes))
 	group, reading := errgroup.WithContext(ctx)

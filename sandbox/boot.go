@@ -38,7 +38,7 @@ func (b *Box) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	handler, err := registry.Handler(b.dir.file("registry"))
+	handler, err := registry.Handler(b.dir.File("registry"))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -59,7 +59,7 @@ func (b *Box) LogIn(ctx context.Context) error {
 // options describe the machine.
 func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
 	o := machine.Options{Name: b.node.Name, Arch: b.arch, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
-		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.file("boot/kernel"), Initrd: b.dir.file("loader.img"),
+		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.File("boot/kernel"), Initrd: b.dir.File("loader.img"),
 		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
 	if b.plug.Between != nil {
 		var err error
@@ -87,7 +87,7 @@ func (b *Box) options(ctx context.Context, registry string) (machine.Options, er
 		}
 	}
 	if b.o.Disk && b.road() != byDisk {
-		o.Disk = b.dir.file("state.raw")
+		o.Disk = b.dir.File("state.raw")
 		err := b.makeDisk(ctx, &o)
 		return o, err
 	}
@@ -152,7 +152,7 @@ func (b *Box) keep() (string, error) {
 	if b.o.Key == "" {
 		return "", nil
 	}
-	content := b.dir.file("state")
+	content := b.dir.File("state")
 	name := filepath.Join(content, paths.SecretsKey)
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return "", err
@@ -187,8 +187,12 @@ var ends = []string{"THIS NODE DOES NOT COME UP", "Kernel panic - not syncing", 
 func (b *Box) logIn(ctx context.Context) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	last := ends
+	if b.o.Secure {
+		last = append(slices.Clone(ends), "Access Denied") // by the firmware
+	}
 	go func() {
-		if end, err := b.machine.Console.Wait(waiting, 0, ends...); err == nil {
+		if end, err := b.machine.Console.Wait(waiting, 0, last...); err == nil {
 			stop(b.down(waiting, end))
 		}
 	}()

@@ -4,8 +4,11 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"os"
 
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec"
@@ -36,6 +39,8 @@ func (b *Box) road() road {
 		return byCD
 	case b.o.Disk && b.site.NewStateDisk() == nil && b.layer.UEFI != nil:
 		return byDisk
+	case b.o.Secure:
+		return byCD
 	}
 	return byKernel
 }
@@ -43,7 +48,8 @@ func (b *Box) road() road {
 // writeMedium writes what 'caisson image' does, with two arguments more: where the console is,
 // and which card the node is asked by.
 func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
-	source := media.Source{Layer: b.layer, Bootstrap: anchor, Args: append(b.console(), b.bootCard())}
+	source := media.Source{Layer: b.layer, Bootstrap: anchor, Args: append(b.console(), b.bootCard()),
+		Sign: builder.Programs(b.o.Build.Options.Boot)}
 	if b.nameOnly() {
 		source.Node = b.node.Name
 	}
@@ -55,13 +61,19 @@ func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
 	if err != nil {
 		return err
 	}
-	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(ctx, b.dir.file(b.road().medium()))
+	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(ctx, b.dir.File(b.road().medium()))
 }
 
 // fromMedium has firmware start the machine.
 func (b *Box) fromMedium(o *machine.Options) error {
-	file := b.dir.file(b.road().medium())
-	o.UEFI, o.Kernel, o.Initrd, o.Append = b.dir.file("firmware"), "", "", ""
+	file := b.dir.File(b.road().medium())
+	o.UEFI, o.Kernel, o.Initrd, o.Append = b.dir.File("firmware"), "", "", ""
+	if b.o.Secure {
+		o.Secure = true
+		if err := b.enroll(o.UEFI); err != nil {
+			return fmt.Errorf("enroll the boot key: %w", err)
+		}
+	}
 	if b.road() == byCD {
 		o.CD = file
 		return nil
@@ -72,4 +84,19 @@ func (b *Box) fromMedium(o *machine.Options) error {
 		return err
 	}
 	return enlarge(file, info.Size()+b.diskRoom())
+}
+
+// enroll writes variables of firmware that knows the site's boot key, and no other. Nobody changes
+// them, so that no further pair is needed for PK and KEK.
+func (b *Box) enroll(file string) error {
+	image, err := machine.Variables(b.arch)
+	if err != nil {
+		return err
+	}
+	key := efivar.Certificate(b.o.Build.Options.Boot.Certificate())
+	image, err = efivar.Fill(image, map[efivar.Variable][]byte{efivar.Platform: key, efivar.Exchange: key, efivar.Allowed: key})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, image, 0o600)
 }

@@ -3,9 +3,19 @@
 package sandbox
 
 import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"math/big"
+	"os"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // The road is what was asked for, and what the layer and the site make of it.
@@ -20,6 +30,10 @@ func TestRoad(t *testing.T) {
 		{Options{ISO: true}, true, nil, "cd"},
 		{Options{ISO: true, Disk: true}, true, nil, "cd"},
 		{Options{Disk: true}, true, nil, "disk"},
+		{Options{Secure: true}, true, nil, "cd"},
+		{Options{Secure: true, Disk: true}, true, nil, "disk"},
+		{Options{Secure: true, Disk: true}, false, nil, "cd"}, // which says that it is not there
+		{Options{Secure: true, Disk: true}, true, []string{"args: [quiet]}", "args: [quiet]}, stateDisk: {create: true}"}, "cd"},
 		{Options{Disk: true}, false, nil, "kernel"},
 		{Options{Disk: true}, true, []string{"args: [quiet]}", "args: [quiet]}, stateDisk: {create: true}"}, "kernel"},
 	} {
@@ -30,5 +44,45 @@ func TestRoad(t *testing.T) {
 		if got := b.Road(); got != c.want {
 			t.Errorf("%+v, programs %v: by %s, want %s", c.o, c.programs, got, c.want)
 		}
+	}
+}
+
+// bootKey is a key that only its certificate is asked of.
+type bootKey struct{ certificate *x509.Certificate }
+
+func (k bootKey) Certificate() *x509.Certificate { return k.certificate }
+func (k bootKey) Open() (crypto.Signer, error)   { return nil, os.ErrPermission }
+
+// TestEnroll: firmware that verifies knows the boot key, as who may change that, too, and no other.
+func TestEnroll(t *testing.T) {
+	fresh, err := machine.Variables("amd64")
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := x509.Certificate{SerialNumber: big.NewInt(7)}
+	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Box{site: newSite(), arch: "amd64", dir: &scratch.Directory{Name: t.TempDir()}, o: Options{Secure: true}}
+	b.o.Build.Options.Boot = bootKey{certificate}
+	var o machine.Options
+	if err := b.fromMedium(&o); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(o.UEFI)
+	if err != nil || !o.Secure || len(got) != len(fresh) || bytes.Count(got, der) != 3 {
+		t.Errorf("%d bytes of %d, the certificate %d times, %+v, %v", len(got), len(fresh), bytes.Count(got, der), o, err)
+	}
+	if snakeoil := []byte("Snake Oil"); bytes.Contains(got, snakeoil) {
+		t.Error("a key for tests is enrolled")
 	}
 }

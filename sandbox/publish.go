@@ -107,14 +107,14 @@ func (b *Box) writeLoader(ctx context.Context) error {
 	if b.road() != byKernel {
 		return b.writeMedium(ctx, anchor)
 	}
-	if err := netboot.Write(ctx, b.registry, b.dir.file("boot"), l); err != nil {
+	if err := netboot.Write(ctx, b.registry, b.dir.File("boot"), l); err != nil {
 		return err
 	}
-	return machine.JoinInitrd(b.dir.file("loader.img"), b.dir.file("boot/initrd"), b.dir.file("boot/site.cpio"))
+	return machine.JoinInitrd(b.dir.File("loader.img"), b.dir.File("boot/initrd"), b.dir.File("boot/site.cpio"))
 }
 
 // openRegistry makes the registry of the sandbox.
 func (b *Box) openRegistry() (err error) {
-	b.registry, err = registry.Open("oci:"+b.dir.file("registry"), registry.Options{})
+	b.registry, err = registry.Open("oci:"+b.dir.File("registry"), registry.Options{})
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
 	"github.com/caisson-os/caisson/sandbox/probe"
+	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -39,6 +40,7 @@ type Options struct {
 	Disk     bool                                            // with a state disk; firmware starts from it where it can
 	Key      string                                          // of secrets, which the node finds on that disk; "" has it make one
 	ISO      bool                                            // firmware starts from a disc
+	Secure   bool                                            // firmware starts only what the boot key of Build signs, from a medium
 	diskSize int64                                           // bytes; 0 is 3 GiB and room for three layers
 	Console  io.Writer                                       // gets the console
 }
@@ -56,7 +58,7 @@ type Box struct {
 	node       inventory.Node
 	arch       string // of the machine
 	o          Options
-	dir        *directory
+	dir        *scratch.Directory
 	keys       signers
 	login      loginKey
 	plug       plug.Plug
@@ -103,12 +105,12 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	if err := machine.CheckTools(b.arch, more...); err != nil {
 		return nil, err
 	}
-	if o.ISO || b.arch == "arm64" {
+	if o.ISO || o.Secure || b.arch == "arm64" {
 		if err := machine.CheckFirmware(b.arch); err != nil {
 			return nil, err
 		}
 	}
-	if b.dir, err = newDirectory(ctx, o.Dir); err != nil {
+	if b.dir, err = scratch.New(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	if err := b.prepare(ctx); err != nil {
@@ -123,7 +125,7 @@ func (b *Box) prepare(ctx context.Context) (err error) {
 	if b.keys, err = newSigners(); err != nil {
 		return err
 	}
-	if b.login, err = newLoginKey(b.dir.file("id")); err != nil {
+	if b.login, err = newLoginKey(b.dir.File("id")); err != nil {
 		return err
 	}
 	if err := b.openRegistry(); err != nil {
@@ -131,14 +133,14 @@ func (b *Box) prepare(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	probed := make(chan error, 1)
-	go func() { probed <- machine.ProbeKVM(ctx, b.arch, b.dir.name) }()
+	go func() { probed <- machine.ProbeKVM(ctx, b.arch, b.dir.Name) }()
 	defer func() {
 		if err != nil {
 			cancel()
 		}
 		b.noKVM = <-probed
 		if err == nil && b.noKVM == nil {
-			b.noKVM = machine.ProbeKernel(ctx, b.arch, b.dir.file("boot/kernel"))
+			b.noKVM = machine.ProbeKernel(ctx, b.arch, b.dir.File("boot/kernel"))
 		}
 		cancel()
 	}()
@@ -209,5 +211,5 @@ func (b *Box) Close() error {
 	if b.machine != nil {
 		b.machine.PowerCut()
 	}
-	return b.dir.remove()
+	return b.dir.Remove()
 }

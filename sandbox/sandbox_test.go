@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/require"
@@ -148,7 +149,7 @@ func TestOpen(t *testing.T) {
 	if err != nil || len(layers) != 1 || layers[0].Digest != box.Layer() {
 		t.Errorf("%d layers were built, %v", len(layers), err)
 	}
-	trusted, err := os.ReadFile(box.dir.file("boot/site.cpio"))
+	trusted, err := os.ReadFile(box.dir.File("boot/site.cpio"))
 	if text := string(trusted); err != nil || !strings.Contains(text, "10.0.2.100:5000/metal") || strings.Contains(text, "fleet.example") || strings.Contains(text, "registry.example") {
 		t.Errorf("site.cpio, %v:\n%s", err, text)
 	}
@@ -272,14 +273,14 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, filepath.Join(emulator, "pid"))
-	second, err := newDirectory(t.Context(), filepath.Join(dir, "try"))
+	second, err := scratch.New(t.Context(), filepath.Join(dir, "try"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := left(t, dir, emulator); len(got) != 3 {
 		t.Errorf("beside one that lives: %q", got)
 	}
-	if err := errors.Join(cmd.Process.Kill(), second.remove()); err != nil {
+	if err := errors.Join(cmd.Process.Kill(), second.Remove()); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
@@ -288,11 +289,11 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("the machine outlives it: %q", left(t, dir, emulator))
 		}
 	}
-	third, err := newDirectory(t.Context(), filepath.Join(dir, "try"))
+	third, err := scratch.New(t.Context(), filepath.Join(dir, "try"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := third.remove(); err != nil {
+	if err := third.Remove(); err != nil {
 		t.Error(err)
 	}
 	if got := left(t, dir, emulator); got != nil {
@@ -352,7 +353,7 @@ func TestEmptyDisk(t *testing.T) {
 		if err != nil || !strings.Contains(string(arguments), want) {
 			t.Errorf("%s: %v: no %q in %s", create, err, want, arguments)
 		}
-		info, err := os.Stat(box.dir.file("state.raw"))
+		info, err := os.Stat(box.dir.File("state.raw"))
 		if err != nil || info.Size() < 1<<20 {
 			t.Errorf("%s: %v, %v", create, info, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -20,6 +21,7 @@ type Verdict struct {
 	Passed bool   // its health is ok, and its gates hold
 	Reason string // why not
 	Health spec.Health
+	Secure bool     // the machine's firmware verifies what it starts
 	Gates  []string // names of the site's health checks that were looked at
 	Failed []string // units of systemd that failed: they decide nothing by themselves
 	Why    string   // what 'caisson-agent why' says of a node that did not pass
@@ -55,9 +57,27 @@ func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 				v.Gates = append(v.Gates, c.Name)
 			}
 		}
+		if err := v.askFirmware(ctx, b); err != nil {
+			return err
+		}
 		return v.explain(ctx, b)
 	})
 	return v, err
+}
+
+// askFirmware asks the machine whether its firmware verified what it started, where it was to.
+func (v *Verdict) askFirmware(ctx context.Context, b *Box) error {
+	if !b.o.Secure {
+		return nil
+	}
+	said, err := b.run(ctx, "od -An -tu1 -j4 -N1 "+efivar.Dir+"/"+efivar.SecureBoot.File())
+	if err != nil {
+		return fmt.Errorf("ask the machine for secure boot: %w", err)
+	}
+	if v.Secure = strings.TrimSpace(said) == "1"; !v.Secure && v.Passed {
+		v.Passed, v.Reason = false, "the machine's firmware does not verify what it starts"
+	}
+	return nil
 }
 
 // explain adds what a person would ask next.

@@ -34,6 +34,7 @@ type tried struct {
 	Passed           bool            `json:"passed"`             // it came up, its health is ok, and its gates and checks hold
 	Reason           string          `json:"reason,omitempty"`   // the first thing that is wrong
 	Health           spec.Health     `json:"health,omitempty"`   // none where the node was not asked
+	SecureBoot       bool            `json:"secureBoot"`         // the machine says that its firmware verified what it started
 	Gates            []string        `json:"gates"`              // names of the site's health checks
 	Checks           []sandbox.Check `json:"checks"`             // in the order in which they were given
 	FailedUnits      []string        `json:"failedUnits"`        // of systemd: they decide nothing by themselves
@@ -52,6 +53,8 @@ type tryFlags struct {
 	cards   int
 	disk    bool
 	iso     bool
+	secure  bool
+	boot    bootFlags
 	secrets bool
 	opening opening
 	timeout time.Duration
@@ -83,6 +86,8 @@ func (a *app) tryCommand() *cobra.Command {
 	f.machine(fs)
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")
 	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
+	fs.BoolVar(&f.secure, "secure-boot", false, "the firmware starts only what the site's boot key signs, which is opened: the disc of --iso, or with --disk that disk")
+	f.boot.flags(fs)
 	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
 		"without it the node has none, or with --disk placeholder values")
 	f.opening.flags(fs)
@@ -247,6 +252,16 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	if o, err = a.boxOptions(&f); err != nil {
 		return o, err
 	}
+	var boot builder.BootKey
+	if f.secure {
+		o.Secure = true
+		if boot, err = f.boot.key(a, s); err != nil {
+			return o, err
+		}
+		if boot == nil {
+			return o, cli.Usage("'caisson keys generate --boot keys/boot' beside the site makes it; docs/keys.md", "--secure-boot: the site has no boot key")
+		}
+	}
 	locks, err := readLocks(f.build, file)
 	if err != nil {
 		return o, err
@@ -255,7 +270,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	if err != nil {
 		return o, err
 	}
-	o.Build = release.Build{Locks: locks, Agents: agents, Options: builder.Options{CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}}
+	o.Build = release.Build{Locks: locks, Agents: agents, Options: builder.Options{Boot: boot, CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}}
 	o.First = func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) }
 	return o, nil
 }
@@ -292,7 +307,7 @@ func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *c
 	if err != nil {
 		return err
 	}
-	result.Passed, result.Reason, result.Health = v.Passed, v.Reason, v.Health
+	result.Passed, result.Reason, result.Health, result.SecureBoot = v.Passed, v.Reason, v.Health, v.Secure
 	result.Gates, result.FailedUnits = append(result.Gates, v.Gates...), append(result.FailedUnits, v.Failed...)
 	if v.Why != "" && !a.json() {
 		a.quote(v.Why)
@@ -350,6 +365,9 @@ func (a *app) tried(r tried, f tryFlags) error {
 			what = "health ok"
 			if len(r.Gates) > 0 {
 				what += ", gates " + plain.Some(r.Gates, fewNodes)
+			}
+			if r.SecureBoot {
+				what += ", secure boot"
 			}
 		}
 		cli.Printf(a.out, "%s\t%s\t%s\n", how(r.Passed), r.Node, plain.Line(what))

@@ -55,3 +55,28 @@ func TestFillReal(t *testing.T) {
 		}
 	}
 }
+
+// TestAsFirmware: what firmware itself has written of PK, KEK and db is the same, but for its times.
+func TestAsFirmware(t *testing.T) {
+	image, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd")
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	le := binary.LittleEndian
+	for _, v := range []Variable{Platform, Exchange, Allowed} {
+		head := v.stored(nil)
+		vendor := v.vendor()
+		id := append(vendor[:], head[60:60+2*len(v)+2]...)
+		at := bytes.LastIndex(image, id) - 44
+		if at < 0 {
+			t.Fatalf("%s is not there", v)
+		}
+		size := int(le.Uint32(image[at+40:]))
+		got := v.stored(image[at+44+len(id):][:size])
+		theirs := bytes.Clone(image[at:][:len(got)])
+		clear(theirs[16:32]) // the time
+		if !bytes.Equal(got, theirs) {
+			t.Errorf("%s begins with\n%x, firmware has\n%x", v, got[:60], theirs[:60])
+		}
+	}
+}

@@ -126,6 +126,13 @@ func (o Options) prepareFirmware() error {
 	return os.WriteFile(o.UEFI, fresh, 0o600)
 }
 
+// Variables returns a flash image with variables of firmware, for [Options.UEFI]. It names keys
+// for tests, in whose place the caller puts others.
+func Variables(arch string) ([]byte, error) {
+	b := boardOf(arch)
+	return os.ReadFile(b.firmware + b.snakeoil)
+}
+
 // CheckFirmware wants the firmware of machines with UEFI to be installed.
 func CheckFirmware(arch string) error {
 	b := boardOf(arch)

@@ -61,7 +61,7 @@ type Options struct {
 	Append     string            // kernel command line of a direct boot
 	NoCard     bool              // without a network card, whatever MAC, TFTP and Forwards say
 	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS, or of arm64 firmware that keeps nothing
-	Secure     bool              // its firmware starts only what is signed by the key that OVMF brings for tests
+	Secure     bool              // its firmware starts only what is signed, where UEFI is not there by the key that OVMF brings for tests
 	CD         string            // image of a disc in its drive, which it boots first
 	Stick      string            // raw image of a USB stick, which it boots first
 	Disk       string            // raw image, the machine's first disk; UEFI boots it after CD and Stick, and before the network

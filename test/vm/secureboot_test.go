@@ -5,6 +5,7 @@ package vm
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,43 @@ func TestLongSecureBoot(t *testing.T) {
 	}
 	if waitFor(t, f.start(t, o), 0, "Access Denied", "Linux version") != "Access Denied" {
 		t.Error("the firmware started it all the same")
+	}
+}
+
+// TestLongTrySecureBoot tries a node with firmware that knows the site's boot key alone, by each
+// road: its loader is started, enters the layer's kernel under lockdown, and the node says that
+// secure boot was on.
+func TestLongTrySecureBoot(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
+	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	f.edits(t, withUEFI...)
+	f.edit(t, "  kernel: {args: [transparent_hugepage=never]}\n", "  kernel: {args: [transparent_hugepage=never]}\n  overrides: {hosts: [{name: beta, conf: {kernel: {args: [sysrq_always_enabled]}}}]}\n")
+	f.must(t, "keys", "generate", "--boot", "keys/boot")
+	before := tries(t)
+	for road, flags := range map[string][]string{"cd": nil, "disk": {"--disk"}} {
+		t.Run(road, func(t *testing.T) {
+			out, err := f.Caisson(t.Context(), append([]string{"try", "site.yaml", "--node", "beta", "--secure-boot", "-o", "json", "--timeout", "2h",
+				"--check", `grep -F '[integrity]' /sys/kernel/security/lockdown && grep -w sysrq_always_enabled /proc/cmdline | grep caisson.kexec=1`}, flags...)...)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			var got struct {
+				Passed, SecureBoot bool
+				Road               string
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s", out)
+			if !got.Passed || !got.SecureBoot || got.Road != road {
+				t.Errorf("%+v", got)
+			}
+			leftNothing(t, before)
+		})
 	}
 }
 

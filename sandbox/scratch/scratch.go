@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+// Package scratch keeps what a sandbox makes in a directory that goes with it: also where its process
+// was killed, the next one removes it.
+//
+// Only sandbox imports it.
+package scratch
 
 import (
 	"context"
@@ -13,16 +17,15 @@ import (
 	"github.com/caisson-os/caisson/internal/flock"
 )
 
-// directory says where a sandbox keeps what it makes. It is locked while the process that
-// made it lives.
-type directory struct {
-	name string
+// Directory is locked while the process that made it lives.
+type Directory struct {
+	Name string
 	lock *os.File
 }
 
-// newDirectory makes a directory below parent, and removes those there whose process was
+// New makes a directory below parent, and removes those there whose process was
 // killed before it could.
-func newDirectory(ctx context.Context, parent string) (d *directory, err error) {
+func New(ctx context.Context, parent string) (d *Directory, err error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
@@ -37,15 +40,15 @@ func newDirectory(ctx context.Context, parent string) (d *directory, err error) 
 	if err := sweep(parent); err != nil {
 		return nil, err
 	}
-	d = &directory{}
-	if d.name, err = os.MkdirTemp(parent, "try-"); err != nil {
+	d = &Directory{}
+	if d.Name, err = os.MkdirTemp(parent, "try-"); err != nil {
 		return nil, err
 	}
-	if d.lock, err = os.Open(d.name); err == nil {
+	if d.lock, err = os.Open(d.Name); err == nil {
 		err = flock.Wait(ctx, d.lock, false)
 	}
 	if err != nil {
-		return nil, errors.Join(err, d.remove())
+		return nil, errors.Join(err, d.Remove())
 	}
 	return d, nil
 }
@@ -78,11 +81,12 @@ func sweep(parent string) error {
 	return nil
 }
 
-// file is the name of a file in the directory.
-func (d *directory) file(name string) string { return filepath.Join(d.name, name) }
+// File is the name of a file in the directory.
+func (d *Directory) File(name string) string { return filepath.Join(d.Name, name) }
 
-func (d *directory) remove() error {
-	err := os.RemoveAll(d.name)
+// Remove removes it with all that is in it.
+func (d *Directory) Remove() error {
+	err := os.RemoveAll(d.Name)
 	if d.lock != nil {
 		err = errors.Join(err, d.lock.Close())
 	}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// TestLongFilledVariables: firmware takes the keys that are written into its flash image: it starts a
+// program by them, and the same one unsigned it does not.
+func TestLongFilledVariables(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	dir := t.TempDir()
+	pair := filepath.Join(dir, "boot")
+	if _, err := keys.GenerateBoot(pair, &keys.Passphrase{}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := keys.ReadBoot(pair+".key", pair+".crt", &keys.Passphrase{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := boot.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := os.ReadFile("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	signed, err := authenticode.Sign(bare, key, boot.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := machine.Variables("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := efivar.Certificate(boot.Certificate())
+	image, err := efivar.Fill(fresh, map[efivar.Variable][]byte{efivar.Platform: list, efivar.Exchange: list, efivar.Allowed: list})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Fleet{Dir: dir, Show: t.Output()}
+	for name, c := range map[string]struct {
+		program []byte
+		want    string
+	}{"signed": {signed, "BdsDxe: starting"}, "bare": {bare, "Access Denied"}} {
+		o := machine.Options{Name: name, NoCard: true, Secure: true, UEFI: filepath.Join(dir, name+".vars"), CD: filepath.Join(dir, name+".iso"), Memory: 256}
+		if err := os.WriteFile(o.UEFI, image, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e := media.Enrollment{Manager: c.program, Date: time.Now(), Updates: map[efivar.Variable][]byte{}}
+		if err := e.Write(t.Context(), o.CD); err != nil {
+			t.Fatal(err)
+		}
+		m := f.start(t, o)
+		if got := waitFor(t, m, 0, "Access Denied", "BdsDxe: starting"); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+		m.PowerCut()
+	}
+}

@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/caisson-os/caisson/bootagent/tpm"
+
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -92,7 +94,11 @@ func readOnly(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 	}
 	for _, args := range looking {
-		if code, said := run(0, args); code != 0 && code != 3 {
+		code, said := run(0, args)
+		if args[0] == "quote" && code == 1 && strings.Contains(said, tpm.ErrNone.Error()) {
+			continue // the host of a script has none
+		}
+		if code != 0 && code != 3 {
 			ts.Fatalf("%s: exit code %d: %s", args, code, said)
 		}
 	}

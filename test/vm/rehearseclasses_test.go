@@ -47,7 +47,7 @@ func TestLongRehearseClasses(t *testing.T) {
 	f.edit(t, "transparent_hugepage=always", "transparent_hugepage=never")
 
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
-	f.edit(t, "layer:\n", "---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: roll}\nspec: {waves: [{rest: true}], rehearsed: layer}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Layer\n")
+	f.edit(t, "              vm.swappiness: 1\n", "              vm.swappiness: 1\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: roll}\nspec: {waves: [{rest: true}], rehearsed: layer}\n")
 	f.build(t)
 	start := []string{"rollout", "start", "roll", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--dry-run"}
 	if said := f.must(t, start...); !strings.Contains(said, "is not rehearsed") {

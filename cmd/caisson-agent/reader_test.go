@@ -20,7 +20,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/caisson-os/caisson/bootagent/tpm"
-
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -134,3 +134,12 @@ func TestAlone(t *testing.T) {
 		}
 	}
 }
+
+// What is drawn or measured at each boot does not count as left behind.
+func TestAnotherBoot(t *testing.T) {
+	left := Compare(Picture{"sysctl net.ipv4.tcp_fastopen_key": "a", "file /etc/ssh/ssh_host_ed25519_key": "b", "file /etc/ssh/ssh_host_ed25519_key.pub": "c",
+		"sysfs /sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc", "file /etc/ssh/sshd_config": "d"}, Picture{"file /etc/ssh/sshd_config": "e"})
+	if len(left) != 1 || left[0].Key != "/etc/ssh/sshd_config" {
+		t.Errorf("%+v", left)
+	}
+}

@@ -37,7 +37,7 @@ func Handler(dir string) (http.Handler, error) {
 	})
 	mux.HandleFunc("GET /v2/", h.serve)
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only: what is published goes into the directory that it serves")
+		Fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only: what is published goes into the directory that it serves")
 	})
 	return mux, nil
 }
@@ -52,15 +52,22 @@ type handler struct {
 
 var route = regexp.MustCompile(`^/v2/(?:.+/)?([a-z0-9._-]+)/(manifests|blobs|referrers|tags)/([^/]+)$`)
 
+// ParsePath returns what a request asks for: the repository without its prefix, one of manifests,
+// blobs, referrers and tags, and which of these. It is false for other paths.
+func ParsePath(path string) (repo, kind, what string, ok bool) {
+	part := route.FindStringSubmatch(path)
+	if part == nil {
+		return "", "", "", false
+	}
+	return part[1], part[2], part[3], true
+}
+
 func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
-	part := route.FindStringSubmatch(req.URL.Path)
-	if part == nil {
-		fail(w, http.StatusNotFound, "NAME_UNKNOWN", "no such path")
-		return
-	}
-	repo, kind, what := part[1], part[2], part[3]
+	repo, kind, what, ok := ParsePath(req.URL.Path)
 	switch {
+	case !ok:
+		Fail(w, http.StatusNotFound, "NAME_UNKNOWN", "no such path")
 	case kind == "manifests":
 		h.manifest(w, req, repo, what)
 	case kind == "blobs" && oci.ValidDigest(what):
@@ -70,14 +77,14 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 	case kind == "tags" && what == "list":
 		h.tags(w, repo, strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list"))
 	default:
-		fail(w, http.StatusBadRequest, "DIGEST_INVALID", "not a digest")
+		Fail(w, http.StatusBadRequest, "DIGEST_INVALID", "not a digest")
 	}
 }
 
 func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	d, ok := x.names[repo+":"+reference]
@@ -85,7 +92,7 @@ func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, refer
 		d, ok = h.byDigest(reference)
 	}
 	if !ok {
-		fail(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "no such manifest")
+		Fail(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "no such manifest")
 		return
 	}
 	h.blob(w, req, d.Digest, d.MediaType)
@@ -109,10 +116,10 @@ func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaTy
 	f, err := h.root.Open(oci.BlobPath(digest))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fail(w, http.StatusNotFound, "BLOB_UNKNOWN", "no such blob")
+		Fail(w, http.StatusNotFound, "BLOB_UNKNOWN", "no such blob")
 		return
 	case err != nil:
-		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the blob")
+		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the blob")
 		return
 	}
 	defer f.Close() // only read
@@ -125,7 +132,7 @@ func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaTy
 func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	list := x.referrers(digest, h.subject)
@@ -147,7 +154,7 @@ func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest str
 func (h *handler) tags(w http.ResponseWriter, repo, name string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	tags := x.tags(repo)
@@ -187,7 +194,8 @@ func (h *handler) subject(digest string) string {
 	return s
 }
 
-func fail(w http.ResponseWriter, status int, code, message string) {
+// Fail answers with an error as the distribution specification has it.
+func Fail(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}}) // a client that has gone cannot be answered

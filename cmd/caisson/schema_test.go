@@ -110,6 +110,7 @@ var results = map[string]any{
 	"copy":                mirror.Result{},
 	"serve":               map[string]string{},
 	"fleet serve":         map[string]string{},
+	"fleet relay":         map[string]string{},
 	"fleet status":        fleetStatus{},
 	"fleet diff":          fleetDiff{},
 	"fleet accept":        map[string]string{},

@@ -5,12 +5,15 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,11 +122,60 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 	}
 }
 
+// TestRelay relays a registry until a signal ends it, and asks it for content once.
+func TestRelay(t *testing.T) {
+	require.Slow(t)
+	s := newShelf(t)
+	d := oci.Describe("text/plain", []byte("hello"))
+	if err := s.reg.PutData(t.Context(), "layer", d); err != nil {
+		t.Fatal(err)
+	}
+	h, err := registry.Handler(strings.TrimPrefix(s.ref, "oci:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, d.Digest) {
+			asked.Add(1)
+		}
+		h.ServeHTTP(w, req)
+	}))
+	defer behind.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	answer, address := io.Pipe()
+	root := newApp(address, t.Output()).root()
+	root.SetArgs([]string{"fleet", "relay", behind.Listener.Addr().String() + "/metal", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--fresh", "1h"})
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	addr, err := bufio.NewReader(answer).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		resp, err := http.Get("http://" + strings.TrimSpace(addr) + "/v2/metal/layer/blobs/" + d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil || string(body) != "hello" {
+			t.Errorf("%q, %v", body, err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEachServerHasItsOwnPort: one machine can run all of them, and clients look where the
 // fleet's service is.
 func TestEachServerHasItsOwnPort(t *testing.T) {
 	ports := map[string]string{}
-	for verb, flag := range map[string]string{"serve": "listen", "fleet serve": "listen", "netboot serve": "http"} {
+	for verb, flag := range map[string]string{"serve": "listen", "fleet serve": "listen", "fleet relay": "listen", "netboot serve": "http"} {
 		c, _, err := newApp(io.Discard, io.Discard).root().Find(strings.Fields(verb))
 		if err != nil {
 			t.Fatal(err)

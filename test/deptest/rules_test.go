@@ -145,6 +145,8 @@ var rules = []Rule{
 	{Packages: "fleet/attest", By: []string{"cmd/caisson", "test/..."}, ByWhy: "an operator asks, and nothing that is published depends on it"},
 	{Packages: "fleet/seal", Only: []string{"spec/...", "internal/..."}, Why: "what is sealed follows from a site, locks and values, wherever it is published", By: []string{"cmd/caisson"}, ByWhy: "secrets are opened by verbs that say so"},
 	{Packages: "fleet/reserve", Only: []string{"oci", "oci/pull", "oci/registry", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "whose turn it is follows from tags and clocks, whatever is written", By: []string{"fleet/publish", "fleet/mirror"}, ByWhy: "who writes a fleet waits for its turn, and who copies one leaves turns out"},
+	{Packages: "fleet/relay", Only: []string{"oci", "oci/registry", "oci/pull", "oci/keys", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "bytes are kept by digest, whatever they mean",
+		By: []string{"cmd/caisson"}, ByWhy: "a node asks a relay as any registry"},
 	{Packages: "fleet/policy", By: []string{"fleet/ready", "cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 	{Packages: "fleet/ready", By: []string{"cmd/caisson"}, ByWhy: "what verbs refuse is looked at before any of them, by validate"},
 

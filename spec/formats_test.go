@@ -216,6 +216,8 @@ var laterKeys = map[string]laterKey{
 	"rollout-plan budget":                   {"0.10.0", mayBeLeftOut}, // a driver that does not know it refuses the plan
 	"rollout-plan budget.*":                 {"0.10.0", mayBeLeftOut},
 	"rollout-plan rule.rehearsed":           {"0.10.0", mayBeLeftOut}, // likewise
+	"rollout-plan rule.analysis":            {"0.10.0", mayBeLeftOut}, // likewise
+	"rollout-plan rule.analysis[].*":        {"0.10.0", mayBeLeftOut},
 	"fleet-shard nodes.*.foreign":           {"0.10.0", mayBeLeftOut},
 	"fleet loaders":                         {"0.10.0", mayBeLeftOut},
 	"fleet loaders[].*":                     {"0.10.0", mayBeLeftOut},

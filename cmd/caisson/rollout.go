@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,7 +211,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 				a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
 			}
 			if x.who.dry {
-				return a.printPlan(state, at)
+				return a.printPlan(state, plan, at)
 			}
 			return a.show(state, func() {
 				state.Write(a.out)
@@ -228,8 +229,8 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 	return c
 }
 
-// printPlan shows the waves and the earliest time of each.
-func (a *app) printPlan(s rollout.State, from time.Time) error {
+// printPlan shows the waves and the earliest time of each, and which of them analyses judge.
+func (a *app) printPlan(s rollout.State, plan *spec.RolloutPlan, from time.Time) error {
 	return a.show(s, func() {
 		for _, w := range s.Waves {
 			cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
@@ -248,6 +249,9 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 			from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 		}
 		a.printBudget(s.Budget)
+		for _, one := range plan.Rule.Analysis {
+			cli.Printf(a.out, "analysis %q\tjudges wave %s\n", one.Query, strings.Join(rollout.Judged(plan, one), ", "))
+		}
 	})
 }
 

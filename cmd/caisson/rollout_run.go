@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -29,6 +31,7 @@ type runFlags struct {
 	interval, patience time.Duration
 	once, unsigned     bool
 	reporters          string
+	prometheus         string
 }
 
 func (a *app) rolloutRunCommand() *cobra.Command {
@@ -55,6 +58,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.BoolVar(&x.once, "once", false, "take the next step, if there is one now, and end: for a timer")
 	f.StringVar(&x.reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
 	f.BoolVar(&x.unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
+	f.StringVar(&x.prometheus, "prometheus", "", "`URL` of the Prometheus that analyses of the rollout ask ($CAISSON_PROMETHEUS)")
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
 	return c
@@ -101,12 +105,20 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 	} else if reporters, err = rollout.OpenReporters(cmp.Or(x.reporters, filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
 		return nil, err
 	}
+	var measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error)
+	if at := cmp.Or(x.prometheus, os.Getenv("CAISSON_PROMETHEUS")); at != "" {
+		asked, err := analysis.Open(at)
+		if err != nil {
+			return nil, cli.Usage("as in --prometheus https://prometheus.example.org", "%w", err)
+		}
+		measure = asked.Measure
+	}
 	var planned *site.Site
 	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: by, Name: name, Say: a.say, Now: now,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
 			return x.service.reports(ctx, asked, reporters)
 		},
-		Slots: x.service.slots,
+		Slots: x.service.slots, Measure: measure,
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
 			s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), files...)
 			if err != nil {

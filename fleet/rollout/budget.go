@@ -145,10 +145,14 @@ func (l *look) place(j *judged, i int, name string) bool {
 	return true
 }
 
-// admit decides who of the waves that began moves next, where the budget allows it.
-func (l *look) admit(d Decision, all judged, runs bool) Decision {
+// admit decides who of the waves that began moves next, where the budget allows it and no
+// analysis holds them.
+func (l *look) admit(d Decision, all judged, holds string, runs bool) Decision {
 	n, count := len(l.row.Waves)-1, l.count(d.Of)
-	full := l.take(&d, count, all.waiting)
+	full := "; " + holds
+	if holds == "" {
+		full = l.take(&d, count, all.waiting)
+	}
 	noted := l.known.Cut
 	for i, v := range d.Of {
 		noted = noted || !maps.Equal(v.Moving, l.row.Waves[i].Moving) || !maps.Equal(v.Failed, l.row.Waves[i].Failed)

@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -42,6 +43,8 @@ type fleet struct {
 	nodes  map[string]*node
 	obeys  spec.Bootstrap
 	slots  map[string]string // nodes that hold a slot → what
+
+	measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error)
 }
 
 // node is a simulated node: it takes what it can verify, and reports what it runs.
@@ -162,6 +165,7 @@ func (f *fleet) driver() *Driver {
 		Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return f.compile(), nil },
 		Reports: func(context.Context, Asked) (map[string]Report, error) { return f.reports(), nil },
 		Slots:   func(context.Context) (map[string]string, error) { return f.slots, nil },
+		Measure: f.measure,
 		Now:     func() time.Time { return f.now }, Say: f.t.(interface{ Logf(string, ...any) }).Logf}
 }
 

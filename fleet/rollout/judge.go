@@ -17,6 +17,8 @@ type judged struct {
 	good             int
 	pending, soaking []string // who may still become well
 
+	well map[string]time.Time // since when nodes are that soak, or did
+
 	// Of a plan with a budget: who does not have what the wave brings, and may get it; who is
 	// silent; and of whom that is not known yet.
 	waiting []string
@@ -36,7 +38,7 @@ func (j *judged) join(other judged) {
 // have to be until the rollout ends. With a budget each node has a time of its own.
 func (l *look) judge(i int) judged {
 	w := l.row.Waves[i]
-	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}, silent: map[string]string{}}
+	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}, silent: map[string]string{}, well: map[string]time.Time{}}
 	maps.Copy(j.LeftOut, w.LeftOut)
 	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
 		t := trial{name: name, given: l.plan.Waves[i].Nodes[name], begun: time.Unix(w.Begun, 0), deadline: l.deadline, done: w.Done != 0}
@@ -105,12 +107,14 @@ func (l *look) try(j *judged, t trial) {
 		j.Failed[name] = r.Trouble
 	case soaked && !(t.done && silent):
 		j.good++
+		j.well[name] = later(r.Well, begun)
 	case arrived && r.Trouble == "" && silent:
 		j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
 	case arrived && r.Trouble == "" && past(longestWait+soak+r.silence(l.plan.Rule)): // its window may be the last
 		j.Failed[name] = fmt.Sprintf("it was never healthy for %s; healthy last since %s", soak, r.Well.UTC().Format(time.RFC3339))
 	case arrived && r.Trouble == "":
 		j.soaking = append(j.soaking, name)
+		j.well[name] = later(r.Well, begun)
 	case heard && !arrived && r.Staged == given && r.Waiting == "" && r.Trouble == "" && !silent && !past(longestWait):
 		j.pending = append(j.pending, name+" (it is staged)") // its window has opened
 	case heard && !arrived && r.Waiting != "" && !silent && !past(longestWait):

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -57,6 +58,8 @@ type Known struct {
 	Reports map[string]Report
 	Busy    map[string]string // nodes that something else disturbs → what; a budget counts them
 	Cut     bool              // a step was cut: nodes that move are tried from now on
+
+	Measured []analysis.Measured // by the plan's analyses
 }
 
 // look holds what a decision is made of.
@@ -92,7 +95,8 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 	}
 	d := Decision{Act: Wait, Wave: n, known: known}
 	all := judged{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}} // of all waves that began
-	takesPart := false
+	takesPart, runs := false, n >= 0 && row.Waves[n].Done == 0
+	var holds string
 	for i := range row.Waves { // each is judged until the end
 		j := l.judge(i)
 		d.Of = append(d.Of, j.Verdict)
@@ -103,9 +107,14 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 		}
 		if i == n {
 			d.Good, takesPart = j.good, j.good+len(j.pending)+len(j.soaking)+len(j.Failed)+len(j.waiting)+len(j.unheard) > 0
+			if worse, unknown := l.compare(j); runs && d.Act != Halt && worse != "" {
+				d.Act, d.Wave, d.Back = Halt, i, []int{i}
+				d.Reason = fmt.Sprintf("wave %s: %s", plan.Waves[i].Name, worse)
+			} else if runs {
+				holds = unknown
+			}
 		}
 	}
-	runs := n >= 0 && row.Waves[n].Done == 0
 	name := func() string { return plan.Waves[max(n, 0)].Name }
 	switch {
 	case d.Act == Halt:
@@ -116,12 +125,15 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 		d.Reason = fmt.Sprintf("wave %s: none of its nodes has what it was given any more: %s", name(), some(d.Of[n].LeftOut))
 		return l.halted(d)
 	case plan.Budget != nil:
-		return l.admit(d, all, runs)
+		return l.admit(d, all, holds, runs)
 	case len(all.pending) > 0:
 		d.Reason = fmt.Sprintf("wave %s: %d healthy, %d pending: %s", name(), d.Good+len(all.soaking), len(all.pending), first(all.pending))
 		return d
 	case len(all.soaking) > 0:
 		d.Reason = fmt.Sprintf("wave %s: soaking: %s", name(), first(all.soaking))
+		return d
+	case holds != "":
+		d.Reason = fmt.Sprintf("wave %s: %d healthy; %s", name(), d.Good, holds)
 		return d
 	}
 	if runs && n+1 < len(plan.Waves) {

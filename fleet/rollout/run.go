@@ -9,6 +9,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -24,10 +25,11 @@ type Driver struct {
 	Policy    publish.Policy
 	By        publish.By
 	Name      string
-	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
-	First     func(context.Context) error                                      // brings what overlays of a wave name, see [publish.Options]; nil is nothing
-	Reports   func(context.Context, Asked) (map[string]Report, error)          // by node; those of others do no harm
-	Slots     func(context.Context) (map[string]string, error)                 // nodes that are disturbed with a slot → what; nil is none. A budget counts them
+	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error)           // the site, as it was when the plan was made
+	First     func(context.Context) error                                                // brings what overlays of a wave name, see [publish.Options]; nil is nothing
+	Reports   func(context.Context, Asked) (map[string]Report, error)                    // by node; those of others do no harm
+	Slots     func(context.Context) (map[string]string, error)                           // nodes that are disturbed with a slot → what; nil is none. A budget counts them
+	Measure   func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error) // asks a Prometheus; nil is none
 	Now       func() time.Time
 	Say       func(format string, args ...any)
 
@@ -177,6 +179,9 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if row.Phase != spec.RolloutRunning && plan.Budget == nil {
 		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
+	if len(plan.Rule.Analysis) > 0 && d.Measure == nil {
+		return last, &stop{cli.WithHint(fmt.Errorf("rollout %s has analyses, and no Prometheus is named", d.Name), "as in --prometheus https://prometheus.example.org")}
+	}
 	now := d.Now()
 	rows, err := f.Nodes(ctx)
 	if err != nil {
@@ -206,6 +211,9 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 		return last, err
 	}
 	d.heard = true
+	if row.Phase == spec.RolloutRunning && len(row.Waves) > 0 {
+		known.Measured = d.measured(ctx, plan, now)
+	}
 	if row.Phase != spec.RolloutRunning {
 		return nextBack(plan, row, known, now), nil
 	}

@@ -125,6 +125,11 @@ func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order
 		return nil, nil, err
 	}
 	plan.At = o.At.Unix()
+	for _, a := range plan.Rule.Analysis {
+		if len(Judged(plan, a)) == 0 {
+			return nil, nil, cli.WithHint(fmt.Errorf("rollout %s: the analysis %q judges no wave: none has %d nodes%s", o.Name, a.Query, a.AtLeast, leaves(a)), "set atLeast lower, or change the waves")
+		}
+	}
 	if err := free(ctx, f, plan); err != nil {
 		return nil, nil, err
 	}

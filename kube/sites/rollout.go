@@ -67,6 +67,9 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 	if r.Slots != nil {
 		d.Slots = func(ctx context.Context) (map[string]string, error) { return r.Slots(ctx, o.namespace) }
 	}
+	if asked := r.Prometheus[o.namespace]; asked != nil {
+		d.Measure = asked.Measure
+	}
 	moved, last, err := d.Step(ctx)
 	if rollout.Ended(err) {
 		return moved, "it has ended", nil

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
@@ -42,6 +43,8 @@ type Reconciler struct {
 	// Slots returns the nodes of a namespace's fleet that hold a slot, with its group. It is there
 	// where Reports is.
 	Slots func(ctx context.Context, namespace string) (map[string]string, error)
+	// Prometheus is asked what analyses of rollouts compare, by namespace.
+	Prometheus map[string]*analysis.Client
 
 	// Registries are those of fleets whose sites are not objects, by namespace: Published reads them.
 	Registries map[string]string

@@ -123,6 +123,8 @@ var rules = []Rule{
 	{Packages: "fleet/budget", Only: []string{"spec", "internal/plain"}, Why: "it counts, however it is found out who is unavailable",
 		By: []string{"fleet/rollout", "cmd/caisson"}, ByWhy: "a rollout has a budget, and who starts one is shown it"},
 	{Packages: "fleet/evidence", By: []string{"fleet/rollout", "sandbox", "sandbox/rehearsal"}, ByWhy: "nodes ask for no rehearsal"},
+	{Packages: "fleet/analysis", Only: []string{"spec", "spec/rules", "internal/plain"}, Why: "values are compared, whatever follows from it",
+		By: []string{"fleet/rollout", "cmd/caisson"}, ByWhy: "a rollout goes by it, and who drives one says where the Prometheus is"},
 	{Packages: "fleet/rollout", By: []string{"fleet/hub", "fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "nodes know of no waves"},
 	{Packages: "fleet/hub", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/query", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},

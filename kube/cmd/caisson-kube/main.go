@@ -34,6 +34,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/kube/drain"
 	"github.com/caisson-os/caisson/kube/metrics"
@@ -68,7 +69,7 @@ type options struct {
 	elect                           bool
 	electIn                         string
 	again                           time.Duration
-	fleets, registries              list
+	fleets, registries, prometheus  list
 	pace                            float64
 	drains, conditions              bool
 	drainMost                       int
@@ -95,6 +96,7 @@ func main() {
 	flag.StringVar(&o.webhook, "webhook", "", "address at which API servers ask before they store an object, such as :9443; none when empty")
 	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
 	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
+	flag.Var(&o.prometheus, "prometheus", "NAMESPACE=URL: the Prometheus that analyses of the rollouts in a namespace ask")
 	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
 	flag.BoolVar(&o.conditions, "node-conditions", false, "give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
@@ -181,6 +183,15 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	r.Seen = seen
+	r.Prometheus = map[string]*analysis.Client{}
+	for _, one := range o.prometheus {
+		namespace, address, ok := strings.Cut(one, "=")
+		asked, err := analysis.Open(address)
+		if !ok || err != nil {
+			return fmt.Errorf("--prometheus %s: write NAMESPACE=URL", namespace)
+		}
+		r.Prometheus[namespace] = asked
+	}
 	services, err := o.follow(mgr, r, seen)
 	if err != nil {
 		return err

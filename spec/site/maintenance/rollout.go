@@ -35,7 +35,8 @@ type rolloutSpecDoc struct {
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
 	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned counts only reports by keys that are kept on a disk; any when absent"`
 
-	Rehearsed shape.Text `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
+	Rehearsed shape.Text    `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
+	Analysis  []analysisDoc `site:"analysis" doc:"what a Prometheus measures of the nodes that moved; where that is worse the rollout halts, where it is not known it waits"`
 }
 
 type waveDoc struct {
@@ -116,6 +117,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	default:
 		c.In("waves", func() { r.waves = checkWaves(c, m, s.Waves) })
 	}
+	c.In("analysis", func() { r.Rule.Analysis = checkAnalyses(c, s.Analysis, r.Rule.Soak, r.strategy) })
 	return r
 }
 

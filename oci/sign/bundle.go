@@ -40,55 +40,37 @@ type signature struct {
 // document, not of the manifest around it.
 func SignOverlay(signer crypto.Signer, overlayDigest string, p Predicate) ([]byte, error) {
 	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, overlayDigest, PredicateOverlay, p)
+	return signPredicate(signer, overlayDigest, PredicateOverlay, &p)
 }
 
 // SignFleet signs a document about the whole fleet; kind is [PredicateFleet]
 // for fleet:current, [PredicateIndex] for fleet:index.
 func SignFleet(signer crypto.Signer, documentDigest, kind string, p FleetPredicate) ([]byte, error) {
 	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, documentDigest, kind, p)
+	return signPredicate(signer, documentDigest, kind, &p)
 }
 
 // SignEpoch permits a fleet's nodes to go to an epoch.
 func SignEpoch(signer crypto.Signer, p EpochPredicate) ([]byte, error) {
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, oci.Digest(EpochText(p.Fleet, p.Epoch)), PredicateEpoch, p)
+	return signPredicate(signer, oci.Digest(EpochText(p.Fleet, p.Epoch)), PredicateEpoch, &p)
 }
 
 // SignKeys signs a version of fleet:keys; the digest is that of its document.
 func SignKeys(signer crypto.Signer, documentDigest string, p KeysPredicate) ([]byte, error) {
 	p.IssuedAt = p.IssuedAt.UTC()
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, documentDigest, PredicateKeys, p)
+	return signPredicate(signer, documentDigest, PredicateKeys, &p)
 }
 
 // SignRescue signs a document that lets an operator into a node; the digest is that of the document.
 func SignRescue(signer crypto.Signer, documentDigest string, p RescuePredicate) ([]byte, error) {
 	p.IssuedAt = p.IssuedAt.UTC()
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, documentDigest, PredicateRescue, p)
+	return signPredicate(signer, documentDigest, PredicateRescue, &p)
 }
 
 // SignApproval says that a plan may be published; the digest is the plan's.
 func SignApproval(signer crypto.Signer, plan string, p ApprovalPredicate) ([]byte, error) {
 	p.IssuedAt = p.IssuedAt.UTC()
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	return signPredicate(signer, plan, PredicateApproval, p)
+	return signPredicate(signer, plan, PredicateApproval, &p)
 }
 
 // SignArtifact says that a manifest was released, in the form of cosign sign.
@@ -105,7 +87,11 @@ func Attest(signer crypto.Signer, subjectDigest, predicateType string, predicate
 	return seal(signer, payload)
 }
 
-func signPredicate(signer crypto.Signer, digest, predicateType string, p any) ([]byte, error) {
+// signPredicate signs what passes its own check.
+func signPredicate(signer crypto.Signer, digest, predicateType string, p interface{ check() error }) ([]byte, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return nil, err

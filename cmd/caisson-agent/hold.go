@@ -49,19 +49,31 @@ func (a *app) operate(ctx context.Context, verb string, act func(*node.Node) err
 	return nil
 }
 
-func freeze(ctx context.Context, a *app, args []string) error {
-	f, h := newFlags(a, "freeze"), holding{}
+// parseHolding parses the arguments of such a verb.
+func parseHolding(a *app, usage string, args []string) (*flags, holding, error) {
+	f, h := newFlags(a, usage), holding{}
 	h.register(f)
-	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+	err := errors.Join(f.parse(a, args), h.check())
+	return f, h, err
+}
+
+// hold has the node keep something, and says what ends that.
+func (a *app) hold(ctx context.Context, verb string, args []string, act func(*node.Node, string, time.Duration) error, said string) error {
+	_, h, err := parseHolding(a, verb, args)
+	if err != nil {
 		return err
 	}
-	return a.operate(ctx, "freeze", func(n *node.Node) error {
-		if err := n.Freeze(h.reason, h.lasts); err != nil {
+	return a.operate(ctx, verb, func(n *node.Node) error {
+		if err := act(n, h.reason, h.lasts); err != nil {
 			return err
 		}
-		a.say("this node keeps what it has; 'caisson-agent forward' ends that")
+		a.say("%s", said)
 		return nil
 	})
+}
+
+func freeze(ctx context.Context, a *app, args []string) error {
+	return a.hold(ctx, "freeze", args, (*node.Node).Freeze, "this node keeps what it has; 'caisson-agent forward' ends that")
 }
 
 func forward(ctx context.Context, a *app, args []string) error {
@@ -80,18 +92,7 @@ func forward(ctx context.Context, a *app, args []string) error {
 }
 
 func pause(ctx context.Context, a *app, args []string) error {
-	f, h := newFlags(a, "pause"), holding{}
-	h.register(f)
-	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
-		return err
-	}
-	return a.operate(ctx, "pause", func(n *node.Node) error {
-		if err := n.Pause(h.reason, h.lasts); err != nil {
-			return err
-		}
-		a.say("nothing on this node is changed now; 'caisson-agent resume' ends that")
-		return nil
-	})
+	return a.hold(ctx, "pause", args, (*node.Node).Pause, "nothing on this node is changed now; 'caisson-agent resume' ends that")
 }
 
 func resume(ctx context.Context, a *app, args []string) error {
@@ -108,9 +109,8 @@ func resume(ctx context.Context, a *app, args []string) error {
 }
 
 func rollback(ctx context.Context, a *app, args []string) error {
-	f, h := newFlags(a, "rollback"), holding{}
-	h.register(f)
-	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+	f, h, err := parseHolding(a, "rollback", args)
+	if err != nil {
 		return err
 	}
 	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Rollback(ctx, h.reason, h.lasts) })
@@ -118,10 +118,9 @@ func rollback(ctx context.Context, a *app, args []string) error {
 
 // pin is pin GEN.
 func pin(ctx context.Context, a *app, args []string) error {
-	f, h := newFlags(a, "pin GEN"), holding{}
-	h.register(f)
 	name, args := word("", args)
-	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+	f, h, err := parseHolding(a, "pin GEN", args)
+	if err != nil {
 		return err
 	}
 	generation, err := strconv.ParseUint(name, 10, 64)

@@ -47,10 +47,7 @@ func printReport(ctx context.Context, a *app, args []string) error {
 }
 
 func (a *app) printReported(o reported) {
-	row := func(name, format string, args ...any) {
-		cli.Printf(a.out, "%-11s ", name)
-		cli.Printf(a.out, format+"\n", args...)
-	}
+	row := a.row
 	r := o.Report
 	row("node", "%s of fleet %s", r.Node, r.Fleet)
 	if o.To == "" {

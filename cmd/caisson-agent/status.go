@@ -79,11 +79,14 @@ func (a *app) showStatus(st *spec.Status) error {
 	return a.show(shown, func() { a.printStatus(st) })
 }
 
+// row prints a line that begins with its name.
+func (a *app) row(name, format string, args ...any) {
+	cli.Printf(a.out, "%-11s ", name)
+	cli.Printf(a.out, format+"\n", args...)
+}
+
 func (a *app) printStatus(st *spec.Status) {
-	row := func(name, format string, args ...any) {
-		cli.Printf(a.out, "%-11s ", name)
-		cli.Printf(a.out, format+"\n", args...)
-	}
+	row := a.row
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
 	axes := st.Axes()
 	row("health", "%s", sayAxis(axes.Health))

@@ -84,6 +84,11 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 			c.add(item, key, strings.Join(a, " "), strings.Join(b, " "))
 		}
 	}
+	text := func(item, key, a, b string) {
+		if a != b {
+			c.add(item, key, a, b)
+		}
+	}
 	words("match", "macs", from.Match.MACs, to.Match.MACs)
 	words("match", "uuids", from.Match.UUIDs, to.Match.UUIDs)
 	words("kernel", "args", from.KernelArgs, to.KernelArgs)
@@ -101,28 +106,16 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
 	c.policy(from.Agent, to.Agent)
-	if a, b := pollText(from.Agent), pollText(to.Agent); a != b {
-		c.add("agent", "poll", a, b)
-	}
-	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
-		c.add("agent", "report", a, b)
-	}
-	if a, b := credentialsText(from.Agent), credentialsText(to.Agent); a != b {
-		c.add("agent", "credentials", a, b)
-	}
-	if a, b := metricsText(from.Agent), metricsText(to.Agent); a != b {
-		c.add("agent", "metrics", a, b)
-	}
+	text("agent", "poll", pollText(from.Agent), pollText(to.Agent))
+	text("agent", "report", reportText(from.Agent), reportText(to.Agent))
+	text("agent", "credentials", credentialsText(from.Agent), credentialsText(to.Agent))
+	text("agent", "metrics", metricsText(from.Agent), metricsText(to.Agent))
 	compareLists(c, "health", checks(from.Gates), checks(to.Gates), func(h spec.HealthCheck) (string, string) { return h.Name, checkText(h) })
 	compareTexts(c, "swap", swapTexts(from.Swap), swapTexts(to.Swap))
-	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
-		c.add("pause", "node", a, b)
-	}
+	text("pause", "node", pauseText(from.Pause), pauseText(to.Pause))
 	compareLists(c, "service", from.Services, to.Services, func(s spec.Service) (string, string) { return s.Name, serviceText(s) })
 	compareLists(c, "secret", from.Secrets, to.Secrets, func(s spec.Secret) (string, string) { return s.Name, sealedText(s) })
-	if a, b := confirmText(from.Confirm), confirmText(to.Confirm); a != b {
-		c.add("confirm", "node", a, b)
-	}
+	text("confirm", "node", confirmText(from.Confirm), confirmText(to.Confirm))
 	for _, k := range itemKinds {
 		if !k.part.Equal(from, to) {
 			c.items(k, from, to)

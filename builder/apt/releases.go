@@ -3,11 +3,16 @@
 package apt
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -138,4 +143,129 @@ func Stanzas(text string) []Stanza {
 	}
 	flush()
 	return all
+}
+
+// methods is where apt's own programs are that fetch and verify.
+const methods = "/usr/lib/apt/methods/"
+
+// Signer names the keys that sign an archive of a site.
+type Signer struct {
+	Archive string   `json:"archive"` // ID
+	Keys    []string `json:"keys"`    // fingerprints, sorted
+}
+
+// Signers are those of several archives.
+type Signers []Signer
+
+// Of returns the fingerprints of an archive's keys, none where nothing is known of it.
+func (s Signers) Of(archive string) []string {
+	if i := slices.IndexFunc(s, func(one Signer) bool { return one.Archive == archive }); i >= 0 {
+		return s[i].Keys
+	}
+	return nil
+}
+
+// Signers returns by which keys the archives' indexes are signed, as apt's own program verifies
+// them with their keyrings now, sorted by archive. One without a keyring has none.
+func (s *State) Signers(ctx context.Context) (all Signers, err error) {
+	files, err := filepath.Glob(s.path("lists/*Release"))
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string][]string{}
+	for _, file := range files {
+		list := filepath.Base(file)
+		a := s.archiveOf(list)
+		if a.Keyring == "" {
+			continue
+		}
+		by, err := s.verify(ctx, file, a.Keyring)
+		if err != nil {
+			return nil, fmt.Errorf("verify the index %s of archive %s: %w", list, a.ID, err)
+		}
+		keys[s.owner(list)] = append(keys[s.owner(list)], by...)
+	}
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
+		slices.Sort(keys[id])
+		all = append(all, Signer{id, slices.Compact(keys[id])})
+	}
+	return all, nil
+}
+
+// owner is the archive that a package of a file of apt's lists is said to be from, see parseURI.
+func (s *State) owner(list string) string {
+	for _, a := range s.archives {
+		if strings.HasPrefix(list, listName(strings.TrimRight(a.URI, "/")+"/")) {
+			return a.ID
+		}
+	}
+	return ""
+}
+
+// verify returns the fingerprints of the keys by which an index is signed, also of their
+// primaries. It speaks as apt does with its methods; apt prefers sqv where there is one.
+func (s *State) verify(ctx context.Context, file, keyring string) ([]string, error) {
+	method := "sqv"
+	if _, err := os.Stat(methods + method); err != nil {
+		method = "gpgv"
+	}
+	signature := file
+	if !strings.HasSuffix(file, "InRelease") {
+		signature += ".gpg"
+	}
+	said, err := s.feed(ctx, fmt.Sprintf("600 URI Acquire\nURI: %s:%s\nFilename: %s\nSigned-By: %s\n\n",
+		method, signature, file, keyring), methods+method)
+	if err != nil {
+		return nil, err
+	}
+	why := "it says nothing"
+	for _, answer := range Stanzas(said) {
+		if keys := strings.Fields(strings.ReplaceAll(answer.Get("Signed-By"), "!", "")); len(keys) > 0 {
+			return keys, nil
+		}
+		if text := answer.Get("Message"); text != "" {
+			why = text
+		}
+	}
+	return nil, errors.New(method + ": " + why)
+}
+
+// vouched is what archives sign now, each by its ID.
+type vouched struct {
+	keys Signers
+	sums map[string]map[string]bool // SHA-256 of package files
+}
+
+// signed asks the archives, and returns what the indexes have that apt verifies now.
+func (s *State) signed(ctx context.Context) (vouched, error) {
+	v := vouched{sums: map[string]map[string]bool{}}
+	if err := s.Update(ctx); err != nil {
+		return v, err
+	}
+	files, err := filepath.Glob(s.path("lists/*Packages"))
+	if err != nil {
+		return v, err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return v, err
+		}
+		from := s.owner(filepath.Base(file))
+		if v.sums[from] == nil {
+			v.sums[from] = map[string]bool{}
+		}
+		for line := range bytes.Lines(data) {
+			if sum, is := bytes.CutPrefix(line, []byte("SHA256: ")); is {
+				v.sums[from][string(bytes.TrimSpace(sum))] = true
+			}
+		}
+	}
+	v.keys, err = s.Signers(ctx)
+	return v, err
+}
+
+// Agree reports whether two lists of keys have one in common.
+func Agree(some, others []string) bool {
+	return slices.ContainsFunc(some, func(key string) bool { return slices.Contains(others, key) })
 }

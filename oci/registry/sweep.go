@@ -3,12 +3,15 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
@@ -109,4 +112,92 @@ func removeUnfinished(dir string) error {
 		}
 	}
 	return nil
+}
+
+// Batch is many writes as one. On a layout it keeps all other writers out from
+// [Registry.Batch] to Close, and nothing is named before Flush; what is not
+// flushed never happened. A registry server has no such thing: there every write
+// stands by itself and no one is kept out.
+type Batch struct {
+	layout *layout // nil for a server
+}
+
+// Batch begins a batch.
+func (r *Registry) Batch() (*Batch, error) {
+	l, ok := r.place.(*layout)
+	if !ok {
+		return &Batch{}, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		return nil, errors.New("the layout has a batch open")
+	}
+	held, err := l.begin()
+	if err != nil {
+		return nil, err
+	}
+	l.held = held
+	return &Batch{l}, nil
+}
+
+// Flush makes all blobs durable with one syncfs(2), then replaces the index that
+// names them. Others stay out.
+func (b *Batch) Flush() error {
+	if b.layout == nil {
+		return nil
+	}
+	b.layout.mu.Lock()
+	defer b.layout.mu.Unlock()
+	if err := unix.Syncfs(int(b.layout.held.lock.Fd())); err != nil {
+		return fmt.Errorf("syncfs %s: %w", b.layout.dir, err)
+	}
+	return b.layout.write(b.layout.held.index)
+}
+
+// Close lets others write again.
+func (b *Batch) Close() error {
+	if b.layout == nil {
+		return nil
+	}
+	b.layout.mu.Lock()
+	defer b.layout.mu.Unlock()
+	lock := b.layout.held.lock
+	b.layout.held = nil
+	return lock.Close()
+}
+
+// Sweep removes from a layout the blobs that nothing in its flushed index leads
+// to, as a registry server's garbage collection does, and what killed writers
+// left. It returns the number of bytes freed. Blobs younger than grace stay: a
+// manifest comes after its blobs.
+func (b *Batch) Sweep(grace time.Duration) (freed int64, err error) {
+	if b.layout == nil {
+		return 0, nil
+	}
+	return sweep(b.layout.dir, grace)
+}
+
+// locked is an index that is not written yet, and the lock that keeps others out.
+type locked struct {
+	index *index
+	lock  *os.File
+}
+
+// protect gives a blob that is there already today's date, so that a sweep leaves
+// it until a manifest names it, and reports whether it is still there. A sweep
+// holds the lock alone; several may protect at once.
+func (l *layout) protect(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
+	if !l.inBatch() {
+		lock, err := lockLayout(l.dir, true)
+		if err != nil {
+			return false, err
+		}
+		defer lock.Close() // it ends the lock, nothing is written through it
+	}
+	if there, err := l.hasBlob(ctx, repo, d); err != nil || !there {
+		return false, err
+	}
+	now := time.Now()
+	return true, os.Chtimes(l.path(d.Digest), now, now)
 }

@@ -108,6 +108,6 @@ func (b *Box) GoBack(ctx context.Context) error {
 func (b *Box) note(r *publish.Result) {
 	b.generation = r.Generation
 	for _, line := range r.Published {
-		b.overlay = line.Overlay
+		b.overlay, b.runs = line.Overlay, line.Layer
 	}
 }

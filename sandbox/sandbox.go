@@ -66,6 +66,7 @@ type Box struct {
 	layer      release.Layer
 	generation uint64
 	overlay    string             // digest
+	runs       string             // digest of the layer that was published with it
 	want       *spec.Overlay      // that was published last
 	line       []string           // of the kernel
 	noKVM      error              // why the processor is emulated; nil is KVM
@@ -179,8 +180,8 @@ func (b *Box) processor() (sum time.Duration) {
 // Steps are the parts of the way so far.
 func (b *Box) Steps() []Step { return b.steps }
 
-// Layer is the digest of the node's layer.
-func (b *Box) Layer() string { return b.layer.Digest }
+// Layer is the digest of the layer that was published last for the node, also by a hold.
+func (b *Box) Layer() string { return b.runs }
 
 // Machine describes the machine as it is started.
 func (b *Box) Machine(ctx context.Context) (m evidence.Machine, err error) {

@@ -45,7 +45,7 @@ func (p Picture) mounts(places []string) {
 		for n := 2; p[name] != ""; n++ {
 			name = fmt.Sprintf("mount %s (%d)", at, n)
 		}
-		p[name] = strings.Join([]string{kind, source, l[3], l[5], layersOf.ReplaceAllString(r[2], "")}, " ")
+		p[name] = strings.Join([]string{kind, source, l[3], l[5], optionsOf(kind, r[2])}, " ")
 		if places != nil || !slices.Contains(onDisk, kind) || !slices.Contains(strings.Split(l[5]+","+r[2], ","), "rw") ||
 			kind == "overlay" && l[3] != "/" { // a part of one, seen at another place
 			continue
@@ -66,6 +66,15 @@ func (p Picture) mounts(places []string) {
 		walk[place] = place
 	}
 	p.all(walk, parts)
+}
+
+// optionsOf returns the options of a mount without those that are of this boot alone: images, and the
+// pipe and the process that answer for an automount.
+func optionsOf(kind, options string) string {
+	if kind == "autofs" {
+		return ""
+	}
+	return layersOf.ReplaceAllString(options, "")
 }
 
 // all notes the files of each place, from where they are listed to where they appear. What is

@@ -3,10 +3,8 @@
 package attest
 
 import (
-	"crypto/ecdsa"
 	"crypto/sha256"
 	"fmt"
-	"math/big"
 
 	"github.com/google/go-eventlog/register"
 	"github.com/google/go-eventlog/tcg"
@@ -94,8 +92,4 @@ func goesOn(from, to Register) bool {
 		from = spec.Extend(from, sha256.Sum256([]byte(phases[i%len(phases)])))
 	}
 	return false
-}
-
-func verifies(key *ecdsa.PublicKey, hash, r, s []byte) bool {
-	return ecdsa.Verify(key, hash, new(big.Int).SetBytes(r), new(big.Int).SetBytes(s))
 }

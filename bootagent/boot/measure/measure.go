@@ -10,7 +10,6 @@
 package measure
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -141,9 +140,9 @@ func readCapped(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() // only read
-	var data bytes.Buffer
-	if n, err := io.Copy(&data, io.LimitReader(f, most+1)); err != nil || n > most {
-		return nil, errors.Join(err, fmt.Errorf("%s has more than %d bytes", name, most))
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("read %s: it has more than %d bytes", name, most)
 	}
-	return data.Bytes(), nil
+	return data, err
 }

@@ -183,14 +183,8 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	r.Seen = seen
-	r.Prometheus = map[string]*analysis.Client{}
-	for _, one := range o.prometheus {
-		namespace, address, ok := strings.Cut(one, "=")
-		asked, err := analysis.Open(address)
-		if !ok || err != nil {
-			return fmt.Errorf("--prometheus %s: write NAMESPACE=URL", namespace)
-		}
-		r.Prometheus[namespace] = asked
+	if r.Prometheus, err = clientsOf(o.prometheus); err != nil {
+		return err
 	}
 	services, err := o.follow(mgr, r, seen)
 	if err != nil {
@@ -228,6 +222,23 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// clientsOf opens the Prometheus of each namespace. The URL may hold a password, which no error shows.
+func clientsOf(named []string) (map[string]*analysis.Client, error) {
+	clients := map[string]*analysis.Client{}
+	for _, one := range named {
+		namespace, address, ok := strings.Cut(one, "=")
+		if !ok {
+			return nil, errors.New("--prometheus: write NAMESPACE=URL")
+		}
+		asked, err := analysis.Open(address)
+		if err != nil {
+			return nil, fmt.Errorf("--prometheus %s: %w", namespace, err)
+		}
+		clients[namespace] = asked
+	}
+	return clients, nil
 }
 
 // secretsOf reads Secrets as they are: none is kept in memory.

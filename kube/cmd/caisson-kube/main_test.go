@@ -473,3 +473,21 @@ func TestManyChangesLong(t *testing.T) {
 	}
 	t.Logf("%d changes in %s; it took %d MiB at most", sets*(changes+1), took.Round(time.Second), kib>>10)
 }
+
+// TestPrometheusOfANamespace: each names its own, and what is wrong with an address is said without
+// its password.
+func TestPrometheusOfANamespace(t *testing.T) {
+	got, err := clientsOf([]string{"a=https://one.example.org", "b=http://127.0.0.1:9090/prom"})
+	if err != nil || len(got) != 2 || got["a"] == nil || got["b"] == nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	for named, want := range map[string]string{
+		"https://eve:secret@one.example.org":  "write NAMESPACE=URL",
+		"a=http://eve:secret@one.example.org": "--prometheus a: a password is not sent to one.example.org without TLS",
+		"a=one.example.org:9090":              "is not the URL of a Prometheus",
+	} {
+		if _, err := clientsOf([]string{named}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %q", named, err, want)
+		}
+	}
+}

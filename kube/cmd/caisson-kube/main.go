@@ -146,13 +146,9 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if o.drains && o.drainMost < 1 {
 		return fmt.Errorf("--drain-most %d: write a number of Nodes above 0", o.drainMost)
 	}
-	registries := map[string]string{}
-	for _, one := range o.registries {
-		namespace, ref, ok := strings.Cut(one, "=")
-		if !ok {
-			return fmt.Errorf("--registry %s: write NAMESPACE=HOST[:PORT]/PREFIX", one)
-		}
-		registries[namespace] = ref
+	registries, err := registriesOf(o.registries)
+	if err != nil {
+		return err
 	}
 	config.UserAgent = "caisson-kube/" + version
 	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
@@ -176,8 +172,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open, Registries: registries,
-		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now}
-	r.Secret = secretsOf(mgr.GetAPIReader())
+		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now, Secret: secretsOf(mgr.GetAPIReader())}
 	seen, err := counting()
 	if err != nil {
 		return err
@@ -222,6 +217,19 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// registriesOf reads the registry of each namespace.
+func registriesOf(named []string) (map[string]string, error) {
+	registries := map[string]string{}
+	for _, one := range named {
+		namespace, ref, ok := strings.Cut(one, "=")
+		if !ok {
+			return nil, fmt.Errorf("--registry %s: write NAMESPACE=HOST[:PORT]/PREFIX", one)
+		}
+		registries[namespace] = ref
+	}
+	return registries, nil
 }
 
 // clientsOf opens the Prometheus of each namespace. The URL may hold a password, which no error shows.

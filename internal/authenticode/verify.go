@@ -36,7 +36,7 @@ func (t Trusts) Verify(program []byte) error {
 		return false
 	}
 	if is(t.Forbidden) {
-		return errors.New("it is on the firmware's list of what is not started (dbx)")
+		return errors.New("the firmware forbids it (dbx)")
 	}
 	if is(t.Digests) {
 		return nil

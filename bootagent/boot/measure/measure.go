@@ -13,7 +13,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -70,7 +70,7 @@ func (l *Log) add(m spec.Measured) error {
 		l.Say("the firmware's log: %v", err)
 	}
 	name := filepath.Join(l.Dir, OwnName)
-	log, err := readCapped(name, spec.MaxMeasured)
+	log, err := ownfiles.ReadPublic(name, spec.MaxMeasured)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -93,9 +93,9 @@ func (l *Log) begin() error {
 		return err
 	}
 	for _, name := range []string{OwnName, FirmwareName} {
-		data, err := readCapped(filepath.Join(l.Carried, name), spec.MaxFirmware)
+		data, err := ownfiles.ReadPublic(filepath.Join(l.Carried, name), spec.MaxFirmware)
 		if errors.Is(err, fs.ErrNotExist) && name == FirmwareName {
-			data, err = readCapped(l.Firmware, spec.MaxFirmware)
+			data, err = ownfiles.ReadPublic(l.Firmware, spec.MaxFirmware)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -113,7 +113,7 @@ func (l *Log) begin() error {
 // Carry adds the log to an archive for the next loader.
 func (l *Log) Carry(to *cpio.Archive) error {
 	for _, name := range []string{OwnName, FirmwareName} {
-		data, err := readCapped(filepath.Join(l.Dir, name), spec.MaxFirmware)
+		data, err := ownfiles.ReadPublic(filepath.Join(l.Dir, name), spec.MaxFirmware)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -132,17 +132,4 @@ func Mount() error {
 		return fmt.Errorf("mount securityfs: %w", err)
 	}
 	return nil
-}
-
-func readCapped(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("read %s: it has more than %d bytes", name, most)
-	}
-	return data, err
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -19,14 +20,14 @@ func (l *Log) Quote(nonce []byte) (*spec.Quote, error) {
 	}
 	q := &spec.Quote{APIVersion: spec.APIVersion, Kind: spec.KindQuote, Nonce: hex.EncodeToString(nonce),
 		Key: said.Key, Attest: said.Attest, Signature: said.Signature, Registers: said.Values}
-	own, err := readCapped(filepath.Join(l.Dir, OwnName), spec.MaxMeasured)
+	own, err := ownfiles.ReadPublic(filepath.Join(l.Dir, OwnName), spec.MaxMeasured)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without one, who verifies says what is missing
 		return nil, err
 	}
 	q.Log = string(own)
-	q.Firmware, err = readCapped(filepath.Join(l.Dir, FirmwareName), spec.MaxFirmware)
+	q.Firmware, err = ownfiles.ReadPublic(filepath.Join(l.Dir, FirmwareName), spec.MaxFirmware)
 	if errors.Is(err, fs.ErrNotExist) {
-		q.Firmware, err = readCapped(l.Firmware, spec.MaxFirmware)
+		q.Firmware, err = ownfiles.ReadPublic(l.Firmware, spec.MaxFirmware)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

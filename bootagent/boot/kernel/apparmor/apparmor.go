@@ -10,7 +10,6 @@ package apparmor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -123,7 +123,7 @@ const maxFeatures = 64 << 10
 // supported refuses a policy that was compiled against features which this kernel
 // does not have: the kernel would ignore those rules, or the whole policy.
 func supported(root string, policy spec.LoadedPolicy) error {
-	text, err := read(filepath.Join(root, paths.AppArmorDir, "features"))
+	text, err := ownfiles.ReadPublic(filepath.Join(root, paths.AppArmorDir, "features"), maxFeatures)
 	if err != nil {
 		return fmt.Errorf("features of the AppArmor policy: %w", err)
 	}
@@ -177,7 +177,7 @@ func has(path, word string) bool {
 	if !filepath.IsLocal(path) {
 		return false
 	}
-	text, err := read(filepath.Join(Kernel, "features", path))
+	text, err := ownfiles.ReadPublic(filepath.Join(Kernel, "features", path), maxFeatures)
 	if err != nil {
 		return false
 	}
@@ -191,17 +191,4 @@ func has(path, word string) bool {
 		version, errVersion := strconv.ParseFloat(offered, 64)
 		return offered == word || errOld == nil && errVersion == nil && old <= version
 	})
-}
-
-func read(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxFeatures+1))
-	if err == nil && len(data) > maxFeatures {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxFeatures)
-	}
-	return data, err
 }

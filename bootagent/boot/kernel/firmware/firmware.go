@@ -13,13 +13,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/internal/authenticode"
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
@@ -48,7 +47,7 @@ func Check(variables, kernel string) error {
 	if err != nil {
 		return fmt.Errorf("read the firmware's dbx: %w", err)
 	}
-	program, err := read(kernel)
+	program, err := ownfiles.ReadPublic(kernel, largest)
 	if err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func Check(variables, kernel string) error {
 
 // variable returns the content of a variable, nothing where it is not there.
 func variable(dir string, v efivar.Variable) ([]byte, error) {
-	data, err := read(filepath.Join(dir, v.File()))
+	data, err := ownfiles.ReadPublic(filepath.Join(dir, v.File()), largest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -68,17 +67,4 @@ func variable(dir string, v efivar.Variable) ([]byte, error) {
 		return nil, err
 	}
 	return data[4:], nil // behind its attributes
-}
-
-func read(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, largest+1))
-	if err == nil && len(data) > largest {
-		err = fmt.Errorf("read %s: it has more than %d bytes", name, largest)
-	}
-	return data, err
 }

@@ -152,7 +152,7 @@ func (v *Verdict) verify(q *spec.Quote, nonce []byte, known Known) error {
 	return nil
 }
 
-// event says what is not known of an event.
+// event returns why an event is not one of this node, nil where it is.
 func (k Known) event(m spec.Measured) error {
 	layer, ok := k.Roots[Root{m.Layer, m.Core}]
 	switch {

@@ -207,7 +207,7 @@ func currentKeysAreThere(l *looked) error {
 }
 
 // NewestKeys returns the newest version of the keys that has a tag in the registry and the
-// digest of its document, whoever signed it; 0 where there is none.
+// digest of its document, by any signer; 0 where there is none.
 func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest string, err error) {
 	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil && !isNotFound(err) {

@@ -40,7 +40,7 @@ const maxNames = 1 << 16
 
 // relay is one registry, and what is known of it.
 type relay struct {
-	ctx    context.Context // in which content arrives, whoever asked for it
+	ctx    context.Context // in which content arrives, also when those who asked have gone
 	from   oci.Source
 	o      Options
 	kept   *store

@@ -252,7 +252,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestWrongContent: what is not what its digest says is an answer that is cut, and is not kept;
+// TestWrongContent: content that its digest does not name is an answer that is cut, and is not kept;
 // a file that has changed is fetched again.
 func TestWrongContent(t *testing.T) {
 	r := newRack(t, 1<<30)

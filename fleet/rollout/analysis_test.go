@@ -84,7 +84,7 @@ func TestWorseBeforeTheSoakEnds(t *testing.T) {
 	}
 }
 
-// What is not known holds and never passes; when it is known, and well, the rollout goes on.
+// An unknown answer holds and never passes; once it is known, and well, the rollout goes on.
 func TestWhatIsNotKnownHolds(t *testing.T) {
 	for name, test := range map[string]struct {
 		value func(n *node) float64

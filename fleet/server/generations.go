@@ -53,7 +53,7 @@ func (g generations) list(req *http.Request) (int, any, error) {
 	if err != nil {
 		return wrongPast(data, err)
 	}
-	at, _ := strconv.Atoi(v.Get("page")) // what is not a number is the first page
+	at, _ := strconv.Atoi(v.Get("page")) // without a number it is the first page
 	at = min(max(1, at), 1+len(list)/generationsPerPage)
 	link := func(at int) string {
 		return "/generations?" + url.Values{"page": {strconv.Itoa(at)}, "node": {v.Get("node")}, "key": {v.Get("key")}}.Encode()

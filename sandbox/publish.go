@@ -102,6 +102,9 @@ func (b *Box) writeLoader(ctx context.Context) error {
 	}
 	anchor.Hints = "" // the fleet's service is told nothing
 	anchor.Network = b.plug.Rows
+	if b.o.Kept != nil { // the site may have other arguments by now
+		anchor.KernelArgs = b.o.Kept.Overlay.KernelArgs
+	}
 	l := netboot.Loader{Layer: b.layer, Bootstrap: anchor}
 	b.line = l.Line()
 	if b.road() != byKernel {

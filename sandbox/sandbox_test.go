@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -181,11 +182,14 @@ func TestKept(t *testing.T) {
 	defer before.Close()
 	o := options(dir)
 	o.Kept = &Kept{Overlay: before.want, Layer: before.layer, From: before.registry}
-	box, err := Open(t.Context(), newSite("vm.swappiness: 10", "vm.swappiness: 20"), "a", o)
+	box, err := Open(t.Context(), newSite("vm.swappiness: 10", "vm.swappiness: 20", "[quiet]", "[debug]"), "a", o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer box.Close()
+	if !slices.Equal(box.line, before.line) || !slices.Contains(box.line, "quiet") {
+		t.Errorf("the first kernel is started with %q, and was published with %q", box.line, before.line)
+	}
 	if box.overlay != before.overlay || box.Layer() != before.Layer() || box.generation != 1 {
 		t.Errorf("generation %d, overlay %s of layer %s, want %s of %s", box.generation, box.overlay, box.Layer(), before.overlay, before.Layer())
 	}

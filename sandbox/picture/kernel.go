@@ -46,15 +46,20 @@ func (p Picture) sysctls() {
 	})
 }
 
-func (p Picture) attributes(patterns []string) {
+// attributes notes the files below /sys that patterns name.
+func (p Picture) attributes(patterns []string, d devices) {
 	for _, pattern := range patterns {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			continue // a pattern that is none names nothing
 		}
 		for _, name := range names {
+			key := d.attribute(name)
+			if key == "" {
+				continue
+			}
 			if value, ok := text(name); ok {
-				p["sysfs "+name] = value
+				p["sysfs "+key] = value
 			}
 		}
 	}

@@ -36,8 +36,11 @@ var always = []string{"/sys/module/*/parameters/*", "/sys/block/*/queue/*", "/sy
 func Take(o Options) (Picture, error) {
 	p := Picture{}
 	p.sysctls()
-	p.attributes(append(slices.Clone(always), o.Attributes...))
-	p.mounts(o.Places)
+	const blocks = "/sys/block"
+	d := readDevices(blocks)
+	p.devices(d, blocks)
+	p.attributes(append(slices.Clone(always), o.Attributes...), d)
+	p.look(d, o.Places)
 	p.files("/proc/modules", "module", 0)
 	p.limits()
 	p.accounts("/etc")

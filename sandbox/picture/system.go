@@ -11,56 +11,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 )
 
-// onDisk are the types of file systems on which somebody writes what stays.
-var onDisk = []string{"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "vfat", "xfs"}
-
-// layersOf are the options of an overlay that name its parts, and the names of devices that
-// the kernel numbers as they come.
-var (
-	layersOf = regexp.MustCompile(`,?(lowerdir|upperdir|workdir)\+?=[^,]*`)
-	numbered = regexp.MustCompile(`^/dev/(loop|dm-)\d+$`)
-	escaped  = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`)
-)
-
-// mounts are what is mounted where, with the files of what is written there. places are
+// look notes what is mounted where, with the files of what is written there. places are
 // directories in the place of writable file systems.
-func (p Picture) mounts(places []string) {
+func (p Picture) look(d devices, places []string) {
 	table, _ := text("/proc/self/mountinfo")
-	walk := map[string]string{} // from where files are listed → where they appear
-	var parts []string          // of overlays, which are not listed twice
-	for line := range strings.Lines(table) {
-		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 6 || len(r) < 3 {
-			continue
-		}
-		at, kind, source := escaped.Replace(l[4]), r[0], numbered.ReplaceAllString(r[1], "a device")
-		name := "mount " + at
-		for n := 2; p[name] != ""; n++ {
-			name = fmt.Sprintf("mount %s (%d)", at, n)
-		}
-		p[name] = strings.Join([]string{kind, source, l[3], l[5], optionsOf(kind, r[2])}, " ")
-		if places != nil || !slices.Contains(onDisk, kind) || !slices.Contains(strings.Split(l[5]+","+r[2], ","), "rw") ||
-			kind == "overlay" && l[3] != "/" { // a part of one, seen at another place
-			continue
-		}
-		from := at
-		for _, option := range strings.Split(r[2], ",") {
-			part, value, _ := strings.Cut(option, "=")
-			if part == "upperdir" {
-				from = value
-			}
-			if part == "upperdir" || part == "workdir" {
-				parts = append(parts, value)
-			}
-		}
-		walk[from] = at
+	all := parseMounts(table)
+	p.mounts(all, d)
+	walk, parts := written(all, isDirectory)
+	if places != nil {
+		walk, parts = map[string]string{}, nil
 	}
 	for _, place := range places {
 		walk[place] = place
@@ -68,13 +32,9 @@ func (p Picture) mounts(places []string) {
 	p.all(walk, parts)
 }
 
-// optionsOf returns the options of a mount without those that are of this boot alone: images, and the
-// pipe and the process that answer for an automount.
-func optionsOf(kind, options string) string {
-	if kind == "autofs" {
-		return ""
-	}
-	return layersOf.ReplaceAllString(options, "")
+func isDirectory(name string) bool {
+	var st syscall.Stat_t
+	return syscall.Lstat(name, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
 }
 
 // all notes the files of each place, from where they are listed to where they appear. What is

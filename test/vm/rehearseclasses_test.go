@@ -4,6 +4,7 @@ package vm
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/test/require"
@@ -13,6 +14,32 @@ import (
 // without a disk. All comes back.
 func TestLongRehearseClasses(t *testing.T) {
 	require.Long(t)
+	f := rehearsed(t)
+	f.edit(t, "transparent_hugepage=never", "transparent_hugepage=always")
+	f.rehearse(t, "kexec", "--check", "grep -q transparent_hugepage=always /proc/cmdline")
+}
+
+// TestLongRehearseSoftReboot rehearses a layer with one package more on a node with a disk, by a
+// soft-reboot there and one back. All comes back, and a rollout takes its statement.
+func TestLongRehearseSoftReboot(t *testing.T) {
+	require.Long(t)
+	f := rehearsed(t)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.edit(t, "              vm.swappiness: 1\n", "              vm.swappiness: 1\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: roll}\nspec: {waves: [{rest: true}], rehearsed: layer}\n")
+	f.build(t)
+	start := []string{"rollout", "start", "roll", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--dry-run"}
+	if said := f.must(t, start...); !strings.Contains(said, "is not rehearsed") {
+		t.Errorf("before: %s", said)
+	}
+	f.rehearse(t, "soft-reboot", "--disk", "--push", "--attest-key", "keys/attestation.key", "--check", "command -v bc")
+	if said := f.must(t, start...); strings.Contains(said, "is not rehearsed") {
+		t.Errorf("with a statement: %s", said)
+	}
+}
+
+// rehearsed is the quickstart, published, with a script that takes back what it writes.
+func rehearsed(t *testing.T) *Fleet {
+	t.Helper()
 	needs(t)
 	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
@@ -25,9 +52,13 @@ func TestLongRehearseClasses(t *testing.T) {
 	f.edit(t, "  exec:\n    10-hello:\n", "  exec:\n    10-hello:\n      revert: \"#!/bin/sh\\nrm -f /run/hello\\n\"\n")
 	f.build(t)
 	f.publish(t)
-	f.edit(t, "transparent_hugepage=never", "transparent_hugepage=always")
-	out, err := f.Caisson(t.Context(), "rehearse", "site.yaml", "--from", f.To(), "--node", "beta", "-o", "json", "--timeout", "2h",
-		"--check", "grep -q transparent_hugepage=always /proc/cmdline")
+	return f
+}
+
+// rehearse rehearses the site, which has to pass by a class.
+func (f *Fleet) rehearse(t *testing.T, class string, more ...string) {
+	t.Helper()
+	out, err := f.Caisson(t.Context(), append([]string{"rehearse", "site.yaml", "--from", f.To(), "--node", "beta", "-o", "json", "--timeout", "2h"}, more...)...)
 	var got struct {
 		Passed                 bool
 		Reason, Said, Happened string
@@ -36,7 +67,7 @@ func TestLongRehearseClasses(t *testing.T) {
 	if bad := json.Unmarshal([]byte(out), &got); bad != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err != nil || !got.Passed || got.Said != "kexec" || got.Happened != "kexec" || len(got.Left) > 0 {
-		t.Errorf("%v\n%s", err, out)
+	if err != nil || !got.Passed || got.Said != class || got.Happened != class || len(got.Left) > 0 {
+		t.Errorf("%s: %v\n%s", class, err, out)
 	}
 }

@@ -67,6 +67,7 @@ func TestAccepted(t *testing.T) {
 		"at once, none and silence":        {[]oci.Source{none(0), good(silence, "b")}, oci.AtOnce, false, nil, 10 * s},
 		"at once, none late, and silence":  {[]oci.Source{none(15 * s), good(silence, "b")}, oci.AtOnce, false, nil, 15 * s},
 		"at once, a slow line and rubbish": {[]oci.Source{rubbish, good(40*s, "b")}, oci.AtOnce, false, []string{"b"}, 40 * s},
+		"rubbish before what it mirrors":   {[]oci.Source{none(0), oci.Places(rubbish, good(s, "c"))}, oci.AtOnce, false, []string{"c"}, s},
 		"all":                              {[]oci.Source{good(3*s, "a"), rubbish, none(0), good(s, "d")}, oci.AtOnce, true, []string{"d", "a"}, 3 * s},
 		"all, and silence":                 {[]oci.Source{good(silence, "a"), good(s, "b")}, oci.AtOnce, true, []string{"b"}, 10 * s},
 		"all, of a slow line and rubbish":  {[]oci.Source{rubbish, good(40*s, "b")}, oci.AtOnce, true, []string{"b"}, 40 * s},

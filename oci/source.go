@@ -112,8 +112,19 @@ type mirrored struct {
 }
 
 // Places returns the source that asks the places of list, which hold the same: in
-// order for a tag, from the last good one on for a digest.
-func Places(list ...Source) Source { return &mirrored{list: list, mute: newMute(len(list))} }
+// order for a tag, from the last good one on for a digest. Of a source with several
+// places each is one of them.
+func Places(list ...Source) Source {
+	var all []Source
+	for _, s := range list {
+		if m, several := s.(*mirrored); several {
+			all = append(all, m.list...)
+		} else {
+			all = append(all, s)
+		}
+	}
+	return &mirrored{list: all, mute: newMute(len(all))}
+}
 
 func (m *mirrored) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
 	if ValidDigest(reference) {

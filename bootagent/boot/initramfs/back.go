@@ -50,7 +50,8 @@ func (c *chooser) fromMedium(ctx context.Context) (a asked) {
 // has nothing for this node, as that of another fleet, is passed over, and what cannot be
 // prepared leaves it to the next best, as far as that is not older than what was accepted.
 func (c *chooser) carriedBest(ctx context.Context, layouts []string) asked {
-	defer func(before oci.Source) { c.ways.source = before }(c.ways.source)
+	defer func(source, fleet oci.Source) { c.ways.source, c.ways.fleet = source, fleet }(c.ways.source, c.ways.fleet)
+	c.ways.fleet = nil
 	var all []answered
 	var errs []error
 	for place, layout := range layouts {
@@ -68,6 +69,7 @@ func (c *chooser) carriedBest(ctx context.Context, layouts []string) asked {
 		all = append(all, by)
 	}
 	slices.SortStableFunc(all, func(a, o answered) int { return o.compare(&a) })
+	c.ways.fleet = join(all)
 	for _, by := range all {
 		if by.reason != nil {
 			errs = append(errs, by.reason)

@@ -3,6 +3,7 @@
 package initramfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (h *help) published(ctx context.Context, names []string, offer func(trust.C
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
 	var refused *refusal.Refusal // that a place does not answer is said already
-	if err := trust.Rescue(ctx, h.ways.source, names, func(c trust.Candidate) error {
+	if err := trust.Rescue(ctx, cmp.Or(h.ways.fleet, h.ways.source), names, func(c trust.Candidate) error {
 		if !offer(c) {
 			return errNotObeyed
 		}

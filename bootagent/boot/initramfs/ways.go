@@ -44,7 +44,8 @@ type ways struct {
 	net       *network.Network // nil until it is made
 	lease     *state.Lease     // the way to source
 	source    oci.Source
-	heard     bool // the registry has answered
+	fleet     oci.Source // all that answered, where several did: one must not hide what another knows
+	heard     bool       // the registry has answered
 }
 
 // network makes the machine's interfaces, once, and waits for a first way to the registry.
@@ -139,10 +140,11 @@ func (w *ways) pickWay(ctx context.Context) error {
 	if w.net == nil {
 		return nil // the source was given
 	}
+	w.fleet = nil
 	if ways, pending, _ := w.net.Ways(""); len(ways) == 1 && pending == 0 { // an interface without a carrier has nothing to say
 		return w.take(ways[0], false)
 	}
-	return w.takeBest(w.askAll(ctx))
+	return w.takeBest(ctx, w.askAll(ctx))
 }
 
 // askAll asks by each way, until there are no more or those that are left have had their
@@ -199,15 +201,39 @@ func (w *ways) askAll(ctx context.Context) (all []answered) {
 // look asks a source by one way, and keeps no answer.
 func (w *ways) look(ctx context.Context, source oci.Source, way *state.Lease, place int) answered {
 	a, name := answered{way: way, place: place, source: source}, ""
-	f := w.disk.follower(source)
+	f := w.of(source)
 	a.found, name, a.reason = w.claim(ctx, f, way, f.Look)
 	a.weak = name != ""
 	return a
 }
 
+// join returns the sources that answered as the places of one, nil where fewer than two did.
+func join(all []answered) oci.Source {
+	var list []oci.Source
+	for _, a := range all {
+		if a.source != nil && (a.reason == nil || reached(a.reason)) {
+			list = append(list, a.source)
+		}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	return oci.Places(list...)
+}
+
 // takeBest takes the way of the best answer, and of those that have none the one that the
-// registry was at least reached by.
-func (w *ways) takeBest(all []answered) error {
+// registry was at least reached by. Where several answered, each is judged again by the newest keys
+// and the least generation that any of them has: a thief's network hides those of the site's.
+func (w *ways) takeBest(ctx context.Context, all []answered) error {
+	if w.fleet = join(all); w.fleet != nil {
+		ctx, cancel := context.WithTimeout(ctx, w.machine.limits.ask)
+		defer cancel()
+		for i, a := range all {
+			if a.reason == nil {
+				all[i] = w.look(ctx, a.source, a.way, a.place)
+			}
+		}
+	}
 	var best *answered
 	for _, a := range all {
 		what := fmt.Sprint(a.reason)
@@ -298,7 +324,14 @@ func (w *ways) claim(ctx context.Context, f *track.Tracker, way *state.Lease, as
 	return found, name, err
 }
 
-func (w *ways) follower() *track.Tracker { return w.disk.follower(w.source) }
+func (w *ways) follower() *track.Tracker { return w.of(w.source) }
+
+// of follows the overlay of one source, and the fleet by all that answered.
+func (w *ways) of(source oci.Source) *track.Tracker {
+	f := w.disk.follower(source)
+	f.Fleet = w.fleet
+	return f
+}
 
 // ownSecrets opens the credentials that came to this node as secrets, and returns where they are.
 // They are those of the newest overlay that the disk has, verified again: what a registry

@@ -88,7 +88,7 @@ func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
 		f.apart = err.Error() // another chain that was begun may never have them
 		f.Say("what was signed by keys of before version %d is not verified: %v", c.Links()[0].Keys.Version, err)
 	}
-	err := c.Walk(ctx, f.Source, keep)
+	err := c.Walk(ctx, f.fleetPlaces(), keep)
 	if err != nil {
 		f.Say("newer keys than version %d are not known: %v", c.Version(), err)
 	}
@@ -125,7 +125,7 @@ func (f *Tracker) precede(ctx context.Context, c *chain.Chain, keep func(chain.L
 		}
 		earlier, err := f.savedKeys(oldest.Keys.Version - 1)
 		if err != nil || c.Precede(earlier) != nil {
-			_, err = trust.Keys(ctx, f.Source, oldest.Keys.Version-1, func(earlier trust.Candidate) (any, error) { return nil, c.Precede(earlier) })
+			_, err = trust.Keys(ctx, f.fleetPlaces(), oldest.Keys.Version-1, func(earlier trust.Candidate) (any, error) { return nil, c.Precede(earlier) })
 		}
 		if err != nil {
 			return err

@@ -74,7 +74,7 @@ func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetStat
 		}
 		return trust.LoadFleet(data)
 	})
-	all, err := oci.Everywhere(ctx, f.Source, func(ctx context.Context, place oci.Source) (trust.Candidate, error) {
+	all, err := oci.Everywhere(ctx, f.fleetPlaces(), func(ctx context.Context, place oci.Source) (trust.Candidate, error) {
 		return trust.Current(ctx, place, kept.ETag)
 	}, func(c trust.Candidate) (said, error) {
 		if c.NotModified {

@@ -9,6 +9,7 @@
 package track
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 // Tracker asks for one node.
 type Tracker struct {
 	Source    oci.Source
+	Fleet     oci.Source // asked for keys and fleet:current; nil is Source
 	Bootstrap spec.Bootstrap
 	Identity  trust.Identity
 	Folder    *state.Folder
@@ -49,6 +51,9 @@ var ErrNothing = errors.New("nothing has been accepted yet")
 
 // errNotKept is for what was accepted and must not act: its floor is not on disk.
 var errNotKept = errors.New("what was accepted could not be kept")
+
+// fleetPlaces is where what holds for the whole fleet is asked for.
+func (f *Tracker) fleetPlaces() oci.Source { return cmp.Or(f.Fleet, f.Source) }
 
 // Sync asks the registry. Where nothing changed that costs two conditional requests.
 func (f *Tracker) Sync(ctx context.Context) (*Found, error) {

@@ -261,11 +261,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 			if _, known := r.Nodes[node]; !known {
 				return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", node)
 			}
-			delete(r.Nodes, node)
-			if err := r.Write(); err != nil { // first: rows count only for the recipient that is accepted
-				return err
-			}
-			if err := seal.Forget(s.Dir(), node); err != nil {
+			if err := r.Forget(node); err != nil {
 				return err
 			}
 			a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)

@@ -85,9 +85,17 @@ func ReadRecipients(dir string) (*Recipients, error) {
 	return r, nil
 }
 
-// Accept writes down the recipient of a node, and reports whether the node has it already. One
-// in place of another must be meant so.
+// Accept writes down the recipient of a node, see [Recipients.Put].
 func (r *Recipients) Accept(one Accepted, replace bool) (had bool, err error) {
+	if had, err = r.Put(one, replace); had || err != nil {
+		return had, err
+	}
+	return false, r.Write()
+}
+
+// Put takes the recipient of a node, for [Recipients.Write], and reports whether the node has it
+// already. One in place of another must be meant so.
+func (r *Recipients) Put(one Accepted, replace bool) (had bool, err error) {
 	was, known := r.Nodes[one.Node]
 	switch {
 	case known && was.Recipient == one.Recipient:
@@ -102,7 +110,16 @@ func (r *Recipients) Accept(one Accepted, replace bool) (had bool, err error) {
 		}
 	}
 	r.Nodes[one.Node] = one
-	return false, r.Write()
+	return false, nil
+}
+
+// Forget writes that a node has no recipient, and takes out what is sealed to it.
+func (r *Recipients) Forget(node string) error {
+	delete(r.Nodes, node)
+	if err := r.Write(); err != nil { // first: rows count only for the recipient that is accepted
+		return err
+	}
+	return forget(filepath.Dir(r.file), node)
 }
 
 // Write replaces the file, unless somebody else has meanwhile.
@@ -238,8 +255,8 @@ func (l *Lock) write(dir string, was []byte) error {
 	return replace(filepath.Join(dir, lockName), was, data)
 }
 
-// Forget takes the rows of a node out of the file.
-func Forget(dir, node string) error {
+// forget takes the rows of a node out of the file.
+func forget(dir, node string) error {
 	l, was, err := readLock(dir)
 	if err != nil {
 		return err

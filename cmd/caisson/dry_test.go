@@ -183,6 +183,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	dry("forward", "b\tnot held any more", on("--node", "b")...)
 	dry("pause", "a\tgeneration 5", on("--node", "a", "--reason", "x")...)
 	dry("resume", "c\tgeneration 5", on("--node", "c")...)
+	dry("fleet replace", "would be        {macs: [\"52:54:00:00:00:01\"]}", "site.yaml", "a", "--mac", "52:54:00:00:00:01")
 	dry("retire", "d\tleft", ref, "--node", "d", "--trust", "keys/operator.pub", "--remember", "caisson.memory")
 	dry("refresh", "4 unchanged", on()...)
 	dry("refresh", "would be at generation 4", on("--reject", one)...)

@@ -30,6 +30,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -51,7 +52,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	s := newShelf(t)
 	at, token := servePages(t, s)
 	seen := map[string]bool{}
-	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/generations", "/generations/2", "/generations/between?node=b&beside=c", "/generations/1..?node=a", "/rollouts", "/slots", "/login"} {
+	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/generations", "/generations/2", "/generations/between?node=b&beside=c", "/generations/1..?node=a", "/rollouts", "/slots", "/unknown", "/replace/a", "/audit", "/login"} {
 		page := getPage(t, at+path, token)
 		texts := inCode.FindAllStringSubmatch(page, -1)
 		offers := copied.FindAllStringSubmatch(page, -1)
@@ -65,6 +66,9 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	verbs := map[string]bool{}
 	for _, command := range slices.Sorted(maps.Keys(seen)) {
 		if command == "a\nb\nc" || command == "a\nc\nb" { // the names of a list
+			continue
+		}
+		if strings.HasPrefix(command, "- {name: ") { // rows of the inventory
 			continue
 		}
 		if kind, _, _ := strings.Cut(command, " "); strings.HasSuffix(kind, ":") { // a line of a site
@@ -98,8 +102,8 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 			t.Errorf("%q: %v\n%s", command, err, out)
 		}
 	}
-	want := []string{"caisson diff", "caisson fleet accept", "caisson fleet slots release", "caisson fleet status", "caisson fleet token", "caisson forward", "caisson freeze", "caisson history",
-		"caisson inspect", "caisson pause", "caisson resume", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout run", "caisson rollout undo"}
+	want := []string{"caisson diff", "caisson fleet accept", "caisson fleet replace", "caisson fleet slots release", "caisson fleet status", "caisson fleet token", "caisson forward", "caisson freeze", "caisson history",
+		"caisson inspect", "caisson pause", "caisson resume", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout run", "caisson rollout status", "caisson rollout undo"}
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
 		t.Errorf("the pages have %q, want %q", got, want)
 	}
@@ -328,7 +332,10 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
+		Unknown: func() ([]unknown.Machine, error) {
+			return []unknown.Machine{{From: "192.0.2.1", Names: []string{"a"}, MACs: []string{"52:54:00:00:00:11"}, UUIDs: []string{"11111111-2222-3333-4444-555555555555"}, Last: time.Now()}}, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/sandbox/culprit"
@@ -114,6 +115,7 @@ var results = map[string]any{
 	"fleet status":        fleetStatus{},
 	"fleet diff":          fleetDiff{},
 	"fleet accept":        map[string]string{},
+	"fleet replace":       replace.Result{},
 	"fleet slots":         fleetSlots{},
 	"fleet slots release": map[string]string{},
 	"fleet audit":         audited{},

@@ -245,5 +245,10 @@ func (h *Hub) Acts(ctx context.Context, after int64, most int) ([]audit.Row, err
 	return h.o.Store.Acts(ctx, after, most)
 }
 
+// ActsBefore returns rows of the audit log before one of them, the newest first, at most so many.
+func (h *Hub) ActsBefore(ctx context.Context, before int64, most int) ([]audit.Row, error) {
+	return h.o.Store.ActsBefore(ctx, before, most)
+}
+
 // LastAct returns the number of the audit log's last row.
 func (h *Hub) LastAct(ctx context.Context) (int64, error) { return h.o.Store.LastAct(ctx) }

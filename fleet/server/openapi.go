@@ -19,7 +19,7 @@ import (
 // answers are the types of what routes answer with 200.
 var answers = map[string]any{
 	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
-	"GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": past.Difference{},
+	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": past.Difference{},
 	"GET /v1/slots": struct {
 		Groups []hub.Group `json:"groups"`
 	}{},

@@ -42,6 +42,8 @@ var allPages = []page{
 	{"/windows", "Windows", true, Reader, "windows.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
+	{"/replace/{node}", "", false, Reader, "replace.html", (*Server).replacePage}, // its title is the node's name
+	{"/audit", "Audit log", true, Reader, "audit.html", func(s *Server, req *http.Request) (int, any, error) { return auditLog{s.o.Hub, &s.chain}.page(req) }},
 	login,
 }
 

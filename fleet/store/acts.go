@@ -52,7 +52,30 @@ func (s *Store) Acts(ctx context.Context, after int64, most int) ([]audit.Row, e
 		if err := rows.Scan(&line); err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(line), r)
+		if err := json.Unmarshal([]byte(line), r); err != nil {
+			return fmt.Errorf("%w: a row cannot be read: %w", audit.ErrBroken, err)
+		}
+		return nil
+	})
+}
+
+// ActsBefore returns rows of the log before one of them, the newest first, at most so many. One that
+// cannot be read has its number alone.
+func (s *Store) ActsBefore(ctx context.Context, before int64, most int) ([]audit.Row, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT seq, line FROM acts WHERE seq < $1 ORDER BY seq DESC LIMIT $2", before, most)
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(r *audit.Row) error {
+		var seq int64
+		var line string
+		if err := rows.Scan(&seq, &line); err != nil {
+			return err
+		}
+		if json.Unmarshal([]byte(line), r) != nil {
+			*r = audit.Row{Seq: seq}
+		}
+		return nil
 	})
 }
 

@@ -5,7 +5,8 @@
 //
 // It knows who is unavailable and why, and not how that is found out: fleet/rollout counts
 // what reports and rollouts say, fleet/hub asks before it gives out a slot. A node that is
-// unavailable already costs nothing more.
+// unavailable already costs nothing more; one of which that is only assumed counts, and costs what
+// an available one does.
 package budget
 
 import (
@@ -20,13 +21,15 @@ import (
 type Count struct {
 	of      *spec.RolloutBudget
 	reasons map[string]string   // by node that is unavailable
+	assumed map[string]bool     // of these: it may be available all the same
 	groups  map[string][]string // unavailable nodes of each
 	all     []string            // unavailable nodes
 }
 
-// New counts the unavailable nodes of a budget, with why each is. Others do no harm.
-func New(of *spec.RolloutBudget, unavailable map[string]string) *Count {
-	c := &Count{of: of, reasons: map[string]string{}, groups: map[string][]string{}}
+// New counts the unavailable nodes of a budget, with why each is, and of which that is only
+// assumed. Others do no harm.
+func New(of *spec.RolloutBudget, unavailable map[string]string, assumed map[string]bool) *Count {
+	c := &Count{of: of, reasons: map[string]string{}, assumed: assumed, groups: map[string][]string{}}
 	for _, node := range plain.Names(maps.Keys(unavailable)) {
 		if _, counts := of.Nodes[node]; counts {
 			c.add(node, unavailable[node])
@@ -46,12 +49,16 @@ func (c *Count) add(node, why string) {
 func (c *Count) Full(node string) string {
 	group, counts := c.of.Nodes[node]
 	_, is := c.reasons[node]
+	itself := 0
+	if is {
+		itself = 1
+	}
 	switch {
-	case is || !counts:
+	case is && !c.assumed[node] || !counts:
 		return ""
-	case c.of.Each > 0 && len(c.groups[group]) >= c.of.Each:
+	case c.of.Each > 0 && len(c.groups[group])-itself >= c.of.Each:
 		return fmt.Sprintf("%s: %d unavailable, %d may be: %s", c.Group(node), len(c.groups[group]), c.of.Each, c.some(c.groups[group]))
-	case c.of.Overall > 0 && len(c.all) >= c.of.Overall:
+	case c.of.Overall > 0 && len(c.all)-itself >= c.of.Overall:
 		return fmt.Sprintf("%d of all nodes unavailable, %d may be: %s", len(c.all), c.of.Overall, c.some(c.all))
 	}
 	return ""
@@ -62,14 +69,18 @@ func (c *Count) Take(node, reason string) (full string) {
 	if full = c.Full(node); full != "" {
 		return full
 	}
+	if c.assumed[node] {
+		c.assumed = maps.Clone(c.assumed)
+		delete(c.assumed, node) // it is from now on
+	}
 	if _, is := c.reasons[node]; !is {
 		c.add(node, reason)
 	}
 	return ""
 }
 
-// Unavailable reports whether a node is.
-func (c *Count) Unavailable(node string) bool { return c.reasons[node] != "" }
+// Unavailable reports whether it is certain that a node is.
+func (c *Count) Unavailable(node string) bool { return c.reasons[node] != "" && !c.assumed[node] }
 
 // Group names the group of a node, as in "rack r1".
 func (c *Count) Group(node string) string { return c.of.Per + " " + c.of.Nodes[node] }

@@ -58,3 +58,29 @@ func TestASlotWithinABudget(t *testing.T) {
 		t.Errorf("a slot where what is published cannot be read: %v", err)
 	}
 }
+
+// Behind a time without the service it is not known who is well: a slot takes room then, though the
+// node counts as silent.
+func TestASlotBehindAServiceThatWasAway(t *testing.T) {
+	r := newRig(t, "n1", "n2")
+	r.hears = true
+	r.must(r.report("k1", "n1", 1, nil))
+	r.must(r.report("k2", "n2", 1, nil))
+	r.later(2 * time.Hour)
+	r.restart()
+	index := r.hub.o.Index
+	r.hub.o.Index = func(ctx context.Context, _ string) (Published, error) {
+		p, err := index(ctx, "")
+		p.Root += "with a rollout"
+		p.Rollouts = []rollout.State{{Name: "roll", Phase: spec.RolloutRunning, Rule: spec.RolloutRule{Silence: 3600},
+			Budget: &spec.RolloutBudget{Per: "rack", Each: 1, Nodes: map[string]string{"n1": "r1", "n2": "r1"}}}}
+		return p, err
+	}
+	var full *SlotError
+	if err := r.hub.TakeSlot(t.Context(), "default", "n2", r.proof("k2")); !errors.As(err, &full) || full.Kind != "budget" {
+		t.Errorf("n2 gets a slot: %v", err)
+	}
+	r.must(r.report("k1", "n1", 2, nil))
+	r.later(time.Second)
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n2", r.proof("k2")))
+}

@@ -24,9 +24,14 @@ type Counted struct {
 
 // Unavailable returns which nodes of a budget are not proved to be well, with why: those that
 // something else disturbs, and those whose report is missing, tells of trouble, or is of
-// something that was published before.
-func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) map[string]string {
-	out := map[string]string{}
+// something that was published before. Of those that the service had no time to hear since it
+// began that is only assumed.
+func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) (out map[string]string, assumed map[string]bool) {
+	out, assumed = map[string]string{}, map[string]bool{}
+	var listens time.Time
+	for _, r := range c.Reports {
+		listens = later(listens, r.Listens)
+	}
 	for name := range b.Nodes {
 		row, there := c.Rows[name]
 		if !there {
@@ -36,14 +41,14 @@ func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) map[s
 		case c.Busy[name] != "":
 			out[name] = c.Busy[name]
 		case r.quiet(rule, c.Now) != "":
-			out[name] = r.quiet(rule, c.Now)
+			out[name], assumed[name] = r.quiet(rule, c.Now), c.Now.Sub(listens) <= r.silence(rule)
 		case r.Trouble != "":
 			out[name] = r.Trouble
 		case r.Overlay != row.Overlay:
 			out[name] = "it does not report what is published for it"
 		}
 	}
-	return out
+	return out, assumed
 }
 
 // InFlight returns the nodes that rollouts other than one move now, with which.
@@ -80,7 +85,8 @@ func Full(states []State, node string, c Counted) string {
 		if s.Budget == nil || !s.underWay() {
 			continue
 		}
-		if full := budget.New(s.Budget, c.Unavailable(s.Budget, s.Rule)).Full(node); full != "" {
+		out, assumed := c.Unavailable(s.Budget, s.Rule)
+		if full := budget.New(s.Budget, out, assumed).Full(node); full != "" {
 			return "rollout " + s.Name + " is under way; " + full
 		}
 	}
@@ -98,7 +104,7 @@ func (s *State) underWay() bool {
 
 // count counts what the budget has left, where these waves are judged so.
 func (l *look) count(of []Verdict) *budget.Count {
-	out := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
+	out, assumed := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
 	for i, v := range of {
 		for name := range v.Moving {
 			if l.known.Rows[name].Overlay == l.plan.Waves[i].Nodes[name] && out[name] == "" {
@@ -106,7 +112,7 @@ func (l *look) count(of []Verdict) *budget.Count {
 			}
 		}
 	}
-	return budget.New(l.plan.Budget, out)
+	return budget.New(l.plan.Budget, out, assumed)
 }
 
 func (k Known) counted(now time.Time) Counted { return Counted{k.Rows, k.Reports, k.Busy, now} }
@@ -153,7 +159,7 @@ func (l *look) admit(d Decision, all judged, holds string, runs bool) Decision {
 	if holds == "" {
 		full = l.take(&d, count, all.waiting)
 	}
-	noted := l.known.Cut
+	noted := l.known.Cut && n >= 0 // before the first wave nothing is to be noted
 	for i, v := range d.Of {
 		noted = noted || !maps.Equal(v.Moving, l.row.Waves[i].Moving) || !maps.Equal(v.Failed, l.row.Waves[i].Failed)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,108 @@ func TestProvedAndNotAnyMore(t *testing.T) {
 	if err := f.run(); !errors.Is(err, ErrHalted) || !strings.Contains(err.Error(), "n00000 (sysctl") {
 		t.Errorf("ended with %v", err)
 	}
+}
+
+// A publish of others that was cut does not keep a rollout from beginning.
+func TestABudgetBeginsBehindACut(t *testing.T) {
+	l := newLine(t, registrytest.WithReferrers(t))
+	f := newFleet(t, l.at+"/metal", 12, twoARack)
+	_, err := f.start("2")
+	must(t, err)
+	f.p.Now = f.now
+	ctx, kill := context.WithCancel(t.Context())
+	reserved := false
+	l.meets = func(r *http.Request) {
+		switch {
+		case r.Method != http.MethodPut:
+		case reserved:
+			kill()
+		case strings.HasSuffix(r.URL.Path, "/manifests/index"):
+			reserved = true
+		}
+	}
+	if _, err := f.p.Freeze(ctx, publish.Hold{Nodes: []string{"n00003"}, By: publish.By{Reason: "a disk"}}); err == nil {
+		t.Fatal("it was not cut")
+	}
+	l.meets = nil
+	f.now = f.now.Add(6 * time.Hour) // until the reservation of the dead is not honoured any more
+	l.ahead = time.Until(f.now)
+	f.tick(0)
+	f.reach(1)
+	must(t, f.finish())
+	f.want(map[string]int{"2": 12})
+}
+
+// Whom the service had no time to hear since it began may be well: on the way back they go by the
+// budget, too.
+func TestBackBehindAServiceThatWasAway(t *testing.T) {
+	f := newFleet(t, layout(t), 12, twoARack)
+	_, err := f.start("2")
+	must(t, err)
+	must(t, f.finish())
+	f.do(Undo)
+	f.now = f.now.Add(time.Hour) // nobody heard them meanwhile
+	f.hears = f.now
+	_, d, err := f.driver().Step(t.Context())
+	if err != nil || d.Act != Wait || !strings.Contains(d.Reason, "going back; no room for n00000: rack r0: 4 unavailable, 2 may be: n00000 (silent: ") {
+		t.Errorf("behind it: %+v, %v", d, err)
+	}
+	for range 100 {
+		was := f.values()["2"]
+		_, _, err := f.driver().Step(t.Context())
+		f.tick(time.Minute)
+		if went := was - f.values()["2"]; went > 4 {
+			t.Errorf("%d went back at once", went)
+		}
+		if err != nil {
+			break
+		}
+	}
+	f.want(map[string]int{"1": 12})
+}
+
+// Who failed, and is well by now, does not go back at once by an operator's undo.
+func TestUndoOfFailedNodes(t *testing.T) {
+	f := newFleet(t, layout(t), 12, strings.Replace(twoARack, "}, soak", "}, halt: {count: 10}, soak", 1))
+	for _, name := range f.names[:6] {
+		f.nodes[name].sick = "2"
+	}
+	_, err := f.start("2")
+	must(t, err)
+	for range 1000 {
+		failed := 0
+		for _, w := range f.row().Waves {
+			failed += len(w.Failed)
+		}
+		if failed > 4 {
+			break
+		}
+		for _, n := range f.nodes { // what failed makes room
+			if f.isFailed(n.name) {
+				n.sick = ""
+			}
+		}
+		f.steps(1)
+	}
+	for _, n := range f.nodes {
+		n.sick = ""
+	}
+	f.tick(time.Minute)
+	was := f.values()["2"]
+	f.do(Undo)
+	f.tick(time.Minute)
+	if went := was - f.values()["2"]; went > 4 {
+		t.Errorf("%d of %d went back at once", went, was)
+	}
+}
+
+func (f *fleet) isFailed(name string) bool {
+	for _, w := range f.row().Waves {
+		if w.Failed[name] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Silent nodes of a wave are left out at its end; late ones move when they report.

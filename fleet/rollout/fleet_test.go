@@ -43,6 +43,7 @@ type fleet struct {
 	nodes  map[string]*node
 	obeys  spec.Bootstrap
 	slots  map[string]string // nodes that hold a slot → what
+	hears  time.Time         // since when the service hears nodes; zero is always
 
 	measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error)
 }
@@ -173,7 +174,9 @@ func (f *fleet) reports() map[string]Report {
 	all := map[string]Report{}
 	for name, n := range f.nodes {
 		if !n.last.At.IsZero() {
-			all[name] = n.last
+			r := n.last
+			r.Listens = f.hears
+			all[name] = r
 		}
 	}
 	return all

@@ -39,14 +39,12 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 	})
 }
 
-// unproved returns the nodes that are not proved: they go back at once, whatever the budget.
+// unproved returns the nodes that are not proved: they go back at once, whatever the budget. Those
+// that failed may be well by now, which a report tells whoever goes on with the way back.
 func unproved(row spec.Rollout) map[string]bool {
 	names := map[string]bool{}
 	for _, w := range row.Waves {
 		for name := range w.Moving {
-			names[name] = true
-		}
-		for name := range w.Failed {
 			names[name] = true
 		}
 	}

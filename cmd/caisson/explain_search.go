@@ -3,8 +3,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/explain"
@@ -38,7 +36,7 @@ func (a *app) against(s *site.Site, node, other string) error {
 
 // uses prints the values that a setting has on the site's nodes.
 func (a *app) uses(s *site.Site, key string) error {
-	nodes, err := everyNode(s)
+	nodes, err := s.Explained()
 	if err != nil {
 		return err
 	}
@@ -51,40 +49,20 @@ func (a *app) uses(s *site.Site, key string) error {
 
 // where prints the nodes that meet every condition.
 func (a *app) where(s *site.Site, conditions []string) error {
-	nodes, err := everyNode(s)
+	nodes, err := s.Explained()
 	if err != nil {
 		return err
 	}
-	all, met := []string{}, map[string]int{} // how many conditions each node meets
-	for _, c := range conditions {
-		names, others, err := explain.Where(c, nodes)
-		if err != nil {
-			return err
-		}
-		if len(names) == 0 {
-			a.say("no node has %s; there is: %s", c, strings.Join(others, ", "))
-		}
-		for _, name := range names {
-			if met[name]++; met[name] == len(conditions) {
-				all = append(all, name)
-			}
-		}
+	all, none, err := explain.All(conditions, nodes)
+	if err != nil {
+		return err
+	}
+	if none != "" {
+		a.say("%s", none)
 	}
 	return a.show(all, func() {
 		for _, name := range all {
 			cli.Printf(a.out, "%s\n", name)
 		}
 	})
-}
-
-func everyNode(s *site.Site) ([]*explain.Explanation, error) {
-	var list []*explain.Explanation
-	for _, n := range s.Nodes() {
-		e, err := s.Explain(n.Name, nil)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, nil
 }

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +36,19 @@ type servedSite struct {
 type siteNow struct {
 	*site.Site
 	trouble error // why it is not as its files are
+
+	searching sync.Mutex
+	searched  map[string]having // by the settings that were asked for: a page is asked again at each report
 }
+
+// having holds the answer to a search.
+type having struct {
+	names []string
+	err   error
+}
+
+// maxSearched is how many answers are kept.
+const maxSearched = 100
 
 // serveSite reads a site that can be followed.
 func (a *app) serveSite(names []string) (*servedSite, error) {
@@ -82,12 +96,29 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 	if was.trouble == nil || was.trouble.Error() != err.Error() {
 		say("the site has changed and cannot be read; the one read before is used: %v", err)
 	}
-	s.now.Store(&siteNow{was.Site, err})
+	s.now.Store(&siteNow{Site: was.Site, trouble: err})
 }
 
 func (s *servedSite) Find(labels []string, set string) ([]string, error) {
 	return s.now.Load().Find(labels, set)
 }
+
+// Having implements query.Site. One search is made at a time.
+func (s *servedSite) Having(settings []string) ([]string, error) {
+	now, asked := s.now.Load(), strings.Join(settings, "\n")
+	now.searching.Lock()
+	defer now.searching.Unlock()
+	h, known := now.searched[asked]
+	if !known {
+		h.names, h.err = now.Site.Having(settings)
+		if len(now.searched) >= maxSearched || now.searched == nil {
+			now.searched = map[string]having{}
+		}
+		now.searched[asked] = h
+	}
+	return h.names, h.err
+}
+
 func (s *servedSite) Where(node string) (labels, sets []string) {
 	return s.now.Load().Where(node)
 }

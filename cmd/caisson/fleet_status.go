@@ -21,15 +21,15 @@ import (
 func (a *app) fleetStatusCommand() *cobra.Command {
 	var x storedReports
 	q := url.Values{} // as GET /v1/nodes has it
-	var labels []string
+	var labels, settings []string
 	c := &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Count healthy nodes and list problems",
 		Long: "Count the nodes that are fine and those that are not, and say why. With --condition, --search, --label, --set,\n" +
-			"--layer, --version, --health, --sync, --service or --commit, list the nodes that match all of them, the worst\n" +
-			"first; --condition trouble selects nodes that need attention. With NODE, show all that is known of one node:\n" +
-			"its state and since when, what drifts and who did it, operations, slots, services, keys. Labels and sets are those\n" +
-			"of the service's site.\n\n" +
+			"--setting, --layer, --version, --health, --sync, --service or --commit, list the nodes that match all of them, the\n" +
+			"worst first; --condition trouble selects nodes that need attention. With NODE, show all that is known of one\n" +
+			"node: its state and since when, what drifts and who did it, operations, slots, services, keys. Labels, sets and\n" +
+			"settings are those of the service's site.\n\n" +
 			"Exit code 3: a node that is counted, listed or shown needs attention, or the service cannot read something.\n" +
 			"A value that no node can match, as an unknown condition or a label that no node of the site has, is exit\n" +
 			"code 2 and never an empty list.\n\n" + fromHelp,
@@ -45,8 +45,10 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 					q.Set(field.name, f.Value.String())
 				}
 			}
-			if len(labels) > 0 {
-				q["label"] = labels
+			for name, words := range map[string][]string{"label": labels, "setting": settings} {
+				if len(words) > 0 {
+					q[name] = words
+				}
 			}
 			if len(args) == 1 && len(q) > 0 {
 				return cli.Usage("a node is shown by itself, or some are listed", "NODE and a flag that lists nodes do not go together")
@@ -66,6 +68,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 		c.Flags().String(name, "", field.says)
 	}
 	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
+	c.Flags().StringArrayVar(&settings, "setting", nil, "list the nodes that have `KIND/KEY`, or KIND/KEY=VALUE, as in 'caisson explain --where'; several must all hold")
 	x.flags(a, c.Flags())
 	return c
 }

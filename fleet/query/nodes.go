@@ -29,7 +29,7 @@ type List struct {
 // Caps on a query.
 const (
 	MaxListed = 1000 // nodes on a page of a list
-	MaxLabels = 16   // that a query names: each is looked for at each node
+	MaxLabels = 16   // that a query names, and as many settings: each is looked for at each node
 )
 
 // Asked is a query as an address has it.
@@ -37,13 +37,14 @@ type Asked struct {
 	view.Query
 	Labels     []string // KEY=VALUE
 	Set        string
+	Settings   []string // KIND/KEY or KIND/KEY=VALUE
 	From, Most int
 }
 
-var errNoSite = errors.New("labels and sets of nodes are in the site, and this service was started without one: --site names it")
+var errNoSite = errors.New("labels, sets and settings of nodes are in the site, and this service was started without one: --site names it")
 
 // Parameters are the query parameters of GET /v1/nodes.
-var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "sort", "from", "most"}
+var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "setting", "sort", "from", "most"}
 
 // Read reads a query of an address, which lists as many nodes as usual where it does not
 // say how many. An error is about the query: a word that nothing can meet is one, for the
@@ -51,11 +52,7 @@ var Parameters = []string{"q", "condition", "layer", "version", "sync", "health"
 func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
 	q := Asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")), Layer: v.Get("layer"), Version: v.Get("version"),
 		Sync: v.Get("sync"), Health: v.Get("health"), Service: v.Get("service"), Commit: v.Get("commit"), Sort: view.Order(v.Get("sort"))}}
-	for _, l := range v["label"] {
-		if l != "" { // a field that nobody filled in
-			q.Labels = append(q.Labels, l)
-		}
-	}
+	q.Labels, q.Settings = filled(v["label"]), filled(v["setting"])
 	for name := range v {
 		if !slices.Contains(Parameters, name) {
 			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name), cmp.Or(likeParameter(name), "one of: "+strings.Join(Parameters, ", ")))
@@ -77,16 +74,29 @@ func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
 		return q, err
 	}
 	switch {
-	case len(q.Labels) == 0 && q.Set == "":
+	case len(q.Labels)+len(q.Settings) == 0 && q.Set == "":
 		return q, nil
 	case f.Site == nil:
 		return q, errNoSite
 	case len(q.Labels) > MaxLabels:
 		return q, fmt.Errorf("more than %d labels", MaxLabels)
+	case len(q.Settings) > MaxLabels:
+		return q, fmt.Errorf("more than %d settings", MaxLabels)
 	}
 	names, err := f.Site.Find(q.Labels, q.Set)
+	if err == nil && len(q.Settings) > 0 {
+		var having []string
+		having, err = f.Site.Having(q.Settings)
+		q.Named(having)
+		names = slices.DeleteFunc(names, func(name string) bool { return !q.Among[name] })
+	}
 	q.Named(names)
 	return q, err
+}
+
+// filled returns the words of fields that somebody filled in.
+func filled(words []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
 }
 
 func likeParameter(name string) string {

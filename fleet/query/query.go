@@ -35,8 +35,9 @@ type Site interface {
 	// Find returns the nodes that have all labels, each as KEY=VALUE, and belong to the
 	// NodeSet where one is named.
 	Find(labels []string, set string) ([]string, error)
-	Labels() []string                          // each that some node has, as Find takes them
-	Where(node string) (labels, sets []string) // as Find takes them
+	Having(settings []string) ([]string, error) // each as 'caisson explain --where' has it
+	Labels() []string                           // each that some node has, as Find takes them
+	Where(node string) (labels, sets []string)  // as Find takes them
 	Sets() []string
 	Services() []service.Service
 	ServicesLock() (*service.Lock, error) // as it is now

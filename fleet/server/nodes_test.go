@@ -26,6 +26,7 @@ nodes:
 - {name: n2, labels: {rack: r1}}
 - {name: n3, labels: {rack: r2}}
 - {name: unpublished, labels: {rack: r1}}
+conf: {sysctl: {vm.swappiness: 10}}
 ---
 apiVersion: caisson.dev/v1alpha1
 kind: NodeSet
@@ -77,8 +78,11 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		{url.Values{"label": {"rack=r1", "role=<b>a&b</b>"}}, "n1"},
 		{url.Values{"set": {"odd"}}, "n1 n3"},
 		{url.Values{"set": {"odd"}, "q": {"n3"}}, "n3"},
-		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},    // each is of some node
-		{url.Values{"label": {""}, "set": {""}}, "n1 n2 n3"}, // a form that nobody filled in
+		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},                     // each is of some node
+		{url.Values{"label": {""}, "set": {""}, "setting": {""}}, "n1 n2 n3"}, // a form that nobody filled in
+		{url.Values{"setting": {"sysctl/vm.swappiness=10"}}, "n1 n2 n3"},
+		{url.Values{"setting": {"sysctl/vm.swappiness", "labels/rack=r1"}}, "n1 n2"},
+		{url.Values{"setting": {"labels/rack=r1"}, "set": {"odd"}}, "n1"},
 	} {
 		status, text := s.ask("GET", "/v1/nodes?"+c.asked.Encode(), nil)
 		var l query.List
@@ -98,7 +102,8 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		many.Add("label", fmt.Sprintf("k%d=v", i))
 	}
 	for asked, want := range map[string]string{
-		"label=rack": "is not a label with its value", "label=rack%3Dr9": "did you mean rack=r1?", "label=row%3D1": "known here: rack=r1, rack=r2", "set=od": "did you mean odd?", "set=even": "has no node set", many.Encode(): "more than 16 labels",
+		"label=rack": "is not a label with its value", "label=rack%3Dr9": "did you mean rack=r1?", "label=row%3D1": "known here: rack=r1, rack=r2", "set=od": "did you mean odd?", "set=even": "has no node set",
+		"setting=sysctl%2Fvm.swappines": "did you mean sysctl/vm.swappiness?", "setting=sysctl%2Fvm.swappiness%3D7": "there is: ", many.Encode(): "more than 16 labels",
 	} {
 		if status, text := s.ask("GET", "/v1/nodes?"+asked, nil); status != 400 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", asked, status, text)

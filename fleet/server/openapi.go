@@ -76,7 +76,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 					schema["enum"] = orders()
 				case "from", "most":
 					schema["type"] = "integer"
-				case "label":
+				case "label", "setting":
 					schema = map[string]any{"type": "array", "items": schema, "maxItems": query.MaxLabels} // as in label=a=1&label=b=2
 				}
 				parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": schema})

@@ -64,7 +64,7 @@ func TestOpenAPINodeQuery(t *testing.T) {
 	var said []string
 	for _, p := range doc.Paths["/v1/nodes"]["get"].Parameters {
 		said = append(said, p.Name)
-		if p.In != "query" || (p.Schema.Type == "array") != (p.Name == "label") {
+		if p.In != "query" || (p.Schema.Type == "array") != (p.Name == "label" || p.Name == "setting") {
 			t.Errorf("%+v", p)
 		}
 	}

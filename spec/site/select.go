@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -32,6 +33,40 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site matches")
 	}
 	return names, err
+}
+
+// MaxSearched is how many nodes a site may have whose settings a service searches: each takes a millisecond.
+const MaxSearched = 1000
+
+// Having returns the names of the nodes that have all settings, each as [explain.Where] has it. A
+// setting, or a value, that no node has is an error. A site of more nodes than [MaxSearched] is not
+// searched.
+func (s *Site) Having(settings []string) ([]string, error) {
+	if len(s.nodes) > MaxSearched {
+		return nil, report.Invalidf("'caisson explain SITE --where "+settings[0]+"' does", "a site of more than %d nodes is not searched by setting here", MaxSearched)
+	}
+	all, err := s.Explained()
+	if err != nil {
+		return nil, err
+	}
+	names, none, err := explain.All(settings, all)
+	if none != "" {
+		err = report.Invalidf("'caisson explain SITE --key KIND/KEY' lists who has what", "%s", none)
+	}
+	return names, err
+}
+
+// Explained explains every node.
+func (s *Site) Explained() ([]*explain.Explanation, error) {
+	list := make([]*explain.Explanation, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		e, err := s.Explain(n.Name, nil)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
 }
 
 // Find returns the names of the nodes that have all labels, each as KEY=VALUE, and

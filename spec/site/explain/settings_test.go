@@ -110,6 +110,26 @@ func TestWhere(t *testing.T) {
 	}
 }
 
+// Several conditions must all hold; a value that no node has is said, also where another one is met.
+func TestAll(t *testing.T) {
+	for conditions, want := range map[string]string{
+		"sysctl/vm.swappiness=1":                            "b c",
+		"sysctl/vm.swappiness=1 apt/packages/curl":          "b",
+		"sysctl/vm.swappiness=2 apt/packages/curl":          "",
+		"apt/packages/curl sysctl/vm.swappiness=3":          `: no node has sysctl/vm.swappiness=3; there is: "1", "2"`,
+		"sysctl/vm.swappiness sysctl/vm.swappiness=2 files": "a",
+	} {
+		names, none, err := explain.All(strings.Fields(conditions), nodes(t))
+		got := strings.Join(names, " ")
+		if none != "" {
+			got += ": " + none
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %s, not %s, %v", conditions, got, want, err)
+		}
+	}
+}
+
 // What one node has and another has not is told once, with both origins; an element more in a
 // list says nothing about those behind it.
 func TestAgainst(t *testing.T) {

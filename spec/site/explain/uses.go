@@ -142,4 +142,29 @@ func Where(condition string, nodes []*Explanation) (names, others []string, err 
 	return names, others, nil
 }
 
+// All returns the nodes that meet every condition, in their order. Where no node has the value of
+// one, none says so, with the values that there are.
+func All(conditions []string, nodes []*Explanation) (names []string, none string, err error) {
+	met := map[string]int{} // how many conditions each node meets
+	for _, c := range conditions {
+		some, others, err := Where(c, nodes)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(some) == 0 && none == "" {
+			none = "no node has " + plain.Line(c) + "; there is: " + strings.Join(others, ", ")
+		}
+		for _, name := range some {
+			met[name]++
+		}
+	}
+	names = []string{}
+	for _, e := range nodes {
+		if met[e.Node] == len(conditions) {
+			names = append(names, e.Node)
+		}
+	}
+	return names, none, nil
+}
+
 func same(a, b *Origin) bool { return a == b || a != nil && b != nil && *a == *b }

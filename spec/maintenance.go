@@ -113,9 +113,9 @@ type LayerSwap struct {
 // Condition is something that must be so before anything is disturbed. One field is
 // set.
 type Condition struct {
-	File    string   `json:"file,omitempty"`   // exists
-	Absent  string   `json:"absent,omitempty"` // does not exist
-	Unit    string   `json:"unit,omitempty"`   // is active
+	File    string   `json:"file,omitempty" doc:"file that must exist"`
+	Absent  string   `json:"absent,omitempty" doc:"file that must not exist"`
+	Unit    string   `json:"unit,omitempty" doc:"unit that must be active"`
 	Command *Command `json:"command,omitempty"`
 }
 
@@ -129,15 +129,17 @@ type Drain struct {
 // Slot is how many nodes of a group may be disturbed at once, and who counts them:
 // one of FleetLock and Directory is set.
 type Slot struct {
-	Max       int64  `json:"max"`                 // nodes that have it at once
-	FleetLock string `json:"fleetlock,omitempty"` // URL of a server of that protocol, without /v1
-	Directory string `json:"directory,omitempty"` // shared by the nodes: a file for each slot that is taken
+	Max int64 `json:"max" site:",required" doc:"how many nodes of a group may be disturbed at once"`
+	// URL of a server of that protocol, without /v1
+	FleetLock string `json:"fleetlock,omitempty" doc:"URL of a server of the FleetLock protocol, such as airlock, which counts the slots"`
+	Directory string `json:"directory,omitempty" doc:"directory that the nodes share, whose files count the slots"`
 }
 
 // Command is a program with its arguments.
 type Command struct {
-	Argv    []string `json:"argv"`    // the first one is an absolute path
-	Timeout int64    `json:"timeout"` // seconds
+	Argv []string `json:"argv" site:",required,block" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell runs it"`
+	// seconds
+	Timeout int64 `json:"timeout" site:",required,duration" as:"1h" doc:"time after which all that the command started is ended; at most 1d"`
 }
 
 // OperationState is where an operation stands on a node.

@@ -20,9 +20,11 @@ type Service struct {
 
 // ServiceDirectory is a directory of the image and the place where the node has it.
 type ServiceDirectory struct {
-	From string `json:"from"`           // path in the repository, and in the image; "." is all of it
-	To   string `json:"to"`             // absolute and clean
-	File bool   `json:"file,omitempty"` // it is one file
+	// path in the repository, and in the image; "." is all of it
+	From string `json:"from" site:",required" doc:"path in the repository; . is all of it"`
+	// absolute and clean
+	To   string `json:"to" site:",required" doc:"absolute path on the node"`
+	File bool   `json:"file,omitempty" doc:"from is one file, not a directory"`
 }
 
 // What is done with the unit of a service when its files have changed. A unit that

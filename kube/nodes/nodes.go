@@ -62,35 +62,17 @@ type Mirror struct {
 	Conditions bool                         // Nodes get the condition [Configured]
 	Wrote      func(namespace, kind string) // counts what was written; nil: it is not counted
 
-	seen    map[string]status // FleetNodes as they are, by name; nil before the first look
-	checked time.Time         // when they were read
-	nodes   map[string]told   // what Nodes were told, by name
+	seen    map[string]cluster.FleetNodeStatus // FleetNodes as they are, by name; nil before the first look
+	checked time.Time                          // when they were read
+	nodes   map[string]told                    // what Nodes were told, by name
 }
 
 // told is what a Node was told, and which one of all that it was: memory may still have it for
 // a moment.
 type told struct{ says, version string }
 
-// status is that of a FleetNode.
-type status struct {
-	Condition  string `json:"condition"`
-	Trouble    bool   `json:"trouble"`
-	Message    string `json:"message"`
-	Since      string `json:"since"`
-	Generation int64  `json:"generation"`
-	Published  int64  `json:"published"`
-	Layer      string `json:"layer"`
-	Agent      string `json:"agent"`
-	Tracking   string `json:"tracking"`
-	Sync       string `json:"sync"`
-	Health     string `json:"health"`
-	Activity   string `json:"activity"`
-	Operation  string `json:"operation"`
-	Ended      string `json:"ended"`
-}
-
-func statusOf(l view.Line) status {
-	return status{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble, Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
+func statusOf(l view.Line) cluster.FleetNodeStatus {
+	return cluster.FleetNodeStatus{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble, Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
 		Layer: l.Version, Agent: l.Agent, Tracking: l.Tracking, Sync: l.Sync, Health: l.Health, Activity: l.Activity}
 }
 
@@ -166,12 +148,12 @@ func (m *Mirror) look(ctx context.Context) error {
 	if err := m.Reader.List(ctx, &l, client.InNamespace(m.Namespace)); err != nil {
 		return fmt.Errorf("list FleetNodes: %w", err)
 	}
-	m.seen, m.checked = map[string]status{}, m.Now()
+	m.seen, m.checked = map[string]cluster.FleetNodeStatus{}, m.Now()
 	for _, u := range l.Items {
-		var s status
+		var s cluster.FleetNodeStatus
 		was, _, _ := unstructured.NestedMap(u.Object, "status") // nil where somebody wrote nonsense
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(was, &s) != nil {
-			s = status{} // it is written again
+			s = cluster.FleetNodeStatus{} // it is written again
 		}
 		m.seen[u.GetName()] = s
 	}

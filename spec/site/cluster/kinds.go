@@ -106,38 +106,32 @@ func Kinds() []Kind { return append([]Kind(nil), kinds()...) }
 
 // fleetNodeDoc is a FleetNode, as it is written: nothing but what was seen.
 type fleetNodeDoc struct {
-	Kind   shape.Text         `site:"kind" enum:"FleetNode"`
-	Status fleetNodeStatusDoc `site:"status" doc:"what the fleet's service reports of the node"`
+	Kind   shape.Text      `site:"kind" enum:"FleetNode"`
+	Status FleetNodeStatus `site:"status" doc:"what the fleet's service reports of the node"`
 }
 
-type fleetNodeStatusDoc struct {
-	Condition  shape.Text   `site:"condition" doc:"the worst condition of the node, in one word, as 'caisson fleet status' shows it"`
-	Trouble    shape.Flag   `site:"trouble" doc:"whether somebody should look at the node"`
-	Message    shape.Text   `site:"message" doc:"why the node is in this condition"`
-	Since      shape.Text   `site:"since" doc:"when the condition began, as far as caisson-kube saw it"`
-	Generation shape.Number `site:"generation" doc:"generation that the node runs"`
-	Published  shape.Number `site:"published" doc:"generation that is published for it"`
-	Layer      shape.Text   `site:"layer" doc:"version of the system layer that it runs"`
-	Agent      shape.Text   `site:"agent" doc:"release of its agent"`
-	Tracking   shape.Text   `site:"tracking" doc:"following, frozen or held"`
-	Sync       shape.Text   `site:"sync" doc:"whether the node has the generation that is published"`
-	Health     shape.Text   `site:"health" doc:"state of the node's health"`
-	Activity   shape.Text   `site:"activity" doc:"what the node does now, or waits for"`
-	Operation  shape.Text   `site:"operation" doc:"the operation that ended last, and its result"`
-	Ended      shape.Text   `site:"ended" doc:"when that operation ended, by the node's clock"`
+// FleetNodeStatus is what caisson-kube writes of a node.
+type FleetNodeStatus struct {
+	Condition  string `json:"condition" doc:"the worst condition of the node, in one word, as 'caisson fleet status' shows it"`
+	Trouble    bool   `json:"trouble" doc:"whether somebody should look at the node"`
+	Message    string `json:"message" doc:"why the node is in this condition"`
+	Since      string `json:"since" doc:"when the condition began, as far as caisson-kube saw it"`
+	Generation int64  `json:"generation" doc:"generation that the node runs"`
+	Published  int64  `json:"published" doc:"generation that is published for it"`
+	Layer      string `json:"layer" doc:"version of the system layer that it runs"`
+	Agent      string `json:"agent" doc:"release of its agent"`
+	Tracking   string `json:"tracking" doc:"following, frozen or held"`
+	Sync       string `json:"sync" doc:"whether the node has the generation that is published"`
+	Health     string `json:"health" doc:"state of the node's health"`
+	Activity   string `json:"activity" doc:"what the node does now, or waits for"`
+	Operation  string `json:"operation" doc:"the operation that ended last, and its result"`
+	Ended      string `json:"ended" doc:"when that operation ended, by the node's clock"`
 }
 
 // publishApprovalDoc is a PublishApproval, as it is written.
 type publishApprovalDoc struct {
-	Kind shape.Text      `site:"kind" enum:"PublishApproval"`
-	Spec approvalSpecDoc `site:"spec,required"`
-}
-
-type approvalSpecDoc struct {
-	Plan   shape.Text   `site:"plan,required" doc:"digest of the plan, as status.plan of the Site has it, with the word act before it: nothing else may be published"`
-	Author shape.Text   `site:"author,required" doc:"who approves; the fleet's history has it beside the name of this object"`
-	Reason shape.Text   `site:"reason" doc:"why the plan is approved"`
-	Signed []shape.Text `site:"statements" doc:"signatures of operators about the plan, as 'caisson approve' writes them; where one does not verify, the object counts for nothing"`
+	Kind shape.Text   `site:"kind" enum:"PublishApproval"`
+	Spec ApprovalSpec `site:"spec,required"`
 }
 
 // clusterSchema returns the schema of a kind that is not a document of a site.

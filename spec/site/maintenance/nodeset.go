@@ -27,7 +27,8 @@ type nodeSetSpecDoc struct {
 
 type criteriaDoc struct {
 	Labels shape.Map[shape.Text] `site:"labels" doc:"labels with their values"`
-	Hosts  []shape.Text          `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
+	Hosts  []string              `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
+	V      *tree.Value
 }
 
 // Example shows labels that stand where the criteria belong.
@@ -55,8 +56,8 @@ func (s Set) definition() string {
 
 func (d NodeSetDoc) check(c *shape.Checker) Set {
 	s := Set{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}
-	c.In("match", func() { s.hosts = patterns(c, d.Spec.Match.Hosts) })
-	c.In("exclude", func() { s.not = patterns(c, d.Spec.Exclude.Hosts) })
+	c.In("match", func() { s.hosts = patterns(c, d.Spec.Match.V, d.Spec.Match.Hosts) })
+	c.In("exclude", func() { s.not = patterns(c, d.Spec.Exclude.V, d.Spec.Exclude.Hosts) })
 	return s
 }
 
@@ -68,18 +69,17 @@ func labels(m shape.Map[shape.Text]) []label {
 	return out
 }
 
-func patterns(c *shape.Checker, list []shape.Text) []string {
+// patterns returns those of the hosts of v that can be patterns.
+func patterns(c *shape.Checker, v *tree.Value, hosts []string) []string {
 	var out []string
-	for i, t := range list {
-		if _, err := path.Match(t.S, ""); err != nil || t.S == "" {
-			c.In("hosts", func() {
-				c.In(shape.Nth(i), func() {
-					c.Errorf(t.At, "pattern", "as in stor-* or rack?-01", "%q is not a pattern of host names", t.S)
-				})
+	for i, host := range hosts {
+		if _, err := path.Match(host, ""); err != nil || host == "" {
+			c.Within([]string{"hosts", shape.Nth(i)}, func() {
+				c.Errorf(c.Nth(v.Get("hosts"), i), "pattern", "as in stor-* or rack?-01", "%q is not a pattern of host names", host)
 			})
 			continue
 		}
-		out = append(out, t.S)
+		out = append(out, host)
 	}
 	return out
 }
@@ -151,13 +151,13 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 	for i, w := range r.waves {
 		c.Within(append(path, shape.Nth(i)), func() {
 			if what, hint := w.nobody(mine); what != "" {
-				c.Errorf(w.at, "nobody", hint, "no node of the rollout %s", what)
+				c.Errorf(w.At, "nobody", hint, "no node of the rollout %s", what)
 			}
 		})
-		if w.each != "" {
+		if w.Each != "" {
 			values := map[string]int{}
 			for _, n := range mine {
-				if v, ok := n.Label(w.each); ok {
+				if v, ok := n.Label(w.Each); ok {
 					values[v]++
 					largest = max(largest, values[v])
 				}
@@ -171,10 +171,10 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 		size, at, what := len(w.Nodes), r.at, "the nodes that are in no wave"
 		if w.term < len(r.waves) {
 			term := r.waves[w.term]
-			if term.rest || term.hosts == nil && term.set == nil {
+			if term.Rest || term.Hosts == nil && term.set == nil {
 				continue // its size is written
 			}
-			at, what = term.at, "the nodes of wave "+w.Name
+			at, what = term.At, "the nodes of wave "+w.Name
 		}
 		if size > max(fewNodes, largest) && 4*size > len(nodes) {
 			c.In("waves", func() {
@@ -187,7 +187,7 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 
 // nobody returns what a wave names that none of the nodes has, and a hint.
 func (w wave) nobody(nodes []inventory.Node) (what, hint string) {
-	for _, pattern := range w.hosts {
+	for _, pattern := range w.Hosts {
 		if !slices.ContainsFunc(nodes, Set{hosts: []string{pattern}}.Has) {
 			return "has the name " + pattern, inventory.DidYouMean(pattern, nodes)
 		}
@@ -195,9 +195,9 @@ func (w wave) nobody(nodes []inventory.Node) (what, hint string) {
 	if w.set != nil && !slices.ContainsFunc(nodes, w.set.Has) {
 		return "belongs to the NodeSet " + w.set.Name, w.set.whyNobody(nodes)
 	}
-	labelled := func(n inventory.Node) bool { _, ok := n.Label(w.each); return ok }
-	if w.each != "" && !slices.ContainsFunc(nodes, labelled) {
-		return "has the label " + w.each, inventory.LabelHint(w.each, "", nodes)
+	labelled := func(n inventory.Node) bool { _, ok := n.Label(w.Each); return ok }
+	if w.Each != "" && !slices.ContainsFunc(nodes, labelled) {
+		return "has the label " + w.Each, inventory.LabelHint(w.Each, "", nodes)
 	}
 	return "", ""
 }

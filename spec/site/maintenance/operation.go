@@ -38,11 +38,8 @@ type operationDoc struct {
 	V          *tree.Value
 }
 
-type commandDoc struct {
-	Argv    []shape.Block  `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell runs it"`
-	Timeout shape.Duration `site:"timeout,required" as:"1h" doc:"time after which all that the command started is ended; at most 1d"`
-	At      report.Pos
-}
+// commandDoc has an example.
+type commandDoc spec.Command
 
 const maxBackoff = 7 * 24 * time.Hour
 
@@ -79,10 +76,10 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 	o.Reboots = d.Reboots.On
 	o.Disruptive = d.disturbs()
 	if d.Exec != nil {
-		c.In("exec", func() { o.Exec = d.Exec.check(c) })
+		c.In("exec", func() { o.Exec = *d.Exec.check(c, d.V.Get("exec")) })
 	}
 	if d.Check != nil {
-		c.In("check", func() { k := d.Check.check(c); o.Check = &k })
+		c.In("check", func() { o.Check = d.Check.check(c, d.V.Get("check")) })
 	}
 	if d.Retry != nil {
 		c.In("retry", func() { o.Retries, o.Backoff = d.Retry.check(c) })
@@ -124,26 +121,23 @@ func (d operationDoc) checkType(c *shape.Checker) {
 	}
 }
 
-func (d *commandDoc) check(c *shape.Checker) spec.Command {
-	out := spec.Command{Timeout: seconds(d.Timeout.D)}
-	for _, a := range d.Argv {
-		out.Argv = append(out.Argv, a.S)
-	}
-	if d.Argv != nil {
+// check checks the command that v says.
+func (d *commandDoc) check(c *shape.Checker, v *tree.Value) *spec.Command {
+	if c.Has(v, "argv") {
 		c.In("argv", func() {
-			at := d.At
+			at := c.At(v)
 			if len(d.Argv) > 0 {
-				at = d.Argv[0].At
+				at = c.Nth(v.Get("argv"), 0)
 			}
-			if c.Valid(at, rules.Argv(out.Argv)) && strings.ContainsAny(out.Argv[0], " \t") {
-				c.Warnf(d.Argv[0].At, "argv", "one word an entry, as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]", "the program is %q, with its blanks: no shell takes it apart", out.Argv[0])
+			if c.Valid(at, rules.Argv(d.Argv)) && strings.ContainsAny(d.Argv[0], " \t") {
+				c.Warnf(at, "argv", "one word an entry, as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]", "the program is %q, with its blanks: no shell takes it apart", d.Argv[0])
 			}
 		})
 	}
-	if t := d.Timeout; t.Set() && seconds(t.D) > rules.MaxCommandTime {
-		c.In("timeout", func() { c.Errorf(t.At, "range", "", "a command has at most a day") })
+	if d.Timeout > rules.MaxCommandTime {
+		c.In("timeout", func() { c.Errorf(c.At(v, "timeout"), "range", "", "a command has at most a day") })
 	}
-	return out
+	return (*spec.Command)(d)
 }
 
 func (d *retryDoc) check(c *shape.Checker) (retries, backoff int64) {
@@ -273,15 +267,11 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 	r := Realtime{Name: m.name + "/" + d.Name.S, Conf: d.Conf.V, From: from, At: d.Name.At, sets: m.sets}
 	for _, f := range []struct {
 		name string
-		at   report.Pos
 		set  bool
-	}{
-		{"exec", at(d.Exec, func(e *commandDoc) report.Pos { return e.At }), d.Exec != nil}, {"check", at(d.Check, func(e *commandDoc) report.Pos { return e.At }), d.Check != nil},
-		{"schedule", at(d.Schedule, func(s *scheduleDoc) report.Pos { return s.At }), d.Schedule != nil}, {"retry", at(d.Retry, func(r *retryDoc) report.Pos { return r.At }), d.Retry != nil},
-		{"generation", d.Generation.At, d.Generation.Set()}, {"disruptive", d.Disruptive.At, d.Disruptive.On}, {"reboots", d.Reboots.At, d.Reboots.On},
-	} {
+	}{{"exec", d.Exec != nil}, {"check", d.Check != nil}, {"schedule", d.Schedule != nil}, {"retry", d.Retry != nil},
+		{"generation", d.Generation.Set()}, {"disruptive", d.Disruptive.On}, {"reboots", d.Reboots.On}} {
 		if f.set {
-			c.Errorf(f.at, "operation", "", "an operation of type realtime has no %s", f.name)
+			c.Errorf(c.At(d.V, f.name), "operation", "", "an operation of type realtime has no %s", f.name)
 		}
 	}
 	if d.Outside.Set() && len(m.windows) == 0 {
@@ -299,12 +289,4 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 		return r
 	}
 	return r
-}
-
-// at is where something was written that may be absent.
-func at[T any](v *T, pos func(*T) report.Pos) report.Pos {
-	if v == nil {
-		return report.Pos{}
-	}
-	return pos(v)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // turnDoc holds the steps around an act that disturbs, as they are written.
@@ -22,28 +23,25 @@ type turnDoc struct {
 
 // conditionDoc is one precondition as it is written.
 type conditionDoc struct {
-	File    shape.Text  `site:"file" doc:"file that must exist"`
-	Absent  shape.Text  `site:"absent" doc:"file that must not exist"`
-	Unit    shape.Text  `site:"unit" doc:"unit that must be active"`
+	spec.Condition
 	Command *commandDoc `site:"command" doc:"command that must end with exit code 0"`
-	At      report.Pos
+	V       *tree.Value
 }
 
 // slotDoc is how many nodes may be disturbed at once, as it is written.
 type slotDoc struct {
-	Group     shape.Text   `site:"group" doc:"nodes that take turns"`
-	By        shape.Text   `site:"by" doc:"label whose values each make a group of the nodes that have them"`
-	Max       shape.Number `site:"max,required" doc:"how many nodes of a group may be disturbed at once"`
-	FleetLock shape.Text   `site:"fleetlock" doc:"URL of a server of the FleetLock protocol, such as airlock, which counts the slots"`
-	Directory shape.Text   `site:"directory" doc:"directory that the nodes share, whose files count the slots"`
-	Spread    shape.Pause  `site:"spread" doc:"each node starts later in its window, by a part of this that is its own and does not change; a tenth of the window when absent"`
-	At        report.Pos
+	Group shape.Text `site:"group" doc:"nodes that take turns"`
+	By    shape.Text `site:"by" doc:"label whose values each make a group of the nodes that have them"`
+	spec.Slot
+	Spread shape.Pause `site:"spread" doc:"each node starts later in its window, by a part of this that is its own and does not change; a tenth of the window when absent"`
+	V      *tree.Value
 }
 
 type drainDoc struct {
-	Check *commandDoc `site:"check,required" doc:"command that ends with exit code 0 when another has drained the node, and will undo that"`
-	Exec  *commandDoc `site:"exec,required" doc:"command that drains the node"`
-	Undo  *commandDoc `site:"undo,required" doc:"command that undoes the drain"`
+	Check commandDoc `site:"check,required" doc:"command that ends with exit code 0 when another has drained the node, and will undo that"`
+	Exec  commandDoc `site:"exec,required" doc:"command that drains the node"`
+	Undo  commandDoc `site:"undo,required" doc:"command that undoes the drain"`
+	V     *tree.Value
 }
 
 const maxSoak = 7 * 24 * time.Hour
@@ -82,28 +80,24 @@ func (d turnDoc) check(c *shape.Checker, windows []Window) turn {
 }
 
 func (d conditionDoc) check(c *shape.Checker) spec.Condition {
-	out := spec.Condition{File: d.File.S, Absent: d.Absent.S, Unit: d.Unit.S}
-	if d.Command == nil {
-		c.Valid(d.At, rules.Condition(out))
-		return out
+	if d.Command != nil {
+		c.In("command", func() { d.Condition.Command = d.Command.check(c, d.V.Get("command")) })
 	}
-	c.In("command", func() { k := d.Command.check(c); out.Command = &k })
-	if d.File.Set() || d.Absent.Set() || d.Unit.Set() {
-		c.Valid(d.At, rules.Condition(out))
+	if d.Command == nil || c.Has(d.V, "file") || c.Has(d.V, "absent") || c.Has(d.V, "unit") {
+		c.Valid(c.At(d.V), rules.Condition(d.Condition))
 	}
-	return out
+	return d.Condition
 }
 
 func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
-	t.at, t.by, t.order.Slot = d.At, d.By.S, d.Group.S
-	t.slot = spec.Slot{Max: d.Max.N, FleetLock: d.FleetLock.S, Directory: d.Directory.S}
+	t.at, t.by, t.order.Slot, t.slot = c.At(d.V), d.By.S, d.Group.S, d.Slot
 	if d.Group.Set() == d.By.Set() {
-		c.Errorf(d.At, "slot", "as in {group: storage, max: 1, …} or {by: rack, max: 1, …}", "a slot has one of group and by")
+		c.Errorf(t.at, "slot", "as in {group: storage, max: 1, …} or {by: rack, max: 1, …}", "a slot has one of group and by")
 	} else if d.Group.Set() {
 		c.In("group", func() { c.Valid(d.Group.At, rules.SlotGroup(d.Group.S)) })
 	}
-	if d.Max.Set() {
-		c.Valid(d.At, rules.Slot(t.slot))
+	if c.Has(d.V, "max") {
+		c.Valid(t.at, rules.Slot(t.slot))
 	}
 	shortest := time.Duration(0)
 	for _, w := range windows {
@@ -128,16 +122,10 @@ func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
 }
 
 func (d *drainDoc) check(c *shape.Checker) *spec.Drain {
-	var out spec.Drain
-	for name, k := range map[string]struct {
-		doc  *commandDoc
-		into *spec.Command
-	}{"check": {d.Check, &out.Check}, "exec": {d.Exec, &out.Exec}, "undo": {d.Undo, &out.Undo}} {
-		if k.doc != nil {
-			c.In(name, func() { *k.into = k.doc.check(c) })
-		}
+	for name, k := range map[string]*commandDoc{"check": &d.Check, "exec": &d.Exec, "undo": &d.Undo} {
+		c.In(name, func() { k.check(c, d.V.Get(name)) })
 	}
-	return &out
+	return &spec.Drain{Check: spec.Command(d.Check), Exec: spec.Command(d.Exec), Undo: spec.Command(d.Undo)}
 }
 
 // groupOf returns the group of a node; false where it has none of the label's values.

@@ -26,8 +26,8 @@ type RolloutDoc struct {
 
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Waves    []waveDoc      `site:"waves" doc:"waves, one after the other; the nodes that are in none are a last one. One of waves and strategy must be there"`
-	Strategy *strategyDoc   `site:"strategy" doc:"how many nodes may be unavailable at once, instead of waves whose nodes move together"`
+	Waves    []wave         `site:"waves" doc:"waves, one after the other; the nodes that are in none are a last one. One of waves and strategy must be there"`
+	Strategy *strategy      `site:"strategy" doc:"how many nodes may be unavailable at once, instead of waves whose nodes move together"`
 	Soak     shape.Pause    `site:"soak" doc:"how long the nodes of a wave must be healthy; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"time after which a node has failed that does not report what it was given; 1h when absent"`
 	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
@@ -35,18 +35,23 @@ type rolloutSpecDoc struct {
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
 	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned counts only reports by keys that are kept on a disk; any when absent"`
 
-	Rehearsed shape.Text    `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
-	Analysis  []analysisDoc `site:"analysis" doc:"what a Prometheus measures of the nodes that moved; where that is worse the rollout halts, where it is not known it waits"`
+	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
+	Analysis  []spec.Analysis `site:"analysis" doc:"what a Prometheus measures of the nodes that moved; where that is worse the rollout halts, where it is not known it waits"`
+	V         *tree.Value
 }
 
-type waveDoc struct {
-	Hosts   []shape.Text `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
-	Set     shape.Text   `site:"set" doc:"name of a NodeSet"`
-	Percent shape.Number `site:"percent" doc:"percentage of all nodes of the rollout that change, in order of names, rounded up"`
-	Count   shape.Number `site:"count" doc:"number of nodes, in order of names"`
-	Each    shape.Text   `site:"each" doc:"label: one wave for each of its values, sorted"`
-	Rest    shape.Flag   `site:"rest" doc:"true for all nodes that are left, however many; with hosts or set, for all of those"`
+// wave is a wave of a rollout, or a term of a strategy's order.
+type wave struct {
+	Hosts   []string   `site:"hosts" doc:"names of nodes, or patterns with * and ?"`
+	Set     shape.Text `site:"set" doc:"name of a NodeSet"`
+	Percent int        `site:"percent" doc:"percentage of all nodes of the rollout that change, in order of names, rounded up"`
+	Count   int        `site:"count" doc:"number of nodes, in order of names"`
+	Each    string     `site:"each" doc:"label: one wave for each of its values, sorted"`
+	Rest    bool       `site:"rest" doc:"true for all nodes that are left, however many; with hosts or set, for all of those"`
 	At      report.Pos
+	V       *tree.Value
+
+	set *Set
 }
 
 type haltDoc struct {
@@ -63,15 +68,6 @@ type Rollout struct {
 	sets     []Set // of these nodes; of every node when nil
 	waves    []wave
 	strategy *strategy // nil: the nodes of a wave move together
-}
-
-type wave struct {
-	at             report.Pos
-	hosts          []string
-	set            *Set
-	percent, count int64
-	each           string
-	rest           bool // however many they are
 }
 
 const (
@@ -110,72 +106,71 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	case s.Waves != nil && s.Strategy != nil:
 		c.Errorf(s.Strategy.At, "strategy", "write the waves as its order", "a rollout has one of waves and strategy")
 	case s.Strategy != nil:
-		c.In("strategy", func() { r.strategy = s.Strategy.check(c) })
-		c.In("strategy", func() { c.In("order", func() { r.waves = checkWaves(c, m, s.Strategy.Order) }) })
+		r.strategy, r.waves = s.Strategy, s.Strategy.Order
+		c.In("strategy", func() {
+			r.strategy.check(c)
+			c.In("order", func() { checkWaves(c, m, r.waves) })
+		})
 	case s.Waves == nil:
 		c.Errorf(r.at, "strategy", "as in waves: [{count: 1}, {rest: true}] or strategy: {overall: 1}", "a rollout has one of waves and strategy")
 	default:
-		c.In("waves", func() { r.waves = checkWaves(c, m, s.Waves) })
+		r.waves = s.Waves
+		c.In("waves", func() { checkWaves(c, m, r.waves) })
 	}
-	c.In("analysis", func() { r.Rule.Analysis = checkAnalyses(c, s.Analysis, r.Rule.Soak, r.strategy) })
+	c.In("analysis", func() { r.Rule.Analysis = checkAnalyses(c, s.V.Get("analysis"), s.Analysis, r.Rule.Soak, r.strategy) })
 	return r
 }
 
-// checkWaves reads the terms of waves, or of a strategy's order.
-func checkWaves(c *shape.Checker, m *Maintenance, docs []waveDoc) (waves []wave) {
-	for i, w := range docs {
-		c.In(shape.Nth(i), func() { waves = append(waves, w.check(c, m)) })
+func checkWaves(c *shape.Checker, m *Maintenance, waves []wave) {
+	for i := range waves {
+		c.In(shape.Nth(i), func() { waves[i].check(c, m) })
 	}
-	return waves
 }
 
 // Decode reads a term: a word is the NodeSet of that name.
-func (d *waveDoc) Decode(c *shape.Checker, v *tree.Value) {
+func (w *wave) Decode(c *shape.Checker, v *tree.Value) {
 	if v.Kind == tree.Scalar {
-		d.At = v.At
-		c.Decode(v, &d.Set)
+		w.At = v.At
+		c.Decode(v, &w.Set)
 		return
 	}
-	c.Decode(v, (*termDoc)(d))
+	c.Decode(v, (*termDoc)(w))
 }
 
 // termDoc is a term that is written with its keys.
-type termDoc waveDoc
+type termDoc wave
 
 // Schema is that of both.
-func (*waveDoc) Schema(g *shape.Generator) any {
+func (*wave) Schema(g *shape.Generator) any {
 	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[shape.Text](), false), g.Of(reflect.TypeFor[termDoc](), false)}}
 }
 
-func (d waveDoc) check(c *shape.Checker, m *Maintenance) wave {
-	w := wave{at: d.At, percent: d.Percent.N, count: d.Count.N, each: d.Each.S, rest: d.Rest.On}
-	n := 0
-	for _, set := range []bool{d.Hosts != nil, d.Set.Set(), d.Percent.Set(), d.Count.Set(), d.Each.Set()} {
+func (w *wave) check(c *shape.Checker, m *Maintenance) {
+	n, named := 0, c.Has(w.V, "hosts") || w.Set.Set()
+	for _, set := range []bool{c.Has(w.V, "hosts"), w.Set.Set(), c.Has(w.V, "percent"), c.Has(w.V, "count"), c.Has(w.V, "each")} {
 		if set {
 			n++
 		}
 	}
-	named := d.Hosts != nil || d.Set.Set()
-	if n > 1 || n == 0 && !w.rest {
-		c.Errorf(d.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
-	} else if n == 1 && w.rest && !named {
-		c.Errorf(d.At, "wave", "give it a wave of its own, the last one", "rest is for hosts and set, or alone")
+	if n > 1 || n == 0 && !w.Rest {
+		c.Errorf(w.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
+	} else if n == 1 && w.Rest && !named {
+		c.Errorf(w.At, "wave", "give it a wave of its own, the last one", "rest is for hosts and set, or alone")
 	}
-	w.hosts = patterns(c, d.Hosts)
-	if d.Set.Set() {
+	w.Hosts = patterns(c, w.V, w.Hosts)
+	if w.Set.Set() {
 		c.In("set", func() {
-			if sets := m.PickSets(c, []shape.Text{d.Set}); len(sets) == 1 {
+			if sets := m.PickSets(c, []shape.Text{w.Set}); len(sets) == 1 {
 				w.set = &sets[0]
 			}
 		})
 	}
-	if p := d.Percent; p.Set() && (p.N < 1 || p.N > 100) {
-		c.Errorf(p.At, "range", "", "a percentage is 1 to 100")
+	if at := c.At(w.V, "percent"); at != (report.Pos{}) && (w.Percent < 1 || w.Percent > 100) {
+		c.Errorf(at, "range", "", "a percentage is 1 to 100")
 	}
-	if p := d.Count; p.Set() && p.N < 1 {
-		c.Errorf(p.At, "range", "", "a wave has one node or more")
+	if at := c.At(w.V, "count"); at != (report.Pos{}) && w.Count < 1 {
+		c.Errorf(at, "range", "", "a wave has one node or more")
 	}
-	return w
 }
 
 // Rollout returns the rollout of a name.
@@ -224,25 +219,25 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 		term = i
 		name := fmt.Sprint(i + 1)
 		switch {
-		case w.hosts != nil:
-			take(name, func(n inventory.Node) bool { return Set{hosts: w.hosts}.Has(n) })
+		case w.Hosts != nil:
+			take(name, func(n inventory.Node) bool { return Set{hosts: w.Hosts}.Has(n) })
 		case w.set != nil:
 			take(name+"-"+w.set.Name, w.set.Has)
-		case w.percent > 0:
-			first(name, (all*int(w.percent)+99)/100)
-		case w.count > 0:
-			first(name, int(w.count))
-		case w.each != "":
+		case w.Percent > 0:
+			first(name, (all*w.Percent+99)/100)
+		case w.Count > 0:
+			first(name, w.Count)
+		case w.Each != "":
 			values := map[string]bool{}
 			for _, n := range left {
-				if v, ok := n.Label(w.each); ok {
+				if v, ok := n.Label(w.Each); ok {
 					values[v] = true
 				}
 			}
 			for _, v := range plain.Names(maps.Keys(values)) {
-				take(name+"-"+v, func(n inventory.Node) bool { got, ok := n.Label(w.each); return ok && got == v })
+				take(name+"-"+v, func(n inventory.Node) bool { got, ok := n.Label(w.Each); return ok && got == v })
 			}
-		case w.rest:
+		case w.Rest:
 			take(name, everyone)
 		}
 	}
@@ -268,10 +263,11 @@ func (r Rollout) Definition() string {
 		text += " of " + s.definition()
 	}
 	if r.strategy != nil {
-		text += fmt.Sprintf("; strategy %+v", r.strategy.rule)
+		s := r.strategy
+		text += fmt.Sprintf("; strategy {per:%s each:%d overall:%d percent:%d}", s.Per, s.Each, s.overall, s.percent)
 	}
 	for _, w := range r.waves {
-		text += fmt.Sprintf("; wave hosts %q percent %d count %d each %q", w.hosts, w.percent, w.count, w.each)
+		text += fmt.Sprintf("; wave hosts %q percent %d count %d each %q", w.Hosts, w.Percent, w.Count, w.Each)
 		if w.set != nil {
 			text += " " + w.set.definition()
 		}

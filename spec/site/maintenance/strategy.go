@@ -10,60 +10,52 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// strategyDoc is how many nodes may be unavailable at once, as it is written.
-type strategyDoc struct {
-	MaxUnavailable shape.Number `site:"maxUnavailable" doc:"nodes of each group that may be unavailable at once; with per"`
-	Per            shape.Text   `site:"per" doc:"label whose values are the groups, for example rack"`
-	Overall        shape.Text   `site:"overall" doc:"nodes of the rollout that may be unavailable at once, or a percentage of them, rounded down, as in 5%"`
-	Order          []waveDoc    `site:"order" doc:"who comes first, by the terms of waves; a word is a NodeSet. The next term begins when the nodes of the one before are proved"`
-	At             report.Pos
-}
-
-// strategy is a strategyDoc, checked.
+// strategy is how many nodes may be unavailable at once.
 type strategy struct {
-	at   report.Pos
-	rule struct {
-		per     string
-		each    int
-		overall int // a number, or
-		percent int // of the rollout's nodes
-	}
+	Each  int    `site:"maxUnavailable" doc:"nodes of each group that may be unavailable at once; with per"`
+	Per   string `site:"per" doc:"label whose values are the groups, for example rack"`
+	Bound string `site:"overall" doc:"nodes of the rollout that may be unavailable at once, or a percentage of them, rounded down, as in 5%"`
+	Order []wave `site:"order" doc:"who comes first, by the terms of waves; a word is a NodeSet. The next term begins when the nodes of the one before are proved"`
+	At    report.Pos
+	V     *tree.Value
+
+	overall int // a number, or
+	percent int // of the rollout's nodes
 }
 
-func (d *strategyDoc) check(c *shape.Checker) *strategy {
-	s := &strategy{at: d.At}
-	s.rule.per, s.rule.each = d.Per.S, int(d.MaxUnavailable.N)
+func (s *strategy) check(c *shape.Checker) {
 	const example = "as in {maxUnavailable: 2, per: rack, overall: 5%}"
-	switch n := d.MaxUnavailable; {
-	case n.Set() != d.Per.Set():
-		c.Errorf(d.At, "strategy", example, "maxUnavailable and per come together; overall alone bounds all nodes")
-	case !n.Set() && !d.Overall.Set():
-		c.Errorf(d.At, "strategy", example, "a strategy has maxUnavailable with per, or overall, or both")
-	case n.Set() && n.N < 1:
-		c.Errorf(n.At, "range", "", "a budget of %d nodes never lets one move", n.N)
+	each, at := c.Has(s.V, "maxUnavailable"), c.At(s.V, "overall")
+	switch {
+	case each != c.Has(s.V, "per"):
+		c.Errorf(s.At, "strategy", example, "maxUnavailable and per come together; overall alone bounds all nodes")
+	case !each && at == (report.Pos{}):
+		c.Errorf(s.At, "strategy", example, "a strategy has maxUnavailable with per, or overall, or both")
+	case each && s.Each < 1:
+		c.Errorf(c.At(s.V, "maxUnavailable"), "range", "", "a budget of %d nodes never lets one move", s.Each)
 	}
-	if !d.Overall.Set() {
-		return s
+	if at == (report.Pos{}) {
+		return
 	}
-	text, percent := strings.CutSuffix(d.Overall.S, "%")
+	text, percent := strings.CutSuffix(s.Bound, "%")
 	n, err := strconv.Atoi(text)
 	c.In("overall", func() {
 		switch {
 		case err != nil:
-			c.Errorf(d.Overall.At, "strategy", "as in 20 or 5%", "%q is neither a number of nodes nor a percentage", d.Overall.S)
+			c.Errorf(at, "strategy", "as in 20 or 5%", "%q is neither a number of nodes nor a percentage", s.Bound)
 		case percent && (n < 1 || n > 100):
-			c.Errorf(d.Overall.At, "range", "", "a percentage is 1 to 100")
+			c.Errorf(at, "range", "", "a percentage is 1 to 100")
 		case n < 1:
-			c.Errorf(d.Overall.At, "range", "", "a budget of %d nodes never lets one move", n)
+			c.Errorf(at, "range", "", "a budget of %d nodes never lets one move", n)
 		case percent:
-			s.rule.percent = n
+			s.percent = n
 		default:
-			s.rule.overall = n
+			s.overall = n
 		}
 	})
-	return s
 }
 
 // Budget returns how many of these nodes that are the rollout's may be unavailable at once; nil
@@ -72,10 +64,10 @@ func (r Rollout) Budget(nodes []inventory.Node) *spec.RolloutBudget {
 	if r.strategy == nil {
 		return nil
 	}
-	rule := r.strategy.rule
-	b := &spec.RolloutBudget{Per: rule.per, Each: rule.each, Overall: rule.overall, Nodes: map[string]string{}}
+	rule := r.strategy
+	b := &spec.RolloutBudget{Per: rule.Per, Each: rule.Each, Overall: rule.overall, Nodes: map[string]string{}}
 	for _, n := range r.of(nodes) {
-		b.Nodes[n.Name], _ = n.Label(rule.per) // asked by checkBudget
+		b.Nodes[n.Name], _ = n.Label(rule.Per) // asked by checkBudget
 	}
 	if rule.percent > 0 {
 		b.Overall = len(b.Nodes) * rule.percent / 100
@@ -85,14 +77,14 @@ func (r Rollout) Budget(nodes []inventory.Node) *spec.RolloutBudget {
 
 // checkBudget refuses a budget that says nothing of a node, or never lets one move.
 func (r Rollout) checkBudget(c *shape.Checker, mine []inventory.Node) {
-	rule := r.strategy.rule
+	rule := r.strategy
 	for _, n := range mine {
-		if _, has := n.Label(rule.per); rule.per != "" && !has {
-			c.Errorf(r.strategy.at, "strategy", inventory.LabelHint(rule.per, "", mine), "the node %s has no label %q, whose values are the groups", n.Name, rule.per)
+		if _, has := n.Label(rule.Per); rule.Per != "" && !has {
+			c.Errorf(rule.At, "strategy", inventory.LabelHint(rule.Per, "", mine), "the node %s has no label %q, whose values are the groups", n.Name, rule.Per)
 			return
 		}
 	}
 	if rule.percent > 0 && len(mine)*rule.percent < 100 {
-		c.Errorf(r.strategy.at, "strategy", "as in overall: 1", "%d%% of %d nodes is not one node: none would ever move", rule.percent, len(mine))
+		c.Errorf(rule.At, "strategy", "as in overall: 1", "%d%% of %d nodes is not one node: none would ever move", rule.percent, len(mine))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // ServiceDoc is a NodeService as it is written. Its kind is not called Service because
@@ -32,30 +33,18 @@ type ServiceDoc struct {
 }
 
 type specDoc struct {
-	Unit        shape.Text     `site:"unit" doc:"unit of systemd, .service may be left out; the name of the document when absent"`
+	Unit        string         `site:"unit" doc:"unit of systemd, .service may be left out; the name of the document when absent"`
 	Nodes       []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Git         gitDoc         `site:"git,required"`
-	User        shape.Text     `site:"user" doc:"user of the layer that owns the directories made for to; root when absent"`
-	Package     shape.Text     `site:"package" doc:"package that the layer must have"`
+	Git         Git            `site:"git,required"`
+	User        string         `site:"user" doc:"user of the layer that owns the directories made for to; root when absent"`
+	Package     string         `site:"package" doc:"package that the layer must have"`
 	Directories []directoryDoc `site:"directories,required"`
-	Action      shape.Text     `site:"action" enum:"start,reload,restart,reload-or-restart" doc:"what is done when files have changed; a unit that does not run is started; nothing when absent"`
+	Action      string         `site:"action" enum:"start,reload,restart,reload-or-restart" doc:"what is done when files have changed; a unit that does not run is started; nothing when absent"`
+	V           *tree.Value
 }
 
-type gitDoc struct {
-	URL            shape.Text `site:"url,required" doc:"https, ssh, http or file, without credentials"`
-	Branch         shape.Text `site:"branch" doc:"branch; one of branch, tag and commit is given"`
-	Tag            shape.Text `site:"tag"`
-	Commit         shape.Text `site:"commit" doc:"commit, all of its digits"`
-	AllowedSigners shape.Text `site:"allowedSigners" doc:"file beside this one, see ssh-keygen(1): commits must be signed by one of its keys"`
-	At             report.Pos
-}
-
-type directoryDoc struct {
-	From shape.Text `site:"from,required" doc:"path in the repository; . is all of it"`
-	To   shape.Text `site:"to,required" doc:"absolute path on the node"`
-	File shape.Flag `site:"file" doc:"from is one file, not a directory"`
-	At   report.Pos
-}
+// directoryDoc has the name of its entry in the schema.
+type directoryDoc spec.ServiceDirectory
 
 // Service is a NodeService, checked.
 type Service struct {
@@ -68,13 +57,14 @@ type Service struct {
 	to           map[string]report.Pos
 }
 
-// Git is where files come from. One of Branch, Tag and Commit is given.
+// Git is where files come from. One of Branch, Tag and Commit is given; AllowedSigners is as the
+// site names other files.
 type Git struct {
-	URL            string
-	Branch         string
-	Tag            string
-	Commit         string
-	AllowedSigners string // file, as the site names others; "" takes any commit
+	URL            string `site:"url,required" doc:"https, ssh, http or file, without credentials"`
+	Branch         string `site:"branch" doc:"branch; one of branch, tag and commit is given"`
+	Tag            string `site:"tag"`
+	Commit         string `site:"commit" doc:"commit, all of its digits"`
+	AllowedSigners string `site:"allowedSigners" doc:"file beside this one, see ssh-keygen(1): commits must be signed by one of its keys"`
 }
 
 // Ref says what is followed, as people write it: branch main.
@@ -113,14 +103,14 @@ func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes
 }
 
 func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside func(report.Pos, string) string) Service {
-	name := d.Metadata.Name
-	s := Service{at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(d.Spec.Unit.At, name.At)}
-	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit.S, name.S)), User: d.Spec.User.S, Package: d.Spec.Package.S, Action: d.Spec.Action.S}
+	name, v := d.Metadata.Name, d.Spec.V
+	s := Service{Git: d.Spec.Git, at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(c.At(v, "unit"), name.At), signersAt: c.At(v, "git", "allowedSigners")}
+	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit, name.S)), User: d.Spec.User, Package: d.Spec.Package, Action: d.Spec.Action}
 	c.In("nodes", func() { s.sets = m.PickSets(c, d.Spec.Nodes) })
-	c.In("git", func() { s.Git, s.signersAt = d.Spec.Git.check(c, beside), d.Spec.Git.AllowedSigners.At })
+	c.In("git", func() { s.Git.check(c, v.Get("git"), beside) })
 	c.In("directories", func() {
 		for i, dir := range d.Spec.Directories {
-			c.In(shape.Nth(i), func() { s.add(c, dir) })
+			c.In(shape.Nth(i), func() { s.add(c, v.Get("directories").List[i], spec.ServiceDirectory(dir)) })
 		}
 	})
 	slices.SortFunc(s.Directories, func(a, b spec.ServiceDirectory) int { return cmp.Compare(a.To, b.To) })
@@ -129,24 +119,25 @@ func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside f
 	if len(d.Spec.Directories) > 0 && len(s.Directories) != len(d.Spec.Directories) {
 		whole.Directories = []spec.ServiceDirectory{{From: "x", To: "/srv/x"}} // each was said to be wrong already
 	}
-	c.ValidFields(name.At, map[string]report.Pos{"name": name.At, "unit": s.unitAt, "user": d.Spec.User.At, "package": d.Spec.Package.At}, rules.Service(whole))
+	c.ValidFields(name.At, map[string]report.Pos{"name": name.At, "unit": s.unitAt, "user": c.At(v, "user"), "package": c.At(v, "package")}, rules.Service(whole))
 	return s
 }
 
-// add takes a directory that can be one.
-func (s *Service) add(c *shape.Checker, d directoryDoc) {
-	if !d.From.Set() || !d.To.Set() {
+// add takes a directory that can be one, and that v says.
+func (s *Service) add(c *shape.Checker, v *tree.Value, dir spec.ServiceDirectory) {
+	if !c.Has(v, "from") || !c.Has(v, "to") {
 		return // said already
 	}
-	dir := spec.ServiceDirectory{From: path.Clean(d.From.S), To: path.Clean(d.To.S), File: d.File.On}
-	if strings.HasPrefix(d.To.S, "/") && !c.Valid(d.To.At, rules.AuthoredPath(d.To.S)) {
+	to := c.At(v, "to")
+	if strings.HasPrefix(dir.To, "/") && !c.Valid(to, rules.AuthoredPath(dir.To)) {
 		return
 	}
-	if !c.ValidFields(d.At, map[string]report.Pos{"from": d.From.At, "to": d.To.At, "file": d.File.At}, rules.ServiceDirectory(dir)) {
+	dir.From, dir.To = path.Clean(dir.From), path.Clean(dir.To)
+	if !c.ValidIn(c.At(v), v, rules.ServiceDirectory(dir)) {
 		return
 	}
 	s.Directories = append(s.Directories, dir)
-	s.to[dir.To] = d.To.At
+	s.to[dir.To] = to
 }
 
 // unitName completes the name of a unit as systemctl(1) does.
@@ -157,34 +148,28 @@ func unitName(name string) string {
 	return name + ".service"
 }
 
-func (d *gitDoc) check(c *shape.Checker, beside func(report.Pos, string) string) Git {
-	g := Git{URL: d.URL.S, Branch: d.Branch.S, Tag: d.Tag.S, Commit: d.Commit.S}
-	if d.URL.Set() {
-		c.In("url", func() { c.Valid(d.URL.At, rules.GitURL(g.URL)) })
-	}
+func (g *Git) check(c *shape.Checker, v *tree.Value, beside func(report.Pos, string) string) {
 	ways := 0
-	for name, t := range map[string]shape.Text{"branch": d.Branch, "tag": d.Tag} {
-		if t.Set() {
-			ways++
-			c.In(name, func() { c.Valid(t.At, rules.GitRef(t.S)) })
+	for key, rule := range map[string]func() error{"url": func() error { return rules.GitURL(g.URL) }, "branch": func() error { return rules.GitRef(g.Branch) },
+		"tag": func() error { return rules.GitRef(g.Tag) }, "commit": func() error { return rules.GitCommit(g.Commit) }} {
+		if c.Has(v, key) {
+			if key != "url" {
+				ways++
+			}
+			c.In(key, func() { c.Valid(c.At(v, key), rule()) })
 		}
 	}
-	if d.Commit.Set() {
-		ways++
-		c.In("commit", func() { c.Valid(d.Commit.At, rules.GitCommit(g.Commit)) })
-	}
 	if ways != 1 {
-		c.Errorf(d.At, "git-ref", "as in branch: main", "git has one of branch, tag and commit, this one has %d", ways)
+		c.Errorf(c.At(v), "git-ref", "as in branch: main", "git has one of branch, tag and commit, this one has %d", ways)
 	}
-	if a := d.AllowedSigners; a.Set() {
-		g.AllowedSigners = beside(a.At, a.S)
+	if at := c.At(v, "allowedSigners"); at != (report.Pos{}) {
+		g.AllowedSigners = beside(at, g.AllowedSigners)
 	}
 	if strings.HasPrefix(g.URL, "http://") && g.AllowedSigners == "" {
 		c.In("url", func() {
-			c.Warnf(d.URL.At, "plain-http", "write https://, or name allowedSigners", "whoever is between here and the server decides what %s says", d.URL.S)
+			c.Warnf(c.At(v, "url"), "plain-http", "write https://, or name allowedSigners", "whoever is between here and the server decides what %s says", g.URL)
 		})
 	}
-	return g
 }
 
 // checkPairs reports two services that a node cannot both have.

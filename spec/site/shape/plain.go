@@ -63,6 +63,9 @@ func (c *Checker) At(v *tree.Value, keys ...string) report.Pos {
 	return v.At
 }
 
+// Has reports whether there is such a place.
+func (c *Checker) Has(v *tree.Value, keys ...string) bool { return c.At(v, keys...) != (report.Pos{}) }
+
 // Nth returns where a text of a list was written, which may be a word of one text.
 func (c *Checker) Nth(v *tree.Value, i int) report.Pos {
 	if v.Kind == tree.Sequence {

@@ -91,6 +91,9 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	counts, asks := false, x.at.named() || x.machine+x.key != "" // whether the key counts already
 	if asks {
 		n, err := x.at.node(ctx, node)
+		if err == nil && (n.Detail == nil || n.Name != node) {
+			err = fmt.Errorf("the fleet's service answers about another node than %s", node)
+		}
 		if err != nil {
 			return err
 		}
@@ -161,7 +164,7 @@ func (a *app) machineOf(ctx context.Context, x *replacing) (m spec.Match, err er
 		case list.Trouble != "":
 			return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(list.Trouble))
 		}
-		found, err := unknown.Find(list.Machines, id)
+		found, err := unknown.Find(unknown.Clean(list.Machines), id)
 		if err != nil {
 			return m, err
 		}

@@ -3,7 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -79,5 +83,55 @@ func TestReplaceAMachine(t *testing.T) {
 	}
 	if _, err := s.run("fleet", "replace", "-", "a", "--mac", "52:54:00:00:00:11"); cli.Code(err) != cli.ExitUsage {
 		t.Error(err)
+	}
+}
+
+// TestReplaceAtAStolenService: a service that lies has no word of its own run by a shell, nor in the
+// site, but the identifiers that the verb shows.
+func TestReplaceAtAStolenService(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const site = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nattached: true\nnodes: [{name: a}, {name: b}]\n"
+	if err := os.WriteFile("site.yaml", []byte(site), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const node = `{"name": "a", "key": "$(reboot)\u001b[2J", "offered": {"report": {"key": "; reboot"}}, "slots": [{"group": "$(reboot)", "node": "b"}], "published": {"holds": [{"kind": "$(reboot)", "reason": "\n  $(reboot)"}]}}`
+	answers := map[string]string{
+		"/v1/rollouts": `{"rollouts": [{"name": "x; reboot", "phase": "running", "waves": [{"name": "w", "state": "running", "nodes": ["a"]}]}]}`,
+		"/v1/unknown":  `{"known": true, "machines": [{"from": "$(reboot)", "macs": ["52:54:00:00:00:11", "x\"]}}, {name: evil"], "uuids": ["$(reboot)"], "names": ["$(reboot)"]}]}`,
+	}
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, answers[req.URL.Path]) // the verb says what came
+	}))
+	t.Cleanup(service.Close)
+	ask := func() (string, string, error) {
+		t.Helper()
+		var out, talk bytes.Buffer
+		root := newApp(&out, &talk).root()
+		root.SetArgs([]string{"fleet", "replace", "site.yaml", "a", "--at", service.URL, "--machine", "52:54:00:00:00:11"})
+		err := root.ExecuteContext(t.Context())
+		return out.String(), talk.String(), err
+	}
+	for _, other := range []string{"{}", "null", `{"name": "b"}`} {
+		answers["/v1/nodes/a"] = other
+		if _, _, err := ask(); err == nil || !strings.Contains(err.Error(), "another node than a") {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	answers["/v1/nodes/a"] = node
+	out, talk, err := ask()
+	if err != nil || !strings.Contains(talk, "unproven") || strings.Contains(out+talk, "\x1b") {
+		t.Fatalf("%v %q\n%s", err, talk, out)
+	}
+	run := 0
+	for line := range strings.Lines(out) {
+		if command := strings.TrimSpace(line); strings.HasPrefix(line, "    ") && command != "" {
+			run++
+			if words := shellWords(t, "$0 "+command); len(words) < 2 || strings.Contains(strings.NewReplacer("'$(reboot)'", "", "'; reboot'", "", "'x; reboot'", "").Replace(command), "reboot") {
+				t.Errorf("%q", command)
+			}
+		}
+	}
+	if text, err := os.ReadFile("site.yaml"); err != nil || string(text) != strings.Replace(site, "{name: a}", `{name: a, match: {macs: ["52:54:00:00:00:11"]}}`, 1) || run < 5 {
+		t.Errorf("%d commands, %v\n%s\n%s", run, err, text, out)
 	}
 }

@@ -97,7 +97,29 @@ func Read(file string) ([]Machine, error) {
 		return nil, fmt.Errorf("unknown machines: %s: %w", file, err)
 	}
 	sort(list)
-	return list, nil
+	return Clean(list), nil
+}
+
+var macForm = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
+
+// Clean keeps of machines what a list takes note of, where it comes from elsewhere: words of it go into
+// rows of a site, and into commands.
+func Clean(list []Machine) []Machine {
+	keep := func(names []string, form *regexp.Regexp) []string {
+		kept := []string{}
+		for _, name := range names[:min(len(names), maxNames)] {
+			if form.MatchString(name) {
+				kept = append(kept, name)
+			}
+		}
+		return kept
+	}
+	list = slices.Clone(list[:min(len(list), maxMachines)])
+	for i := range list {
+		m := &list[i]
+		m.MACs, m.UUIDs, m.Names = keep(m.MACs, macForm), keep(m.UUIDs, uuidForm), keep(m.Names, tagForm)
+	}
+	return list
 }
 
 func sort(list []Machine) {
@@ -108,7 +130,12 @@ func (m *Machine) key() string { return m.From + " " + m.Agent }
 
 var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-var nodeTag = regexp.MustCompile(`/node/manifests/([A-Za-z0-9_][A-Za-z0-9._-]{0,127})$`)
+const tag = `[A-Za-z0-9_][A-Za-z0-9._-]{0,127}`
+
+var (
+	tagForm = regexp.MustCompile(`^` + tag + `$`)
+	nodeTag = regexp.MustCompile(`/node/manifests/(` + tag + `)$`)
+)
 
 // Answered takes note of a request and its answer. The agent is what the machine calls
 // itself, the path what it asked for.

@@ -137,6 +137,27 @@ func TestAStrangerFillsNothing(t *testing.T) {
 	}
 }
 
+// TestStolenList: who writes the list has no word of it in a row, or in a command.
+func TestStolenList(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "unknown.json")
+	text := `[{"names": ["$(reboot)", "x\n- {name: evil}", "rack1"], "macs": ["\"]}}\n- {name: evil}", "; reboot", "52:54:00:12:34:56"], "uuids": ["` + uuid + `", "` + strings.ToUpper(uuid) + `x"]},
+		{"names": null, "macs": ["--to=evil"]}` + strings.Repeat(`, {"names": ["a"]}`, 2*maxMachines) + "]"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := Read(file)
+	if err != nil || len(list) != maxMachines {
+		t.Fatalf("%d machines, %v", len(list), err)
+	}
+	i := slices.IndexFunc(list, func(m Machine) bool { return len(m.MACs) > 0 })
+	if i < 0 || list[i].ID() != "52:54:00:12:34:56" || list[i].Node() != `- {name: rack1, match: {macs: ["52:54:00:12:34:56"], uuids: ["`+uuid+`"]}}` {
+		t.Errorf("%+v", list[max(i, 0)])
+	}
+	if n := len(For(list, "rack1")); n != 1 {
+		t.Errorf("%d machines may come", n)
+	}
+}
+
 // TestSettles waits for the real timer.
 func TestSettles(t *testing.T) {
 	found := make(chan Machine)

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/spec"
@@ -134,6 +135,9 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 	send(0, 1, nil) // another key
 	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m0s: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
 		t.Fatal(status, text)
+	}
+	if err := s.hub.Act(t.Context(), "test-user2 at id.example.org", audit.Login, "id2", "ops, everybody"); err != nil {
+		t.Fatal(err)
 	}
 	s.server.o.Past = kept{generations: 45}
 	s.server.o.Unknown = func() ([]unknown.Machine, error) { return newRack(3), nil }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -181,6 +183,66 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	s.server.sessions.remove(token)
 	if status, _ := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusUnauthorized {
 		t.Errorf("after the session: %d", status)
+	}
+}
+
+// TestSessionsAreOneInstances: a login at one instance, a cookie or a person's token, is nothing at
+// another one of the same fleet, with the same tokens, even where both have one database.
+func TestSessionsAreOneInstances(t *testing.T) {
+	s, at := peopled(t)
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	who := person(t)
+	at.LogIn(who, s.url+"/login/provider")
+	resp, err := who.Post(s.url+"/login/token", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	token := regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+	second, err := New(t.Context(), s.server.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := httptest.NewServer(second)
+	defer other.Close()
+	first, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(at string, change func(*http.Request)) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+"/v1/summary", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(req)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() // only its status counts
+		return resp.StatusCode
+	}
+	for name, change := range map[string]func(*http.Request){
+		"cookie": func(req *http.Request) {
+			for _, c := range who.Jar.Cookies(first) {
+				req.AddCookie(c)
+			}
+		},
+		"token": func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+token) },
+	} {
+		if here, there := status(s.url, change), status(other.URL, change); here != http.StatusOK || there != http.StatusUnauthorized {
+			t.Errorf("%s: %d where it is from, %d elsewhere", name, here, there)
+		}
+	}
+	// The secrets of webhooks and of the client at the provider are for others, and nothing here.
+	for _, secret := range []string{oidctest.Secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+		if status := status(s.url, func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+secret) }); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", secret, status)
+		}
 	}
 }
 

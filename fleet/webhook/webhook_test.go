@@ -192,3 +192,58 @@ func TestLogsNameNoURL(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStolenReceiver: a receiver that answers without end, or never, or leads elsewhere, costs another
+// one no message, and the service no memory and no request to where it points.
+func TestStolenReceiver(t *testing.T) {
+	inside := make(chan string, 100)
+	within := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { inside <- req.Method }))
+	defer within.Close()
+	came, over := make(chan struct{}, 100), make(chan struct{})
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		came <- struct{}{}
+		switch req.URL.Path {
+		case "/leads":
+			http.Redirect(w, req, within.URL, http.StatusTemporaryRedirect) // which has a client post again
+		case "/silent":
+			<-over
+		case "/endless":
+			for req.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+		}
+	}))
+	defer thief.Close()
+	defer close(over)
+	k := &taker{}
+	honest, _, _ := receiving(t, k)
+	all := []*Receiver{honest}
+	for _, path := range []string{"/leads", "/silent", "/endless"} {
+		at, err := url.Parse(thief.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, To(at, []byte("s"), t.Logf))
+	}
+	for _, r := range all {
+		run(t, r)
+	}
+	for i := range 20 {
+		for _, r := range all {
+			if err := r.Tell(Event{"x", time.Unix(0, 0), i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 20 {
+		<-k.all
+	}
+	for range 3 { // each was asked
+		<-came
+	}
+	if len(inside) > 0 {
+		t.Errorf("the thief has the service ask within: %s", <-inside)
+	}
+}

@@ -105,7 +105,7 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
 		o.Agent = cmp.Or(b.Agents[v.Recipe.Arch], o.Agent)
-		o.Written = WrittenOver(s, v.Nodes)
+		o.Written = WrittenOver(s.TextsOn(v.Nodes))
 		o.Lock, o.Shared = b.Locks.For(v.Name)
 		r, err := b.Make(ctx, v.Recipe, v.Name, "", o)
 		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
@@ -126,8 +126,8 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 }
 
 // WrittenOver returns the texts that nodes write over their layer.
-func WrittenOver(s *site.Site, nodes []string) (sets [][]builder.Text) {
-	for _, set := range s.TextsOn(nodes) {
+func WrittenOver(all [][]site.Text) (sets [][]builder.Text) {
+	for _, set := range all {
 		var texts []builder.Text
 		for _, t := range set {
 			texts = append(texts, builder.Text(t))

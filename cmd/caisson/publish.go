@@ -156,7 +156,8 @@ func (a *app) askKept(ctx context.Context, s *site.Site, p *publish.Publisher, p
 	if err != nil {
 		return err
 	}
-	if cache, err = cacheDir(cache); err != nil {
+	source, err := a.source(cache)
+	if err != nil {
 		return err
 	}
 	for _, l := range layers {
@@ -166,7 +167,12 @@ func (a *app) askKept(ctx context.Context, s *site.Site, p *publish.Publisher, p
 				names = append(names, n.Name)
 			}
 		}
-		why, err := builder.AskKept(ctx, l.Images, builder.Options{CacheDir: cache, Written: release.WrittenOver(s, names)})
+		brought, err := source.TextsOn(ctx, s, names)
+		if err != nil {
+			return err
+		}
+		written := release.WrittenOver(slices.Concat(s.TextsOn(names), brought))
+		why, err := builder.AskKept(ctx, l.Images, builder.Options{CacheDir: source.Cache, Written: written})
 		if err != nil {
 			return err
 		}

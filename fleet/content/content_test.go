@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -277,4 +278,39 @@ func TestPush(t *testing.T) {
 	d.Cache = t.TempDir()
 	push(r, "") // it is there
 	push(open(), "service prometheus: ")
+}
+
+// TestTextsOn: what a service brings to paths whose files a program of the layer is asked about is
+// given to it, and nothing else.
+func TestTextsOn(t *testing.T) {
+	d := newDesk(t)
+	const unit = "[Service]\nExecStart=/usr/bin/nothere\n"
+	d.git.Commit("one", map[string]string{"units/x.service": unit, "units/y.service.d/10-x.conf": "[Unit]\n", "prometheus/etc/prometheus.yml": "x", "sudo": "ann ALL=ALL", "motd": "x"})
+	d.text = strings.Replace(d.text, "directories: [", "directories: [{from: units/x.service, to: /etc/systemd/system/x.service, file: true}, {from: units/y.service.d, to: /etc/systemd/system/y.service.d}, "+
+		"{from: sudo, to: /etc/sudoers.d/ann, file: true}, ", 1)
+	d.update(t)
+	sets, err := d.TextsOn(t.Context(), d.site(t), []string{"mon"})
+	if err != nil || len(sets) != 1 {
+		t.Fatalf("%+v, %v", sets, err)
+	}
+	got := map[string]string{}
+	for _, text := range sets[0] {
+		got[text.Path] = text.Content
+		if !strings.HasPrefix(text.At, "site.yaml:9:") {
+			t.Errorf("%s is said to be of %s", text.Path, text.At)
+		}
+	}
+	want := map[string]string{"/etc/systemd/system/x.service": unit, "/etc/systemd/system/y.service.d/10-x.conf": "[Unit]\n", "/etc/sudoers.d/ann": "ann ALL=ALL"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if sets, err := d.TextsOn(t.Context(), d.site(t), []string{"other"}); err != nil || sets != nil {
+		t.Errorf("of no node: %+v, %v", sets, err)
+	}
+	d.Cache = t.TempDir()
+	said := ""
+	d.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	if sets, err := d.TextsOn(t.Context(), d.site(t), []string{"mon"}); err != nil || sets != nil || !strings.Contains(said, "not in this cache") {
+		t.Errorf("without the image: %+v, %v, %q", sets, err, said)
+	}
 }

@@ -75,6 +75,14 @@ type listed struct {
 	content  [32]byte // of a file, or of a link's target
 }
 
+// Unpack writes what an image has into a directory that is not there yet.
+func Unpack(ctx context.Context, file, dir string) error {
+	if said, err := exec.CommandContext(ctx, "unsquashfs", "-no-progress", "-quiet", "-dest", dir, file).CombinedOutput(); err != nil {
+		return fmt.Errorf("unsquashfs: %s: %w", lastLine(string(said)), err)
+	}
+	return nil
+}
+
 func listing(ctx context.Context, file string) (map[string]listed, error) {
 	all := map[string]listed{}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +90,8 @@ func listing(ctx context.Context, file string) (map[string]listed, error) {
 	}
 	dir := file + ".d"
 	defer os.RemoveAll(dir) // in the caller's temporary directory
-	if said, err := exec.CommandContext(ctx, "unsquashfs", "-no-progress", "-quiet", "-dest", dir, file).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("unsquashfs: %s: %w", lastLine(string(said)), err)
+	if err := Unpack(ctx, file, dir); err != nil {
+		return nil, err
 	}
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {

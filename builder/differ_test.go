@@ -4,6 +4,7 @@ package builder
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/roottest"
 )
 
@@ -51,6 +53,58 @@ func TestAgain(t *testing.T) {
 	}
 	if second, err := (&build{options: Options{Again: true}}).key(step); err != nil || first == second {
 		t.Errorf("both are %s, %v", second, err)
+	}
+}
+
+// TestLongTwice: two builds with packages whose scripts ask for the host's name differ in what
+// docs/one-machine.md lists, and Differ names that and nothing else.
+func TestLongTwice(t *testing.T) {
+	require.Long(t)
+	o := testOptions(t)
+	r := testRecipe()
+	r.AppArmor = spec.AppArmor{}
+	r.Packages.Install = append(ask("ssl-cert"), spec.Package{Name: "postfix", Debconf: []spec.Debconf{{Question: "postfix/main_mailer_type", Type: "select", Answer: "Local only"}}})
+	ledger, err := Settle([]spec.Recipe{r}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Ledger = ledger
+	lock, err := Resolve(t.Context(), r, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Lock = &lock
+	first, err := Build(t.Context(), r, "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Again = true
+	second, err := Build(t.Context(), r, "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	differ, err := Differ(first, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("they differ in %q", differ)
+	listed := map[string]int{"/etc/ssl/certs/*.0": 0, "/etc/postfix/main.cf": 0, "/etc/aliases.db": 0, "/var/cache/debconf/*.dat": 0}
+	for _, name := range differ {
+		known := false
+		for pattern := range listed {
+			if match, _ := path.Match(pattern, name); match { // the patterns are right
+				listed[pattern]++
+				known = true
+			}
+		}
+		if !known {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+	for pattern, n := range listed {
+		if n == 0 {
+			t.Errorf("%s does not differ", pattern)
+		}
 	}
 }
 

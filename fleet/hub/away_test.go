@@ -171,3 +171,37 @@ func TestWhatTheDatabaseCannotHold(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatNobodyCouldTake: as long as it is not known what is published no report is taken, which
+// is not silence of nodes.
+func TestWhatNobodyCouldTake(t *testing.T) {
+	r := newRig(t, "n1")
+	r.hears = true
+	r.must(r.report("1", "n1", 1, nil))
+	r.stop()
+	s, err := store.Open(t.Context(), r.db)
+	r.must(err)
+	defer s.Close() // nothing more is written
+	o := r.options(s)
+	index, away := o.Index, errors.New("no route")
+	o.Index = func(ctx context.Context, known string) (Published, error) {
+		if away != nil {
+			return Published{}, away
+		}
+		return index(ctx, known)
+	}
+	h, err := Open(t.Context(), o)
+	r.must(err)
+	r.later(2 * time.Hour)
+	away = nil
+	h.readIndex(t.Context())
+	d, err := h.Node(t.Context(), "n1")
+	r.must(err)
+	if d.Condition != view.Fine {
+		t.Errorf("n1 is %s: %s", d.Condition, d.Why)
+	}
+	r.later(time.Hour)
+	if d, err = h.Node(t.Context(), "n1"); err != nil || d.Condition != view.Silent {
+		t.Errorf("an hour later n1 is %v, %v", d, err)
+	}
+}

@@ -376,6 +376,9 @@ func (h *Hub) readIndex(ctx context.Context) {
 		h.fleet.Unfinished = p.Unfinished
 		return
 	}
+	if h.fleet.Fleet == "" { // no report could be taken before
+		h.listens = h.o.startTime()
+	}
 	h.fleet = p
 	for name, row := range p.Rows {
 		n := &node{view: view.Node{Name: name}}

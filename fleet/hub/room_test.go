@@ -23,7 +23,7 @@ func TestASlotWithinABudget(t *testing.T) {
 	state := rollout.State{Name: "roll", Phase: spec.RolloutRunning, Rule: spec.RolloutRule{Silence: 3600},
 		Budget: &spec.RolloutBudget{Per: "rack", Each: 1, Nodes: map[string]string{"n1": "r1", "n2": "r1", "n3": "r2"}},
 		Waves:  []rollout.WaveState{{Name: "1", Moving: []string{"n1"}}}}
-	seen := 0
+	seen, behind := 0, ""
 	index := r.hub.o.Index
 	r.hub.o.Index = func(ctx context.Context, _ string) (Published, error) {
 		p, err := index(ctx, "")
@@ -31,7 +31,9 @@ func TestASlotWithinABudget(t *testing.T) {
 		p.Rollouts = []rollout.State{state}
 		for _, row := range p.Rows { // they run what is published
 			for _, n := range r.hub.nodes {
-				n.view.Report.Overlay = row.Overlay
+				if n.view.Report.Overlay = row.Overlay; n.view.Name == behind {
+					n.view.Report.Overlay = "something else"
+				}
 			}
 		}
 		for _, g := range r.hub.Slots() {
@@ -50,6 +52,16 @@ func TestASlotWithinABudget(t *testing.T) {
 	if held := r.hub.Slots()[0].Held; len(held) != 0 {
 		t.Errorf("held: %+v", held)
 	}
+	r.later(time.Second)
+	behind = "n2"
+	if err := r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")); !errors.As(err, &full) || full.Kind != "budget" {
+		t.Errorf("n1, which moves beside one that is unavailable, gets a slot: %v", err)
+	}
+	behind = ""
+	r.later(time.Second)
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1"))) // it counts once
+	r.later(time.Second)
+	r.must(r.hub.FreeSlot(t.Context(), "default", "n1", r.proof("k1")))
 	r.later(time.Second)
 	r.must(r.hub.TakeSlot(t.Context(), "default", "n3", r.proof("k3"))) // of another rack
 	r.must(r.hub.FreeSlot(t.Context(), "default", "n3", r.proof("k3")))

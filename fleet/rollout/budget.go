@@ -68,14 +68,14 @@ func InFlight(rollouts map[string]spec.Rollout, but string) map[string]string {
 }
 
 // Full says why a node may not be disturbed now: the budget of a rollout that has not ended is
-// used up without it. "" where it may.
+// used up without it. "" where it may. One that moves may be proved by now, and needs room, too.
 func Full(states []State, node string, c Counted) string {
-	busy := maps.Clone(c.Busy)
+	busy, moves := maps.Clone(c.Busy), map[string]bool{}
 	for _, s := range states {
 		for _, w := range s.Waves {
 			for _, name := range w.Moving {
 				if s.underWay() {
-					busy[name] = "rollout " + s.Name
+					busy[name], moves[name] = "rollout "+s.Name, true
 				}
 			}
 		}
@@ -86,6 +86,7 @@ func Full(states []State, node string, c Counted) string {
 			continue
 		}
 		out, assumed := c.Unavailable(s.Budget, s.Rule)
+		maps.Copy(assumed, moves)
 		if full := budget.New(s.Budget, out, assumed).Full(node); full != "" {
 			return "rollout " + s.Name + " is under way; " + full
 		}
@@ -102,13 +103,14 @@ func (s *State) underWay() bool {
 	return !row.Ended() || wasCut(row)
 }
 
-// count counts what the budget has left, where these waves are judged so.
+// count counts what the budget has left, where these waves are judged so. A node that is not
+// proved and reports nothing bad may be well.
 func (l *look) count(of []Verdict) *budget.Count {
 	out, assumed := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
 	for i, v := range of {
 		for name := range v.Moving {
 			if l.known.Rows[name].Overlay == l.plan.Waves[i].Nodes[name] && out[name] == "" {
-				out[name] = "it is not proved yet"
+				out[name], assumed[name] = "it is not proved yet", true
 			}
 		}
 	}

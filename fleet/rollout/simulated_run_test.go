@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+const (
+	step        = 3 * time.Minute // of the clock
+	lastTrouble = 3 * time.Hour   // then all that comes over nodes has begun
+	patience    = 12 * time.Hour  // within it both rollouts end
+)
+
+// world is one run: a registry, a service, nodes, and two who drive a rollout each, by one clock
+// that stands still while somebody is at work.
+type world struct {
+	testing.TB
+	*ground
+	seed     uint64
+	clock    atomic.Int64 // since begins
+	registry *served
+	service  *service
+	machines []*machine
+	observer *observer
+	drivers  []*driving
+	looks    *publish.Publisher
+	proofs   int
+	restarts []restart
+	log      []string
+
+	slotting sync.Mutex
+	standing sync.RWMutex // held while the service is stopped or started
+	cut      atomic.Bool  // it was, some time ago
+	requests atomic.Int64 // of those who drive
+	gate     sync.Mutex
+	dead     map[string]bool // those who drive no more
+	hooks    map[int64]func(who string) fate
+}
+
+// fate is what becomes of a request.
+type fate int
+
+const (
+	goes       fate = iota
+	refused         // it never arrives
+	unanswered      // it arrives, and its answer does not
+)
+
+// restart is something that comes back.
+type restart struct {
+	at time.Time
+	do func()
+}
+
+func (w *world) now() time.Time { return begins.Add(time.Duration(w.clock.Load())) }
+
+// open makes what a run is made of.
+func (w *world) open() {
+	w.dead, w.hooks = map[string]bool{}, map[int64]func(string) fate{}
+	w.registry = newRegistry(w)
+	w.service = &service{w: w, file: w.database(), stop: func() {}}
+	for _, name := range w.names {
+		key := w.keys[name]
+		m := &machine{name: name, key: key, id: sign.VerifierOf(key).ID(), overlay: w.had[name], took: begins, well: begins}
+		if w.had != nil {
+			m.seq, m.sent = 1, begins
+		}
+		w.machines = append(w.machines, m)
+	}
+}
+
+func (w *world) close() {
+	w.service.stop()
+	w.registry.close()
+}
+
+// pass counts a request of somebody who drives, and says what becomes of it.
+func (w *world) pass(who string) fate {
+	if !strings.HasPrefix(who, "driver") {
+		return goes
+	}
+	w.gate.Lock()
+	if w.dead[who] {
+		w.gate.Unlock()
+		return refused
+	}
+	n := w.requests.Add(1)
+	hook := w.hooks[n]
+	delete(w.hooks, n)
+	w.gate.Unlock()
+	if hook == nil {
+		return goes
+	}
+	return hook(who)
+}
+
+func (w *world) isDead(who string) bool {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	return w.dead[who]
+}
+
+// driving is one rollout, and who drives it now.
+type driving struct {
+	w       *world
+	name    string
+	undoAt  time.Duration // when an operator undoes it; 0 is never
+	started bool
+	ended   string // its phase, and why
+
+	keys *rollout.Reporters // on the disk of who drives: what was heard outlives a run; nil: the service is believed
+
+	mu     sync.Mutex // held while a step is taken
+	at     atomic.Pointer[instance]
+	works  atomic.Bool
+	lives  int
+	absent time.Time // until then nobody drives
+}
+
+// instance is a process that drives.
+type instance struct {
+	who  string
+	d    *rollout.Driver
+	kill context.CancelFunc
+}
+
+// work does all that is to be done now, and reports whether something was.
+func (d *driving) work(ctx context.Context) (moved bool) {
+	if d.ended != "" || d.w.now().Before(d.absent) || !d.mu.TryLock() {
+		return false
+	}
+	defer d.mu.Unlock()
+	is := d.at.Load()
+	if is == nil {
+		d.lives++
+		is = &instance{who: fmt.Sprintf("driver-%s-%d", d.name, d.lives)}
+		p := d.w.publisher(is.who)
+		is.d = &rollout.Driver{Publisher: *p, Policy: d.w.policy(d.w), By: publish.By{Author: is.who}, Name: d.name,
+			Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return d.w.compiled(d.name), nil },
+			Reports: d.w.service.reports(is.who, d.keys), Slots: d.w.service.slots(is.who),
+			Now: d.w.now, Say: d.w.say}
+	}
+	ctx, is.kill = context.WithCancel(ctx)
+	defer is.kill()
+	d.at.Store(is)
+	p := &is.d.Publisher
+	p.IgnoreIntent, p.Now = d.w.deadIntent(), d.w.now()
+	ctx = impatient(p, ctx)
+	d.works.Store(true)
+	defer d.works.Store(false)
+	var err error
+	switch due := d.undoAt > 0 && d.w.now().Sub(begins) >= d.undoAt; {
+	case !d.started:
+		_, _, err = rollout.Start(ctx, p, d.w.policy(d.w), is.d.By, d.w.order(d.name, d.w.now()))
+		d.started = err == nil || strings.Contains(fmt.Sprint(err), "already")
+	case due:
+		d.w.observer.undoes(true)
+		_, err = rollout.Do(ctx, p, d.w.policy(d.w), is.d.By, d.name, rollout.Undo)
+		d.w.observer.undoes(false)
+		if moved = err == nil; moved || strings.Contains(err.Error(), "it is undone") {
+			d.undoAt = 0
+		}
+	case !d.w.allStarted(): // else the other's nodes would be part of the plan
+		return false
+	default:
+		moved, _, err = is.d.Step(ctx)
+	}
+	if d.w.isDead(is.who) {
+		d.at.Store(nil)
+		return false
+	}
+	if err != nil {
+		d.w.say("%s: %v", is.who, err)
+		if d.undoAt == 0 && d.started && !errors.Is(err, errAway) {
+			d.end()
+		}
+	}
+	return moved
+}
+
+func (w *world) allStarted() bool {
+	for _, d := range w.drivers {
+		if !d.started {
+			return false
+		}
+	}
+	return true
+}
+
+// end notes that a rollout has ended, where it has.
+func (d *driving) end() {
+	if row := d.w.read().Rollouts()[d.name]; row.Phase != "" && !underWay(row) {
+		d.ended = row.Phase + ": " + row.Reason
+	}
+}
+
+func underWay(row spec.Rollout) bool {
+	if row.Phase == spec.RolloutRunning {
+		return true
+	}
+	for _, w := range row.Waves {
+		for _, why := range w.Stayed {
+			if why == "its way back is not done" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) isUnderWay() bool {
+	for _, row := range w.read().Rollouts() {
+		if underWay(row) {
+			return true
+		}
+	}
+	return false
+}
+
+// deadIntent returns a reservation that nobody renews, as its publisher was killed or could not
+// withdraw it: minutes later anybody would see that, and an operator names it at once.
+func (w *world) deadIntent() string {
+	if !w.cut.Load() {
+		return ""
+	}
+	if w.looks == nil {
+		w.looks = w.publisher("observer")
+	}
+	r := &reserve.Reserver{Registry: w.looks.Registry, Now: w.now(), Say: w.say, Pace: reserve.Usual}
+	standing, err := r.Standing(w.Context())
+	must(w, err)
+	for _, s := range standing {
+		renewed := false
+		for _, d := range w.drivers {
+			is := d.at.Load()
+			renewed = renewed || is != nil && is.who == s.By && d.works.Load() && !w.isDead(s.By)
+		}
+		if !renewed {
+			return s.Tag()
+		}
+	}
+	return ""
+}
+
+func (w *world) say(format string, args ...any) {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	w.log = append(w.log, fmt.Sprintf("%s %d: ", w.now().Sub(begins), w.requests.Load())+fmt.Sprintf(format, args...))
+}
+
+// run plays a run to the end of both rollouts.
+func (g *ground) run(t testing.TB, seed uint64, plan func(*world)) *world {
+	t.Helper()
+	w := &world{TB: t, ground: g, seed: seed}
+	w.observer = newObserver(w)
+	w.open()
+	defer w.close()
+	r := rand.New(rand.NewPCG(seed, 1))
+	w.fates(r)
+	for _, name := range sides {
+		d := &driving{w: w, name: name}
+		if r.IntN(8) == 0 {
+			var err error
+			d.keys, err = rollout.OpenReporters(filepath.Join(t.TempDir(), "reporters"), true)
+			must(t, err)
+		}
+		if r.IntN(4) == 0 {
+			d.undoAt = time.Duration(r.Int64N(int64(lastTrouble)))
+		}
+		w.drivers = append(w.drivers, d)
+	}
+	w.between(r)
+	if plan != nil {
+		plan(w)
+	}
+	w.service.start()
+	for w.now().Sub(begins) < patience && (w.drivers[0].ended == "" || w.drivers[1].ended == "") && !t.Failed() {
+		for i, at := range w.restarts {
+			if at.do != nil && !w.now().Before(at.at) {
+				w.restarts[i].do = nil
+				at.do()
+			}
+		}
+		for _, d := range w.drivers {
+			for n := 0; d.work(t.Context()) && n < 100; n++ {
+			}
+		}
+		w.tick(step)
+	}
+	w.judge()
+	if t.Failed() {
+		for _, line := range w.log {
+			t.Log(line)
+		}
+	}
+	return w
+}
+
+// between has nodes ask for slots, and the other rollout go on, in the middle of steps.
+func (w *world) between(r *rand.Rand) {
+	for range 12 {
+		m := w.machines[r.IntN(len(w.machines))]
+		w.hooks[1+r.Int64N(1200)] = func(string) fate {
+			if m.disturbed.to == 0 {
+				m.disturbed = span{w.now().Sub(begins), w.now().Sub(begins) + 10*time.Minute}
+			}
+			m.slot(w)
+			return goes
+		}
+	}
+	for range 6 {
+		w.hooks[1+r.Int64N(1200)] = func(who string) fate {
+			for _, d := range w.drivers {
+				if !strings.HasPrefix(who, "driver-"+d.name+"-") {
+					d.work(w.Context())
+				}
+			}
+			return goes
+		}
+	}
+}
+
+// judge looks at how a run ended.
+func (w *world) judge() {
+	w.Helper()
+	for _, what := range w.observer.wrong {
+		w.Errorf("seed %d: %s", w.seed, what)
+	}
+	rows := w.read().Rollouts()
+	for i, d := range w.drivers {
+		if d.ended == "" {
+			w.Errorf("seed %d: rollout %s does not end: %s", w.seed, d.name, rows[d.name].Phase)
+		}
+		if rows[d.name].Phase == spec.RolloutHalted && rows[d.name].Reason == "" {
+			w.Errorf("seed %d: rollout %s halted, and nobody knows why", w.seed, d.name)
+		}
+		leftOut := map[string]string{}
+		for _, wave := range rows[d.name].Waves {
+			for name, why := range wave.LeftOut {
+				leftOut[name] = why
+			}
+			for name, why := range wave.Stayed {
+				leftOut[name] = why
+			}
+		}
+		for j := i; j < w.nodes; j += len(sides) {
+			name := w.names[j]
+			had := w.registry.had[name]
+			if len(had) > 3 || len(had) == 3 && had[2] != had[0] {
+				w.Errorf("seed %d: node %s had %d overlays, one after another", w.seed, name, len(had))
+			}
+			moved := had[len(had)-1] != had[0]
+			switch phase := rows[d.name].Phase; {
+			case leftOut[name] != "":
+			case phase == spec.RolloutDone && !moved, phase == spec.RolloutUndone && moved, phase == spec.RolloutHalted && moved:
+				w.Errorf("seed %d: rollout %s is %s, and node %s has moved: %v", w.seed, d.name, phase, name, moved)
+			}
+		}
+	}
+}

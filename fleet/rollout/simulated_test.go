@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// TestSimulated: whatever is killed or away at some requests of two rollouts that share a budget,
+// and whatever comes over nodes, nothing makes more of them unavailable than the budget allows, no
+// node moves more than once forward and once back, and both rollouts end.
+func TestSimulated(t *testing.T) {
+	require.Slow(t)
+	g := newGround(t, 40, 8, budgetOf(3, 12))
+	seed := drawnSeed(t)
+	for i := range uint64(runs(t, 1)) {
+		w := g.run(t, seed+i, func(w *world) {
+			r := rand.New(rand.NewPCG(w.seed, 2))
+			for range r.IntN(12) {
+				w.cutAt(1+r.Int64N(900), r.IntN(len(cuts)), drawnAway(r))
+			}
+		})
+		if w.tell(); t.Failed() {
+			break
+		}
+	}
+}
+
+// The same of 200 nodes, cut at every request by each sort of cut: a run is cut at one of the first
+// requests and then again and again, and the next run one request later.
+func TestLongSimulatedDriver(t *testing.T)   { require.Long(t); everyRequest(t, 0) }
+func TestLongSimulatedRegistry(t *testing.T) { require.Long(t); everyRequest(t, 1) }
+func TestLongSimulatedAnswer(t *testing.T)   { require.Long(t); everyRequest(t, 2) }
+func TestLongSimulatedService(t *testing.T)  { require.Long(t); everyRequest(t, 3) }
+
+func everyRequest(t *testing.T, how int) {
+	const apart = 150
+	g := newGround(t, 200, 20, budgetOf(6, 45))
+	seed := drawnSeed(t)
+	whole := g.run(t, seed, nil)
+	whole.tell()
+	for first := int64(1); first <= int64(runs(t, apart)) && !t.Failed(); first++ {
+		w := g.run(t, seed, func(w *world) {
+			r := rand.New(rand.NewPCG(w.seed, uint64(first)))
+			for at := first; at < 2*whole.requests.Load(); at += apart {
+				w.cutAt(at, how, drawnAway(r))
+			}
+		})
+		if w.tell(); t.Failed() {
+			t.Errorf("cut at request %d and every %d from there on", first, apart)
+		}
+	}
+}
+
+// The same of ten thousand nodes, cut at 200 drawn requests.
+func TestLongSimulatedTenThousand(t *testing.T) {
+	require.Long(t)
+	g := newGround(t, 10_000, 40, budgetOf(4, 500))
+	w := g.run(t, drawnSeed(t), func(w *world) {
+		r := rand.New(rand.NewPCG(w.seed, 2))
+		for range 200 {
+			w.cutAt(1+r.Int64N(30_000), r.IntN(len(cuts)), drawnAway(r))
+		}
+	})
+	w.tell()
+}
+
+// budgetOf is a rollout with a budget of each rack and of all nodes.
+func budgetOf(rack, all int) string {
+	return fmt.Sprintf("{strategy: {maxUnavailable: %d, per: rack, overall: %d}, soak: 3m, deadline: 30m, silence: 10m, halt: {count: %d}, undo: all}", rack, all, 6+all/50)
+}
+
+// tell says how a run went.
+func (w *world) tell() {
+	w.Helper()
+	w.Logf("CAISSON_SEED=%d: %d requests in %s of the clock; %s; %s", w.seed, w.requests.Load(), w.now().Sub(begins), w.drivers[0].ended, w.drivers[1].ended)
+}
+
+// drawnSeed draws what chance goes by, or takes CAISSON_SEED.
+func drawnSeed(t *testing.T) uint64 {
+	t.Helper()
+	s := os.Getenv("CAISSON_SEED")
+	if s == "" {
+		return rand.Uint64() >> 1
+	}
+	seed, err := strconv.ParseUint(s, 10, 64)
+	must(t, err)
+	return seed
+}
+
+// runs is how many runs a test plays: so many, or as CAISSON_SIMULATED says.
+func runs(t *testing.T, n int) int {
+	t.Helper()
+	if s := os.Getenv("CAISSON_SIMULATED"); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		must(t, err)
+	}
+	return n
+}

@@ -43,35 +43,23 @@ type Step struct {
 // Advance lets decide take the next step of a rollout, while no other publisher
 // changes the fleet: of two that run a rollout each sees what the other has done. Nil
 // is not a step: then what a publish that was cut has left is put right, if it did.
-func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (result *Result, err error) {
-	if !policy.Beside { // else the versions say whose keys count
-		if err := p.checkSigners(policy); err != nil {
-			return nil, err
-		}
+func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (*Result, error) {
+	if err := p.MayPublish(policy); err != nil {
+		return nil, err
 	}
-	err = p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, r *run) error {
-		if r.v.index == nil {
-			return p.unpublished()
-		}
-		if policy.Beside {
-			policy = r.v.policy
-			if err := r.p.checkSigners(policy); err != nil {
-				return err
-			}
+	return p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, r *run) error {
+		if err := r.mayChange(); err != nil {
+			return err
 		}
 		step, err := decide(ctx, r.Fleet)
 		switch {
 		case err != nil || step == nil && !r.Reserved():
 			return err
 		case step == nil:
-			err = r.repair(ctx)
-		default:
-			err = r.step(ctx, name, by, step)
+			return r.repair(ctx)
 		}
-		result = r.result
-		return err
+		return r.step(ctx, name, by, step)
 	})
-	return result, err
 }
 
 // step writes a step.
@@ -84,8 +72,8 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 	x := r.v.following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
 	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
-	c := r.c
-	c.rows, c.placed, c.announced = true, step.Placed, step.Announced
+	c := r.plan
+	c.rows, c.first, c.placed, c.announced = true, step.First, step.Placed, step.Announced
 	if step.Cut != nil {
 		c.cut = withRollout(r.v.index.Root.Rollouts, name, *step.Cut)
 	}
@@ -102,7 +90,11 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 		}
 	}
 	if !step.Named {
-		if err := r.p.checkSuccession(ctx, c.todo); err != nil {
+		all, err := r.successions(ctx, c.todo)
+		if err == nil {
+			err = r.checkAges(all)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -122,18 +114,13 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 		return err
 	}
 	r.result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
-	if step.First != nil && !r.p.Dry {
-		if err := step.First(ctx); err != nil {
-			return err
-		}
-	}
 	return r.write(ctx, r.v.policy)
 }
 
 // repair takes up a publish that was cut, and changes nothing else.
 func (r *run) repair(ctx context.Context) error {
 	r.begin(verbMend, By{Reason: "a publish was cut"}, r.v.following())
-	r.c.rows = true
+	r.plan.rows = true
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
@@ -163,20 +150,14 @@ func planTag(name string) string { return "rollout-" + name }
 
 // Rollouts returns the rows of the fleet's rollouts by name.
 func (f *Fleet) Rollouts() map[string]spec.Rollout {
-	if f.v.index == nil {
-		return nil
-	}
-	return f.v.index.Root.Rollouts
+	return f.root().Rollouts
 }
 
 // UnderWay returns the nodes of rollouts that have not ended, with its name: a publish
 // refuses to change them.
 func (f *Fleet) UnderWay(ctx context.Context) (map[string]string, error) {
-	if f.v.index == nil {
-		return nil, nil
-	}
 	nodes := map[string]string{}
-	for name, r := range f.v.index.Root.Rollouts {
+	for name, r := range f.Rollouts() {
 		if r.Ended() {
 			continue
 		}

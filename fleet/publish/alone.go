@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -21,20 +23,23 @@ type run struct {
 	*Fleet // what is published; its publisher has the time and the registry of this run
 	batch  *registry.Batch
 
-	c      *change // what is written
+	plan   *plan // what is written
 	result *Result
 	after  func() error // is called once it is written; nil is nothing
+
+	mu       sync.Mutex // of all that the work on several nodes notes
+	read     map[string]release.Layer
+	released map[string]error // what the release keys say of layers
 }
 
 // change has plan say what becomes of a fleet that is published, and writes it as the next
 // generation. Nodes whose tag a publish that was cut has moved get again what their row says.
-func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(context.Context, *run) error) (result *Result, err error) {
-	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
+func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(context.Context, *run) error) (*Result, error) {
+	return p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
 		if err := r.mayChange(); err != nil {
 			return err
 		}
 		r.begin(verb, by, r.v.following())
-		result = r.result
 		if err := plan(ctx, r); err != nil {
 			return err
 		}
@@ -42,19 +47,18 @@ func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(co
 			return err
 		}
 		touched := map[string]bool{}
-		for _, w := range r.c.todo {
+		for _, w := range r.plan.todo {
 			touched[w.name] = true
 		}
-		for _, line := range slices.Concat(result.Held, result.Ended) {
+		for _, line := range slices.Concat(r.result.Held, r.result.Ended) {
 			touched[line.Node] = true
 		}
-		result.Unchanged += r.c.index.Len() - len(touched)
+		r.result.Unchanged += r.plan.index.Len() - len(touched)
 		if err := r.write(ctx, r.v.policy); err != nil || r.after == nil || p.Dry {
 			return err
 		}
 		return r.after()
 	})
-	return result, err
 }
 
 // mayChange refuses a registry without a fleet, and signers that do not count.
@@ -67,35 +71,46 @@ func (r *run) mayChange() error {
 
 // begin makes an index what is written.
 func (r *run) begin(verb string, by By, x *index.Index) {
-	r.c = &change{by: by, verb: verb, index: x, reject: r.v.rejected()}
+	r.plan = &plan{by: by, verb: verb, index: x, reject: r.v.rejected()}
 	r.result = newResult(x.Root)
 }
 
-// runAlone runs f while no other publisher changes the fleet. Where one does it waits for
-// as long as it may, or returns an error that says what to do.
-func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) error {
+// runAlone runs f while no other publisher changes the fleet, and returns what f made of the
+// result. Where another one does it waits for as long as it may, or returns an error that says what
+// to do.
+func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (*Result, error) {
+	var at *run
+	work := func(ctx context.Context, r *run) error {
+		at = r
+		return f(ctx, r)
+	}
 	if p.Dry {
-		return p.runDry(ctx, policy, why, f)
+		err := p.runDry(ctx, policy, why, work)
+		return at.made(), err
 	}
 	began := time.Now()
 	for {
-		alone := false
-		err := p.tryAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
-			alone = true
-			return f(ctx, r)
-		})
+		err := p.tryAlone(ctx, policy, why, work)
 		left := p.Wait - time.Since(began)
-		if alone || !errors.Is(err, reserve.ErrTaken) || left <= 0 {
-			return err
+		if at != nil || !errors.Is(err, reserve.ErrTaken) || left <= 0 {
+			return at.made(), err
 		}
 		p.Say("%v: waits up to %s", err, left.Round(time.Second))
 		look := p.reserver().Pace.Look
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-time.After(min(left, look/2+rand.N(2*look))): // those that wait are not to come together
 		}
 	}
+}
+
+// made returns the result of a run, nil of one that did not begin.
+func (r *run) made() *Result {
+	if r == nil {
+		return nil
+	}
+	return r.result
 }
 
 // tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its

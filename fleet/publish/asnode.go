@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -23,23 +22,13 @@ type nodeView struct {
 
 // viewAsNodes looks as each node does, several at a time.
 func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string]nodeView, error) {
-	todo := make([]work, len(names))
-	for i, name := range names {
-		todo[i].name = name
-	}
-	var mu sync.Mutex
-	seen := make(map[string]nodeView, len(names))
-	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		a, err := r.viewAsNode(ctx, w.name)
+	return findEach(ctx, slices.Values(names), func(ctx context.Context, name string) (nodeView, error) {
+		a, err := r.viewAsNode(ctx, name)
 		if err != nil && verdict(err) == "" {
-			return err
+			return nodeView{}, err
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen[w.name] = nodeView{a, err}
-		return nil
+		return nodeView{a, err}, nil
 	})
-	return seen, err
 }
 
 // viewAsNode looks under a node's names, where the node does.

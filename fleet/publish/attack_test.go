@@ -483,7 +483,7 @@ func TestNoCheckIsVacuous(t *testing.T) {
 			switch name { // what later checks read
 			case "index signature":
 				r.index = whole.index.With(name, func(l *looked) error {
-					l.said.Fleet, l.said.IssuedAt, l.said.Expires = "metal-a", l.now, l.now.Add(time.Hour)
+					l.said.Fleet, l.said.IssuedAt, l.said.Expires = "metal-a", l.p.Now, l.p.Now.Add(time.Hour)
 					return nil
 				})
 			case "index form":

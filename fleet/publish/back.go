@@ -9,9 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -33,8 +31,7 @@ type Back struct {
 // each was to get since: a node that got yet another one stays as it is, and so does one
 // that is held, or that had nothing then.
 func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor) (*Back, error) {
-	b := &returning{editing: &editing{run: &run{Fleet: f}, layers: map[string]release.Layer{}},
-		back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}, usable: map[string]error{}}
+	b := &returning{editing: &editing{run: &run{Fleet: f}}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
 	var todo []work
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		row, there, err := f.v.index.Row(ctx, name)
@@ -79,9 +76,7 @@ type returning struct {
 	before spec.Floor // the generation, where its root cannot be had
 	gone   string     // why not
 
-	mu     sync.Mutex
-	lost   map[string][]string // what is gone, or may not run → nodes
-	usable map[string]error    // by layer
+	lost map[string][]string // what is gone, or may not run → nodes
 }
 
 func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
@@ -106,7 +101,7 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 		b.keepNode(w, "nothing was published for it before")
 		return nil
 	}
-	if err := b.checkLayer(ctx, was); lost(err) {
+	if err := b.mayHave(ctx, was); lost(err) {
 		b.noteLost(w, fmt.Sprintf("layer %s: %v", was.Layer, err))
 		return nil
 	} else if err != nil {
@@ -135,22 +130,6 @@ func (b *returning) contentThen(ctx context.Context, past *Past, w *work) (*spec
 		return was, nil
 	}
 	return nil, nil
-}
-
-// checkLayer wants the layer of what a node had in the registry, released, and neither on the
-// reject list.
-func (b *returning) checkLayer(ctx context.Context, was *spec.Content) error {
-	if err := b.v.allowed(was.Layer, was.Overlay); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err, known := b.usable[was.Layer]
-	if !known {
-		err = b.checkReleased(ctx, was.Layer)
-		b.usable[was.Layer] = err
-	}
-	return err
 }
 
 func (b *returning) keepNode(w *work, why string) {

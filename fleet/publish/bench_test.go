@@ -172,5 +172,5 @@ func pushAll(b *testing.B, p *Publisher, policy Policy, x *index.Index, todo []w
 	}
 	defer batch.Close() // flushed before
 	v := &view{index: index.New(spec.FleetIndex{Fleet: "metal-a"})}
-	return (&run{Fleet: &Fleet{p, v}, batch: batch, c: &change{index: x, todo: todo}, result: newResult(x.Root)}).write(context.Background(), policy)
+	return (&run{Fleet: &Fleet{p, v}, batch: batch, plan: &plan{index: x, todo: todo}, result: newResult(x.Root)}).write(context.Background(), policy)
 }

@@ -22,22 +22,29 @@ import (
 // overlay reads a published overlay and verifies that it is the one in the index,
 // and signed as nodes demand it.
 func (f *Fleet) overlay(ctx context.Context, name string) (*lookedOverlay, error) {
-	p, v := f.p, f.v
-	row, _, err := v.index.Row(ctx, name)
+	row, _, err := f.v.index.Row(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	l := &lookedOverlay{name: name, row: row, index: &v.index.Root, policy: v.policy, now: p.Now, agent: p.agentRules()}
-	src := p.Registry.Source()
-	resp, err := src.Manifest(ctx, oci.RepoNode, l.row.Manifest, "")
+	l, err := f.lookAt(ctx, name, row.Manifest, row)
+	if err != nil {
+		return nil, err
+	}
+	return l, f.p.allRules().overlay.Run(l)
+}
+
+// lookAt reads what a reference in the repository of the nodes leads to, to be checked beside a
+// node's row.
+func (f *Fleet) lookAt(ctx context.Context, name, reference string, row spec.Published) (l *lookedOverlay, err error) {
+	l = &lookedOverlay{name: name, row: row, index: &f.v.index.Root, policy: f.v.policy, now: f.p.Now, agent: f.p.agentRules()}
+	src := f.p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoNode, reference, "")
 	if err != nil {
 		return nil, err
 	}
 	l.candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
-	if l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp); err != nil {
-		return nil, err
-	}
-	return l, p.allRules().overlay.Run(l)
+	l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	return l, err
 }
 
 // Lists changes the lists of fleet:current.
@@ -52,13 +59,8 @@ type Lists struct {
 // Refresh renews the signature of fleet:current, and of overlays that are to
 // expire. No content changes and no generation is taken, but after a publish that was
 // cut: its nodes get again what they had. It runs daily.
-func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
-	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
-		err := r.refresh(ctx, lists)
-		result = r.result
-		return err
-	})
-	return result, err
+func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
+	return p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error { return r.refresh(ctx, lists) })
 }
 
 func (r *run) refresh(ctx context.Context, lists Lists) error {
@@ -88,20 +90,20 @@ func (r *run) refresh(ctx context.Context, lists Lists) error {
 	}
 	r.begin(verbRefresh, By{Author: r.p.Author, Reason: "a publish was cut"}, x)
 	r.result.Rejected, r.result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
-	r.c.reject = reject
+	r.plan.reject = reject
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if r.isOld(rows[name].Expires, v.policy.Lifetime) {
 			names = append(names, name)
 		}
 	}
-	if r.c.todo, err = r.renewKept(ctx, names, noNode); err != nil {
+	if r.plan.todo, err = r.renewKept(ctx, names, noNode); err != nil {
 		return err
 	}
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
-	r.result.Unchanged = len(rows) - len(r.c.todo)
+	r.result.Unchanged = len(rows) - len(r.plan.todo)
 	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
 	return r.write(ctx, v.policy)
 }
@@ -173,7 +175,7 @@ func (f *Fleet) sayRejected(what string, digests []string, rows index.Rows) bool
 // says so, else of the one that each has. A node whose pause is over moves on in any
 // case.
 func (r *run) renewKept(ctx context.Context, names []string, fresh func(node string) bool) ([]work, error) {
-	x := r.c.index
+	x := r.plan.index
 	todo := make([]work, len(names))
 	for i, name := range names {
 		todo[i].name = name

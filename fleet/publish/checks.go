@@ -19,19 +19,14 @@ import (
 // looked is fleet:index or fleet:current on its way through the checks. What a
 // check reads was put there by an earlier one.
 type looked struct {
+	p         *Publisher
 	candidate trust.Candidate
 	policy    Policy
-	place     oci.Ref
 	what      string // that is missing
 	why       purpose
 	seen      memory.Seen
-	known     bool // anything was seen at this place before
-	file      string
-	now       time.Time
+	known     bool       // anything was seen at this place before
 	past      Generation // that is wanted, of an earlier root
-
-	newFleet, acceptExpired bool
-	signs                   bool // what comes of it is signed
 
 	said  sign.FleetPredicate // what the signature of the index says
 	by    []string            // ids of the keys that it counts by
@@ -74,26 +69,26 @@ var currentChecks = check.List[*looked]{
 // whether it lost a fleet.
 func mayBeMissing(l *looked) error {
 	if l.what == "fleet:current" {
-		if l.newFleet || l.known && l.seen.Current == (memory.Stamp{}) {
+		if l.p.NewFleet || l.known && l.seen.Current == (memory.Stamp{}) {
 			return nil // the first publish was cut before it
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.place), "look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.p.Registry.Ref()), "look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
 	}
 	if l.what == "layer:current" {
 		if l.seen.Layers == (memory.Stamp{}) {
 			return nil
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before", l.place, l.seen.Layers.IssuedAt.Format(time.RFC3339)),
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before", l.p.Registry.Ref(), l.seen.Layers.IssuedAt.Format(time.RFC3339)),
 			"look at what happened to the registry; 'caisson build' would begin the numbers of accounts again")
 	}
 	switch {
 	case l.known && l.seen.Generation > 0:
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index, and held generation %d of fleet %q before", l.place, l.seen.Generation, l.seen.Fleet),
-			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.file)
-	case l.newFleet || l.place.IsLayout() || l.known || !l.why.publish:
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index, and held generation %d of fleet %q before", l.p.Registry.Ref(), l.seen.Generation, l.seen.Fleet),
+			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.p.Memory.Name())
+	case l.p.NewFleet || l.p.Registry.Ref().IsLayout() || l.known || !l.why.publish:
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.place), "'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
+	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.p.Registry.Ref()), "'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
 }
 
 func indexIsSigned(l *looked) error {
@@ -198,7 +193,7 @@ func indexIsFresh(l *looked) error { return l.unexpired(l.said.Expires, l.seen.I
 // and nobody plays it back either.
 func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
 	exactly := seen.Digest == oci.Digest(l.candidate.Document)
-	if l.now.After(expires) && !exactly && !l.acceptExpired {
+	if l.p.Now.After(expires) && !exactly && !l.p.AcceptExpired {
 		return cli.WithHint(refusal.New(refusal.Expired, "expired %s", expires.Format(time.RFC3339)),
 			"it may be an old copy: compare with a mirror; --accept-expired uses it, if the fleet was not refreshed since")
 	}
@@ -215,13 +210,16 @@ func indexIsWhole(l *looked) error {
 
 func currentIsAccepted(l *looked) (err error) {
 	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
-	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
-	for f := l.policy.former; f != nil && refusal.OfKeys(err); f = f.former {
+	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.p.Now})
+	for _, f := range l.policy.former {
+		if !refusal.OfKeys(err) {
+			break
+		}
 		if _, enough := f.withoutKeys(l.policy.revoked()); !enough && l.seen.Current.Digest != "" && l.seen.Current.Digest != oci.Digest(l.candidate.Document) {
 			continue // a thief's list of what is rejected would be signed again
 		}
 		b.Keys, b.Threshold, b.EpochKeys = pems(f.Operator), f.Threshold, pems(f.Epoch)
-		l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
+		l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.p.Now})
 	}
 	return err
 }

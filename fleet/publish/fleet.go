@@ -27,8 +27,8 @@ import (
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
 func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, error) {
-	x := r.c.index
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.c.reject, Loaders: r.v.loaders,
+	x := r.plan.index
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.plan.reject, Loaders: r.v.loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
 	if keys != nil {
 		doc.KeysVersion = keys.Version()
@@ -102,13 +102,12 @@ func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, als
 
 // putFleetDocument is putFleet, and returns the digest of the manifest.
 func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, s statement, also ...[]byte) (digest string, err error) {
-	var bundles [][]byte
-	for _, by := range p.Signers {
-		b, err := sign.SignFleet(by, oci.Digest(s.raw), s.predicate, sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(s.life)})
-		if err != nil {
-			return "", err
-		}
-		bundles = append(bundles, b)
+	said := sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(s.life)}
+	bundles, err := signEach(p.Signers, func(by crypto.Signer) ([]byte, error) {
+		return sign.SignFleet(by, oci.Digest(s.raw), s.predicate, said)
+	})
+	if err != nil {
+		return "", err
 	}
 	return p.putSigned(ctx, s.kind, s.raw, s.tags, append(bundles, also...)...)
 }
@@ -132,12 +131,9 @@ func SignRescue(policy Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Can
 	if c.Document, err = spec.Encode(doc); err != nil {
 		return c, err
 	}
-	for _, s := range by {
-		b, err := sign.SignRescue(s, oci.Digest(c.Document), sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At})
-		if err != nil {
-			return c, err
-		}
-		c.Bundles = append(c.Bundles, b)
+	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
+	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte, error) { return sign.SignRescue(s, oci.Digest(c.Document), said) }); err != nil {
+		return c, err
 	}
 	_, err = rescue.Node{Fleet: policy.Fleet, Names: []string{doc.Node}, Code: doc.Code, Keys: policy.Roles().Rescue}.Accept(c)
 	return c, err
@@ -198,12 +194,9 @@ func (r *verifying) checkLoader(ctx context.Context, l spec.Loader) error {
 // pruneLoaders removes the loaders that fleet:current does not name. It verifies nothing, as
 // all of [needs]: a forged document can keep a loader, never remove one that is named.
 func (n *needs) pruneLoaders(ctx context.Context) error {
-	tags, err := n.p.Registry.Tags(ctx, oci.RepoLoader)
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("list the loaders: %w", err)
-	}
-	if len(tags) == 0 {
-		return nil
+	tags, err := n.tags(ctx, oci.RepoLoader, "loaders")
+	if err != nil || len(tags) == 0 {
+		return err
 	}
 	c, err := document(ctx, n.p.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
 	if isNotFound(err) {

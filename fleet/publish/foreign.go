@@ -17,7 +17,7 @@ import (
 )
 
 // Foreign reports whether a generation is one that a revocation did not know.
-func (f *Fleet) Foreign(g Generation) bool { return f.v.index != nil && isForeign(f.v.index.Root, g) }
+func (f *Fleet) Foreign(g Generation) bool { return isForeign(f.root(), g) }
 
 func isForeign(x spec.FleetIndex, g Generation) bool {
 	return slices.ContainsFunc(x.Foreign, func(s spec.Span) bool {
@@ -97,7 +97,7 @@ func (r *rotating) remembered(ctx context.Context) *looked {
 // passOver has nodes that get something else go back, later, to what they had before what a
 // foreign generation gave them, and not to what they get now.
 func (r *run) passOver(ctx context.Context) error {
-	c := r.c
+	c := r.plan
 	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (f *Fleet) ownBefore(ctx context.Context, g Generation) (*Past, error) {
 		return nil, err
 	}
 	for _, older := range list {
-		if compareGenerations(older, g) >= 0 || f.Foreign(older) {
+		if older.Compare(g) >= 0 || f.Foreign(older) {
 			continue
 		}
 		past, err := f.Past(ctx, older)

@@ -34,10 +34,8 @@ func (g Generation) tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Nu
 func (g Generation) String() string { return fmt.Sprintf("%d-%d", g.Epoch, g.Number) }
 
 // Compare is negative where g came before other, and positive where it came after it.
-func (g Generation) Compare(other Generation) int { return compareGenerations(g, other) }
-
-func compareGenerations(a, b Generation) int {
-	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Number, b.Number))
+func (g Generation) Compare(other Generation) int {
+	return cmp.Or(cmp.Compare(g.Epoch, other.Epoch), cmp.Compare(g.Number, other.Number))
 }
 
 func parseTag(tag string) (g Generation, ok bool) {
@@ -69,7 +67,7 @@ func (f *Fleet) Generations(ctx context.Context) ([]Generation, error) {
 			list = append(list, g)
 		}
 	}
-	slices.SortFunc(list, func(a, b Generation) int { return compareGenerations(b, a) })
+	slices.SortFunc(list, func(a, b Generation) int { return b.Compare(a) })
 	return list, nil
 }
 

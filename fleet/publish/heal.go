@@ -8,14 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -36,28 +34,14 @@ func (f *Fleet) adoptMoves(ctx context.Context) error {
 	if v.torn, err = f.findTorn(ctx, rows); err != nil || !isOfRollout(v.index.Root.Doing) {
 		return err
 	}
-	var todo []work
-	for name := range v.torn {
-		row := rows[name]
-		todo = append(todo, work{name: name, was: &row})
-	}
-	var mu sync.Mutex
-	taken := index.Rows{}
-	err = forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		row, err := f.readMoved(ctx, w)
-		if row == nil || err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		taken[w.name] = *row
-		return nil
+	taken, err := findEach(ctx, maps.Keys(v.torn), func(ctx context.Context, name string) (*spec.Published, error) {
+		return f.readMoved(ctx, name, rows[name])
 	})
 	if err != nil {
 		return err
 	}
 	for name, row := range taken {
-		v.index.Set(name, row)
+		v.index.Set(name, *row)
 	}
 	if len(taken) > 0 {
 		f.Say("%s was cut: %s had moved, and stay so", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
@@ -114,22 +98,11 @@ func generationWasGivenOut(l *lookedOverlay) error {
 
 // readMoved returns the row of a node that a rollout moved before it was cut; nil where what
 // its tag leads to does not count, or the node is held. It is put right like any other then.
-func (f *Fleet) readMoved(ctx context.Context, w *work) (*spec.Published, error) {
-	p, v := f.p, f.v
-	if holds, _ := hold.Split(w.was.Holds, p.Now); len(holds) > 0 {
+func (f *Fleet) readMoved(ctx context.Context, name string, was spec.Published) (*spec.Published, error) {
+	if holds, _ := hold.Split(was.Holds, f.p.Now); len(holds) > 0 {
 		return nil, nil
 	}
-	src := p.Registry.Source()
-	resp, err := src.Manifest(ctx, oci.RepoNode, w.name, "")
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	l := &lookedOverlay{name: w.name, row: *w.was, index: &v.index.Root, policy: v.policy, now: p.Now, agent: p.agentRules()}
-	l.candidate = trust.Candidate{Tag: w.name, Manifest: resp.Digest}
-	l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	l, err := f.lookAt(ctx, name, name, was)
 	if err == nil {
 		err = givenChecks.Run(l)
 	}
@@ -139,8 +112,8 @@ func (f *Fleet) readMoved(ctx context.Context, w *work) (*spec.Published, error)
 	if err != nil {
 		return nil, err
 	}
-	w.overlay = oci.Digest(l.candidate.Document)
-	return &spec.Published{Manifest: resp.Digest, Overlay: w.overlay, Layer: l.overlay.Layer, Generation: l.accepted.Floor.Generation,
+	w := work{was: &was, overlay: oci.Digest(l.candidate.Document)}
+	return &spec.Published{Manifest: l.candidate.Manifest, Overlay: w.overlay, Layer: l.overlay.Layer, Generation: l.accepted.Floor.Generation,
 		Expires: l.accepted.Expires.Unix(), Match: l.overlay.Match, Size: int64(len(l.candidate.Document)), Before: w.before()}, nil
 }
 
@@ -151,7 +124,7 @@ func (r *run) repairTags(ctx context.Context) error {
 	if !r.Reserved() {
 		return nil
 	}
-	c, torn := r.c, maps.Clone(r.v.torn)
+	c, torn := r.plan, maps.Clone(r.v.torn)
 	for _, w := range c.todo {
 		if !w.resigned {
 			delete(torn, w.name)
@@ -180,23 +153,11 @@ func (r *run) repairTags(ctx context.Context) error {
 // findTorn returns the nodes whose tag does not name the overlay of their row: a publish
 // was cut after it had moved them.
 func (f *Fleet) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
-	var todo []work
-	for name, row := range rows {
-		todo = append(todo, work{name: name, was: &row})
-	}
-	var mu sync.Mutex
-	torn := map[string]bool{}
-	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		resp, err := f.p.Registry.Source().Manifest(ctx, oci.RepoNode, w.name, "")
+	return findEach(ctx, maps.Keys(rows), func(ctx context.Context, name string) (bool, error) {
+		resp, err := f.p.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
 		if err != nil && !isNotFound(err) {
-			return err
+			return false, err
 		}
-		if err != nil || resp.Digest != w.was.Manifest {
-			mu.Lock()
-			defer mu.Unlock()
-			torn[w.name] = true
-		}
-		return nil
+		return err != nil || resp.Digest != rows[name].Manifest, nil
 	})
-	return torn, err
 }

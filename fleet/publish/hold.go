@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
@@ -111,14 +110,11 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 		e.addHold(w, spec.HoldRollback)
 		return nil
 	}
-	if err := e.v.allowed(had.Layer, had.Overlay); err != nil {
+	if err := e.mayHave(ctx, had); err != nil {
 		return err
 	}
 	o, err := e.content(ctx, w.name, *had)
 	if err != nil {
-		return err
-	}
-	if err := e.checkReleased(ctx, o.Layer); err != nil {
 		return err
 	}
 	if err := e.noteSecrets(ctx, w, o); err != nil {
@@ -127,6 +123,15 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 	e.addHold(w, spec.HoldRollback)
 	o.Match = w.was.Match
 	return e.sign(ctx, w, o)
+}
+
+// mayHave wants the layer of what a node had in the registry, released, and neither on the
+// reject list.
+func (r *run) mayHave(ctx context.Context, had *spec.Content) error {
+	if err := r.v.allowed(had.Layer, had.Overlay); err != nil {
+		return err
+	}
+	return r.checkReleased(ctx, had.Layer)
 }
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why
@@ -176,10 +181,8 @@ func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 // editing is a run over chosen nodes. Their work is prepared several at a time.
 type editing struct {
 	*run
-	h      Hold
-	mu     sync.Mutex
-	layers map[string]release.Layer // read, by digest
-	older  map[aged][]string        // secrets that would become older → nodes
+	h     Hold
+	older map[aged][]string // secrets that would become older → nodes
 }
 
 // edit lets f change what nodes have and how they are held, after find has found what
@@ -197,7 +200,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		if err := r.sayUnderWay(ctx, todo); err != nil {
 			return err
 		}
-		c, e := r.c, &editing{run: r, h: h, layers: map[string]release.Layer{}}
+		c, e := r.plan, &editing{run: r, h: h}
 		if find != nil {
 			if err := find(ctx, e); err != nil {
 				return err
@@ -340,23 +343,4 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 		return err
 	}
 	return w.setDocument(fixedDocument(doc))
-}
-
-// layer reads a layer that a verified row or overlay names, once.
-func (e *editing) layer(ctx context.Context, digest string) (release.Layer, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return readOnce(ctx, e.p.Registry, e.layers, digest)
-}
-
-// checkReleased refuses a layer that was removed, or that nobody trusted released.
-func (e *editing) checkReleased(ctx context.Context, digest string) error {
-	e.mu.Lock()
-	_, known := e.layers[digest]
-	e.mu.Unlock()
-	if known || digest == "" {
-		return nil
-	}
-	_, err := e.p.Layers(ctx, e.v.policy, digest)
-	return err
 }

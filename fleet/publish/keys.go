@@ -196,7 +196,7 @@ func (p *Publisher) Newest(ctx context.Context, policy Policy) (Policy, error) {
 // currentKeysAreThere: a registry that withholds a version keeps this publisher obeying keys that
 // are revoked.
 func currentKeysAreThere(l *looked) error {
-	if l.policy.Chain == nil && l.fresh.Keys > 0 && l.signs {
+	if l.policy.Chain == nil && l.fresh.Keys > 0 && len(l.p.Signers) > 0 && !l.p.Dry { // what comes of it is signed
 		return cli.WithHint(refusal.New(refusal.KeysBehind, "the fleet's keys are at version %d: whoever does not follow them would sign what nodes refuse", l.fresh.Keys),
 			"give --site, with caisson.keys beside it; beside objects of a cluster, keys/root.pub and caisson.keys")
 	}

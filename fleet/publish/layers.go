@@ -15,7 +15,6 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -125,7 +124,7 @@ func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (_
 	seen, _ := p.Memory.At(place)
 	set, err := release.Find(ctx, p.Registry, reference)
 	if errors.Is(err, oci.ErrNotFound) && reference == release.Current {
-		l := &looked{what: "layer:current", place: p.Registry.Ref(), seen: seen, file: p.Memory.Name()}
+		l := &looked{p: p, what: "layer:current", seen: seen}
 		err = cmp.Or(p.allRules().absent.Run(l), err)
 	}
 	if err != nil {
@@ -171,70 +170,88 @@ func layerIsNotOlder(s *succession) error {
 	return nil
 }
 
-// checkSuccession refuses layers older than those that the nodes have.
-func (p *Publisher) checkSuccession(ctx context.Context, todo []work) error {
+// successions returns each layer that takes the place of another, read.
+func (r *run) successions(ctx context.Context, todo []work) (all []*succession, err error) {
 	type pair struct{ old, new string }
 	done := map[pair]bool{}
-	read := map[string]release.Layer{}
 	for _, w := range todo {
-		was := w.was
-		if was == nil || was.Layer == "" || w.layer == "" || was.Layer == w.layer || done[pair{was.Layer, w.layer}] {
+		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.was.Layer == w.layer || done[pair{w.was.Layer, w.layer}] {
 			continue
 		}
-		done[pair{was.Layer, w.layer}] = true
-		s := &succession{node: w.name, old: release.Layer{Digest: was.Layer}}
-		var err error
-		if s.new, err = readOnce(ctx, p.Registry, read, w.layer); err != nil {
-			return err
+		done[pair{w.was.Layer, w.layer}] = true
+		s := &succession{node: w.name}
+		if s.new, err = r.layer(ctx, w.layer); err != nil {
+			return nil, err
 		}
-		if s.old, err = readOnce(ctx, p.Registry, read, was.Layer); lost(err) {
-			s.lost, s.old.Digest = err, was.Layer
+		if s.old, err = r.layer(ctx, w.was.Layer); lost(err) {
+			s.lost, s.old.Digest = err, w.was.Layer
 		} else if err != nil {
-			return err
+			return nil, err
 		}
-		if err := p.allRules().older.Run(s); err != nil {
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// checkAges refuses layers older than those that the nodes have.
+func (r *run) checkAges(all []*succession) error {
+	for _, s := range all {
+		if err := r.p.allRules().older.Run(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reportFast says what a layer for development costs that takes the place of another.
-func (p *Publisher) reportFast(ctx context.Context, todo []work) error {
-	read, said := map[string]release.Layer{}, map[string]bool{}
-	for _, w := range todo {
-		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.was.Layer == w.layer || said[w.layer] {
-			continue
-		}
-		next, err := readOnce(ctx, p.Registry, read, w.layer)
-		if err != nil {
-			return err
-		}
-		if !next.Fast {
-			said[w.layer] = true // nothing
-			continue
-		}
-		old, err := readOnce(ctx, p.Registry, read, w.was.Layer)
-		if err != nil && !lost(err) {
-			return err
-		}
-		if err == nil && !old.Fast {
-			said[w.layer] = true
-			p.Say("warning: layer %s was built with --fast, the one before was not: nodes fetch more than a build without it would cost them", w.layer)
+// checkLayers refuses layers older than those that the nodes have, unless an operator named
+// them, and says what one for development costs that takes the place of another.
+func (r *run) checkLayers(ctx context.Context, todo []work, named bool) error {
+	all, err := r.successions(ctx, todo)
+	if err == nil && !named {
+		err = r.checkAges(all)
+	}
+	said := map[string]bool{}
+	for _, s := range all {
+		if digest := s.new.Digest; err == nil && s.new.Fast && s.lost == nil && !s.old.Fast && !said[digest] {
+			said[digest] = true
+			r.Say("warning: layer %s was built with --fast, the one before was not: nodes fetch more than a build without it would cost them", digest)
 		}
 	}
-	return nil
+	return err
 }
 
-func readOnce(ctx context.Context, r *registry.Registry, read map[string]release.Layer, digest string) (release.Layer, error) {
-	if l, ok := read[digest]; ok {
+// layer reads a layer that a verified row or overlay names, once.
+func (r *run) layer(ctx context.Context, digest string) (release.Layer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l, ok := r.read[digest]; ok {
 		return l, nil
 	}
-	l, err := release.Read(ctx, r, digest)
+	l, err := release.Read(ctx, r.p.Registry, digest)
 	if err == nil {
-		read[digest] = l
+		if r.read == nil {
+			r.read = map[string]release.Layer{}
+		}
+		r.read[digest] = l
 	}
 	return l, err
+}
+
+// checkReleased refuses a layer that was removed, or that nobody trusted released.
+func (r *run) checkReleased(ctx context.Context, digest string) error {
+	if digest == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err, known := r.released[digest]
+	if !known {
+		if _, err = r.p.Layers(ctx, r.v.policy, digest); r.released == nil {
+			r.released = map[string]error{}
+		}
+		r.released[digest] = err
+	}
+	return err
 }
 
 // findLayers finds for each node on which layers, besides its own, what is live of its
@@ -244,7 +261,7 @@ func readOnce(ctx context.Context, r *registry.Registry, read map[string]release
 // rejected or pruned, or that lacks what the overlay needs, is left out; the oldest of
 // more than [sign.MaxRunsOn] are, too. New signatures over the same content name the same.
 func (r *run) findLayers(ctx context.Context) error {
-	c, e := r.c, &editing{run: r, layers: map[string]release.Layer{}}
+	c := r.plan
 	return forEach(ctx, c.todo, func(ctx context.Context, w *work) error {
 		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.runsOn != nil {
 			return nil
@@ -273,7 +290,7 @@ func (r *run) findLayers(ctx context.Context) error {
 			if digest == w.layer || slices.Contains(c.reject, digest) || slices.Contains(w.runsOn, digest) || len(w.runsOn) == sign.MaxRunsOn {
 				continue
 			}
-			l, err := e.layer(ctx, digest)
+			l, err := r.layer(ctx, digest)
 			if err != nil && !lost(err) {
 				return err
 			}

@@ -28,7 +28,7 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range r.rotation.Lose {
+	for _, name := range r.Lose {
 		if _, there := rows[name]; !there {
 			return hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
 		}
@@ -42,7 +42,7 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 	}
 	var unchained []string
 	for _, name := range plain.Names(maps.Keys(rows)) {
-		if known, said := r.rotation.Known[name]; said && known == nil && !slices.Contains(older, name) {
+		if known, said := r.Known[name]; said && known == nil && !slices.Contains(older, name) {
 			unchained = append(unchained, name)
 		}
 	}
@@ -51,7 +51,7 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 		nodes []string
 		why   string
 	}{{older, lostUntilBoot}, {unchained, lostForNewBoot}} {
-		if nodes := without(of.nodes, r.rotation.Lose); len(nodes) > 0 {
+		if nodes := without(of.nodes, r.Lose); len(nodes) > 0 {
 			lost = append(lost, fmt.Sprintf("%s: %s", plain.Some(nodes, 20), of.why))
 		}
 	}

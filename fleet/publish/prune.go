@@ -48,7 +48,7 @@ type PrunedGeneration struct {
 // document can keep a layer, never remove one.
 func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
 	if p.Trust != nil && !dry {
-		err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, r *run) (err error) {
+		_, err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, r *run) (err error) {
 			out, err = r.p.prune(ctx, r.batch, keep, dry)
 			return err
 		})
@@ -95,7 +95,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 		return nil, err
 	}
 	if remove {
-		if err := errors.Join(n.removeShards(ctx), n.removeIntents(ctx)); err != nil {
+		if err := errors.Join(n.removeTags(ctx, oci.RepoNode, "shards", n.isSpareShard), n.removeTags(ctx, oci.RepoFleet, "reservations", n.isOverIntent)); err != nil {
 			return nil, err
 		}
 	}
@@ -255,9 +255,9 @@ func (n *needs) rows(rows index.Rows, why string, present bool) {
 // that cannot be read stops everything, since it might name any layer. What is
 // another artifact than an overlay names none.
 func (n *needs) nodes(ctx context.Context) error {
-	tags, err := n.p.Registry.Tags(ctx, oci.RepoNode)
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("list the nodes: %w", err)
+	tags, err := n.tags(ctx, oci.RepoNode, "nodes")
+	if err != nil {
+		return err
 	}
 	for _, tag := range tags {
 		if strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || IsShard(tag) {
@@ -297,37 +297,37 @@ const keepPrefix = "keep-sha256-"
 // IsShard reports whether a tag of the nodes' repository is that of a shard.
 func IsShard(tag string) bool { return strings.HasPrefix(tag, keepPrefix) }
 
-func (n *needs) removeShards(ctx context.Context) error {
-	tags, err := n.p.Registry.Tags(ctx, oci.RepoNode)
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("list the shards: %w", err)
-	}
-	for _, tag := range tags {
-		hex, isShard := strings.CutPrefix(tag, keepPrefix)
-		if !isShard || n.shards[digest.FromHex(hex)] {
-			continue
-		}
-		if err := n.removal.Untag(ctx, oci.RepoNode, tag); err != nil {
-			return err
-		}
-	}
-	return nil
+// isSpareShard reports whether a tag is that of a shard that no generation needs.
+func (n *needs) isSpareShard(tag string) bool {
+	hex, isShard := strings.CutPrefix(tag, keepPrefix)
+	return isShard && !n.shards[digest.FromHex(hex)]
 }
 
-// removeIntents removes the reservations that count for nobody any more: a registry may not
-// have let their publishers do it.
-func (n *needs) removeIntents(ctx context.Context) error {
-	tags, err := n.p.Registry.Tags(ctx, oci.RepoFleet)
-	if err != nil {
-		return fmt.Errorf("list the reservations: %w", err)
-	}
+// isOverIntent reports whether a tag is a reservation that counts for nobody any more: a registry
+// may not have let its publisher remove it.
+func (n *needs) isOverIntent(tag string) bool {
+	i, ok := reserve.Parse(tag)
+	return ok && i.IsOver(n.p.now())
+}
+
+// removeTags removes the tags of a repository that have gone.
+func (n *needs) removeTags(ctx context.Context, repo, what string, gone func(tag string) bool) error {
+	tags, err := n.tags(ctx, repo, what)
 	for _, tag := range tags {
-		if i, ok := reserve.Parse(tag); !ok || !i.IsOver(n.p.now()) {
-			continue
-		}
-		if err := n.removal.Untag(ctx, oci.RepoFleet, tag); err != nil {
-			return err
+		if gone(tag) {
+			if err := n.removal.Untag(ctx, repo, tag); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return err
+}
+
+// tags lists the tags of a repository, none where there is no such repository.
+func (n *needs) tags(ctx context.Context, repo, what string) ([]string, error) {
+	tags, err := n.p.Registry.Tags(ctx, repo)
+	if err != nil && !isNotFound(err) {
+		return nil, fmt.Errorf("list the %s: %w", what, err)
+	}
+	return tags, nil
 }

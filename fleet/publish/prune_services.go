@@ -57,12 +57,9 @@ func (n *needs) servicesOf(overlay []byte, why string) error {
 // gone needs none.
 func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, error) {
 	out := []PrunedService{}
-	tags, err := n.p.Registry.Tags(ctx, oci.RepoService)
-	if err != nil && !isNotFound(err) {
-		return nil, fmt.Errorf("list the images of services: %w", err)
-	}
-	if len(tags) == 0 {
-		return out, nil
+	tags, err := n.tags(ctx, oci.RepoService, "images of services")
+	if err != nil || len(tags) == 0 {
+		return out, err
 	}
 	for _, of := range slices.Sorted(maps.Keys(n.overlays)) {
 		o := n.overlays[of]

@@ -3,10 +3,22 @@
 // Package publish signs what nodes run and puts it where they look.
 //
 // One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
-// Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Retire
-// ends nodes, Refresh renews expiring signatures, Verify checks all of it as a node
-// would. Every change takes the next generation of the whole fleet; nodes whose
-// overlay does not change keep theirs, so that a publish costs what it changes.
+// Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Advance moves
+// a rollout, Rotate has other keys count, Retire ends nodes, Refresh renews expiring
+// signatures, Verify checks all of it as a node would. Every change takes the next generation
+// of the whole fleet; nodes whose overlay does not change keep theirs, so that a publish costs
+// what it changes.
+//
+// All that write are one pipeline:
+//
+//  1. look (view.go) reads fleet:index and fleet:current, and checks both;
+//  2. runAlone (alone.go) keeps other publishers out, looks again after every wait, and takes over
+//     what a rollout that was cut has moved (heal.go);
+//  3. the verb fills in a plan: rows that change, and a piece of work for each node that gets
+//     a signature, with what it had;
+//  4. repairTags adds what puts right a publish that was cut;
+//  5. write (write.go) signs, asks the nodes' own decision about each, and pushes. A dry run ends
+//     before the first write, with a key that is made for it (rehearse.go).
 //
 // A publisher is a verifier first: what a registry serves is compared with the
 // site's keys and threshold, with itself and with what the publisher remembers
@@ -83,7 +95,7 @@ type Policy struct {
 	Chain         *chain.Chain    // versions of the keys as the site has them; nil: the keys above count
 	Beside        bool            // no site document names keys, so none can differ from those of the newest version
 
-	former *Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up; it may have one as well
+	former []Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up, the newest first
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and

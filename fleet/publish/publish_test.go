@@ -759,7 +759,7 @@ func TestPassOverIsSure(t *testing.T) {
 			away = c.away
 			published.v.index.Root.Foreign = []spec.Span{{From: c.foreign, To: last}}
 			was := spec.Published{Foreign: true, Before: &spec.Content{Overlay: "what it gets"}}
-			err := (&run{Fleet: &Fleet{&p, published.v}, c: &change{todo: []work{{name: "n0", was: &was, overlay: "what it gets"}}}}).passOver(t.Context())
+			err := (&run{Fleet: &Fleet{&p, published.v}, plan: &plan{todo: []work{{name: "n0", was: &was, overlay: "what it gets"}}}}).passOver(t.Context())
 			goesTo := ""
 			switch {
 			case err != nil:

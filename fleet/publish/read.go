@@ -5,14 +5,11 @@ package publish
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -46,6 +43,14 @@ func (p *Publisher) Find(ctx context.Context, policy Policy) (*Fleet, error) {
 	return &Fleet{&q, v}, nil
 }
 
+// root returns fleet:index, the zero value where nothing is published.
+func (f *Fleet) root() spec.FleetIndex {
+	if f.v.index == nil {
+		return spec.FleetIndex{}
+	}
+	return f.v.index.Root
+}
+
 // Say tells people something about what was read.
 func (f *Fleet) Say(format string, args ...any) { f.p.Say(format, args...) }
 
@@ -59,10 +64,7 @@ func (f *Fleet) Now() time.Time { return f.p.Now }
 // Floor returns the epoch and the generation that were given out last, zero where
 // nothing is published.
 func (f *Fleet) Floor() spec.Floor {
-	if f.v.index == nil {
-		return spec.Floor{}
-	}
-	return spec.Floor{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation}
+	return spec.Floor{Epoch: f.root().Epoch, Generation: f.root().Generation}
 }
 
 // CurrentExpires returns until when fleet:current confirms what nodes find, zero where
@@ -89,7 +91,7 @@ func (f *Fleet) SignedBy() []string { return f.v.by }
 
 // Reserved reports whether a generation is given out that is not published yet: a publish
 // is at work, or was cut. All that the fleet says is of the state before it.
-func (f *Fleet) Reserved() bool { return f.v.index != nil && f.v.index.Root.Reserved }
+func (f *Fleet) Reserved() bool { return f.root().Reserved }
 
 // Unfinished says what publishes what is not published yet, or that it was cut; "" where
 // the fleet is whole.
@@ -153,57 +155,4 @@ func (f *Fleet) RunsOn(ctx context.Context, node string) ([]string, error) {
 		return nil, ofNode(node, err)
 	}
 	return l.accepted.RunsOn, nil
-}
-
-// keptRows are nodes that are neither published nor dropped: who they are is in doubt where
-// the site is read from.
-type keptRows struct {
-	names map[string]bool
-	tags  map[string]string // the node by what a machine may claim to be it
-}
-
-// kept returns the rows that [Options.Keep] asks for.
-func (s *selected) kept(nodes []Node) keptRows {
-	k := keptRows{map[string]bool{}, map[string]string{}}
-	if s.o.Keep == nil {
-		return k
-	}
-	for name, row := range s.rows {
-		if !s.o.Keep(name) || slices.ContainsFunc(nodes, func(n Node) bool { return n.Name == name }) {
-			continue
-		}
-		k.names[name] = true
-		for _, tag := range trust.AliasTags(row.Match.MACs, row.Match.UUIDs) {
-			k.tags[tag] = name
-		}
-	}
-	return k
-}
-
-// owner returns the kept node that has one of a node's identifiers, "" where none has: two
-// rows must never be found by one machine.
-func (k keptRows) owner(n Node) string {
-	for _, tag := range trust.AliasTags(n.Match.MACs, n.Match.UUIDs) {
-		if of := k.tags[tag]; of != "" {
-			return of
-		}
-	}
-	return ""
-}
-
-// keep leaves rows as they are, and renews what has to be renewed of them.
-func (s *selected) keep(k keptRows) {
-	if s.o.Only != nil {
-		return // as all others that are not named
-	}
-	for _, name := range slices.Sorted(maps.Keys(k.names)) {
-		row, known := s.rows[name]
-		if !known {
-			continue
-		}
-		s.result.Kept = append(s.result.Kept, name)
-		if s.o.All || s.isOld(row.Expires, s.policy.Lifetime) || s.v.torn[name] {
-			s.held = append(s.held, name)
-		}
-	}
 }

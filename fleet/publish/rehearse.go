@@ -42,12 +42,7 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 		}
 		todo[i] = w
 	}
-	if !named {
-		if err := p.checkSuccession(ctx, todo); err != nil {
-			return err
-		}
-	}
-	if err := p.reportFast(ctx, todo); err != nil {
+	if err := (&run{Fleet: &Fleet{&p, f.v}}).checkLayers(ctx, todo, named); err != nil {
 		return err
 	}
 	return p.signNodes(ctx, policy, &f.v.index.Root, todo)
@@ -88,7 +83,7 @@ func (p *Publisher) runDry(ctx context.Context, policy Policy, why purpose, f fu
 
 // rehearse says in the result what would be written, after the nodes' own decision about it.
 func (r *run) rehearse(ctx context.Context, policy Policy) error {
-	q, c := *r.p, r.c
+	q, c := *r.p, r.plan
 	if c.judges == nil { // else it is about whose signatures they have
 		var err error
 		if q, policy, err = r.p.withTrialKey(policy); err != nil {

@@ -5,6 +5,7 @@ package publish
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"maps"
@@ -86,14 +87,13 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 				bundles = append(bundles, b)
 			}
 		}
-		for _, s := range r.p.Signers {
-			b, err := sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
-			if err != nil {
-				return err
-			}
-			bundles = append(bundles, b)
+		added, err := signEach(r.p.Signers, func(s crypto.Signer) ([]byte, error) {
+			return sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
+		})
+		if err != nil {
+			return err
 		}
-		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, bundles...); err != nil {
+		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, append(bundles, added...)...); err != nil {
 			return fmt.Errorf("sign generation %s: %w", g.past, err)
 		}
 	}
@@ -115,7 +115,7 @@ func (r *rotating) mine() map[string]bool {
 // before, or could go back to. One that only earlier generations name and that is gone is
 // left out: nobody goes back to it.
 func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
-	now, next, key := r.now, r.next, r.rotation.Release
+	now, next, key := r.now, r.next, r.Release
 	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
 	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
 		return err
@@ -156,7 +156,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		}
 	}
 	delete(layers, "")
-	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.rotation.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
 	switch err := release.Resign(ctx, r.p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):

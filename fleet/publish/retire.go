@@ -32,8 +32,8 @@ func (r *run) retire(ctx context.Context, names []string) error {
 			return err
 		}
 		if listed {
-			r.c.index.Remove(name)
-			r.c.rows, bound[name] = true, row.Match
+			r.plan.index.Remove(name)
+			r.plan.rows, bound[name] = true, row.Match
 			r.result.Unchanged-- // of the rows before it
 			continue
 		}
@@ -88,7 +88,7 @@ func readLeft(ctx context.Context, in *registry.Registry, name string) (match sp
 // dropReplaced removes the tags of machines that nodes are not bound to any more: a
 // machine that was replaced would else still find the overlay, and be refused.
 func (r *run) dropReplaced(ctx context.Context) {
-	todo := r.c.todo
+	todo := r.plan.todo
 	used := map[string]bool{}
 	for _, w := range todo {
 		for _, tag := range trust.AliasTags(w.match.MACs, w.match.UUIDs) {

@@ -38,7 +38,7 @@ type Rotation struct {
 // moment a node that could boot before can boot now, whichever version it knows; then
 // fleet:current names it. Cut anywhere, the same call takes it up: it is done when fleet:current
 // names the version. Where it does already there is no result.
-func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *chain.Chain, result *Result, err error) {
+func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*chain.Chain, *Result, error) {
 	now, err := p.Follow(ctx, policy, false)
 	if err != nil {
 		return nil, nil, err
@@ -46,14 +46,7 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 	if now.Chain == nil {
 		return nil, nil, errors.New("the site has no version of the keys to go on from")
 	}
-	alone := func(by Policy, f func(context.Context, *run) error) error {
-		by.Site = false // what it is to be completed from is the version, not the site
-		return p.runAlone(ctx, by, purpose{half: true}, func(ctx context.Context, r *run) error {
-			err := f(ctx, r)
-			result = r.result
-			return err
-		})
-	}
+	now.Site = false // what it is to be completed from is the version, not the site
 	newest := now.Chain.Newest().Keys
 	changes, err := CompareRoles(newest.Roles, r.Next.Roles)
 	if err != nil {
@@ -63,15 +56,13 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, before := range slices.Backward(versions[1:]) { // rotations may have been cut before they wrote fleet:current
-		before.former, now.former = now.former, &before
-	}
+	now.former = versions[1:] // rotations may have been cut before they wrote fleet:current
 	if len(changes) == 0 && slices.Equal(newest.Revoked, r.Next.Revoked) {
 		named, err := p.namesKeys(ctx, now)
-		if err != nil || named || now.former == nil {
+		if err != nil || named || len(now.former) == 0 {
 			return now.Chain, nil, err
 		}
-		err = alone(now, func(ctx context.Context, r *run) error {
+		result, err := p.runAlone(ctx, now, purpose{half: true}, func(ctx context.Context, r *run) error {
 			r.p.Signers = slices.DeleteFunc(slices.Clone(r.p.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
 				return !counts
@@ -88,11 +79,11 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 		return nil, nil, err
 	}
 	rotate := func(ctx context.Context, at *run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
-	err = alone(now, rotate)
+	result, err := p.runAlone(ctx, now, purpose{half: true}, rotate)
 	if refusal.OfKeys(err) { // it was cut after the index was signed again
-		next.former = &now
-		if again := alone(next, rotate); !refusal.OfKeys(again) {
-			err = again
+		next.former = append([]Policy{now}, now.former...)
+		if again, refused := p.runAlone(ctx, next, purpose{half: true}, rotate); !refusal.OfKeys(refused) {
+			result, err = again, refused
 		}
 	}
 	return c, result, err
@@ -101,7 +92,6 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *c
 // namesKeys reports whether fleet:current names the newest version of the keys, or nothing is
 // published that could.
 func (p *Publisher) namesKeys(ctx context.Context, now Policy) (bool, error) {
-	now.Site = false
 	v, err := p.look(ctx, now, purpose{half: true})
 	if err != nil {
 		return false, err
@@ -136,15 +126,9 @@ func SignKeys(doc spec.Keys, root []crypto.Signer) (trust.Candidate, error) {
 	if err != nil {
 		return trust.Candidate{}, err
 	}
-	c := trust.Candidate{Document: raw}
-	for _, s := range root {
-		b, err := sign.SignKeys(s, oci.Digest(raw), sign.KeysPredicate{Fleet: doc.Fleet, Version: doc.Version, IssuedAt: doc.At})
-		if err != nil {
-			return c, err
-		}
-		c.Bundles = append(c.Bundles, b)
-	}
-	return c, nil
+	said := sign.KeysPredicate{Fleet: doc.Fleet, Version: doc.Version, IssuedAt: doc.At}
+	bundles, err := signEach(root, func(s crypto.Signer) ([]byte, error) { return sign.SignKeys(s, oci.Digest(raw), said) })
+	return trust.Candidate{Document: raw, Bundles: bundles}, err
 }
 
 // checkSuccessors refuses signers that neither version names, and too few of the next one.
@@ -171,7 +155,7 @@ func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
 // which know the keys of before or the next ones can boot.
 type rotating struct {
 	*run
-	rotation  Rotation
+	Rotation
 	now, next Policy
 }
 
@@ -209,12 +193,12 @@ func (r *rotating) rotate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.begin("keys", r.rotation.By, x)
-	r.c.keys, r.c.judges = r.next.Chain, []Policy{r.next}
-	if r.c.todo, err = r.renewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
+	r.begin("keys", r.By, x)
+	r.plan.keys, r.plan.judges = r.next.Chain, []Policy{r.next}
+	if r.plan.todo, err = r.renewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
 		return err
 	}
-	if err := r.keepBundles(ctx, r.c.todo); err != nil {
+	if err := r.keepBundles(ctx, r.plan.todo); err != nil {
 		return err
 	}
 	r.v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
@@ -245,7 +229,7 @@ func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 // grant returns the epoch key's permission that goes with the next version: the present one,
 // or one by its epoch keys.
 func (r *rotating) grant() ([]byte, error) {
-	x, next, by := r.v.index.Root, r.next, r.rotation.Epoch
+	x, next, by := r.v.index.Root, r.next, r.Epoch
 	if x.Epoch == 0 || sign.VerifyEpoch([][]byte{x.Grant}, next.Epoch, x.Fleet, x.Epoch) == nil {
 		return x.Grant, nil
 	}

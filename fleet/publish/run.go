@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -41,7 +42,7 @@ type Options struct {
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
 // Nodes that are published but not among them leave the index, unless Only names
 // some, or Keep them.
-func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (result *Result, err error) {
+func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (*Result, error) {
 	if err := p.MayPublish(policy); err != nil {
 		return nil, err
 	}
@@ -50,18 +51,15 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	}
 	policy.Site = true
 	why := purpose{publish: true, raise: o.Epoch > 0}
-	err = p.runAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
+	return p.runAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
 		if policy.Beside {
 			policy = r.v.policy
 			if err := r.p.checkSigners(policy); err != nil {
 				return err
 			}
 		}
-		err := r.publish(ctx, policy, nodes, o)
-		result = r.result
-		return err
+		return r.publish(ctx, policy, nodes, o)
 	})
-	return result, err
 }
 
 func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Options) error {
@@ -96,38 +94,19 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 	if s.underWay, err = r.UnderWay(ctx); err != nil {
 		return err
 	}
-	kept := s.kept(nodes)
-	for _, n := range nodes {
-		if of := kept.owner(n); of != "" {
-			p.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, of)
-			kept.names[n.Name] = true
-			continue
-		}
-		if err := s.add(n); err != nil {
-			return err
-		}
+	if err := s.addAll(nodes); err != nil {
+		return err
 	}
-	s.keep(kept)
 	s.dropLeft(nodes)
 	s.repairOthers()
 	renewed, err := r.renewKept(ctx, s.held, func(node string) bool { return o.All || v.torn[node] })
 	if err != nil {
 		return err
 	}
-	if !o.LayerNamed {
-		if err := p.checkSuccession(ctx, s.c.todo); err != nil {
-			return err
-		}
-	}
-	if err := p.reportFast(ctx, s.c.todo); err != nil {
+	if err := r.checkLayers(ctx, s.plan.todo, o.LayerNamed); err != nil {
 		return err
 	}
-	s.c.todo = append(s.c.todo, renewed...)
-	if o.First != nil && !p.Dry {
-		if err := o.First(ctx); err != nil {
-			return err
-		}
-	}
+	s.plan.todo, s.plan.first = append(s.plan.todo, renewed...), o.First
 	if err := r.write(ctx, policy); err != nil {
 		return err
 	}
@@ -159,6 +138,48 @@ type selected struct {
 	rejected []string          // nodes that keep what is on the reject list
 }
 
+// addAll sorts the nodes of a site, and those that stay though they are not among them
+// ([Options.Keep]): who they are is in doubt where the site is read from. Two rows must never be
+// found by one machine, so a node that has an identifier of one of these stays as it is, too.
+func (s *selected) addAll(nodes []Node) error {
+	listed, owner := map[string]bool{}, map[string]string{} // owner is by what a machine may claim to be
+	for _, n := range nodes {
+		listed[n.Name] = true
+	}
+	stays := map[string]bool{}
+	for name, row := range s.rows {
+		if s.o.Keep != nil && s.o.Keep(name) && !listed[name] {
+			stays[name] = true
+			for _, tag := range trust.AliasTags(row.Match.MACs, row.Match.UUIDs) {
+				owner[tag] = name
+			}
+		}
+	}
+	for _, n := range nodes {
+		tags := trust.AliasTags(n.Match.MACs, n.Match.UUIDs)
+		if i := slices.IndexFunc(tags, func(tag string) bool { return owner[tag] != "" }); i >= 0 {
+			s.p.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, owner[tags[i]])
+			stays[n.Name] = true
+		} else if err := s.add(n); err != nil {
+			return err
+		}
+	}
+	if s.o.Only != nil {
+		return nil // those are as all others that are not named
+	}
+	for _, name := range slices.Sorted(maps.Keys(stays)) {
+		row, known := s.rows[name]
+		if !known {
+			continue
+		}
+		s.result.Kept = append(s.result.Kept, name)
+		if s.o.All || s.isOld(row.Expires, s.policy.Lifetime) || s.v.torn[name] {
+			s.held = append(s.held, name) // what has to be renewed
+		}
+	}
+	return nil
+}
+
 func (s *selected) add(n Node) error {
 	was, known := s.rows[n.Name]
 	if s.o.Only != nil && !s.o.Only(n.Name) {
@@ -170,9 +191,9 @@ func (s *selected) add(n Node) error {
 	holds, over := hold.Split(was.Holds, s.p.Now)
 	if len(over) > 0 {
 		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
-		s.c.rows = true
+		s.plan.rows = true
 		was.Holds = holds
-		s.c.index.Set(n.Name, was)
+		s.plan.index.Set(n.Name, was)
 	}
 	if len(holds) > 0 {
 		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
@@ -181,7 +202,7 @@ func (s *selected) add(n Node) error {
 		}
 		return nil
 	}
-	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.c.index.Root.Generation}
+	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.plan.index.Root.Generation}
 	if err := w.setDocument(func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }); err != nil {
 		return err
 	}
@@ -202,7 +223,7 @@ func (s *selected) add(n Node) error {
 		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
 			"node %s is part of rollout %s, which is %w", n.Name, r, errUnderWay)
 	}
-	s.c.todo = append(s.c.todo, w)
+	s.plan.todo = append(s.plan.todo, w)
 	return nil
 }
 
@@ -233,8 +254,8 @@ func (s *selected) dropLeft(nodes []Node) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
 		if !listed[name] && !slices.Contains(s.result.Kept, name) {
-			s.c.index.Remove(name)
-			s.c.rows = true
+			s.plan.index.Remove(name)
+			s.plan.rows = true
 			s.result.Left = append(s.result.Left, name)
 		}
 	}

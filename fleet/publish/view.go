@@ -77,8 +77,8 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 	if err != nil {
 		return nil, err
 	}
-	l := &looked{policy: policy, place: p.Registry.Ref(), why: why, now: p.Now, newFleet: p.NewFleet, acceptExpired: p.AcceptExpired, signs: len(p.Signers) > 0 && !p.Dry, file: p.Memory.Name()}
-	l.seen, l.known = p.Memory.At(l.place.String())
+	l := &looked{p: p, policy: policy, why: why}
+	l.seen, l.known = p.Memory.At(p.Registry.Ref().String())
 	v := &view{policy: policy, seen: l.seen}
 	if l.known && policy.Fleet == "" {
 		l.policy.Fleet = l.seen.Fleet

@@ -4,8 +4,10 @@ package publish
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -76,8 +78,8 @@ func (w *work) before() *spec.Content {
 	return rowContent(*w.was)
 }
 
-// change is what one run writes.
-type change struct {
+// plan is what one run writes: a verb fills it in, and write carries it out.
+type plan struct {
 	by     By
 	verb   string
 	index  *index.Index // rows that change without a signature are set already
@@ -88,22 +90,27 @@ type change struct {
 	keys   *chain.Chain // with a version that counts from now on; nil is none
 	judges []Policy     // by whose keys a node may judge, too; see Rotate
 
-	cut    map[string]spec.Rollout // as they are should this be cut; nil is as they were
-	placed func()                  // as in [Step]
-
+	cut       map[string]spec.Rollout     // as they are should this be cut; nil is as they were
+	first     func(context.Context) error // as in [Options]
 	announced func(context.Context) error // as in [Step]
+	placed    func()                      // as in [Step]
 }
 
 // describe is what the index says of a change.
-func (c *change) describe(now time.Time) *spec.FleetChange {
+func (c *plan) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(), Published: published(c.todo)}
 }
 
 // write signs and pushes, in the order that the package comment promises.
 func (r *run) write(ctx context.Context, policy Policy) error {
-	p, v, c := r.p, r.v, r.c
+	p, v, c := r.p, r.v, r.plan
 	if err := v.keepsAll(); err != nil {
 		return err
+	}
+	if c.first != nil && !p.Dry {
+		if err := c.first(ctx); err != nil {
+			return err
+		}
 	}
 	p.current = v.current
 	x := c.index
@@ -231,6 +238,39 @@ func forEach(ctx context.Context, todo []work, f func(context.Context, *work) er
 	return context.Cause(ctx)
 }
 
+// findEach returns what f finds of each of some nodes, several at once. What is zero is left out.
+func findEach[T comparable](ctx context.Context, names iter.Seq[string], f func(context.Context, string) (T, error)) (map[string]T, error) {
+	var todo []work
+	for name := range names {
+		todo = append(todo, work{name: name})
+	}
+	var mu sync.Mutex
+	found := map[string]T{}
+	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
+		one, err := f(ctx, w.name)
+		if zero := *new(T); err != nil || one == zero {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		found[w.name] = one
+		return nil
+	})
+	return found, err
+}
+
+// signEach has each of some signers make a statement.
+func signEach(by []crypto.Signer, f func(crypto.Signer) ([]byte, error)) (bundles [][]byte, err error) {
+	for _, s := range by {
+		b, err := f(s)
+		if err != nil {
+			return nil, err
+		}
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}
+
 // signNodes signs all and asks the node's own decision about each, before the
 // first one is pushed.
 func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work, also ...Policy) error {
@@ -248,13 +288,11 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 			said.IssuedAt, said.Expires = w.same.IssuedAt, w.same.Expires
 		}
 		w.expires = said.Expires.Unix()
-		for _, s := range p.Signers {
-			b, err := sign.SignOverlay(s, w.overlay, said)
-			if err != nil {
-				return err
-			}
-			w.bundles = append(w.bundles, b)
+		bundles, err := signEach(p.Signers, func(s crypto.Signer) ([]byte, error) { return sign.SignOverlay(s, w.overlay, said) })
+		if err != nil {
+			return err
 		}
+		w.bundles = append(w.bundles, bundles...)
 		if x.Grant != nil {
 			w.bundles = append(w.bundles, x.Grant)
 		}
@@ -269,14 +307,14 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 
 func (r *run) pushNodes(ctx context.Context) error {
 	var mu sync.Mutex
-	err := forEach(ctx, r.c.todo, func(ctx context.Context, w *work) error {
+	err := forEach(ctx, r.plan.todo, func(ctx context.Context, w *work) error {
 		done, err := r.pushNode(ctx, w)
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		r.c.index.Set(w.name, done)
+		r.plan.index.Set(w.name, done)
 		r.result.add(w, done.Generation)
 		return nil
 	})

@@ -34,7 +34,7 @@ func read(t *testing.T, row attack.Row, rules oci.Rules) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := rules.ReadDocument(ctx, s, oci.RepoNode, r, oci.TypeOverlay, oci.MaxOverlay); err != nil {
+	if _, _, err := rules.ReadDocument(ctx, s, r, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeOverlay, Limit: oci.MaxOverlay}); err != nil {
 		return err
 	}
 	if r, err = s.Manifest(ctx, oci.RepoLayer, w.LayerDigest, ""); err != nil {

@@ -45,30 +45,37 @@ func DocumentManifest(documentType string, doc []byte, bundles ...[]byte) (raw [
 // ReadOverlay takes an overlay and its bundles out of a manifest that was read
 // before. What is not inline is read from repo; everything is hashed again.
 func ReadOverlay(ctx context.Context, s Source, repo string, r Response) (overlay []byte, bundles [][]byte, err error) {
-	return ReadDocument(ctx, s, repo, r, TypeOverlay, MaxOverlay)
+	return ReadDocument(ctx, s, r, Artifact{repo, TypeOverlay, MaxOverlay})
+}
+
+// Artifact says where documents of a kind are.
+type Artifact struct {
+	Repo  string
+	Type  string // media type of the document
+	Limit int64  // bytes that a document may have
 }
 
 // ReadDocument is ReadOverlay for any signed document. A bundle that lies or is
 // too large is left out when there are others: a client that can push could otherwise
 // block a good signature with a bad one beside it.
-func ReadDocument(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
-	return whole.ReadDocument(ctx, s, repo, r, documentType, limit)
+func ReadDocument(ctx context.Context, s Source, r Response, of Artifact) (doc []byte, bundles [][]byte, err error) {
+	return whole.ReadDocument(ctx, s, r, of)
 }
 
-func (r rules) ReadDocument(ctx context.Context, s Source, repo string, resp Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
+func (r rules) ReadDocument(ctx context.Context, s Source, resp Response, of Artifact) (doc []byte, bundles [][]byte, err error) {
 	m, err := r.ParseManifest(resp.Data)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.document.Run(document{m, documentType}); err != nil {
+	if err := r.document.Run(document{m, of.Type}); err != nil {
 		return nil, nil, err
 	}
-	if doc, err = r.ReadBlob(ctx, s, repo, m.Layers[0], limit); err != nil {
+	if doc, err = r.ReadBlob(ctx, s, of.Repo, m.Layers[0], of.Limit); err != nil {
 		return nil, nil, err
 	}
 	var last error
 	for _, d := range m.Layers[1:] {
-		b, err := r.ReadBlob(ctx, s, repo, d, MaxBundle)
+		b, err := r.ReadBlob(ctx, s, of.Repo, d, MaxBundle)
 		switch {
 		case err == nil:
 			bundles = append(bundles, b)
@@ -92,7 +99,7 @@ func (r rules) ReadDocument(ctx context.Context, s Source, repo string, resp Res
 func ReadKept(raw []byte, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
 	r := whole
 	r.parse = r.parse.Without("size")
-	return r.ReadDocument(context.Background(), inlineOnly{}, RepoNode, Response{Data: raw}, documentType, limit)
+	return r.ReadDocument(context.Background(), inlineOnly{}, Response{Data: raw}, Artifact{RepoNode, documentType, limit})
 }
 
 // inlineOnly is a source that holds nothing: what is kept is whole or useless.
@@ -131,13 +138,13 @@ func bundlesCapped(d document) error {
 
 // ReadNamed reads the first layer of a manifest that a signed document names by
 // digest. The other layers are neither signatures nor read: they keep blobs alive.
-func ReadNamed(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) ([]byte, error) {
+func ReadNamed(ctx context.Context, s Source, r Response, of Artifact) ([]byte, error) {
 	m, err := ParseManifest(r.Data)
 	if err != nil {
 		return nil, err
 	}
-	if err := whole.document.Without("flood").Run(document{m, documentType}); err != nil {
+	if err := whole.document.Without("flood").Run(document{m, of.Type}); err != nil {
 		return nil, err
 	}
-	return ReadBlob(ctx, s, repo, m.Layers[0], limit)
+	return ReadBlob(ctx, s, of.Repo, m.Layers[0], of.Limit)
 }

@@ -253,16 +253,16 @@ func (s *store) put(ctx context.Context, l *report.Letter) error {
 			return err
 		}
 	}
-	_, err := s.do(ctx, http.MethodPut, s.base.JoinPath("manifests", l.Put.Node), oci.MediaTypeManifest, manifest, http.StatusCreated)
+	_, err := s.do(ctx, http.MethodPut, s.base.JoinPath("manifests", l.Put.Node), oci.Descriptor{MediaType: oci.MediaTypeManifest, Data: manifest}, http.StatusCreated)
 	return err
 }
 
 // blob uploads a blob unless it is there, as the empty one is after the first report.
 func (s *store) blob(ctx context.Context, d oci.Descriptor) error {
-	if _, err := s.do(ctx, http.MethodHead, s.base.JoinPath("blobs", d.Digest), "", nil, http.StatusOK); err == nil {
+	if _, err := s.do(ctx, http.MethodHead, s.base.JoinPath("blobs", d.Digest), oci.Descriptor{}, http.StatusOK); err == nil {
 		return nil // any error but that it is missing meets the upload, too
 	}
-	resp, err := s.do(ctx, http.MethodPost, s.base.JoinPath("blobs", "uploads", "/"), "", nil, http.StatusAccepted)
+	resp, err := s.do(ctx, http.MethodPost, s.base.JoinPath("blobs", "uploads", "/"), oci.Descriptor{}, http.StatusAccepted)
 	if err != nil {
 		return err
 	}
@@ -276,19 +276,19 @@ func (s *store) blob(ctx context.Context, d oci.Descriptor) error {
 	query := to.Query()
 	query.Set("digest", d.Digest)
 	to.RawQuery = query.Encode()
-	_, err = s.do(ctx, http.MethodPut, to, "application/octet-stream", d.Data, http.StatusCreated)
+	_, err = s.do(ctx, http.MethodPut, to, oci.Descriptor{MediaType: "application/octet-stream", Data: d.Data}, http.StatusCreated)
 	return err
 }
 
-// do makes one request, which has to be answered by a status.
-func (s *store) do(ctx context.Context, method string, to *url.URL, mediaType string, body []byte, want int) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body))
+// do makes one request with a body of a type, which has to be answered by a status.
+func (s *store) do(ctx context.Context, method string, to *url.URL, body oci.Descriptor, want int) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body.Data))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", s.agent)
-	if mediaType != "" {
-		req.Header.Set("Content-Type", mediaType)
+	if body.MediaType != "" {
+		req.Header.Set("Content-Type", body.MediaType)
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {

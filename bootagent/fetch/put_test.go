@@ -69,7 +69,7 @@ func TestPut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := oci.ReadDocument(t.Context(), src, oci.RepoReport, resp, oci.TypeReport, sign.MaxReport); err != nil || string(got) != "two" {
+	if got, _, err := oci.ReadDocument(t.Context(), src, resp, oci.Artifact{Repo: oci.RepoReport, Type: oci.TypeReport, Limit: sign.MaxReport}); err != nil || string(got) != "two" {
 		t.Errorf("%q %v", got, err)
 	}
 }

@@ -36,7 +36,7 @@ func TestStatementOfALaterRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Attach(t.Context(), reg, raw, bundle, PredicateLayers, time.Unix(1800000000, 0)); err != nil {
+		if err := Attach(t.Context(), reg, oci.Describe(oci.MediaTypeManifest, raw), Bundle{bundle, PredicateLayers, time.Unix(1800000000, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		s, err := (&Set{Index: index, registry: reg}).Statement(t.Context(), []sign.Verifier{sign.VerifierOf(key)})

@@ -171,7 +171,7 @@ func (p *Pusher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l s
 		return err
 	}
 	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == sbom.MediaTypeSPDX }) {
-		if _, err := p.Registry.Attach(ctx, oci.RepoLayer, d, sbom.MediaTypeSPDX, sbom.MediaTypeSPDX, spdx, nil); err != nil {
+		if _, err := p.Registry.Attach(ctx, oci.RepoLayer, d, registry.Attachment{Type: sbom.MediaTypeSPDX, Blob: oci.Describe(sbom.MediaTypeSPDX, spdx)}); err != nil {
 			return fmt.Errorf("attach the SBOM: %w", err)
 		}
 	}
@@ -189,7 +189,7 @@ func (p *Pusher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l s
 	if err != nil {
 		return err
 	}
-	if err := Attach(ctx, p.Registry, raw, bundle, sign.PredicateProvenance, p.Now); err != nil {
+	if err := Attach(ctx, p.Registry, oci.Describe(oci.MediaTypeManifest, raw), Bundle{bundle, sign.PredicateProvenance, p.Now}); err != nil {
 		return fmt.Errorf("attach the provenance: %w", err)
 	}
 	return nil

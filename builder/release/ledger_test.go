@@ -328,7 +328,7 @@ func TestPruneLedgers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Prune(t.Context(), s.Registry, batch, nil, 1, false); err != nil {
+		if _, err := Prune(t.Context(), s.Registry, batch, nil, 1); err != nil {
 			t.Fatal(err)
 		}
 		if err := batch.Close(); err != nil {

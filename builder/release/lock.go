@@ -218,7 +218,7 @@ func (p *Pusher) state(ctx context.Context, raw []byte, was string, s Statement)
 	if err != nil {
 		return err
 	}
-	return attach(ctx, p.Registry, oci.Describe(oci.MediaTypeIndex, raw), bundle, PredicateLayers, p.Now)
+	return Attach(ctx, p.Registry, oci.Describe(oci.MediaTypeIndex, raw), Bundle{bundle, PredicateLayers, p.Now})
 }
 
 // address is an artifact as other tools name it, REPOSITORY:TAG or REPOSITORY@DIGEST.

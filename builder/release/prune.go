@@ -44,14 +44,14 @@ type stock struct {
 
 // Prune removes layers that are not needed: all but the keep versions that were
 // released last, the current one, and those in needed (digest → why). The batch is open on r since before needed was
-// read, so that nobody publishes meanwhile. With dry nothing is removed.
-func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, needed map[string]string, keep int, dry bool) (*Pruned, error) {
+// read, so that nobody publishes meanwhile. Without one nothing is removed.
+func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, needed map[string]string, keep int) (*Pruned, error) {
 	s, err := readStock(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	why := s.keep(needed, keep)
-	out := &Pruned{Removed: !dry, Layers: []PrunedLayer{}}
+	out := &Pruned{Removed: batch != nil, Layers: []PrunedLayer{}}
 	for digest, l := range s.layers {
 		out.Layers = append(out.Layers, PrunedLayer{Digest: digest, Version: l.Version, Variant: l.Variant, Keep: why[digest]})
 	}
@@ -59,7 +59,7 @@ func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, nee
 		a, b := out.Layers[i], out.Layers[j]
 		return a.Version+a.Variant+a.Digest < b.Version+b.Variant+b.Digest
 	})
-	if dry {
+	if batch == nil {
 		return out, nil
 	}
 	removal := &registry.Removal{From: r}

@@ -23,8 +23,8 @@ const created = "org.opencontainers.image.created"
 func AttachRehearsal(ctx context.Context, r *registry.Registry, layer string, bundle []byte, now time.Time) error {
 	raw, _, err := r.Manifest(ctx, oci.RepoLayer, layer)
 	if err == nil {
-		_, err = r.Attach(ctx, oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, raw), oci.TypeRehearsal, oci.TypeBundle, bundle,
-			map[string]string{created: now.UTC().Format(time.RFC3339)})
+		_, err = r.Attach(ctx, oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, raw),
+			registry.Attachment{Type: oci.TypeRehearsal, Blob: oci.Describe(oci.TypeBundle, bundle), Annotations: map[string]string{created: now.UTC().Format(time.RFC3339)}})
 	}
 	if err != nil {
 		return fmt.Errorf("attach to layer %s: %w", layer, err)

@@ -30,21 +30,24 @@ func Sign(ctx context.Context, r *registry.Registry, manifest []byte, signer cry
 	if err != nil {
 		return err
 	}
-	return Attach(ctx, r, manifest, bundle, sign.PredicateCosign, now)
+	return Attach(ctx, r, oci.Describe(oci.MediaTypeManifest, manifest), Bundle{bundle, sign.PredicateCosign, now})
 }
 
-// Attach attaches a signature or an attestation to a layer's manifest, with the
-// annotations that cosign writes.
-func Attach(ctx context.Context, r *registry.Registry, manifest, bundle []byte, predicateType string, now time.Time) error {
-	return attach(ctx, r, oci.Describe(oci.MediaTypeManifest, manifest), bundle, predicateType, now)
+// Bundle is a signature or an attestation.
+type Bundle struct {
+	Data      []byte
+	Predicate string    // its type
+	At        time.Time // when it was attached
 }
 
-func attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, bundle []byte, predicateType string, now time.Time) error {
-	_, err := r.Attach(ctx, oci.RepoLayer, subject, oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
+// Attach attaches a bundle to a layer's manifest, or to an index of layers, with the annotations
+// that cosign writes.
+func Attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, b Bundle) error {
+	_, err := r.Attach(ctx, oci.RepoLayer, subject, registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, b.Data), Annotations: map[string]string{
 		"dev.sigstore.bundle.content":       "dsse-envelope",
-		"dev.sigstore.bundle.predicateType": predicateType,
-		created:                             now.UTC().Format(time.RFC3339),
-	})
+		"dev.sigstore.bundle.predicateType": b.Predicate,
+		created:                             b.At.UTC().Format(time.RFC3339),
+	}})
 	return err
 }
 
@@ -246,5 +249,5 @@ func Resign(ctx context.Context, r *registry.Registry, what Resigning) error {
 	if err != nil {
 		return err
 	}
-	return attach(ctx, r, oci.Describe(oci.MediaTypeIndex, resp.Data), bundle, PredicateLayers, what.Now)
+	return Attach(ctx, r, oci.Describe(oci.MediaTypeIndex, resp.Data), Bundle{bundle, PredicateLayers, what.Now})
 }

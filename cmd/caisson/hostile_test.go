@@ -107,7 +107,7 @@ func (h *hostile) forge(repo, tag, kind, old, new string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	doc, bundles, err := oci.ReadDocument(ctx, h.reg.Source(), repo, resp, kind, 1<<20)
+	doc, bundles, err := oci.ReadDocument(ctx, h.reg.Source(), resp, oci.Artifact{Repo: repo, Type: kind, Limit: 1 << 20})
 	if err != nil || !bytes.Contains(doc, []byte(old)) {
 		h.t.Fatalf("%s:%s is %s (%v)", repo, tag, doc, err)
 	}

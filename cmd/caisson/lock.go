@@ -23,10 +23,16 @@ type locked struct {
 	Variants []release.LockedVariant `json:"variants"`
 }
 
+// locking is a lock of a site's packages: the flags.
+type locking struct {
+	release.Locking
+	name       string // of the file
+	update     bool
+	advisories advisoryFlag
+}
+
 func (a *app) lockCommand() *cobra.Command {
-	var name, cache string
-	var update, missing bool
-	var advisories advisoryFlag
+	var x locking
 	c := &cobra.Command{
 		Use:   "lock FILE…",
 		Short: "Lock every package of the layers: version, architecture, sha256",
@@ -37,51 +43,51 @@ func (a *app) lockCommand() *cobra.Command {
 		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml\n  caisson lock --missing site.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			if update && missing {
+			if x.update && x.Missing {
 				return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
 			}
-			name = cmp.Or(name, lockName(names[0]))
-			return a.lock(c.Context(), name, release.Locking{Cache: cache, Missing: missing}, update, advisories, names)
+			x.name = cmp.Or(x.name, lockName(names[0]))
+			return x.run(c.Context(), a, names)
 		},
 	}
-	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault)
-	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
-	advisories.flag(c.Flags())
-	c.Flags().BoolVar(&missing, "missing", false, "take it for variants alone that are not locked yet")
+	c.Flags().StringVar(&x.name, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	c.Flags().StringVar(&x.Cache, "cache", "", "directory kept between builds "+cacheDefault)
+	c.Flags().BoolVar(&x.update, "update", false, "take what the archives have now")
+	x.advisories.flag(c.Flags())
+	c.Flags().BoolVar(&x.Missing, "missing", false, "take it for variants alone that are not locked yet")
 	return c
 }
 
-func (a *app) lock(ctx context.Context, name string, how release.Locking, update bool, advisories advisoryFlag, names []string) (err error) {
-	if how.Cache, err = cacheDir(how.Cache); err != nil {
+func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
+	if x.Cache, err = cacheDir(x.Cache); err != nil {
 		return err
 	}
 	s, err := a.loadSite(names...)
 	if err != nil {
 		return err
 	}
-	old, err := builder.ReadLock(name)
+	old, err := builder.ReadLock(x.name)
 	if err != nil {
 		return err
 	}
-	if by, err := advisories.open(old); err != nil {
+	if by, err := x.advisories.open(old); err != nil {
 		return err
 	} else if by != nil {
-		how.Advise = by.Locks
+		x.Advise = by.Locks
 	}
-	write := update || how.Missing || old == nil
+	write := x.update || x.Missing || old == nil
 	if write {
-		if err := writable("--lock", name); err != nil {
+		if err := writable("--lock", x.name); err != nil {
 			return err
 		}
 	}
-	fresh, found, err := release.Lock(ctx, s, old, how)
+	fresh, found, err := release.Lock(ctx, s, old, x.Locking)
 	if err != nil {
 		return err
 	}
-	out := locked{File: name, Written: write, Variants: found}
+	out := locked{File: x.name, Written: write, Variants: found}
 	if write {
-		if err := fresh.Write(name); err != nil {
+		if err := fresh.Write(x.name); err != nil {
 			return err
 		}
 	}
@@ -92,7 +98,7 @@ func (a *app) lock(ctx context.Context, name string, how release.Locking, update
 	})
 	if write {
 		if err == nil {
-			a.say("wrote %s", name)
+			a.say("wrote %s", x.name)
 		}
 		return err
 	}

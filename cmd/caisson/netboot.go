@@ -175,7 +175,10 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 	if trusted, err = p.Newest(ctx, trusted); err != nil {
 		return b, nil, l, err
 	}
-	l, err = a.loaderLayer(ctx, p, trusted, noKeys, s, f)
+	if noKeys != nil && !f.unsigned {
+		return b, nil, l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
+	}
+	l, err = a.loaderLayer(ctx, p, trusted, s, f)
 	return netboot.Follow(b, trusted.Chain), reg, l, err
 }
 
@@ -186,17 +189,14 @@ func (a *app) besideSite(reg *registry.Registry, file string) (*publish.Publishe
 }
 
 // loaderLayer returns the layer whose kernel loads. A release key that counts must
-// have signed it, unless the operator insists; noKeys is why the site's cannot be read.
-func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, noKeys error, s *site.Site, f *loaderFlags) (l release.Layer, err error) {
+// have signed it, unless the operator insists.
+func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, s *site.Site, f *loaderFlags) (l release.Layer, err error) {
 	reference := cmp.Or(f.layer, release.Current)
 	var layers []release.Layer
 	if f.unsigned {
 		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", p.Registry.Ref())
 		layers, err = release.Open(ctx, p.Registry, reference)
 	} else {
-		if noKeys != nil {
-			return l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
-		}
 		layers, err = p.Layers(ctx, trusted, reference)
 	}
 	if err != nil {

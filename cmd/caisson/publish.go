@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -113,7 +114,8 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 	if err != nil {
 		return err
 	}
-	if err := a.askKept(ctx, s, r.p, r.policy, x.layer, x.cache, nodes, o.Only); err != nil {
+	asked := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return o.Only != nil && !o.Only(n.Name) })
+	if err := r.askKept(ctx, a, source, x.layer, asked); err != nil {
 		return err
 	}
 	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: x.layer}
@@ -148,30 +150,26 @@ func (x *publishFlags) options(by publish.By, s *site.Site, some []string) (publ
 
 // askKept has the programs of layers that were built here look at the files of the nodes that are
 // published, and says where it cannot.
-func (a *app) askKept(ctx context.Context, s *site.Site, p *publish.Publisher, policy publish.Policy, layer, cache string, nodes []publish.Node, only func(string) bool) error {
-	if !s.HasLayer() {
+func (r *publication) askKept(ctx context.Context, a *app, source *content.Source, layer string, nodes []publish.Node) error {
+	if !r.site.HasLayer() {
 		return nil
 	}
-	layers, err := p.Layers(ctx, policy, layer)
-	if err != nil {
-		return err
-	}
-	source, err := a.source(cache)
+	layers, err := r.p.Layers(ctx, r.policy, layer)
 	if err != nil {
 		return err
 	}
 	for _, l := range layers {
 		var names []string
 		for _, n := range nodes {
-			if n.Layer == l.Digest && (only == nil || only(n.Name)) {
+			if n.Layer == l.Digest {
 				names = append(names, n.Name)
 			}
 		}
-		brought, err := source.TextsOn(ctx, s, names)
+		brought, err := source.TextsOn(ctx, r.site, names)
 		if err != nil {
 			return err
 		}
-		written := release.WrittenOver(slices.Concat(s.TextsOn(names), brought))
+		written := release.WrittenOver(slices.Concat(r.site.TextsOn(names), brought))
 		why, err := builder.AskKept(ctx, l.Images, builder.Options{CacheDir: source.Cache, Written: written})
 		if err != nil {
 			return err

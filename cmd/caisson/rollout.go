@@ -182,7 +182,8 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := x.services(c.Context(), a, r); err != nil {
+			source, err := x.services(c.Context(), a, r)
+			if err != nil {
 				return err
 			}
 			if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
@@ -192,7 +193,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.askKept(c.Context(), r.site, r.p, r.policy, layer, x.cache, o.Nodes, nil); err != nil {
+			if err := r.askKept(c.Context(), a, source, layer, o.Nodes); err != nil {
 				return err
 			}
 			var plan *spec.RolloutPlan

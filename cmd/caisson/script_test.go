@@ -64,7 +64,7 @@ func expires(ts *testscript.TestScript, neg bool, args []string) {
 	found, err := src.Manifest(context.Background(), args[2], args[3], "")
 	ts.Check(err)
 	kind := map[string]string{oci.RepoFleet: oci.TypeFleet, oci.RepoNode: oci.TypeOverlay}[args[2]]
-	_, bundles, err := oci.ReadDocument(context.Background(), src, args[2], found, kind, oci.MaxFleet)
+	_, bundles, err := oci.ReadDocument(context.Background(), src, found, oci.Artifact{Repo: args[2], Type: kind, Limit: oci.MaxFleet})
 	ts.Check(err)
 	var bundle struct{ DsseEnvelope struct{ Payload []byte } }
 	ts.Check(json.Unmarshal(bundles[0], &bundle))

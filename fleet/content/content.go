@@ -53,6 +53,8 @@ func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository,
 type followed struct {
 	tip git.Commit // what it names
 	at  git.Commit // the last commit on the way there that changed the service's files
+
+	frozen *service.Frozen // why it stays there; nil follows on
 }
 
 // head returns where a service is led now.

@@ -56,22 +56,22 @@ func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Serv
 	if err != nil {
 		return Change{}, ofService(s.Name, err)
 	}
-	change, err := c.move(ctx, r, lock, s, to, nil)
+	change, err := c.move(ctx, r, lock, s, to)
 	return change, ofService(s.Name, err)
 }
 
 // move brings a row to a commit.
-func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock, s *service.Service, to followed, frozen *service.Frozen) (Change, error) {
+func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock, s *service.Service, to followed) (Change, error) {
 	was, at := lock.Services[s.Name], to.at
 	var seen *service.Signed
 	if s.Git.AllowedSigners != "" {
 		seen = &service.Signed{Commit: to.tip.ID, Date: to.tip.Date}
 	}
-	out := Change{Name: s.Name, From: was.Commit, To: at.ID, Commits: []git.Commit{at}, Paths: []string{}, Frozen: frozen}
+	out := Change{Name: s.Name, From: was.Commit, To: at.ID, Commits: []git.Commit{at}, Paths: []string{}, Frozen: to.frozen}
 	switch {
 	case was.Commit == at.ID && was.Stale(s) == "":
 		out.Commits = []git.Commit{}
-		was.Frozen, was.Signed = frozen, seen
+		was.Frozen, was.Signed = to.frozen, seen
 		lock.Services[s.Name] = was
 		return out, nil
 	case was.Commit != "" && was.URL == s.Git.URL:
@@ -83,7 +83,7 @@ func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock
 	if err != nil {
 		return out, err
 	}
-	l.Frozen, l.Signed = frozen, seen
+	l.Frozen, l.Signed = to.frozen, seen
 	lock.Services[s.Name] = l
 	return out, nil
 }
@@ -123,7 +123,7 @@ func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Se
 	if err != nil {
 		return Change{}, ofService(s.Name, err)
 	}
-	change, err := c.move(ctx, r, lock, s, followed{tip: at, at: at}, &why)
+	change, err := c.move(ctx, r, lock, s, followed{tip: at, at: at, frozen: &why})
 	return change, ofService(s.Name, err)
 }
 

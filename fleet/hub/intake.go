@@ -240,9 +240,9 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 		case key.Node != "":
 			why = "an earlier key reports again, and counts"
 		}
-		return w.countReport(old, key, r, l.raw, why, now, l.place)
+		return w.countReport(old, key, l, why, now)
 	case report.Offered:
-		return w.offerReport(old, key, r, l.raw, why, now)
+		return w.offerReport(old, key, l, why, now)
 	}
 	return refuse("%s", why)
 }
@@ -252,7 +252,8 @@ const offerKept = 24 * time.Hour
 
 // countReport makes a report the last one of its node. why says how its key came to count,
 // where it is another one than before.
-func (w *work) countReport(old *node, key report.Key, r *spec.Report, raw []byte, why string, now time.Time, place string) error {
+func (w *work) countReport(old *node, key report.Key, l *letter, why string, now time.Time) error {
+	r := l.report
 	text, err := spec.Encode(r)
 	if err != nil {
 		return err
@@ -272,7 +273,7 @@ func (w *work) countReport(old *node, key report.Key, r *spec.Report, raw []byte
 		}
 	}
 	n.known.Seq, n.known.Boot, n.known.Heard = r.Seq, r.BootID, r.Time
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(raw), Place: place, Accepted: old.row.Accepted}
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(l.raw), Place: l.place, Accepted: old.row.Accepted}
 	if key.Accepted {
 		n.row.Accepted = ""
 	}
@@ -297,8 +298,9 @@ func (w *work) countReport(old *node, key report.Key, r *spec.Report, raw []byte
 const otherKeys = time.Hour
 
 // offerReport keeps a report by a key that does not count yet, beside the node's own word.
-func (w *work) offerReport(old *node, key report.Key, r *spec.Report, raw []byte, why string, now time.Time) error {
-	o := offer{Report: *r, Signed: raw, Since: now, At: now, Why: why}
+func (w *work) offerReport(old *node, key report.Key, l *letter, why string, now time.Time) error {
+	r := l.report
+	o := offer{Report: *r, Signed: l.raw, Since: now, At: now, Why: why}
 	was := old.view.Offered
 	if was.Reports(now) { // whether it is this one, or who makes a key for each report
 		o.Since = was.Since

@@ -189,7 +189,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return &RefusedError{fmt.Sprintf("that key belongs to %s", of.Node)}
 	}
 	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
-		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, o.Signed, by+" accepted another key", now, ""); err != nil {
+		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &letter{report: &o.Report, raw: o.Signed}, by+" accepted another key", now); err != nil {
 			return err
 		}
 		return w.write(ctx)

@@ -125,7 +125,7 @@ func (b *Box) read(ctx context.Context, node string, was seen) (seen, error) {
 		return was, nil
 	}
 	is := seen{resp.ETag, resp.Digest}
-	raw, _, err := oci.ReadDocument(ctx, b.From, oci.RepoReport, resp, oci.TypeReport, sign.MaxReport)
+	raw, _, err := oci.ReadDocument(ctx, b.From, resp, oci.Artifact{Repo: oci.RepoReport, Type: oci.TypeReport, Limit: sign.MaxReport})
 	if errors.Is(err, oci.ErrNotFound) {
 		err = refusal.New(refusal.Shape, "what its manifest names is not there")
 	}

@@ -184,7 +184,7 @@ func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Ro
 	if err != nil {
 		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
 	}
-	doc, _, err := oci.ReadDocument(ctx, src, oci.RepoFleet, resp, oci.TypeRollout, maxPlan)
+	doc, _, err := oci.ReadDocument(ctx, src, resp, oci.Artifact{Repo: oci.RepoFleet, Type: oci.TypeRollout, Limit: maxPlan})
 	if err != nil {
 		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
 	}

@@ -57,7 +57,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 				must(t, spec.Decode(was.Document, &root))
 				manifest, err := f.Registry.Source().Manifest(t.Context(), oci.RepoNode, root.Shards[0].Manifest, "")
 				must(t, err)
-				shard, _, err := oci.ReadDocument(t.Context(), f.Registry.Source(), oci.RepoNode, manifest, oci.TypeFleetShard, maxIndex)
+				shard, _, err := oci.ReadDocument(t.Context(), f.Registry.Source(), manifest, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeFleetShard, Limit: maxIndex})
 				must(t, err)
 				doc := oci.Describe(oci.TypeFleetShard, addLaterKey(shard))
 				must(t, f.Registry.PutData(t.Context(), oci.RepoNode, doc))

@@ -49,7 +49,7 @@ type PrunedGeneration struct {
 func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
 	if p.Trust != nil && !dry {
 		_, err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, r *run) (err error) {
-			out, err = r.p.prune(ctx, r.batch, keep, dry)
+			out, err = r.p.prune(ctx, r.batch, keep)
 			return err
 		})
 		return out, err
@@ -60,17 +60,18 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return nil, err
 	}
 	if dry {
-		return p.prune(ctx, nil, keep, dry)
+		return p.prune(ctx, nil, keep)
 	}
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
-	return p.prune(ctx, batch, keep, dry)
+	return p.prune(ctx, batch, keep)
 }
 
-func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep, dry bool) (*Pruned, error) {
+// prune removes nothing without a batch.
+func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep) (*Pruned, error) {
 	out := &Pruned{}
 	list, err := (&Fleet{p: p}).Generations(ctx)
 	if err != nil {
@@ -87,7 +88,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if err := n.nodes(ctx); err != nil {
 		return nil, err
 	}
-	most, remove := keep.Generations, locked && !dry
+	most, remove := keep.Generations, locked && batch != nil
 	if !locked {
 		most = len(list)
 	}
@@ -107,13 +108,13 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 			return nil, err
 		}
 	}
-	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions, dry)
+	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions)
 	if err != nil {
 		return nil, err
 	}
 	out.Pruned = *layers
 	out.Stays = append(append([]string{}, n.removal.Stays...), layers.Stays...) // never null
-	out.Removed = !dry && len(out.Stays) == 0
+	out.Removed = batch != nil && len(out.Stays) == 0
 	return out, nil
 }
 

@@ -76,7 +76,7 @@ func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
 
 func (f *fleet) attach(manifest, bundle []byte) {
 	f.t.Helper()
-	if err := release.Attach(f.t.Context(), f.Registry, manifest, bundle, sign.PredicateCosign, f.Now); err != nil {
+	if err := release.Attach(f.t.Context(), f.Registry, oci.Describe(oci.MediaTypeManifest, manifest), release.Bundle{Data: bundle, Predicate: sign.PredicateCosign, At: f.Now}); err != nil {
 		f.t.Fatal(err)
 	}
 }

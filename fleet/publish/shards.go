@@ -107,7 +107,7 @@ func (p *Publisher) readShard(ctx context.Context, l *lookedShard) error {
 	if err != nil {
 		return err
 	}
-	l.document, err = oci.ReadNamed(ctx, src, oci.RepoNode, resp, oci.TypeFleetShard, maxShard)
+	l.document, err = oci.ReadNamed(ctx, src, resp, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeFleetShard, Limit: maxShard})
 	return err
 }
 

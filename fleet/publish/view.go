@@ -175,7 +175,7 @@ func document(ctx context.Context, src oci.Source, tag, kind string, limit int64
 		return trust.Candidate{}, err
 	}
 	c := trust.Candidate{Tag: tag, Manifest: resp.Digest}
-	if c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, oci.RepoFleet, resp, kind, limit); err != nil {
+	if c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, resp, oci.Artifact{Repo: oci.RepoFleet, Type: kind, Limit: limit}); err != nil {
 		return c, fmt.Errorf("fleet:%s: %w", tag, err)
 	}
 	return c, nil

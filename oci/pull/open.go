@@ -92,7 +92,7 @@ func Ping(ctx context.Context, host string, o Options) (asked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	resp, err := r.get(ctx, r.client, "", "", http.Header{}, o.patience())
+	resp, err := r.get(ctx, question{client: r.client, header: http.Header{}, whole: o.patience()})
 	if err != nil {
 		return asked, fmt.Errorf("ask %s: %w", host, err)
 	}

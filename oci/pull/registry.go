@@ -47,7 +47,7 @@ func (r *registry) Manifest(ctx context.Context, repo, reference, etag string) (
 	if etag != "" {
 		header.Set("If-None-Match", quoted(etag))
 	}
-	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header, r.options.patience())
+	resp, err := r.get(ctx, question{r.client, repo + "/manifests/" + reference, header, r.options.patience()})
 	if err != nil {
 		return oci.Response{}, err
 	}
@@ -93,7 +93,7 @@ func (r *registry) part(ctx context.Context, client *http.Client, repo string, d
 		header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.From, s.To-1))
 	}
 	var err error
-	if a.Response, err = r.get(ctx, client, repo, "/blobs/"+d.Digest, header, 0); err != nil {
+	if a.Response, err = r.get(ctx, question{client, repo + "/blobs/" + d.Digest, header, 0}); err != nil {
 		return nil, err
 	}
 	if err := r.rules.blob.Run(a); err != nil {
@@ -112,11 +112,19 @@ func quoted(etag string) string {
 	return etag
 }
 
+// question is one request for something below the registry's name.
+type question struct {
+	client *http.Client
+	path   string
+	header http.Header
+	whole  time.Duration // for all of the answer; 0 has no such bound
+}
+
 // get asks once, and as often again as the options say while the registry answers that
 // it could not.
-func (r *registry) get(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
+func (r *registry) get(ctx context.Context, q question) (*http.Response, error) {
 	for n := 0; ; n++ {
-		resp, err := r.ask(ctx, client, repo, path, header, whole)
+		resp, err := r.ask(ctx, q)
 		if err != nil || n >= r.options.Again || !passing(resp.StatusCode) {
 			return resp, err
 		}
@@ -143,17 +151,17 @@ func passing(status int) bool {
 	return false
 }
 
-func (r *registry) ask(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
-	ctx, watch := newWatch(ctx, r.options, whole)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
+func (r *registry) ask(ctx context.Context, q question) (*http.Response, error) {
+	ctx, watch := newWatch(ctx, r.options, q.whole)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+q.path, nil)
 	if err != nil {
 		return nil, watch.explain(err)
 	}
-	req.Header = header
+	req.Header = q.header
 	if r.agent != "" {
 		req.Header.Set("User-Agent", r.agent)
 	}
-	resp, err := client.Do(req)
+	resp, err := q.client.Do(req)
 	if err != nil {
 		return nil, watch.explain(err)
 	}

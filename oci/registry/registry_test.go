@@ -146,7 +146,7 @@ func TestAttach(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range 4 {
 			group.Go(func() {
-				if _, err := r.Attach(context.WithoutCancel(ctx), "node", d, oci.TypeBundle, oci.TypeBundle, fmt.Appendf(nil, "bundle %d", i), map[string]string{"n": fmt.Sprint(i)}); err != nil {
+				if _, err := r.Attach(context.WithoutCancel(ctx), "node", d, registry.Attachment{oci.TypeBundle, oci.Describe(oci.TypeBundle, fmt.Appendf(nil, "bundle %d", i)), map[string]string{"n": fmt.Sprint(i)}}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -245,7 +245,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("after a push: %+v, %v", again, err)
 	}
 	raw, _, _ := w.Manifest(t.Context(), "node", digest)
-	if _, err := w.Attach(t.Context(), "node", oci.Describe(oci.MediaTypeManifest, raw), oci.TypeBundle, oci.TypeBundle, []byte("b"), nil); err != nil {
+	if _, err := w.Attach(t.Context(), "node", oci.Describe(oci.MediaTypeManifest, raw), registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, []byte("b"))}); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := r.Referrers(t.Context(), "node", digest); err != nil || len(list) != 1 || list[0].ArtifactType != oci.TypeBundle {

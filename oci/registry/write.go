@@ -72,24 +72,31 @@ func (c cancellable) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
+// Attachment is an artifact of one blob that is about another manifest.
+type Attachment struct {
+	Type        string         // of the artifact
+	Blob        oci.Descriptor // with its data
+	Annotations map[string]string
+}
+
 // Attach stores a blob as a referrer of a manifest, in the form that cosign
 // writes, and returns the referrer's digest.
 //
 // On registries without the referrers API a tag holds the list, which is read,
 // changed and written back: parallel writers lose entries. So one Registry
 // attaches one after the other, looks whether the entry stayed, and tries again.
-func (r *Registry) Attach(ctx context.Context, repo string, subject oci.Descriptor, artifactType, blobMediaType string, blob []byte, annotations map[string]string) (string, error) {
+func (r *Registry) Attach(ctx context.Context, repo string, subject oci.Descriptor, a Attachment) (string, error) {
 	r.attach.Lock()
 	defer r.attach.Unlock()
 	subject = oci.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size}
 	m := oci.Manifest{
-		SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: artifactType,
+		SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: a.Type,
 		Config:      oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(),
-		Layers:      []oci.Descriptor{oci.Describe(blobMediaType, blob).Bare()},
+		Layers:      []oci.Descriptor{a.Blob.Bare()},
 		Subject:     &subject,
-		Annotations: annotations,
+		Annotations: a.Annotations,
 	}
-	for _, d := range []oci.Descriptor{oci.Describe(oci.MediaTypeEmpty, oci.Empty), oci.Describe(blobMediaType, blob)} {
+	for _, d := range []oci.Descriptor{oci.Describe(oci.MediaTypeEmpty, oci.Empty), a.Blob} {
 		if err := r.PutData(ctx, repo, d); err != nil {
 			return "", err
 		}

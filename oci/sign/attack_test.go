@@ -19,7 +19,7 @@ func judge(t *testing.T, row attack.Row, r rules) error {
 	if err != nil {
 		return err
 	}
-	_, err = verify(r, w.Bundles, keys, w.Node.Threshold, w.OverlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
+	_, err = overlays.verify(r, set{w.Bundles, keys, w.Node.Threshold}, w.OverlayDigest)
 	return err
 }
 

@@ -19,25 +19,39 @@ type Verified[P any] struct {
 	Keys      []string // ids of the keys, sorted
 }
 
+// form is a kind of statement.
+type form[P any] struct {
+	kind  string             // the predicate's type
+	sound func(*P) error     // refuses what no signer means
+	newer func(a, b *P) bool // which of two that enough keys signed counts
+}
+
+var (
+	overlays  = form[Predicate]{PredicateOverlay, (*Predicate).check, newerOverlay}
+	epochs    = form[EpochPredicate]{PredicateEpoch, (*EpochPredicate).check, func(a, b *EpochPredicate) bool { return false }}
+	versions  = form[KeysPredicate]{PredicateKeys, (*KeysPredicate).check, func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	rescues   = form[RescuePredicate]{PredicateRescue, (*RescuePredicate).check, func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	approvals = form[ApprovalPredicate]{PredicateApproval, (*ApprovalPredicate).check, func(a, b *ApprovalPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+)
+
 // VerifyOverlay finds among the bundles the statement about an overlay that at
 // least threshold distinct keys have signed. Bad bundles are passed over. Of
 // several good statements, the one with the greatest (epoch, generation, time of
 // issue) counts.
 func VerifyOverlay(bundles [][]byte, keys []Verifier, threshold int, overlayDigest string) (*Verified[Predicate], error) {
-	return verify(whole, bundles, keys, threshold, overlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
+	return overlays.verify(whole, set{bundles, keys, threshold}, overlayDigest)
 }
 
 // VerifyFleet does for a document about the fleet what [VerifyOverlay] does for
 // an overlay.
 func VerifyFleet(bundles [][]byte, keys []Verifier, threshold int, documentDigest, kind string) (*Verified[FleetPredicate], error) {
-	return verify(whole, bundles, keys, threshold, documentDigest, kind, (*FleetPredicate).check,
-		func(a, b *FleetPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+	of := form[FleetPredicate]{kind, (*FleetPredicate).check, func(a, b *FleetPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	return of.verify(whole, set{bundles, keys, threshold}, documentDigest)
 }
 
 // VerifyEpoch says whether the bundles permit an epoch.
 func VerifyEpoch(bundles [][]byte, keys []Verifier, fleet string, epoch uint64) error {
-	v, err := verify(whole, bundles, keys, 1, oci.Digest(EpochText(fleet, epoch)), PredicateEpoch, (*EpochPredicate).check,
-		func(a, b *EpochPredicate) bool { return false })
+	v, err := epochs.verify(whole, set{bundles, keys, 1}, oci.Digest(EpochText(fleet, epoch)))
 	if err != nil {
 		return err
 	}
@@ -49,22 +63,19 @@ func VerifyEpoch(bundles [][]byte, keys []Verifier, fleet string, epoch uint64) 
 
 // VerifyKeys does for a version of fleet:keys what [VerifyOverlay] does for an overlay.
 func VerifyKeys(bundles [][]byte, keys []Verifier, threshold int, documentDigest string) (*Verified[KeysPredicate], error) {
-	return verify(whole, bundles, keys, threshold, documentDigest, PredicateKeys, (*KeysPredicate).check,
-		func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+	return versions.verify(whole, set{bundles, keys, threshold}, documentDigest)
 }
 
 // VerifyRescue does for a document that lets an operator into a node what [VerifyOverlay] does
 // for an overlay.
 func VerifyRescue(bundles [][]byte, keys []Verifier, threshold int, documentDigest string) (*Verified[RescuePredicate], error) {
-	return verify(whole, bundles, keys, threshold, documentDigest, PredicateRescue, (*RescuePredicate).check,
-		func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+	return rescues.verify(whole, set{bundles, keys, threshold}, documentDigest)
 }
 
 // VerifyApproval returns what one of the keys signed about the digest of a plan. Operators
 // approve by themselves, so whether they are enough is for the caller to count.
 func VerifyApproval(bundle []byte, keys []Verifier, plan string) (*Verified[ApprovalPredicate], error) {
-	return verify(whole, [][]byte{bundle}, keys, 1, plan, PredicateApproval, (*ApprovalPredicate).check,
-		func(a, b *ApprovalPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+	return approvals.verify(whole, set{[][]byte{bundle}, keys, 1}, plan)
 }
 
 // VerifyArtifact says whether one of the keys released a manifest.
@@ -123,16 +134,17 @@ func newerOverlay(a, b *Predicate) bool {
 	return a.IssuedAt.After(b.IssuedAt)
 }
 
-func verify[P any](r rules, bundles [][]byte, keys []Verifier, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
-	if err := r.set.Run(set{bundles, keys, threshold}); err != nil {
+// verify finds the statement about a digest that enough keys of a set have signed.
+func (f form[P]) verify(r rules, of set, digest string) (*Verified[P], error) {
+	if err := r.set.Run(of); err != nil {
 		return nil, err
 	}
 	signers := map[string][]string{} // by the statement's predicate
 	found := map[string]*P{}
 	best, excuse := -1, error(nil)
-	for _, raw := range bundles {
+	for _, raw := range of.bundles {
 		p := new(P)
-		c := &candidate{raw: raw, digest: digest, kind: kind, keys: keys, into: p, sound: func() error { return sound(p) }}
+		c := &candidate{raw: raw, digest: digest, kind: f.kind, keys: of.keys, into: p, sound: func() error { return f.sound(p) }}
 		passed, err := c.run(r.bundle)
 		if err != nil {
 			if passed > best {
@@ -152,7 +164,7 @@ func verify[P any](r rules, bundles [][]byte, keys []Verifier, threshold int, di
 	}
 	winner := ""
 	for id, who := range signers {
-		if r.enough(who, threshold) && (winner == "" || newer(found[id], found[winner])) {
+		if r.enough(who, of.threshold) && (winner == "" || f.newer(found[id], found[winner])) {
 			winner = id
 		}
 	}
@@ -161,7 +173,7 @@ func verify[P any](r rules, bundles [][]byte, keys []Verifier, threshold int, di
 		return &Verified[P]{*found[winner], signers[winner]}, nil
 	}
 	for _, who := range signers {
-		return nil, refusal.New(refusal.Threshold, "%d of %d keys have signed, %d are needed: %s", len(who), len(keys), threshold, strings.Join(who, ", "))
+		return nil, refusal.New(refusal.Threshold, "%d of %d keys have signed, %d are needed: %s", len(who), len(of.keys), of.threshold, strings.Join(who, ", "))
 	}
 	return nil, excuse
 }

@@ -52,7 +52,7 @@ func put(t *testing.T, r place, text string, tags ...string) oci.Descriptor {
 
 func attach(t *testing.T, r place, to oci.Descriptor, text string) oci.Descriptor {
 	t.Helper()
-	digest, err := r.Attach(t.Context(), "layer", to, "text/plain", "text/plain", []byte(text), nil)
+	digest, err := r.Attach(t.Context(), "layer", to, registry.Attachment{Type: "text/plain", Blob: oci.Describe("text/plain", []byte(text))})
 	if err != nil {
 		t.Fatal(err)
 	}

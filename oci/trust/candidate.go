@@ -29,7 +29,7 @@ func Overlay(ctx context.Context, src oci.Source, tags []string, etag string) (C
 		return Candidate{}, errors.New("the machine has no name, MAC address or UUID to ask with")
 	}
 	for _, tag := range tags {
-		c, err := document(ctx, src, oci.RepoNode, tag, etag, oci.TypeOverlay, oci.MaxOverlay)
+		c, err := document(ctx, src, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeOverlay, Limit: oci.MaxOverlay}, tag, etag)
 		if !errors.Is(err, oci.ErrNotFound) {
 			return c, err
 		}
@@ -50,13 +50,13 @@ func (e unpublishedError) Hint() string {
 
 // Current asks one place for fleet:current.
 func Current(ctx context.Context, src oci.Source, etag string) (Candidate, error) {
-	return document(ctx, src, oci.RepoFleet, "current", etag, oci.TypeFleet, oci.MaxFleet)
+	return document(ctx, src, oci.Artifact{Repo: oci.RepoFleet, Type: oci.TypeFleet, Limit: oci.MaxFleet}, "current", etag)
 }
 
 // Keys asks the places of src for a version of fleet:keys that accept takes.
 func Keys[A any](ctx context.Context, src oci.Source, version uint64, accept func(Candidate) (A, error)) (A, error) {
 	return oci.Accepted(ctx, src, oci.AtOnce, func(ctx context.Context, place oci.Source) (Candidate, error) {
-		return document(ctx, place, oci.RepoFleet, KeysTag(version), "", oci.TypeKeys, oci.MaxKeys)
+		return document(ctx, place, oci.Artifact{Repo: oci.RepoFleet, Type: oci.TypeKeys, Limit: oci.MaxKeys}, KeysTag(version), "")
 	}, accept)
 }
 
@@ -72,7 +72,7 @@ func Rescue(ctx context.Context, src oci.Source, names []string, offer func(Cand
 	}
 	_, err := oci.Accepted(ctx, src, oci.AtOnce, func(ctx context.Context, place oci.Source) (f found, _ error) {
 		for _, name := range names {
-			c, err := document(ctx, place, oci.RepoRescue, name, "", oci.TypeRescue, oci.MaxRescue)
+			c, err := document(ctx, place, oci.Artifact{Repo: oci.RepoRescue, Type: oci.TypeRescue, Limit: oci.MaxRescue}, name, "")
 			if err == nil {
 				f.list = append(f.list, c)
 			}
@@ -92,8 +92,8 @@ func Rescue(ctx context.Context, src oci.Source, names []string, offer func(Cand
 	return err
 }
 
-func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string, limit int64) (Candidate, error) {
-	resp, err := src.Manifest(ctx, repo, tag, etag)
+func document(ctx context.Context, src oci.Source, of oci.Artifact, tag, etag string) (Candidate, error) {
+	resp, err := src.Manifest(ctx, of.Repo, tag, etag)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -101,9 +101,9 @@ func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string,
 	if c.NotModified {
 		return c, nil
 	}
-	c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, repo, resp, kind, limit)
+	c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, resp, of)
 	if err != nil {
-		return Candidate{}, fmt.Errorf("%s:%s: %w", repo, tag, err)
+		return Candidate{}, fmt.Errorf("%s:%s: %w", of.Repo, tag, err)
 	}
 	return c, nil
 }

@@ -54,7 +54,7 @@ func (p *place) layer(text string) oci.Descriptor {
 
 func (p *place) attach(d oci.Descriptor, bundle []byte) {
 	p.t.Helper()
-	if _, err := p.reg.Attach(p.t.Context(), "layer", d, oci.TypeBundle, oci.TypeBundle, bundle, nil); err != nil {
+	if _, err := p.reg.Attach(p.t.Context(), "layer", d, registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, bundle)}); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -135,7 +135,7 @@ func reported(ctx context.Context, store, node string) (*spec.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, _, err := oci.ReadDocument(ctx, r.Source(), oci.RepoReport, resp, oci.TypeReport, sign.MaxReport)
+	raw, _, err := oci.ReadDocument(ctx, r.Source(), resp, oci.Artifact{Repo: oci.RepoReport, Type: oci.TypeReport, Limit: sign.MaxReport})
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func (e *Early) Set(ctx context.Context, p Plan, step decide.Step) error {
 			return err
 		}
 	}
-	e.add(ctx, disksWithin, &part, table, items.EarlyDisks, func(d spec.Drift) bool { return namesDisk(&part.Overlay.Items, d) })
+	e.add(ctx, &part, table, wait{disksWithin, items.EarlyDisks, func(d spec.Drift) bool { return namesDisk(&part.Overlay.Items, d) }})
 	return nil
 }
 
@@ -166,19 +166,25 @@ func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item
 	if err := items.Renew(table); err != nil {
 		return err
 	}
-	e.add(ctx, kernelWithin, part, table, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() })
+	e.add(ctx, part, table, wait{kernelWithin, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() }})
 	return ctx.Err()
 }
 
-// add sets some kinds, again while something comes that is waited for, and no longer than
-// within.
-func (e *Early) add(ctx context.Context, within time.Duration, part *track.Found, table []item.Item, kinds []string, comes func(spec.Drift) bool) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// wait says how long some kinds may take, and which of their drift may come to an end by itself.
+type wait struct {
+	within time.Duration
+	kinds  []string
+	comes  func(spec.Drift) bool
+}
+
+// add sets the kinds of a wait, again while something comes that is waited for.
+func (e *Early) add(ctx context.Context, part *track.Found, table []item.Item, w wait) {
+	ctx, cancel := context.WithTimeout(ctx, w.within)
 	defer cancel()
 	for {
-		result := items.Add(ctx, table, e.Journal, kinds)
+		result := items.Add(ctx, table, e.Journal, w.kinds)
 		e.Log.RecordChanges(result, part.Generation.Generation, events.WhyBoot)
-		waits := slices.ContainsFunc(result.Drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && comes(d) })
+		waits := slices.ContainsFunc(result.Drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && w.comes(d) })
 		if waits {
 			select {
 			case <-ctx.Done():

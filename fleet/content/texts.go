@@ -20,12 +20,9 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// mostText is how large a file may be that a program is asked about, in bytes.
-const mostText = 1 << 20
-
-// TextsOn returns the files of services that programs of a layer are asked about, as units are, for
-// each service that one of the nodes has: with the site's own on the first such node, since one may
-// name the other. They are read from images that the cache has; of others it says that they are not.
+// TextsOn returns, for each service that one of the nodes has, its files that a program of a layer is
+// asked about, as of the site's own: with those on the first such node, since one may name the other.
+// They are read from the image in the cache; where it is not there, that is said.
 func (c *Source) TextsOn(ctx context.Context, s *site.Site, nodes []string) (sets [][]site.Text, err error) {
 	services := s.Services()
 	for i := range services {
@@ -56,8 +53,8 @@ func asks(name string) bool {
 
 // mayBeAsked reports whether a directory, or a file, is one that such a program reads.
 func mayBeAsked(d spec.ServiceDirectory) bool {
-	below := func(name string) bool { return asks(path.Join(d.To, name)) }
-	return asks(d.To) || !d.File && slices.ContainsFunc([]string{"x", "x.conf", "x.nft", "x.service"}, below)
+	below := []string{"", "x", "x.conf", "x.nft", "x.service"}
+	return slices.ContainsFunc(below, func(name string) bool { return asks(path.Join(d.To, name)) })
 }
 
 // texts reads a service's files from its image.
@@ -79,7 +76,7 @@ func (c *Source) texts(ctx context.Context, v *service.Service, l service.Locked
 			}
 			to := path.Join(d.To, strings.TrimPrefix(name, from))
 			info, err := e.Info()
-			if err != nil || !asks(to) || info.Size() > mostText {
+			if err != nil || !asks(to) || info.Size() > 1<<20 { // no program reads that much in time
 				return err
 			}
 			data, err := os.ReadFile(name)

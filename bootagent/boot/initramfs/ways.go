@@ -223,7 +223,7 @@ func join(all []answered) oci.Source {
 
 // takeBest takes the way of the best answer, and of those that have none the one that the
 // registry was at least reached by. Where several answered, each is judged again by the newest keys
-// and the least generation that any of them has: a thief's network hides those of the site's.
+// and the least generation that any of them has: a thief's network serves neither.
 func (w *ways) takeBest(ctx context.Context, all []answered) error {
 	if w.fleet = join(all); w.fleet != nil {
 		ctx, cancel := context.WithTimeout(ctx, w.machine.limits.ask)

@@ -40,8 +40,9 @@ func (p *published) publishAt(f *fixture.Fleet, generation, least, version uint6
 	}
 }
 
-// TestOneWayHidesNothing: of two networks, or two media, that answer, a thief's has what the site's
-// refuses, and nothing of what says so. In each order the site's is taken, or none.
+// TestOneWayHidesNothing: of two networks, or two media, that answer, a thief's has an overlay that
+// the site's newest keys or least generation refuse, and serves neither of these. In each order the
+// site's is taken, or none.
 func TestOneWayHidesNothing(t *testing.T) {
 	for name, row := range map[string]struct {
 		make func(p *published, n networks)

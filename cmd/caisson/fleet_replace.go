@@ -87,42 +87,38 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	if err != nil {
 		return err
 	}
-	var still []query.Still
-	counts, asks := false, x.at.named() || x.machine+x.key != "" // whether the key counts already
-	if asks {
+	change.DryRun, change.ReportKey, change.Asked = x.dry, x.key, x.at.named() || x.machine+x.key != ""
+	takes := false // a key that does not count already
+	if change.Asked {
 		n, err := x.at.node(ctx, node)
 		if err == nil && (n.Detail == nil || n.Name != node) {
 			err = fmt.Errorf("the fleet's service answers about another node than %s", node)
 		}
-		if err != nil {
-			return err
-		}
 		var list server.Rollouts
-		if err := x.at.get(ctx, "/v1/rollouts", &list); err != nil {
+		if err = cmp.Or(err, x.at.get(ctx, "/v1/rollouts", &list)); err != nil {
 			return err
 		}
-		counts = n.Key == x.key && n.Grade == spec.KeyPinned
-		still = n.Still(list.Rollouts, commandsFor(s, files, &x.at))
+		takes = x.key != "" && (n.Key != x.key || n.Grade != spec.KeyPinned)
+		change.Still = n.Still(list.Rollouts, commandsFor(s, files, &x.at))
 	}
-	out := change.Result(still)
-	out.DryRun, out.Asked, out.ReportKey, out.Changed = x.dry, asks, x.key, out.Changed || x.key != "" && !counts
-	out.Follow(files, m, len(s.Secrets()) > 0)
+	change.Changed = change.Changed || takes
+	change.Follow(files, m)
 	if !x.dry {
-		if err := change.Write(); err != nil {
+		if err := change.Save(); err != nil {
 			return err
 		}
-		if x.key != "" && !counts {
+		if takes {
 			if err := x.at.post(ctx, "/v1/nodes/"+url.PathEscape(node)+"/accept", x.key); err != nil {
 				return cli.WithHint(fmt.Errorf("the files are written, the key is not accepted: %w", err), "run this again")
 			}
 		}
 	}
-	return a.show(out, func() {
-		out.Write(a.out)
+	return a.show(change.Result, func() {
+		change.Write(a.out)
 		switch {
-		case !asks:
+		case !change.Asked:
 			a.say("no service was asked what else it has: --at names one")
-		case !out.Changed && !x.dry:
+		case !change.Changed && !x.dry:
 			a.say("nothing changed: all of it is as you say already")
 		}
 	})

@@ -25,7 +25,8 @@ type Commands struct {
 }
 
 // Still lists what the machine of a node has, for who replaces it.
-func (n Node) Still(rollouts []rollout.State, c Commands) (list []Still) {
+func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
+	list := []Still{}
 	if n.Key != "" {
 		s := Still{What: "key", Says: plain.Sprintf("its reports count, by the %s key %s, until another key is accepted", n.Grade, n.Key)}
 		if n.Offered != nil {

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -43,16 +44,13 @@ const (
 
 // Change is what becomes of the files.
 type Change struct {
-	Row       string     // FILE:LINE:COLUMN
-	Was, Now  spec.Match // identifiers of the node
-	Recipient string     // one of the words above
-	Opened    []string   // secrets that the old machine could open
+	Result
 
-	node       string
+	opened     []string // secrets that the old machine could open
+	secrets    bool     // the site has some
 	recipients *seal.Recipients
 	file       string
-	text       []byte // of the file, as it was read
-	to         []byte // nil where it stays
+	text, to   []byte // of the file, as it was read and as it will be; nil where it stays
 }
 
 // Plan says what would change for a node of a site that was read from files by these names.
@@ -62,7 +60,7 @@ func Plan(files fs.FS, names []string, s *site.Site, node string, m Machine) (*C
 	if at < 0 {
 		return nil, cli.Usage(inventory.DidYouMean(node, nodes), "the site has no node %q", node)
 	}
-	c := &Change{node: node, Row: nodes[at].At().String(), Was: nodes[at].Match, Now: nodes[at].Match, Recipient: None}
+	c := &Change{Result: Result{Node: node, Row: nodes[at].At().String(), Was: nodes[at].Match, Now: nodes[at].Match, Recipient: None, Still: []query.Still{}}, secrets: len(s.Secrets()) > 0}
 	if len(m.Match.MACs)+len(m.Match.UUIDs) > 0 && !same(m.Match, c.Was) {
 		if err := c.rewrite(files, names, nodes, at, m.Match); err != nil {
 			return nil, err
@@ -72,17 +70,19 @@ func Plan(files fs.FS, names []string, s *site.Site, node string, m Machine) (*C
 	if err != nil {
 		return nil, err
 	}
-	c.Opened = sealer.Sealed(node)
+	c.opened = sealer.Sealed(node)
 	if c.recipients, err = seal.ReadRecipients(s.Dir()); err != nil {
 		return nil, err
 	}
-	return c, c.receive(m)
+	err = c.receive(m)
+	c.Changed = c.to != nil || c.Recipient == Accepted || c.Recipient == Forgotten
+	return c, err
 }
 
 // receive decides about the recipient.
 func (c *Change) receive(m Machine) error {
 	if m.Accepted.Recipient == "" {
-		_, has := c.recipients.Nodes[c.node]
+		_, has := c.recipients.Nodes[c.Node]
 		switch {
 		case has && c.to != nil && !m.SameDisk:
 			c.Recipient = Forgotten
@@ -103,22 +103,15 @@ func (c *Change) receive(m Machine) error {
 
 // rewrite makes the text of the file with the row, and reads it as the site will be read.
 func (c *Change) rewrite(files fs.FS, names []string, nodes []inventory.Node, at int, to spec.Match) error {
-	for i, n := range nodes {
-		for _, id := range slices.Concat(to.MACs, to.UUIDs) {
-			if i != at && (slices.Contains(n.Match.MACs, id) || slices.Contains(n.Match.UUIDs, id)) {
-				return cli.Usage("two nodes never have one machine: take it out of that row first, or name another one", "%s is node %s already, at %s", id, n.Name, n.At())
-			}
-		}
-	}
 	hint := "write it into the row yourself: match: " + inventory.MatchText(to)
 	text, err := inventory.Rematch(nodes[at], to)
 	if err != nil {
-		return cli.Usage(hint, "%s: node %s: %w", c.Row, c.node, err)
+		return cli.Usage(hint, "%s: node %s: %w", c.Row, c.Node, err)
 	}
 	src := nodes[at].At().Src
 	read, found := site.Parse(changed{files, src.Name, text}, names...)
 	if err := found.Err(); err != nil {
-		return cli.Usage(cli.FailureOf(err).Hint, "%s: node %s with another match: %w", c.Row, c.node, err)
+		return cli.Usage(cli.FailureOf(err).Hint, "%s: node %s with another match: %w", c.Row, c.Node, err)
 	}
 	is := read.Nodes()
 	for i := range nodes {
@@ -127,7 +120,7 @@ func (c *Change) rewrite(files fs.FS, names []string, nodes []inventory.Node, at
 			want = to
 		}
 		if len(is) != len(nodes) || is[i].Name != nodes[i].Name || !maps.Equal(is[i].Labels, nodes[i].Labels) || !same(is[i].Match, want) {
-			return cli.Usage(hint, "%s: the row of node %s cannot be changed without another one", c.Row, c.node)
+			return cli.Usage(hint, "%s: the row of node %s cannot be changed without another one", c.Row, c.Node)
 		}
 	}
 	c.Now, c.file, c.text, c.to = to, src.Name, src.Data, text
@@ -138,20 +131,15 @@ func same(a, b spec.Match) bool {
 	return slices.Equal(a.MACs, b.MACs) && slices.Equal(a.UUIDs, b.UUIDs)
 }
 
-// Changes reports whether there is anything to write.
-func (c *Change) Changes() bool {
-	return c.to != nil || c.Recipient == Accepted || c.Recipient == Forgotten
-}
-
-// Write writes the files: first the recipient, since nothing may be sealed to the old machine under
+// Save writes the files: first the recipient, since nothing may be sealed to the old machine under
 // the row of the new one. Cut between, the same call goes on.
-func (c *Change) Write() error {
+func (c *Change) Save() error {
 	var err error
 	switch c.Recipient {
 	case Accepted:
 		err = c.recipients.Write()
 	case Forgotten:
-		err = c.recipients.Forget(c.node)
+		err = c.recipients.Forget(c.Node)
 	}
 	if err != nil || c.to == nil {
 		return err

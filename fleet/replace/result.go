@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
-// Result tells what became of a node's machine, and what is left to do.
+// Result tells what becomes of a node's machine, and what is left to do.
 type Result struct {
 	Node      string        `json:"node"`
 	DryRun    bool          `json:"dryRun"` // nothing was done
@@ -28,41 +28,33 @@ type Result struct {
 	Next      []string      `json:"next"`                // commands
 }
 
-// Result begins a result with what the files of a site say; still is what the service knows.
-func (c *Change) Result(still []query.Still) Result {
-	r := Result{Node: c.node, Row: c.Row, Was: c.Was, Now: c.Now, Recipient: c.Recipient, Changed: c.Changes(), Still: append([]query.Still{}, still...), Next: []string{}}
+// Follow adds what the old machine has that a site knows of, and the commands that come next.
+func (c *Change) Follow(files []string, m Machine) {
 	add := func(what, says, command string) {
-		r.Still = append(r.Still, query.Still{What: what, Says: says, Command: command})
+		c.Still = append(c.Still, query.Still{What: what, Says: says, Command: command})
 	}
-	if len(c.Opened) > 0 && c.Recipient != Kept {
-		add("secrets", "it could open "+strings.Join(c.Opened, ", ")+", and its disk opens what was published: change the values where they come from", "")
+	if len(c.opened) > 0 && c.Recipient != Kept {
+		add("secrets", "it could open "+strings.Join(c.opened, ", ")+", and its disk opens what was published: change the values where they come from", "")
 	}
 	if c.Recipient != Kept {
-		add("known host", "its SSH host key, for those who logged in", "ssh-keygen -R "+c.node)
+		add("known host", "its SSH host key, for those who logged in", "ssh-keygen -R "+c.Node)
 	}
 	add("credentials", "those that it was installed with, for the registry and for reports: change them where they come from", "")
-	return r
-}
-
-// Follow adds the commands that come next for a site of these files, which may have secrets.
-func (r *Result) Follow(files []string, m Machine, secrets bool) {
-	var words []string
+	var site, more string
 	for _, name := range files {
-		words = append(words, cli.ShellWord(name))
+		site += " " + cli.ShellWord(name)
 	}
-	site := strings.Join(words, " ")
-	if r.Changed {
-		r.Next = append(r.Next, "caisson publish "+site)
+	if c.Next = []string{}; c.Changed {
+		c.Next = append(c.Next, "caisson publish"+site)
 	}
-	var more string
-	if secrets && m.Accepted.Recipient == "" {
+	if c.secrets && m.Accepted.Recipient == "" {
 		more += " --recipient RECIPIENT"
 	}
-	if r.ReportKey == "" {
+	if c.ReportKey == "" {
 		more += " --report-key KEY"
 	}
 	if more != "" && !m.SameDisk {
-		r.Next = append(r.Next, "caisson fleet replace "+site+" "+r.Node+more)
+		c.Next = append(c.Next, "caisson fleet replace"+site+" "+c.Node+more)
 	}
 }
 

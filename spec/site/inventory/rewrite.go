@@ -34,12 +34,11 @@ func Rematch(n Node, to spec.Match) ([]byte, error) {
 		return nil, ErrNoRow
 	}
 	if m := row.Get("match"); m != nil && m.Kind == tree.Mapping && m.At.Src == src {
-		from := t.offset(m.At)
-		if t.data[from] == '{' {
-			return t.put(from, t.endOf(from), MatchText(to)), nil
+		from, text := t.offset(m.At), MatchText(to)
+		if t.data[from] != '{' { // a block stays one
+			text = strings.Replace(strings.Trim(text, "{}"), ", uuids", "\n"+strings.Repeat(" ", int(m.At.Col)-1)+"uuids", 1)
 		}
-		lines := strings.Split(strings.TrimSuffix(strings.TrimPrefix(MatchText(to), "{"), "}"), ", uuids")
-		return t.put(from, t.endOfLast(m), strings.Join(lines, "\n"+strings.Repeat(" ", int(m.At.Col)-1)+"uuids")), nil
+		return t.put(from, t.endOfLast(m), text), nil
 	}
 	after := t.endOf(t.offset(n.at))
 	if t.data[t.offset(row.At)] == '{' {

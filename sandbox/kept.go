@@ -22,6 +22,13 @@ type Kept struct {
 	Overlay *spec.Overlay
 	Layer   release.Layer
 	From    *registry.Registry // has the layer, and the images of services that the overlay names
+	Stacked *Stacked           // nil: From has the layer as it is
+}
+
+// Stacked is a layer that no registry has, of images of layers that one has.
+type Stacked struct {
+	Of               []string // digests of these layers
+	Config, Manifest []byte
 }
 
 // ReadKept reads what a fleet in a registry has for a node, and verifies it. The row of any
@@ -35,7 +42,7 @@ func ReadKept(ctx context.Context, f *publish.Fleet, from *registry.Registry, no
 		return nil, site.ErrNoLayer
 	}
 	l, err := f.Layer(ctx, o.Layer)
-	return &Kept{o, l, from}, err
+	return &Kept{Overlay: o, Layer: l, From: from}, err
 }
 
 // Offer publishes something else for the node: what is kept, or what the site says where k is
@@ -61,7 +68,7 @@ func (b *Box) Offer(ctx context.Context, k *Kept) error {
 // left out: they are sealed to another one.
 func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
 	copies := transfer.Transfer{From: k.From, To: b.registry}
-	if _, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest)); err != nil {
+	if err := b.fetchLayer(ctx, &copies, k); err != nil {
 		return n, fmt.Errorf("fetch layer %s: %w", k.Layer.Digest, err)
 	}
 	for _, s := range k.Overlay.Services {
@@ -90,6 +97,24 @@ func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
 	b.want = &o
 	return publish.Node{Name: o.Node, Match: o.Match, Layer: b.layer.Digest, Knows: b.layer.Features,
 		Doc: func() ([]byte, error) { return spec.Encode(o) }}, b.layer.Suits(&o)
+}
+
+// fetchLayer brings the layer into the registry of the sandbox.
+func (b *Box) fetchLayer(ctx context.Context, copies *transfer.Transfer, k *Kept) error {
+	if k.Stacked == nil {
+		_, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest))
+		return err
+	}
+	for _, digest := range k.Stacked.Of {
+		if _, err := copies.Copy(ctx, oci.RepoLayer, digest, release.KeepTag(digest)); err != nil {
+			return err
+		}
+	}
+	if err := b.registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, k.Stacked.Config)); err != nil {
+		return err
+	}
+	_, err := b.registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeManifest, k.Stacked.Manifest, release.KeepTag(k.Layer.Digest))
+	return err
 }
 
 // GoBack has the node go back to what it had before, by a hold as an operator would set it.

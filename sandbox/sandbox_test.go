@@ -207,6 +207,39 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// A layer of images that others have is made in the sandbox, and is what the node is given.
+func TestStacked(t *testing.T) {
+	dir := t.TempDir()
+	emulate(t, "exec sleep 1000")
+	before, err := Open(t.Context(), newSite(), "a", options(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	l := before.layer
+	l.Version = "stacked"
+	config, err := spec.Encode(l.Layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := *l.Manifest
+	m.Config = oci.Describe(oci.TypeLayerConfig, config).Bare()
+	of, manifest := l.Digest, oci.Encode(m)
+	l.Digest = oci.Digest(manifest)
+	overlay := *before.want
+	overlay.Layer = l.Digest
+	o := options(dir)
+	o.Kept = &Kept{Overlay: &overlay, Layer: l, From: before.registry, Stacked: &Stacked{Of: []string{of}, Config: config, Manifest: manifest}}
+	box, err := Open(t.Context(), newSite(), "a", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	if box.Layer() != l.Digest || box.layer.Version != "stacked" {
+		t.Errorf("the node is given layer %s, version %s, want %s", box.Layer(), box.layer.Version, l.Digest)
+	}
+}
+
 func wait(t *testing.T, file string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

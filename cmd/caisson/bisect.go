@@ -31,7 +31,7 @@ func (a *app) bisectCommand() *cobra.Command {
 			"The node's kept generations are booted as 'caisson try' does, from the middle of what is left, until the two are\n" +
 			"known between which the check broke. Both are booted once more, so that a check that flaps is seen. Then\n" +
 			"overlays are booted that have some settings of the one and the rest of the other, until the smallest change is\n" +
-			"found that breaks it. A layer is one part of these. What does not boot is passed by and said.\n\n" +
+			"found that breaks it. Of a layer, images are tried apart. What does not boot is passed by and said.\n\n" +
 			"Nothing is built, and nothing is published. Without --check the node's health decides. Ctrl-C ends it at any\n" +
 			"time: the same command goes on, as each answer is written down below the cache until the search has ended.",
 		Example: "  caisson bisect site.yaml --node node1 --good 41 --check 'systemctl is-active nginx'\n" +

@@ -4,8 +4,8 @@
 // keeps of the node.
 //
 // Package bisect searches; this one is its machine: it boots generations as they were
-// published, and overlays that have some settings of one and the rest of another. The layer
-// is one part of these: none is built. What was answered is in a file below the cache, so
+// published, and overlays that have some settings of one and the rest of another. No layer is
+// built: of two that differ, images of both are stacked. What was answered is in a file below the cache, so
 // that an interrupted search goes on. Only cmd/caisson imports it.
 package culprit
 
@@ -55,7 +55,11 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Differ(a.Overlay, b.Overlay)
+	parts, err := Differ(a.Overlay, b.Overlay)
+	if apart := sharesOf(a.Layer.Layer, b.Layer.Layer); err == nil && len(apart) > 0 && parts[0] == layerPart {
+		parts = append(apart, parts[1:]...)
+	}
+	return parts, err
 }
 
 // Mix implements bisect.Machine.
@@ -64,14 +68,29 @@ func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (bisect.A
 	if err != nil {
 		return skipped(err)
 	}
-	k := *a
-	if slices.Contains(parts, layerPart) {
-		k.Layer = b.Layer
-	}
-	if k.Overlay, err = Mix(a.Overlay, b.Overlay, parts); err != nil {
+	k, err := mixed(a, b, parts)
+	if err != nil {
 		return bisect.Answer{}, err
 	}
-	return n.boot(ctx, &k)
+	return n.boot(ctx, k)
+}
+
+// mixed returns what is kept of the good generation, with some parts of the bad one.
+func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
+	k := *good
+	taken, parts := split(parts)
+	if len(taken) > 0 && len(taken) == len(sharesOf(good.Layer.Layer, bad.Layer.Layer)) {
+		taken, parts = nil, append(parts, layerPart)
+	}
+	if slices.Contains(parts, layerPart) {
+		k.Layer = bad.Layer
+	}
+	var err error
+	if k.Overlay, err = Mix(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
+		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, taken)
+		k.Overlay.Layer = k.Layer.Digest
+	}
+	return &k, err
 }
 
 func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {

@@ -95,7 +95,7 @@ func TestWrite(t *testing.T) {
 	layer := Part{Name: layerPart, Changes: slices.Repeat(r.Parts[0].Changes, shown+2)}
 	r.Parts = []Part{{Name: "sysctl/gone", Changes: r.Parts[0].Changes}, layer}
 	r.Write(&b)
-	if got := b.String(); !strings.Contains(got, "\n2 parts, of which none") || !strings.Contains(got, "; the site does not have it now\n") || !strings.HasSuffix(got, "\n  … and 2 more\nlayer; its parts are not tried apart\n") {
+	if got := b.String(); !strings.Contains(got, "\n2 parts, of which none") || !strings.Contains(got, "; the site does not have it now\n") || !strings.HasSuffix(got, "\n  … and 2 more\nlayer; what is in it is not tried apart\n") {
 		t.Errorf("%s", got)
 	}
 }

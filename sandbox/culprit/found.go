@@ -34,7 +34,7 @@ type Result struct {
 
 // Part is a part of the change.
 type Part struct {
-	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, or a part of the overlay
+	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, or a part of the overlay
 	Changes []plan.Change   `json:"changes"`          // what is in it
 	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it now; absent where it does not
 }
@@ -56,13 +56,20 @@ func (n *Node) result(ctx context.Context, f *bisect.Found, tries int) (*Result,
 		settings = e.Settings()
 	}
 	for _, name := range f.Parts {
-		part := Part{Name: name}
-		o, err := Mix(a.Overlay, b.Overlay, []string{name})
+		part, in := Part{Name: name}, name
+		i := slices.IndexFunc(shares, func(s share) bool { return s.name == name })
+		if i >= 0 {
+			in = layerPart
+		}
+		o, err := Mix(a.Overlay, b.Overlay, []string{in})
 		if err != nil {
 			return nil, err
 		}
 		if part.Changes, err = history.Overlays(ctx, n.Fleet, a.Overlay, o); err != nil {
 			return nil, err
+		}
+		if i >= 0 {
+			part.Changes = slices.DeleteFunc(part.Changes, func(c plan.Change) bool { return !slices.Contains(shares[i].items, c.Item) })
 		}
 		key := cmp.Or(written[name], name)
 		if i := slices.IndexFunc(settings, func(s explain.Setting) bool { return s.Origin != nil && s.Has(key) }); i >= 0 {
@@ -108,8 +115,8 @@ func (p Part) write(w io.Writer) {
 	switch {
 	case p.Origin != nil:
 		where = p.Origin.String()
-	case p.Name == layerPart:
-		where = "its parts are not tried apart"
+	case p.Name == layerPart, strings.HasPrefix(p.Name, layerPart+"/"):
+		where = "what is in it is not tried apart"
 	}
 	if len(p.Changes) == 1 {
 		cli.Printf(w, "%s; %s\n", p.Changes[0], where)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestLongBisect(t *testing.T) {
 	require.Long(t)
 	needs(t)
 	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
-	f.edits(t, calm...)
+	f.edits(t, slices.Concat(calm, leanSite)...)
 	f.build(t)
 	f.publish(t)
 	f.edit(t, "  sysctl:\n", "  sysctl:\n    vm.overcommit_memory: 1\n    vm.dirty_ratio: 33\n    vm.dirty_background_ratio: 7\n")
@@ -65,5 +66,38 @@ func TestLongBisect(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(f.Dir, "cache/bisect/*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// TestLongBisectLayer publishes a layer with another package and another user: the package is found, as
+// an image of the one layer among those of the other, and nothing is built for it.
+func TestLongBisectLayer(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
+	f.edits(t, slices.Concat(calm, leanSite)...)
+	f.build(t)
+	f.publish(t)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.edit(t, "      - user_name: admin\n", "      - user_name: eve\n      - user_name: admin\n")
+	f.build(t)
+	f.publish(t)
+	out, err := f.Caisson(t.Context(), "bisect", "site.yaml", "--from", f.To(), "--node", "alpha", "--good", "1", "--check", "! command -v bc",
+		"--timeout", "2h", "--cache", f.Dir+"/cache", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Bad   string
+		Parts []struct {
+			Name    string
+			Changes []struct{ Item, Key string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Bad != "0-2" || len(got.Parts) != 1 || got.Parts[0].Name != "layer/packages" || len(got.Parts[0].Changes) != 1 || got.Parts[0].Changes[0].Key != "bc" {
+		t.Errorf("%s", out)
 	}
 }

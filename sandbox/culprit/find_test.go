@@ -92,6 +92,11 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 	b.Reset()
+	r.Parts = []Part{{Name: "layer/packages", Changes: []plan.Change{{Change: spec.Change{Item: "apt", Key: "bc", To: "1.07", Action: spec.ActionAdd}}}}}
+	if r.Write(&b); !strings.HasSuffix(b.String(), "\n+ apt bc: 1.07; in the layer\n") {
+		t.Errorf("%s", b.String())
+	}
+	b.Reset()
 	layer := Part{Name: layerPart, Changes: slices.Repeat(r.Parts[0].Changes, shown+2)}
 	r.Parts = []Part{{Name: "sysctl/gone", Changes: r.Parts[0].Changes}, layer}
 	r.Write(&b)

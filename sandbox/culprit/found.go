@@ -115,6 +115,8 @@ func (p Part) write(w io.Writer) {
 	switch {
 	case p.Origin != nil:
 		where = p.Origin.String()
+	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, layerPart+"/"):
+		where = "in the layer"
 	case p.Name == layerPart, strings.HasPrefix(p.Name, layerPart+"/"):
 		where = "what is in it is not tried apart"
 	}

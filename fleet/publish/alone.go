@@ -78,22 +78,23 @@ func (r *run) begin(verb string, by By, x *index.Index) {
 // runAlone runs f while no other publisher changes the fleet, and returns what f made of the
 // result. Where another one does it waits for as long as it may, or returns an error that says what
 // to do.
-func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (*Result, error) {
-	var at *run
+func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (result *Result, err error) {
+	alone := false
 	work := func(ctx context.Context, r *run) error {
-		at = r
+		alone = true
+		defer func() { result = r.result }()
 		return f(ctx, r)
 	}
 	if p.Dry {
-		err := p.runDry(ctx, policy, why, work)
-		return at.made(), err
+		err = p.runDry(ctx, policy, why, work)
+		return result, err
 	}
 	began := time.Now()
 	for {
 		err := p.tryAlone(ctx, policy, why, work)
 		left := p.Wait - time.Since(began)
-		if at != nil || !errors.Is(err, reserve.ErrTaken) || left <= 0 {
-			return at.made(), err
+		if alone || !errors.Is(err, reserve.ErrTaken) || left <= 0 {
+			return result, err
 		}
 		p.Say("%v: waits up to %s", err, left.Round(time.Second))
 		look := p.reserver().Pace.Look
@@ -103,14 +104,6 @@ func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f 
 		case <-time.After(min(left, look/2+rand.N(2*look))): // those that wait are not to come together
 		}
 	}
-}
-
-// made returns the result of a run, nil of one that did not begin.
-func (r *run) made() *Result {
-	if r == nil {
-		return nil
-	}
-	return r.result
 }
 
 // tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its

@@ -101,20 +101,13 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 		b.keepNode(w, "nothing was published for it before")
 		return nil
 	}
-	if err := b.mayHave(ctx, was); lost(err) {
-		b.noteLost(w, fmt.Sprintf("layer %s: %v", was.Layer, err))
-		return nil
-	} else if err != nil {
-		return err
-	}
-	o, err := b.content(ctx, w.name, *was)
+	o, err := b.contentOf(ctx, w, was)
 	if lost(err) {
 		b.noteLost(w, err.Error())
 		return nil
 	} else if err != nil {
 		return err
 	}
-	o.Match = w.was.Match
 	w.kept = true
 	return b.sign(ctx, w, o)
 }

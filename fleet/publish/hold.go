@@ -110,10 +110,7 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 		e.addHold(w, spec.HoldRollback)
 		return nil
 	}
-	if err := e.mayHave(ctx, had); err != nil {
-		return err
-	}
-	o, err := e.content(ctx, w.name, *had)
+	o, err := e.contentOf(ctx, w, had)
 	if err != nil {
 		return err
 	}
@@ -121,17 +118,24 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 		return err
 	}
 	e.addHold(w, spec.HoldRollback)
-	o.Match = w.was.Match
 	return e.sign(ctx, w, o)
 }
 
-// mayHave wants the layer of what a node had in the registry, released, and neither on the
-// reject list.
-func (r *run) mayHave(ctx context.Context, had *spec.Content) error {
-	if err := r.v.allowed(had.Layer, had.Overlay); err != nil {
-		return err
+// contentOf reads what a node had, for the machine that it is bound to now. It wants the layer of
+// that in the registry, released, and neither on the reject list.
+func (r *run) contentOf(ctx context.Context, w *work, had *spec.Content) (*spec.Overlay, error) {
+	err := r.Allowed(had.Layer, had.Overlay)
+	if err == nil {
+		err = r.checkReleased(ctx, had.Layer)
 	}
-	return r.checkReleased(ctx, had.Layer)
+	if err != nil {
+		return nil, err
+	}
+	o, err := r.content(ctx, w.name, *had)
+	if err == nil {
+		o.Match = w.was.Match
+	}
+	return o, err
 }
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why

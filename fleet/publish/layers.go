@@ -210,14 +210,17 @@ func (r *run) checkLayers(ctx context.Context, todo []work, named bool) error {
 	if err == nil && !named {
 		err = r.checkAges(all)
 	}
+	if err != nil {
+		return err
+	}
 	said := map[string]bool{}
 	for _, s := range all {
-		if digest := s.new.Digest; err == nil && s.new.Fast && s.lost == nil && !s.old.Fast && !said[digest] {
+		if digest := s.new.Digest; s.new.Fast && s.lost == nil && !s.old.Fast && !said[digest] {
 			said[digest] = true
 			r.Say("warning: layer %s was built with --fast, the one before was not: nodes fetch more than a build without it would cost them", digest)
 		}
 	}
-	return err
+	return nil
 }
 
 // layer reads a layer that a verified row or overlay names, once.

@@ -81,7 +81,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep)
 	if !locked && len(list) > keep.Generations {
 		p.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
 	}
-	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
+	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, roots: map[string]spec.FleetIndex{}, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most in
 	for i, g := range list {
 		stays := most > 0 || n.goneBackTo[g]
 		if stays {
-			changed, err := isChanged(ctx, n.p.Registry.Source(), list[i:])
+			changed, err := n.isChanged(ctx, list[i:])
 			if stays = !errors.Is(err, errNotKept); stays && err != nil {
 				return nil, err
 			}
@@ -150,10 +150,10 @@ func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most in
 // isChanged reports whether the first of some generations, the newest first, has other rows
 // than the one before it: steps of a rollout may only tell how far that is. It is errNotKept
 // of one that was removed and whose tag the registry kept.
-func isChanged(ctx context.Context, in oci.Source, list []Generation) (bool, error) {
+func (n *needs) isChanged(ctx context.Context, list []Generation) (bool, error) {
 	var shards [2][]spec.Shard
 	for i, g := range list[:min(2, len(list))] {
-		c, err := document(ctx, in, g.tag(), oci.TypeFleetIndex, maxIndex)
+		root, err := n.rootOf(ctx, g.tag())
 		if refusal.Of(err) == refusal.MediaType { // an earlier prune left its tag, which leads to nothing
 			if i > 0 {
 				return true, nil
@@ -163,13 +163,28 @@ func isChanged(ctx context.Context, in oci.Source, list []Generation) (bool, err
 		if err != nil {
 			return false, err
 		}
-		var root spec.FleetIndex
-		if err := spec.Decode(c.Document, &root); err != nil {
-			return false, fmt.Errorf("fleet:%s: %w", g.tag(), err)
-		}
 		shards[i] = root.Shards
 	}
 	return len(list) < 2 || shards[0] == nil || !slices.Equal(shards[0], shards[1]), nil
+}
+
+// rootOf reads the root that a tag leads to, once.
+func (n *needs) rootOf(ctx context.Context, tag string) (root spec.FleetIndex, err error) {
+	if root, known := n.roots[tag]; known {
+		return root, nil
+	}
+	c, err := document(ctx, n.p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
+	if err != nil {
+		return root, err
+	}
+	if err = spec.Decode(c.Document, &root); err == nil {
+		err = shardsAreCounted(root)
+	}
+	if err != nil {
+		return root, fmt.Errorf("fleet:%s: %w", tag, err)
+	}
+	n.roots[tag] = root
+	return root, nil
 }
 
 // needs collects what must stay. It verifies no signature: what is read here only
@@ -177,6 +192,7 @@ func isChanged(ctx context.Context, in oci.Source, list []Generation) (bool, err
 type needs struct {
 	p       *Publisher
 	removal *registry.Removal
+	roots   map[string]spec.FleetIndex // that were read, by tag
 
 	layers map[string]string // digest → why it stays
 	shards map[string]bool   // by digest of their manifests
@@ -196,21 +212,14 @@ func (n *needs) layer(digest, why string) {
 // root adds what a generation needs. Of the present one each node is the reason for
 // what it runs, and for what it ran before.
 func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
-	c, err := document(ctx, n.p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
+	x, err := n.rootOf(ctx, tag)
 	if err != nil {
 		return err
 	}
-	l := &looked{candidate: c}
-	if err := spec.Decode(c.Document, &l.index); err != nil {
-		return fmt.Errorf("fleet:%s: %w", tag, err)
-	}
-	if err := shardsAreCounted(l.index); err != nil {
-		return fmt.Errorf("fleet:%s: %w", tag, err)
-	}
-	for _, s := range l.index.Shards {
+	for _, s := range x.Shards {
 		n.shards[s.Manifest] = true
 	}
-	rows, err := n.p.openIndex(l.index).All(ctx)
+	rows, err := n.p.openIndex(x).All(ctx)
 	if err != nil {
 		return fmt.Errorf("fleet:%s: %w", tag, err)
 	}
@@ -218,11 +227,11 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 	if !present {
 		return nil
 	}
-	for name, r := range l.index.Rollouts {
+	for name, r := range x.Rollouts {
 		if r.Ended() {
 			continue
 		}
-		plan, err := readPlan(ctx, n.p.Registry.Source(), l.index.Fleet, name, r)
+		plan, err := readPlan(ctx, n.p.Registry.Source(), x.Fleet, name, r)
 		if err != nil {
 			return err
 		}

@@ -102,11 +102,9 @@ func (r *run) rehearse(ctx context.Context, policy Policy) error {
 }
 
 // Allowed is an error where one of these digests is on the reject list.
-func (f *Fleet) Allowed(digests ...string) error { return f.v.allowed(digests...) }
-
-func (v *view) allowed(digests ...string) error {
+func (f *Fleet) Allowed(digests ...string) error {
 	for _, digest := range digests {
-		if digest != "" && slices.Contains(v.rejected(), digest) {
+		if digest != "" && slices.Contains(f.v.rejected(), digest) {
 			return hintReject(refusal.New(refusal.Rejected, "%s is on the reject list", digest))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -181,11 +182,4 @@ func document(ctx context.Context, src oci.Source, tag, kind string, limit int64
 	return c, nil
 }
 
-func latest(times ...time.Time) (newest time.Time) {
-	for _, t := range times {
-		if t.After(newest) {
-			newest = t
-		}
-	}
-	return newest
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -260,10 +260,18 @@ func nextBack(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Ti
 	d := Decision{Act: Return, Wave: len(row.Waves) - 1, known: known}
 	l := &look{plan: plan, row: row, known: known, now: now}
 	var full string
-	if d.Nodes, full = l.mayReturn(nil, returning(row)); len(d.Nodes) == 0 && full != "" {
+	if d.Nodes, full = l.mayReturn(moving(row), returning(row)); len(d.Nodes) == 0 && full != "" {
 		d.Act, d.Reason = Wait, "going back"+full
 	}
 	return d
+}
+
+// moving returns of waves that go back who moved and was not proved.
+func moving(row spec.Rollout) (of []Verdict) {
+	for _, w := range row.Waves {
+		of = append(of, Verdict{Moving: w.Moving})
+	}
+	return of
 }
 
 // stillFits wants room for the nodes of a decision, where something else disturbs nodes since
@@ -271,7 +279,11 @@ func nextBack(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Ti
 func (d *Decision) stillFits(plan *spec.RolloutPlan, row spec.Rollout, busy map[string]string, now time.Time) error {
 	l := &look{plan: plan, row: row, known: d.known, now: now}
 	l.known.Busy = busy
-	if full := l.take(&Decision{}, l.count(d.Of), d.Nodes); full != "" {
+	of := d.Of
+	if d.Act == Return {
+		of = moving(row)
+	}
+	if full := l.take(&Decision{}, l.count(of), d.Nodes); full != "" {
 		return fmt.Errorf("something else was disturbed meanwhile%s", full)
 	}
 	return nil

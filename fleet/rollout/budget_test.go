@@ -180,6 +180,40 @@ func TestProvedAndNotAnyMore(t *testing.T) {
 	}
 }
 
+// A node that is not proved and may be well waits for room on its way back, where others have used
+// the budget up by themselves; until it is back it counts as before.
+func TestNotProvedOnTheWayBack(t *testing.T) {
+	f := newFleet(t, layout(t), 12, "{strategy: {maxUnavailable: 2, per: rack, overall: 4}, soak: 1h, deadline: 2h, silence: 10m}")
+	_, err := f.start("2")
+	must(t, err)
+	f.steps(2)
+	for _, name := range f.names[4:9] {
+		f.nodes[name].dumb = true
+	}
+	f.nodes["n00000"].broken = true
+	for range 12 {
+		f.tick(time.Minute)
+	}
+	f.untilPhase(spec.RolloutHalted)
+	f.tick(time.Minute)
+	f.want(map[string]int{"1": 9, "2": 3})
+	if busy := InFlight(map[string]spec.Rollout{"roll": f.row()}, "other"); len(busy) != 3 || busy["n00001"] == "" {
+		t.Errorf("in flight: %v of %+v", busy, f.row())
+	}
+	_, d, err := f.driver().Step(t.Context())
+	if err != nil || d.Act != Wait || !strings.Contains(d.Reason, "going back; no room for n00001: ") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for _, n := range f.nodes {
+		n.dumb, n.broken = false, false
+	}
+	f.tick(time.Minute)
+	if err := f.run(); !errors.Is(err, ErrHalted) {
+		t.Errorf("it ended with %v", err)
+	}
+	f.want(map[string]int{"1": 12})
+}
+
 // A publish of others that was cut does not keep a rollout from beginning.
 func TestABudgetBeginsBehindACut(t *testing.T) {
 	l := newLine(t, registrytest.WithReferrers(t))

@@ -240,7 +240,7 @@ func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, 
 	maps.Copy(follow, s.Back.Stay)
 	b.mark(row, waves, follow)
 	for _, i := range waves {
-		row.Waves[i].Moving = nil // what they report counts from now on
+		row.Waves[i].Moving = waiting(row.Waves[i].Moving, follow) // of the others what they report counts from now on
 		for _, name := range s.Back.Nodes() {
 			if b.plan.Budget != nil && b.plan.Waves[i].Nodes[name] != "" {
 				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, name, b.now)
@@ -265,6 +265,17 @@ func (b *wayBack) mark(row *spec.Rollout, waves []int, stay map[string]string) {
 			}
 		}
 	}
+}
+
+// waiting returns those that move and are to follow later on a way back.
+func waiting(moving map[string]int64, follow map[string]string) map[string]int64 {
+	var out map[string]int64
+	for name, since := range moving {
+		if follow[name] == onItsWay {
+			out = withMoving(out, name, since)
+		}
+	}
+	return out
 }
 
 // withMoving returns a copy of what moves with one node more.

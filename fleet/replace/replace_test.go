@@ -226,4 +226,10 @@ func TestResult(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
+	if c, err = plan(t, "n1", Machine{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.Follow([]string{"site.yaml"}, Machine{}); c.Changed || c.Next[0] != "caisson publish site.yaml" {
+		t.Errorf("it may not be published yet: %+v", c.Result)
+	}
 }

@@ -44,9 +44,7 @@ func (c *Change) Follow(files []string, m Machine) {
 	for _, name := range files {
 		site += " " + cli.ShellWord(name)
 	}
-	if c.Next = []string{}; c.Changed {
-		c.Next = append(c.Next, "caisson publish"+site)
-	}
+	c.Next = []string{"caisson publish" + site} // also where this was done before: it may not be published
 	if c.secrets && m.Accepted.Recipient == "" {
 		more += " --recipient RECIPIENT"
 	}

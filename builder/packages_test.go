@@ -192,6 +192,10 @@ func TestInstall(t *testing.T) {
 	if got, err := r.ReadFile("/etc/service.word"); err != nil || string(got) != "an $answer `with` 'quotes'\n" {
 		t.Errorf("debconf's answer is %q, %v", got, err)
 	}
+	late := []spec.Package{p.Install[0], {Name: "lib"}, {Name: "later", Debconf: p.Install[0].Debconf}}
+	if names, err := packages.SetUp(r, late); err != nil || !slices.Equal(names, []string{"service"}) {
+		t.Errorf("answers come late for %q, %v", names, err)
+	}
 	if _, err := r.Lstat("/etc/systemd/system/multi-user.target.wants/service.service"); err != nil {
 		t.Errorf("the service is not enabled for the boot: %v", err)
 	}

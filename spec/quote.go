@@ -37,6 +37,13 @@ const (
 	MaxNonce    = 32      // bytes
 )
 
+// NonceHeader is the header with a nonce, hexadecimal: of the answer to a report, for which the
+// service wants a quote over it, and of the request that brings that.
+const NonceHeader = "Caisson-Nonce"
+
+// QuotePath is where a service takes quotes, below its address.
+const QuotePath = "/v1/quote"
+
 // DecodeQuote reads a quote that any release may have written. What this release does not
 // know is passed over: all that counts is signed by the TPM. The caller caps the size.
 func DecodeQuote(data []byte) (*Quote, error) {

@@ -54,6 +54,7 @@ type Report struct {
 	More         int               `json:"more,omitempty"`     // drift and operations that were left out
 	Keys         *KeysKnown        `json:"keys,omitempty"`
 	Recipient    string            `json:"recipient,omitempty"` // of secrets; nobody seals to it who has not accepted it
+	TPM          string            `json:"tpm,omitempty"`       // digest of the key that the machine's TPM quotes with, or NoTPM; absent where nobody knows
 }
 
 // KeyGrade says how long a node's key lives.
@@ -64,6 +65,9 @@ const (
 	KeyPinned KeyGrade = "pinned" // kept on a disk: the same one at every boot
 	KeyBoot   KeyGrade = "boot"   // made at boot, and gone with it
 )
+
+// NoTPM is said of a machine without a TPM 2.0.
+const NoTPM = "none"
 
 // NextWindow is the window of a node that opens next, or is open.
 type NextWindow struct {

@@ -47,7 +47,7 @@ type RolloutRule struct {
 	Count    int    `json:"count,omitempty"`   // a wave with so many failures halts the rollout;
 	Percent  int    `json:"percent,omitempty"` // or with so many of a hundred. The first failure where both are 0
 	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
-	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned; of any node's key when empty
+	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned, GradeAttested; of any node's key when empty
 
 	Rehearsed string     `json:"rehearsed,omitempty"` // what of a change must have been rehearsed before nodes get it: RehearsedLayer or RehearsedSettings; nothing when empty
 	Analysis  []Analysis `json:"analysis,omitempty"`  // each halts the rollout where it finds the nodes that moved worse
@@ -63,6 +63,9 @@ const (
 // GradePinned lets only reports by keys that outlive a boot count. A driver that does not
 // know the word of a plan refuses the plan.
 const GradePinned = "pinned"
+
+// GradeAttested lets only reports count whose node attested the overlay that it runs.
+const GradeAttested = "attested"
 
 // What goes back when a rollout halts.
 const (

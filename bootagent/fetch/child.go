@@ -241,7 +241,7 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 		return outcome{}, fmt.Errorf("read a request: %w", err)
 	}
 	if r.Post != nil {
-		deliver, err := prepare(ctx, r) // reads what only root may
+		deliver, err := prepare(ctx, r, out) // reads what only root may
 		if err == nil {
 			err = confine()
 		}

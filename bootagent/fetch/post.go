@@ -36,13 +36,16 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter)
 		return err
 	}
 	defer c.Close() // it has ended
-	_, err = io.Copy(io.Discard, io.LimitReader(c, maxAnswer))
+	var answer bytes.Buffer
+	if _, err = io.Copy(&answer, io.LimitReader(c, maxAnswer)); err == nil && l.Answer != nil {
+		_, err = l.Answer.ReadFrom(&answer)
+	}
 	return err
 }
 
 // Hint sends what a loader says, see [spec.Hint], in this process: a loader is alone.
 func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
-	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}})
+	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}}, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -51,8 +54,9 @@ func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) err
 
 const maxAnswer = 4 << 10
 
-// prepare reads what only root may, and returns how a letter is delivered.
-func prepare(ctx context.Context, r request) (deliver func() error, err error) {
+// prepare reads what only root may, and returns how a letter is delivered. The nonce of the answer
+// is written to out.
+func prepare(ctx context.Context, r request, out io.Writer) (deliver func() error, err error) {
 	var tries []func() error
 	if r.Post.Put != nil {
 		stores, err := openStores(r)
@@ -71,7 +75,7 @@ func prepare(ctx context.Context, r request) (deliver func() error, err error) {
 			err = errors.Join(err, letterErr)
 			continue
 		}
-		tries = append(tries, func() error { return send(client, req) })
+		tries = append(tries, func() error { return send(client, req, out) })
 	}
 	if len(tries) > 0 {
 		err = nil // what cannot be read, another stands in for
@@ -147,14 +151,15 @@ func letter(ctx context.Context, r request, tokenFile string) (*http.Client, *ht
 }
 
 // send makes the request.
-func send(client *http.Client, req *http.Request) error {
+func send(client *http.Client, req *http.Request, out io.Writer) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close() // only read
 	if resp.StatusCode/100 == 2 {
-		return nil
+		_, err := io.WriteString(out, resp.Header.Get(spec.NonceHeader))
+		return err
 	}
 	return refused(resp.StatusCode, fmt.Errorf("the service answers %d%s", resp.StatusCode, reason(resp.Body)))
 }

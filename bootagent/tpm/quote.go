@@ -22,32 +22,48 @@ type Quoted struct {
 // each time: the same one, until the owner's hierarchy is cleared.
 func (t TPM) Quote(nonce []byte, registers []uint) (*Quoted, error) {
 	var q Quoted
-	err := t.do(func(to transport.TPM) (err error) {
-		key, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(template)}.Execute(to)
-		if err != nil {
-			return fmt.Errorf("make the key: %w", err)
-		}
-		defer func() {
-			_, gone := tpm2.FlushContext{FlushHandle: key.ObjectHandle}.Execute(to)
-			err = errors.Join(err, gone)
-		}()
-		said, err := tpm2.Quote{
-			SignHandle:     tpm2.AuthHandle{Handle: key.ObjectHandle, Name: key.Name, Auth: tpm2.PasswordAuth(nil)},
-			QualifyingData: tpm2.TPM2BData{Buffer: nonce},
-			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the key's own
-			PCRSelect:      selection(registers),
-		}.Execute(to)
-		if err != nil {
+	err := t.do(func(to transport.TPM) error {
+		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+			said, err := tpm2.Quote{
+				SignHandle:     tpm2.AuthHandle{Handle: key.ObjectHandle, Name: key.Name, Auth: tpm2.PasswordAuth(nil)},
+				QualifyingData: tpm2.TPM2BData{Buffer: nonce},
+				InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the key's own
+				PCRSelect:      selection(registers),
+			}.Execute(to)
+			if err != nil {
+				return err
+			}
+			q.Key, q.Attest, q.Signature = key.OutPublic.Bytes(), said.Quoted.Bytes(), tpm2.Marshal(said.Signature)
+			q.Values, err = read(to, registers)
 			return err
-		}
-		q.Key, q.Attest, q.Signature = key.OutPublic.Bytes(), said.Quoted.Bytes(), tpm2.Marshal(said.Signature)
-		q.Values, err = read(to, registers)
-		return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("quote registers: %w", err)
 	}
 	return &q, nil
+}
+
+// Key returns the public part of the key of quotes, a TPMT_PUBLIC.
+func (t TPM) Key() (public []byte, err error) {
+	err = t.do(func(to transport.TPM) error {
+		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+			public = key.OutPublic.Bytes()
+			return nil
+		})
+	})
+	return public, err
+}
+
+// withKey makes the key, and takes it out of the TPM's memory afterwards.
+func withKey(to transport.TPM, do func(*tpm2.CreatePrimaryResponse) error) error {
+	key, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(template)}.Execute(to)
+	if err != nil {
+		return fmt.Errorf("make the key: %w", err)
+	}
+	err = do(key)
+	_, gone := tpm2.FlushContext{FlushHandle: key.ObjectHandle}.Execute(to)
+	return errors.Join(err, gone)
 }
 
 // template is that of the key: it signs what the TPM itself says, and never leaves it. Primary

@@ -5,12 +5,27 @@ package measure
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// Key returns the digest of the key that the TPM quotes with, spec.NoTPM where there is none.
+func (l *Log) Key() (string, error) {
+	public, err := l.TPM.Key()
+	if errors.Is(err, tpm.ErrNone) {
+		return spec.NoTPM, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("the key of the TPM: %w", err)
+	}
+	return digest.Of(public), nil
+}
 
 // Quote has the TPM quote its registers, and adds the logs that explain them. Whose node it is, is the caller's to say.
 func (l *Log) Quote(nonce []byte) (*spec.Quote, error) {

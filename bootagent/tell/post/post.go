@@ -5,6 +5,7 @@
 package post
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -30,8 +31,11 @@ type Post struct {
 	Tracker *track.Tracker                                   // nil is Unbound
 	Unbound error                                            // why nobody is trusted
 	By      func(ctx context.Context, l report.Letter) error // sends a letter as this machine
+	TPM     TPM                                              // nil: reports say nothing of it
 	Log     func(event string, fields ...events.Field)
 	Say     func(format string, args ...any)
+
+	tpm named
 }
 
 // ReportDir is where the numbers and the spool of reports are.
@@ -68,6 +72,7 @@ func (p *Post) Reporter() (*report.Reporter, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.TPM = p.nameTPM
 	return r, p.mayReport()
 }
 
@@ -81,13 +86,20 @@ func (p *Post) RecordReport(r *spec.Report) {
 	p.Log("report", fields...)
 }
 
-// Post sends a report.
+// Post sends a report, and a quote where the service's answer wants one.
 func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
-	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true}
+	var nonce bytes.Buffer
+	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true, Answer: &nonce}
 	if to.Registry != "" {
 		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
 	}
-	return p.By(ctx, l)
+	if err := p.By(ctx, l); err != nil || nonce.Len() == 0 || p.TPM == nil {
+		return err
+	}
+	if err := p.quote(ctx, to, nonce.String()); err != nil {
+		p.Say("the report was taken, and no quote with it: %v", err)
+	}
+	return nil
 }
 
 // ProofHeader has a signed [spec.SlotRequest] in base64.

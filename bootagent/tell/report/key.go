@@ -3,6 +3,7 @@
 package report
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -100,6 +101,8 @@ type Letter struct {
 	Header map[string]string
 	Body   []byte
 	Token  bool // it goes to the service that may ask for this node's token
+
+	Answer *bytes.Buffer `json:"-"` // gets the nonce of the answer, where that has one; nil wants none
 }
 
 // Place is where a node's last report is in a registry.

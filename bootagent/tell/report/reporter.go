@@ -37,6 +37,7 @@ var ErrRefused = errors.New("it was not accepted")
 type Reporter struct {
 	Post Post
 	Say  func(format string, args ...any)
+	TPM  func() string // as [spec.Report] has it; nil says nothing
 
 	grade    spec.KeyGrade
 	key      *ecdsa.PrivateKey
@@ -91,6 +92,9 @@ func openAt(dir string, grade spec.KeyGrade, post Post, say func(string, ...any)
 // on the disk before Look returns, unless they were taken. It reports whether there
 // were news.
 func (r *Reporter) Look(ctx context.Context, one *spec.Report, to spec.Reporting) (news bool, err error) {
+	if r.TPM != nil && one.Mode != spec.ModeAttached {
+		one.TPM = r.TPM()
+	}
 	says, err := fingerprint(*one, to)
 	if err != nil {
 		return false, err

@@ -33,7 +33,7 @@ type rolloutSpecDoc struct {
 	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
 	Halt     haltDoc        `site:"halt" doc:"number of failures in a wave that halt the rollout; 1 when absent"`
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
-	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned counts only reports by keys that are kept on a disk; any when absent"`
+	Grade    shape.Text     `site:"grade" enum:"attested,pinned,any" doc:"pinned counts only reports by keys that are kept on a disk, attested only those of nodes whose TPM shows what they run; any when absent"`
 
 	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
 	Analysis  []spec.Analysis `site:"analysis" doc:"what a Prometheus measures of the nodes that moved; where that is worse the rollout halts, where it is not known it waits"`

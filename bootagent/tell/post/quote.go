@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package post
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TPM is the machine's, with its logs.
+type TPM interface {
+	Key() (string, error) // digest of the key that it quotes with, or spec.NoTPM
+	Quote(nonce []byte) (*spec.Quote, error)
+}
+
+// named is what reports say of a TPM: its key stays the same, and making it takes a second.
+type named struct {
+	mu    sync.Mutex
+	key   string
+	again time.Time // when one that refused, or was not there, is asked again
+}
+
+// askAgain is how long a TPM that gave no key is left alone: one that hangs holds each report
+// back for as long as a command may take.
+const askAgain = time.Hour
+
+// nameTPM returns what reports say of the TPM.
+func (p *Post) nameTPM() string {
+	t := &p.tpm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.TPM == nil || t.key != "" && t.key != spec.NoTPM || time.Now().Before(t.again) {
+		return t.key
+	}
+	key, err := p.TPM.Key()
+	if err != nil {
+		p.Say("reports say nothing of the TPM: %v", err)
+	}
+	t.key, t.again = key, time.Now().Add(askAgain)
+	return key
+}
+
+// quote has the TPM quote over a nonce that the service gave, and sends it there. Whatever nonce
+// that is, the key signs quotes alone, and they go to the service that is reported to.
+func (p *Post) quote(ctx context.Context, to spec.Reporting, given string) error {
+	nonce, err := hex.DecodeString(given)
+	if err != nil || len(nonce) < spec.MinNonce || len(nonce) > spec.MaxNonce {
+		return fmt.Errorf("the service gives %.80q, which is not a nonce", given)
+	}
+	q, err := p.TPM.Quote(nonce)
+	if err != nil {
+		return err
+	}
+	q.Fleet, q.Node = p.Tracker.Bootstrap.Fleet, p.Tracker.Identity.Node
+	body, err := spec.Encode(q)
+	if err != nil {
+		return err
+	}
+	return p.By(ctx, report.Letter{URL: to.URL + spec.QuotePath, Header: map[string]string{spec.NonceHeader: given}, Body: body, Token: true})
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/internal/authenticode"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -151,14 +152,25 @@ func (l *Loader) Register() string {
 	return hex.EncodeToString(register[:])
 }
 
-// StubRegister returns what a loader's file leaves there.
-func StubRegister(name string) (register [32]byte, err error) {
-	image, err := os.ReadFile(name)
+// Measure returns what the file of a loader leaves in a TPM: the content of register 11, and the digests
+// by which firmware measures it and its kernel into register 4.
+func Measure(image []byte) (stub [32]byte, programs [][32]byte, err error) {
+	_, stub, err = uki.Measure(image)
 	if err != nil {
-		return register, err
+		return stub, nil, err
 	}
-	_, register, err = uki.Measure(image)
-	return register, err
+	kernel, err := uki.KernelOf(image)
+	if err != nil {
+		return stub, nil, err
+	}
+	for _, program := range [][]byte{image, kernel} {
+		sum, err := authenticode.Digest(program)
+		if err != nil {
+			return stub, nil, fmt.Errorf("what firmware measures of the loader: %w", err)
+		}
+		programs = append(programs, [32]byte(sum))
+	}
+	return stub, programs, nil
 }
 
 // title is the name of the loader's file, by which it stands beside others.

@@ -11,12 +11,14 @@ import (
 	"sync/atomic"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -25,6 +27,38 @@ import (
 type reading struct {
 	fleet atomic.Pointer[publish.Fleet] // as it was read last
 	sent  *commits.Sent                 // nil: what overlays bring is not read
+
+	loaders map[string]attest.Known // by digest, what each leaves in a TPM; one question at a time
+}
+
+// known returns what a node may have booted: what it was given, by the loaders that fleet:current
+// names for disks.
+func (r *reading) known(ctx context.Context, node string) (known attest.Known, err error) {
+	f := r.fleet.Load()
+	if f == nil {
+		return known, errors.New("what is published could not be read yet")
+	}
+	known.Node = node
+	now := map[string]attest.Known{}
+	for _, l := range f.Loaders() {
+		one, read := r.loaders[l.Image.Digest]
+		if !read {
+			image, err := f.Loader(ctx, l)
+			if err != nil {
+				return known, fmt.Errorf("loader %d: %w", l.Number, err)
+			}
+			stub, programs, err := media.Measure(image)
+			if err != nil {
+				return known, fmt.Errorf("loader %d: %w", l.Number, err)
+			}
+			one.AddLoader(fmt.Sprintf("loader %d", l.Number), stub, programs...)
+		}
+		now[l.Image.Digest] = one
+		known.AddLoaders(one)
+	}
+	r.loaders = now
+	known.Roots, err = attest.Given(ctx, f, node)
+	return known, err
 }
 
 // layer returns a layer, verified as what is published is.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/hub"
@@ -154,6 +155,8 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains, Hears: true, Say: a.say}); err != nil {
 		return err
 	}
+	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say}
+	go o.Quotes.Run(ctx)
 	o.Past = past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
 	h, err := server.New(ctx, o)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,24 +60,28 @@ func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) e
 	if err != nil {
 		return err
 	}
-	known := attest.Known{Node: f.node, Loaders: map[attest.Register]string{}}
+	known := attest.Known{Node: f.node}
+	for _, name := range f.loaders {
+		image, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("--loader: %w", err)
+		}
+		stub, programs, err := media.Measure(image)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("--loader %s: %w", name, err), "'caisson image SITE --out FILE.efi' writes one")
+		}
+		known.AddLoader(name, stub, programs...)
+	}
 	for _, name := range f.like {
 		accepted, err := readQuote(name)
 		if err != nil {
 			return fmt.Errorf("--like: %w", err)
 		}
-		one, err := attest.Accept(accepted)
+		one, err := known.Accept(accepted)
 		if err != nil {
 			return fmt.Errorf("--like %s: %w", name, err)
 		}
 		known.Like = append(known.Like, one)
-	}
-	for _, name := range f.loaders {
-		register, err := media.StubRegister(name)
-		if err != nil {
-			return cli.WithHint(fmt.Errorf("--loader %s: %w", name, err), "'caisson image SITE --out FILE.efi' writes one")
-		}
-		known.Loaders[register] = name
 	}
 	fleet, err := f.look.open(ctx, a, ref)
 	if err != nil {

@@ -5,22 +5,26 @@
 // the node's generations.
 //
 // Everything of a quote is a stranger's word but for what the TPM has signed. The logs only explain
-// the registers: they count once they give what the TPM quoted. It asks no node, and keeps nothing;
-// what "attested" covers is in docs/adr/0037-measured-boot.md. cmd/caisson imports it.
+// the registers: they count once they give what the TPM quoted. A [Desk] asks the nodes of a service,
+// which keeps what comes of it. What "attested" covers is in docs/adr/0037-measured-boot.md, and what
+// follows while nodes report in 0039-a-node-is-attested.md. fleet/server and cmd/caisson import it.
 package attest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -30,44 +34,102 @@ type Register = [sha256.Size]byte
 
 // Known is what a verifier knows of a machine.
 type Known struct {
-	Node    string
-	Like    []Accepted          // earlier quotes of this machine
-	Loaders map[Register]string // what loaders leave in the stub's register, and their names
-	Roots   map[Root]Layer      // what the node was given
+	Node     string
+	Like     []view.Machine      // each is as the machine may be
+	Loaders  map[Register]string // what loaders leave in the stub's register, and their names
+	Programs map[Register]bool   // of these loaders, as firmware measures them into register 4
+	Roots    map[Root]Layer      // what the node was given
+	Runs     *Running            // what the node says that it runs; nil says nothing
 }
 
-// Accepted is of a quote that somebody has accepted, at a time when the machine was known to be
-// what it should.
-type Accepted struct {
-	Key       string   // digest
-	Registers [][]byte // in the order of spec.Quoted
+// Running names an overlay and a layer by their digests.
+type Running struct{ Overlay, Layer string }
+
+// AddLoader adds what a loader leaves in the stub's register, and its programs.
+func (k *Known) AddLoader(name string, stub Register, programs ...Register) {
+	if k.Loaders == nil {
+		k.Loaders, k.Programs = map[Register]string{}, map[Register]bool{}
+	}
+	k.Loaders[stub] = name
+	for _, p := range programs {
+		k.Programs[p] = true
+	}
 }
 
-// Accept reads a quote that somebody has accepted.
-func Accept(q *spec.Quote) (Accepted, error) {
+// AddLoaders adds the loaders that another one knows.
+func (k *Known) AddLoaders(of Known) {
+	if len(of.Loaders) == 0 {
+		return
+	}
+	for stub, name := range of.Loaders {
+		k.AddLoader(name, stub)
+	}
+	maps.Copy(k.Programs, of.Programs)
+}
+
+// addAccepted adds what somebody accepted, with its loader.
+func (k *Known) addAccepted(m *view.Machine) {
+	if !m.Whole(len(code)) {
+		return
+	}
+	k.Like = append(k.Like, *m)
+	stub := Register(m.Stub)
+	name := cmp.Or(k.Loaders[stub], "the accepted one")
+	k.AddLoader(name, stub)
+	for _, p := range m.Programs {
+		k.Programs[Register(p)] = true
+	}
+}
+
+// Accept returns what a quote shows of a machine, for somebody who accepts that.
+func (k Known) Accept(q *spec.Quote) (view.Machine, error) {
 	nonce, err := hex.DecodeString(q.Nonce)
 	if err == nil {
 		err = signed(q, nonce)
 	}
-	return Accepted{digest.Of(q.Key), q.Registers}, err
+	if err != nil {
+		return view.Machine{}, err
+	}
+	registers := registersOf(q)
+	b, err := replay(q.Firmware, registers, k.Programs)
+	return machine(digest.Of(q.Key), registers, b), err
 }
 
 // code are the registers of the programs that run before and beside the loader, each of which could
 // extend the stub's register in its place. They are as they were accepted; of the settings in the others
-// nothing follows.
-var code = map[uint]string{0: "the firmware", 2: "option ROMs", 4: "what the firmware started", 7: "the keys of Secure Boot"}
+// nothing follows. A known loader is left out of the one that it is in.
+var code = []struct {
+	register uint
+	of       string
+}{{0, "the firmware"}, {2, "option ROMs"}, {manager, "what the firmware started"}, {7, "the keys of Secure Boot"}}
 
-// like says what differs from all accepted quotes by the machine's key.
-func (k Known) like(key string, registers map[uint]Register) error {
-	err := fmt.Errorf("nobody has accepted the machine's key %s", key)
+// machine returns what is accepted of one.
+func machine(key string, registers map[uint]Register, b begun) view.Machine {
+	m := view.Machine{Key: key, Stub: b.stub[:]}
+	for _, c := range code {
+		r := registers[c.register]
+		if c.register == manager {
+			r = b.others
+		}
+		m.Code = append(m.Code, r[:])
+	}
+	for _, p := range b.passed {
+		m.Programs = append(m.Programs, p[:])
+	}
+	return m
+}
+
+// like says what differs from all machines that it may be like, of its key.
+func (k Known) like(m view.Machine) error {
+	err := fmt.Errorf("nobody has accepted the machine's key %s", m.Key)
 	for _, a := range k.Like {
-		if a.Key != key {
+		if a.Key != m.Key || !a.Whole(len(code)) {
 			continue
 		}
 		err = nil
-		for i, r := range spec.Quoted {
-			if what := code[r]; what != "" && err == nil && registers[r] != Register(a.Registers[i]) {
-				err = fmt.Errorf("unknown event: %s, of register %d, differs from what was accepted", what, r)
+		for i, c := range code {
+			if err == nil && !bytes.Equal(m.Code[i], a.Code[i]) {
+				err = fmt.Errorf("unknown event: %s, of register %d, differs from what was accepted", c.of, c.register)
 			}
 		}
 		if err == nil {
@@ -80,8 +142,11 @@ func (k Known) like(key string, registers map[uint]Register) error {
 // Root is what a node can enter: the digests of a layer and of an overlay's core on it.
 type Root struct{ Layer, Core string }
 
-// Layer holds the digests of what a layer is started by.
-type Layer struct{ Kernel, Initrd string }
+// Layer holds the digests of what a layer is started by, and of the overlays that make a root on it.
+type Layer struct {
+	Kernel, Initrd string
+	Overlays       []string
+}
 
 // Verdict is what a quote shows.
 type Verdict struct {
@@ -92,6 +157,8 @@ type Verdict struct {
 	Loader    string          `json:"loader,omitempty"` // the known one that the machine was started by
 	Events    []spec.Measured `json:"events"`           // what it went on with, as the register has it
 	Registers []string        `json:"registers"`        // 0 to 7, hexadecimal: firmware, its settings, and what it started
+
+	Machine *view.Machine `json:"-"` // what somebody may accept; nil where signature or firmware's log do not hold
 }
 
 // Verify says what a quote over a nonce shows. It decides by the first thing that is wrong.
@@ -110,18 +177,18 @@ func (v *Verdict) verify(q *spec.Quote, nonce []byte, known Known) error {
 		return err
 	}
 	v.Key = digest.Of(q.Key)
-	registers := map[uint]Register{}
-	for i, r := range spec.Quoted {
-		registers[r] = Register(q.Registers[i])
-		if r <= 7 {
-			v.Registers = append(v.Registers, fmt.Sprintf("%x", q.Registers[i]))
-		}
+	registers := registersOf(q)
+	for r := range uint(8) {
+		text := registers[r]
+		v.Registers = append(v.Registers, hex.EncodeToString(text[:]))
 	}
-	boot, err := replay(q.Firmware, registers)
+	boot, err := replay(q.Firmware, registers, known.Programs)
 	if err != nil {
 		return err
 	}
-	events, last, err := spec.Replay(boot.own, []byte(q.Log))
+	m := machine(v.Key, registers, boot)
+	v.Machine = &m
+	events, last, err := spec.Replay(Register{}, []byte(q.Log))
 	if err != nil {
 		return err
 	}
@@ -130,7 +197,7 @@ func (v *Verdict) verify(q *spec.Quote, nonce []byte, known Known) error {
 	}
 	v.Events = append(v.Events, events...)
 	v.Loader = known.Loaders[boot.stub]
-	if err := known.like(v.Key, registers); err != nil {
+	if err := known.like(m); err != nil {
 		return err
 	}
 	switch {
@@ -146,10 +213,27 @@ func (v *Verdict) verify(q *spec.Quote, nonce []byte, known Known) error {
 			return fmt.Errorf("unknown event: %w", err)
 		}
 	}
-	if events[len(events)-1].Event == spec.MeasuredKexec {
+	return known.running(events[len(events)-1])
+}
+
+// running returns why the last event is not that of the root which the node says that it runs.
+func (k Known) running(m spec.Measured) error {
+	if m.Event == spec.MeasuredKexec {
 		return errors.New("nothing was measured of the root")
 	}
+	if r := k.Runs; r != nil && (m.Layer != r.Layer || !slices.Contains(k.Roots[Root{m.Layer, m.Core}].Overlays, r.Overlay)) {
+		return fmt.Errorf("it reports overlay %s on layer %s, and its root is of core %s on layer %s", r.Overlay, r.Layer, m.Core, m.Layer)
+	}
 	return nil
+}
+
+// registersOf returns what a signed quote has in its registers.
+func registersOf(q *spec.Quote) map[uint]Register {
+	registers := map[uint]Register{}
+	for i, r := range spec.Quoted {
+		registers[r] = Register(q.Registers[i])
+	}
+	return registers
 }
 
 // event returns why an event is not one of this node, nil where it is.

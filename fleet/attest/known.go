@@ -37,17 +37,19 @@ func Given(ctx context.Context, f *publish.Fleet, node string) (map[Root]Layer, 
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: %w", o.Layer, err)
 			}
-			layers[o.Layer] = Layer{l.Kernel.Digest, l.Initrd.Digest}
+			layers[o.Layer] = Layer{Kernel: l.Kernel.Digest, Initrd: l.Initrd.Digest}
 		}
 	}
 	roots := map[Root]Layer{}
-	for _, o := range overlays {
+	for overlay, o := range overlays {
 		for name, layer := range layers {
 			core, err := spec.RootID(o, name)
 			if err != nil {
 				return nil, err
 			}
-			roots[Root{name, core}] = layer
+			at := Root{name, core}
+			layer.Overlays = append(roots[at].Overlays, overlay) // an overlay that differs in what is live has the same core
+			roots[at] = layer
 		}
 	}
 	return roots, nil

@@ -5,6 +5,7 @@ package attest
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-eventlog/register"
 	"github.com/google/go-eventlog/tcg"
@@ -12,27 +13,44 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// stubRegister is the one into which systemd's stub measures the sections of its image.
-const stubRegister = 11
+const (
+	stubRegister = 11 // into which systemd's stub measures the sections of its image
+	manager      = 4  // into which firmware measures each program that it starts: boot manager, loader, kernel
+)
 
 // begun is what firmware and stub left before a kernel ran.
 type begun struct {
-	stub Register // in stubRegister
-	own  Register // in spec.PCR
+	stub   Register   // in stubRegister
+	others Register   // what would be in manager without the programs of known loaders
+	passed []Register // these programs
 }
 
 // replay holds the firmware's log against the registers. Those of the stub and of caisson go on
 // to change, and are held by what follows. A machine without such a log has nothing in either.
-func replay(log []byte, registers map[uint]Register) (begun, error) {
+func replay(log []byte, registers map[uint]Register, programs map[Register]bool) (begun, error) {
+	b := begun{others: registers[manager]}
 	left := map[int]Register{}
 	if len(log) > 0 {
 		parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
 		if err != nil {
 			return begun{}, fmt.Errorf("the firmware's log: %w", err)
 		}
-		if left, err = fold(parsed.Events(register.HashSHA256)); err != nil {
+		events := parsed.Events(register.HashSHA256)
+		if left, err = fold(events); err != nil {
 			return begun{}, err
 		}
+		others := slices.DeleteFunc(events, func(e tcg.Event) bool {
+			known := e.Index == manager && len(e.Digest) == sha256.Size && programs[Register(e.Digest)]
+			if known {
+				b.passed = append(b.passed, Register(e.Digest))
+			}
+			return known
+		})
+		without, err := fold(others)
+		if err != nil {
+			return begun{}, err
+		}
+		b.others = without[manager]
 	}
 	for _, r := range spec.Quoted {
 		switch r {
@@ -50,7 +68,7 @@ func replay(log []byte, registers map[uint]Register) (begun, error) {
 	if own := left[spec.PCR]; own != (Register{}) {
 		return begun{}, fmt.Errorf("unknown event: something extended register %d before the loader", spec.PCR)
 	}
-	b := begun{stub: left[stubRegister]}
+	b.stub = left[stubRegister]
 	if !goesOn(b.stub, registers[stubRegister]) {
 		return begun{}, fmt.Errorf("the firmware's log is not what register %d has", stubRegister)
 	}

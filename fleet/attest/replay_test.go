@@ -37,7 +37,7 @@ func TestReplayOVMF(t *testing.T) {
 		}
 		registers[r] = Register(value)
 	}
-	b, err := replay(log, registers)
+	b, err := replay(log, registers, nil)
 	if err != nil || b.stub != registers[stubRegister] {
 		t.Fatalf("%x, %v", b.stub, err)
 	}
@@ -46,7 +46,7 @@ func TestReplayOVMF(t *testing.T) {
 		other := was
 		other[31] ^= 1
 		registers[r] = other
-		if _, err := replay(log, registers); err == nil || !strings.Contains(err.Error(), "register") {
+		if _, err := replay(log, registers, nil); err == nil || !strings.Contains(err.Error(), "register") {
 			t.Errorf("register %d is another one: %v", r, err)
 		}
 		registers[r] = was

@@ -265,7 +265,8 @@ func (h *Hub) fromRow(row store.Node) *node {
 			n.view.Offered = o.brief()
 		}
 	}
-	n.row.Report, n.row.Offered = "", "" // they stay in the database
+	n.view.Quote = readQuote(row.Quote)
+	n.row.Report, n.row.Offered, n.row.Quote = "", "", "" // they stay in the database
 	return n
 }
 

@@ -402,7 +402,7 @@ func (w *work) write(ctx context.Context) error {
 		return err
 	}
 	for i, n := range changed {
-		n.row.Rev, n.row.Report, n.row.Signed, n.row.Offered = w.change.Nodes[i].Rev, "", "", ""
+		n.row.Rev, n.row.Report, n.row.Signed, n.row.Offered, n.row.Quote = w.change.Nodes[i].Rev, "", "", "", ""
 	}
 	w.h.setNodes(changed)
 	return nil

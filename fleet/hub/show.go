@@ -95,6 +95,13 @@ type Detail struct {
 	Offered   *offer          `json:"offered,omitempty"` // by a key that does not count yet
 	History   []store.Event   `json:"history"`           // the newest first
 	Slots     []Held          `json:"slots,omitempty"`
+	Machine   *Machine        `json:"tpmOffered,omitempty"` // what its TPM showed last, where nobody has accepted that
+}
+
+// Machine is what an operator may accept of a node's last quote.
+type Machine struct {
+	Key string `json:"key"` // digest of the TPM's key, as 'caisson-agent quote' prints it
+	ID  string `json:"id"`  // names the key, the code before the loader, and the loader
 }
 
 // ErrNoNode is returned for a node that the fleet has not.
@@ -114,6 +121,9 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 		return nil, ErrAway
 	}
 	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
+	if m := shown.Offers(); m != nil {
+		d.Machine = &Machine{m.Key, m.ID()}
+	}
 	last, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {
 		return nil, err

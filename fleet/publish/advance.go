@@ -195,7 +195,7 @@ func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Ro
 	if plan.Kind != spec.KindRolloutPlan || plan.Fleet != fleet || plan.Name != name {
 		return nil, fmt.Errorf("plan of rollout %s: it is for rollout %q of fleet %q", name, plan.Name, plan.Fleet)
 	}
-	if g := plan.Rule.Grade; g != "" && g != spec.GradePinned {
+	if g := plan.Rule.Grade; g != "" && g != spec.GradePinned && g != spec.GradeAttested {
 		return nil, fmt.Errorf("plan of rollout %s: only reports of grade %.40q count, which this release does not know", name, g)
 	}
 	if r := plan.Rule.Rehearsed; r != "" && r != spec.RehearsedLayer && r != spec.RehearsedSettings {

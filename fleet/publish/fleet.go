@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -159,6 +161,29 @@ func (p *Publisher) Loaders(ctx context.Context) ([]spec.Loader, error) {
 	}
 	return v.loaders, nil
 }
+
+// Loaders returns what fleet:current named as what disks of nodes start, when it was read.
+func (f *Fleet) Loaders() []spec.Loader { return f.v.loaders }
+
+// Loader returns the program of one of them.
+func (f *Fleet) Loader(ctx context.Context, l spec.Loader) ([]byte, error) {
+	if l.Image.Size < 0 || l.Image.Size > maxLoader {
+		return nil, fmt.Errorf("%d bytes are not those of a loader", l.Image.Size)
+	}
+	body, _, err := f.p.Registry.Blob(ctx, oci.RepoLoader, l.Image.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(body, l.Image.Size+1))
+	if err == nil && (int64(len(data)) != l.Image.Size || digest.Of(data) != l.Image.Digest) {
+		err = fmt.Errorf("the registry gives another program than loader %s", l.Image.Digest)
+	}
+	return data, err
+}
+
+// maxLoader is more bytes than any loader has: it is read into memory.
+const maxLoader = 1 << 30
 
 // setLoader names a loader in fleet:current, in place of the one of its architecture. Nodes
 // never go back to a lower number, so neither does a publisher.

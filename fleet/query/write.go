@@ -51,6 +51,9 @@ func (n Node) Write(w io.Writer) {
 		}{{"health", r.Axes.Health}, {"sync", r.Axes.Sync}, {"tracking", r.Axes.Tracking}, {"activity", r.Axes.Activity}} {
 			line(x.name, "%s", axisLine(x.axis))
 		}
+		if n.TPM != "" {
+			line("TPM", "%s", strings.TrimSuffix(string(n.TPM)+": "+n.TPMWhy, ": "))
+		}
 		if next := r.NextWindow; next != nil {
 			line("window", "%s, from %s to %s", next.Name, plain.Time(next.From), plain.Time(next.To))
 		}
@@ -65,6 +68,9 @@ func (n Node) Write(w io.Writer) {
 	}
 	if o := n.Offered; o != nil {
 		line("other key", "%s since %s, which is not counted: %s", o.Report.Key, plain.Time(o.At), o.Why)
+	}
+	if m := n.Machine; m != nil {
+		line("", "key %s; where that is the node's, 'caisson fleet accept %s %s'", m.Key, n.Name, m.ID)
 	}
 	if h := n.Hint; h != nil {
 		line("unproven", "%s says at %s that its loader boots nothing: %s", h.From, plain.Time(h.At), h.Why)
@@ -198,6 +204,15 @@ func (s Summary) Write(w io.Writer) {
 		}
 	}
 	t.Print(w, "  ")
+	if len(s.TPM) > 0 {
+		var words []string
+		for _, word := range view.Attestations {
+			if n := s.TPM[word]; n > 0 {
+				words = append(words, fmt.Sprintf("%d %s", n, word))
+			}
+		}
+		cli.Printf(w, "by their TPM: %s\n", strings.Join(words, ", "))
+	}
 	for _, h := range s.Hints {
 		cli.Printf(w, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
 	}

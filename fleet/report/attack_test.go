@@ -52,6 +52,7 @@ func plays(t *testing.T, row attack.Service, opening check.List[opened], rules c
 	signed := cmp.Or(a.Key, "a")
 	digest := "sha256:" + strings.Repeat("a", 64)
 	r := &spec.Report{Node: "n1", Layer: cmp.Or(a.Layer, digest), Overlay: cmp.Or(a.Overlay, digest), Key: keys[cmp.Or(a.Names, signed)].ID(), BootID: cmp.Or(a.Boot, "b1"), Seq: cmp.Or(a.Seq, 8)}
+	r.TPM = a.TPM
 	for range a.Steps {
 		r.Boot = append(r.Boot, spec.Step{Name: "x", Start: 1, Took: cmp.Or(a.Took, 1)})
 	}

@@ -104,6 +104,9 @@ var opening = check.List[opened]{
 				return fmt.Errorf("its %s is %.80q, which is not a digest", what, said)
 			}
 		}
+		if said := o.r.TPM; said != "" && said != spec.NoTPM && !oci.ValidDigest(said) {
+			return fmt.Errorf("its TPM's key is %.80q, which is not a digest", said)
+		}
 		return nil
 	}},
 }

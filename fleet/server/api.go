@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -50,7 +52,31 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	if s.o.Hub.Owner(r.Key) != "" { // it counts for a node
 		httpserver.Knows(req)
 	}
+	if s.o.Quotes != nil && s.o.Hub.Owner(r.Key) == r.Node {
+		if nonce := s.o.Quotes.Nonce(r); nonce != "" {
+			w.Header().Set(spec.NonceHeader, nonce)
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) takeQuote(w http.ResponseWriter, req *http.Request) {
+	if !s.limits.arrival(client(req)) {
+		s.tooMany(w)
+		return
+	}
+	err := attest.ErrNonce
+	if s.o.Quotes != nil {
+		err = s.o.Quotes.Take(req.Header.Get(spec.NonceHeader), http.MaxBytesReader(w, req.Body, spec.MaxQuote))
+	}
+	switch {
+	case errors.Is(err, attest.ErrBusy):
+		s.fail(w, http.StatusServiceUnavailable, "busy", "%v", err)
+	case err != nil:
+		s.fail(w, http.StatusConflict, "refused", "%v", err)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 func (s *Server) tooMany(w http.ResponseWriter) {
@@ -139,7 +165,10 @@ func (s *Server) planned(q url.Values) map[string]bool {
 }
 
 func (s *Server) accept(w http.ResponseWriter, req *http.Request) {
-	s.told(w, req, "key", "be the id of the key to accept, as in offered.report.key of the node", func(key string) error {
+	s.told(w, req, "key", "be the id of the key to accept, as in offered.report.key of the node, or tpmOffered.id", func(key string) error {
+		if s.o.Quotes != nil && oci.ValidDigest(key) {
+			return s.o.Quotes.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name)
+		}
 		return s.o.Hub.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name)
 	})
 }

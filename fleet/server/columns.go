@@ -35,6 +35,7 @@ var allColumns = []column{
 	{Name: "generation", Title: "Generation", Sort: "generation", Class: "number", Usual: true},
 	{Name: "layer", Title: "Layer", Sort: "layer", Usual: true},
 	{Name: "agent", Title: "Agent"},
+	{Name: "tpm", Title: "TPM"},
 	{Name: "reported", Title: "Reported", Sort: "reported", Usual: true},
 }
 

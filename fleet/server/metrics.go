@@ -71,6 +71,10 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_nodes_hinted", float64(sum.Hinted))
 	e.family("caisson_fleet_nodes_differing", "gauge", "Nodes that run something else than is published for them.")
 	e.sample("caisson_fleet_nodes_differing", float64(sum.Differ))
+	e.family("caisson_fleet_nodes_attested", "gauge", "Nodes by what their TPM shows; those of which that is not known are left out.")
+	for _, word := range view.Attestations {
+		e.sample("caisson_fleet_nodes_attested", float64(sum.TPM[word]), "state", string(word))
+	}
 	e.family("caisson_fleet_layer_nodes", "gauge", "Nodes by the layer that they run.")
 	for _, l := range sum.Layers {
 		e.sample("caisson_fleet_layer_nodes", float64(l.Running), "layer", l.Layer, "version", l.Version)

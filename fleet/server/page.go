@@ -174,6 +174,9 @@ func (s *Server) nodePage(req *http.Request) (int, any, error) {
 	if r := d.Report; r != nil && r.Grade == spec.KeyPinned && d.Grade == spec.KeyBoot {
 		acts = append(acts, act{"Pin its key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
 	}
+	if m := d.Machine; m != nil {
+		acts = append(acts, act{"Accept what its TPM shows, when caisson-agent quote on the node prints key " + m.Key, "caisson fleet accept " + d.Name + " " + m.ID + s.asOperator(req)})
+	}
 	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Release its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})

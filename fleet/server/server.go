@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
@@ -30,6 +31,7 @@ import (
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/quota"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Options say who may ask.
@@ -38,6 +40,7 @@ type Options struct {
 	Layers      Differences                       // nil: layers are not compared
 	Past        Past                              // nil: earlier generations are not shown
 	Unknown     func() ([]unknown.Machine, error) // machines that asked in vain; nil: nobody knows
+	Quotes      *attest.Desk                      // nil: nodes are asked for no quotes
 	Tokens      *Tokens                           // nil: everybody may read and report, and nobody is an operator
 	People      *People                           // nil: people log in by tokens alone
 	Hosts       []string                          // names by which the service is reached, with or without port; see hostAllowed
@@ -127,7 +130,8 @@ type route struct {
 
 func (s *Server) routes() []route {
 	list := []route{
-		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk.", s.takeReport},
+		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in the header Caisson-Nonce where a quote of the node's TPM is wanted.", s.takeReport},
+		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified after the answer.", s.takeQuote},
 		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
@@ -142,7 +146,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
-		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id.", s.accept},
+		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM showed last.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
 		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
 		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the one whose number is after.", s.getActs},
@@ -259,7 +263,10 @@ func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	var refused *hub.RefusedError
 	var slot *hub.SlotError
+	var other *attest.NotOffered
 	switch {
+	case errors.As(err, &other):
+		s.fail(w, http.StatusConflict, "refused", "%v", other)
 	case errors.As(err, &refused):
 		s.fail(w, http.StatusConflict, "refused", "%s", refused.Why)
 	case errors.As(err, &slot) && slot.Kind == hub.Unproven:

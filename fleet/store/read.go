@@ -35,6 +35,7 @@ type Node struct {
 	Offered  string // JSON of a report by a key that does not count yet; "" where there is none
 	Place    string // that the last report came from; "" where that is not known
 	Accepted string // id of a key that an operator named and that has not reported yet
+	Quote    string // JSON of what its TPM showed last; "" in a write leaves it
 }
 
 // Key is a key that counts or did, and the node that it is of. All but these two are of
@@ -71,13 +72,13 @@ type Proof struct {
 // Since returns the nodes that were written after a revision, in the order of their
 // revisions; all of them for 0.
 func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted FROM nodes WHERE rev > $1 ORDER BY rev", rev)
+	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, quote FROM nodes WHERE rev > $1 ORDER BY rev", rev)
 	if err != nil {
 		return nil, fmt.Errorf("read database: %w", err)
 	}
 	return scan(rows, func(n *Node) error {
 		var keySince, received, seq int64
-		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered, &n.Place, &n.Accepted)
+		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered, &n.Place, &n.Accepted, &n.Quote)
 		n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq)
 		return err
 	})

@@ -202,12 +202,13 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 	return nil
 }
 
-const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed, quote)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, key_id = excluded.key_id, grade = excluded.grade, key_since = excluded.key_since,
 seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered,
 place = excluded.place, accepted = excluded.accepted,
-signed = CASE WHEN excluded.signed = '' THEN nodes.signed ELSE excluded.signed END`
+signed = CASE WHEN excluded.signed = '' THEN nodes.signed ELSE excluded.signed END,
+quote = CASE WHEN excluded.quote = '' THEN nodes.quote ELSE excluded.quote END`
 
 func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	if len(nodes) == 0 {
@@ -225,7 +226,7 @@ func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Rev = rev
-		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted, n.Signed); err != nil {
+		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted, n.Signed, n.Quote); err != nil {
 			return err
 		}
 	}

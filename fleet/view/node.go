@@ -33,6 +33,7 @@ type Node struct {
 	KeySince  time.Time
 	Offered   *Offer // a report by a key that does not count yet
 	Hint      *Hint  // what somebody who proves nothing says of it
+	Quote     *Quote // nil where its TPM has shown nothing
 }
 
 // Brief holds what lists need of a report.
@@ -54,6 +55,7 @@ type Brief struct {
 	Services   []Commit
 	Keys       *spec.KeysKnown
 	Ended      time.Time // when an operation ended last
+	TPM        string    // as [spec.Report] has it
 }
 
 // Offer is a key that an operator may accept.
@@ -90,7 +92,7 @@ func NewBrief(r *spec.Report) *Brief {
 		}
 	}
 	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
-		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys}
+		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys, TPM: r.TPM}
 }
 
 // Condition is the one word for how a node is.

@@ -58,6 +58,8 @@ type Line struct {
 	Labels     []string        `json:"labels,omitempty"` // of the site, each as KEY=VALUE
 	Hint       *Hint           `json:"hint,omitempty"`   // unproven
 	Keys       *spec.KeysKnown `json:"keys,omitempty"`   // as it reported
+	TPM        Attestation     `json:"tpm,omitempty"`    // what its TPM shows
+	TPMWhy     string          `json:"tpmWhy,omitempty"` // why it is not attested
 	Axes       *spec.Axes      `json:"-"`
 	Kind       Kind            `json:"-"`
 }
@@ -67,6 +69,7 @@ func (n *Node) Line(now time.Time) Line {
 	l := Line{Name: n.Name, Received: n.Received, Hint: n.Hinted(now)}
 	l.Condition, l.Why = n.Condition(now)
 	l.Kind = KindOf(l.Condition)
+	l.TPM, l.TPMWhy = n.Attestation(now)
 	if b := n.Report; b != nil {
 		l.Generation, l.Layer, l.Version, l.Agent, l.Drift, l.Axes = b.Generation, b.Layer, b.Version, b.Agent, b.Drift, &b.Axes
 		l.Keys, l.Ended = b.Keys, b.Ended
@@ -97,7 +100,8 @@ type Reported struct {
 	Overlay  string        `json:"overlay"`          // digest
 	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
 	Axes     spec.Axes     `json:"axes"`
-	Signed   []byte        `json:"signed,omitempty"` // the report as the node signed it, for who asks for that
+	Attested string        `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
+	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
 }
 
 // Reported returns what a node reported last, and whether it ever did.
@@ -105,7 +109,11 @@ func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {
 		return Reported{}, false
 	}
-	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, nil}, true
+	attested := ""
+	if word, _ := n.Attestation(n.Received); word == Attested {
+		attested = n.Quote.Overlay
+	}
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, attested, nil}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.
@@ -181,18 +189,19 @@ type LayerUse struct {
 
 // Summary is a fleet at a glance.
 type Summary struct {
-	Nodes      int               `json:"nodes"`
-	Trouble    int               `json:"trouble"` // nodes that somebody should look at
-	Conditions map[Condition]int `json:"conditions"`
-	Reasons    []Reason          `json:"reasons"`        // of trouble, the worst first, then the most frequent
-	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never reported
-	More       int               `json:"more,omitempty"` // reasons that neither list has room for
-	Layers     []LayerUse        `json:"layers"`
-	Differ     int               `json:"differ"`            // nodes that run something else than is published
-	Releases   []Count           `json:"releases"`          // of agents
-	Unheard    int               `json:"unheard,omitempty"` // nodes that are as they said before the service could hear them
-	Hinted     int               `json:"hinted"`            // nodes with an unproven hint
-	Hints      []Hint            `json:"hints"`             // of them, the newest first
+	Nodes      int                 `json:"nodes"`
+	Trouble    int                 `json:"trouble"` // nodes that somebody should look at
+	Conditions map[Condition]int   `json:"conditions"`
+	Reasons    []Reason            `json:"reasons"`        // of trouble, the worst first, then the most frequent
+	Others     []Reason            `json:"others"`         // why others are not fine: behind, held, never reported
+	More       int                 `json:"more,omitempty"` // reasons that neither list has room for
+	Layers     []LayerUse          `json:"layers"`
+	Differ     int                 `json:"differ"`            // nodes that run something else than is published
+	Releases   []Count             `json:"releases"`          // of agents
+	Unheard    int                 `json:"unheard,omitempty"` // nodes that are as they said before the service could hear them
+	TPM        map[Attestation]int `json:"tpm,omitempty"`     // nodes by what their TPM shows; those of which that is not known are left out
+	Hinted     int                 `json:"hinted"`            // nodes with an unproven hint
+	Hints      []Hint              `json:"hints"`             // of them, the newest first
 }
 
 // What a page lists of them at most.
@@ -232,6 +241,12 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		}
 		if n.Differs() {
 			s.Differ++
+		}
+		if word, _ := n.Attestation(now); word != "" {
+			if s.TPM == nil {
+				s.TPM = map[Attestation]int{}
+			}
+			s.TPM[word]++
 		}
 		if n.overdue(now) && !n.Silent(now) {
 			s.Unheard++

@@ -80,6 +80,19 @@ func Measure(image []byte) (all []Measured, register [sha256.Size]byte, err erro
 	return all, register, nil
 }
 
+// KernelOf returns the kernel of an image.
+func KernelOf(image []byte) ([]byte, error) {
+	f, err := pe.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return nil, fmt.Errorf("read the image: %w", err)
+	}
+	s := f.Section(Kernel)
+	if s == nil {
+		return nil, errors.New("the image has no kernel")
+	}
+	return inMemory(image, s)
+}
+
 // inMemory returns a section as firmware loads it: zeros follow where it has fewer bytes in
 // the file.
 func inMemory(image []byte, s *pe.Section) ([]byte, error) {

@@ -31,6 +31,8 @@ type Service struct {
 		Layer   string `yaml:"layer"`
 		Overlay string `yaml:"overlay"`
 
+		TPM string `yaml:"tpm"`
+
 		Steps int     `yaml:"steps"` // of its boot
 		Took  float64 `yaml:"took"`  // milliseconds, each
 	} `yaml:"report"`

@@ -5,6 +5,7 @@
 package tpmtest
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -15,16 +16,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
 	"github.com/caisson-os/caisson/test/require"
 )
 
 // Start starts a TPM that has just been switched on, and returns what opens it.
 func Start(t testing.TB) func() (io.ReadWriteCloser, error) {
+	open, _ := Switched(t)
+	return open
+}
+
+// Switched is Start, with what switches the TPM off and on: its registers begin anew, its keys stay.
+func Switched(t testing.TB) (open func() (io.ReadWriteCloser, error), again func()) {
 	t.Helper()
 	dir := start(t, "--server", "type=unixio,path=%/tpm", "--flags", "not-need-init,startup-clear")
-	open := func() (io.ReadWriteCloser, error) { return net.Dial("unix", filepath.Join(dir, "tpm")) }
+	open = func() (io.ReadWriteCloser, error) { return net.Dial("unix", filepath.Join(dir, "tpm")) }
 	await(t, filepath.Join(dir, "tpm"))
-	return open
+	return open, func() {
+		t.Helper()
+		require.Tool(t, "swtpm_ioctl")
+		if out, err := exec.Command("swtpm_ioctl", "--unix", filepath.Join(dir, "control"), "-i").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		rw, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tpm2.Startup{StartupType: tpm2.TPMSUClear}.Execute(transport.FromReadWriter(rw))
+		if err := errors.Join(err, rw.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // ForMachine starts a TPM for QEMU, and returns the arguments that plug it in.

@@ -79,9 +79,15 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 	if row.Phase != spec.RolloutRunning {
 		return Decision{Act: Wait, Wave: n, Reason: "it is " + row.Phase}
 	}
-	if plan.Rule.Grade == spec.GradePinned {
-		known.Reports = maps.Clone(known.Reports)
+	switch known.Reports = maps.Clone(known.Reports); plan.Rule.Grade {
+	case spec.GradePinned:
 		maps.DeleteFunc(known.Reports, func(_ string, r Report) bool { return !r.Pinned })
+	case spec.GradeAttested:
+		for name, r := range known.Reports {
+			if !r.Attests && r.Garbled == "" {
+				known.Reports[name] = Report{Listens: r.Listens, Garbled: "its TPM has not shown what it runs"}
+			}
+		}
 	}
 	if known.Cut {
 		row = triedAnew(row, now)

@@ -31,6 +31,7 @@ type Report struct {
 	Staged  string    // digest of what it has and does not run yet
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
+	Attests bool      // its TPM showed that it booted what it runs
 	Garbled string    // why the report does not count: the node is silent
 
 	RefusedSince time.Time     // zero where that is not known
@@ -137,7 +138,8 @@ func nodeOf(head string) string {
 // FromReport returns what a rollout wants to know of a node's report. One of its times
 // that is later than when it was received is of a service that passes on a node's clock.
 func FromReport(r view.Reported) Report {
-	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned}
+	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned,
+		Attests: r.Attested != "" && r.Attested == r.Overlay}
 	if r.Staged == r.Overlay {
 		out.Overlay = "" // its layer waits for a reboot: it has not arrived
 	}

@@ -3,6 +3,7 @@
 package fetch
 
 import (
+	"bytes"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -36,6 +37,7 @@ func TestPost(t *testing.T) {
 		if uid == "" {
 			uid = look(t)["Uid"]
 		}
+		w.Header().Set(spec.NonceHeader, "0a0b")
 		if status/100 == 3 {
 			w.Header().Set("Location", "https://elsewhere.example/")
 		}
@@ -48,12 +50,14 @@ func TestPost(t *testing.T) {
 		t.Fatal(err)
 	}
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	var answer bytes.Buffer
 	post := func(cas ...string) error {
-		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL + report.Path, Header: map[string]string{"Caisson-Proof": "p"}, Body: []byte("signed"), Token: true})
+		answer.Reset()
+		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL + report.Path, Header: map[string]string{"Caisson-Proof": "p"}, Body: []byte("signed"), Token: true, Answer: &answer})
 	}
 	for status = range map[int]bool{200: true, 204: true} {
-		if err := post(ca); err != nil {
-			t.Errorf("%d: %v", status, err)
+		if err := post(ca); err != nil || answer.String() != "0a0b" {
+			t.Errorf("%d: %v, %q", status, err, answer.String())
 		}
 	}
 	if uid != "65534 65534 65534 65534" {

@@ -72,6 +72,17 @@ type look struct {
 	deadline time.Time // by which nodes have to arrive
 }
 
+// proved reports whether a node was well with what it was given.
+func proved(plan *spec.RolloutPlan, row spec.Rollout, name string) bool {
+	for i, w := range row.Waves {
+		if _, among := plan.Waves[i].Nodes[name]; among {
+			_, moving := w.Moving[name]
+			return w.Done != 0 || plan.Budget != nil && !moving
+		}
+	}
+	return false
+}
+
 // Next decides from the plan, how far it is, what is published, and what nodes report.
 // A rollout that does not run waits.
 func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) Decision {
@@ -84,7 +95,7 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 		maps.DeleteFunc(known.Reports, func(_ string, r Report) bool { return !r.Pinned })
 	case spec.GradeAttested:
 		for name, r := range known.Reports {
-			if !r.Attests && r.Garbled == "" {
+			if !r.Attests && r.Garbled == "" && !(r.Stale && proved(plan, row, name)) { // which has booted just now
 				known.Reports[name] = Report{Listens: r.Listens, Garbled: "its TPM has not shown what it runs"}
 			}
 		}

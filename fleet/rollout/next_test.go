@@ -27,6 +27,7 @@ func TestNext(t *testing.T) {
 		name   string
 		b      Report
 		pinned bool
+		shown  bool // only nodes that are attested count
 		late   bool
 		after  time.Duration // instead of an hour, where it is late
 		act    Act
@@ -55,6 +56,9 @@ func TestNext(t *testing.T) {
 		{name: "the deadline passed while the service could not hear it", b: Report{At: begun.Add(-time.Second), Listens: now.Add(59 * time.Minute), Overlay: "old"}, late: true, act: Wait, reason: "1 healthy, 1 pending: b"},
 		{name: "its window may have opened while the service could not hear it", b: Report{At: now, Listens: now.Add(59 * time.Minute), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
 		{name: "a key of one boot does not count", b: well, pinned: true, act: Wait, reason: "2 pending"},
+		{name: "both are attested", b: Report{At: now, Overlay: "new", Well: begun, Attests: true}, shown: true, act: Finish},
+		{name: "its TPM has not shown what it runs", b: Report{At: now, Overlay: "new", Well: begun, Stale: true}, shown: true, act: Wait, reason: "b (its report does not count: its TPM has not shown what it runs)"},
+		{name: "it is not attested at the deadline", b: Report{At: now.Add(time.Hour), Overlay: "new", Well: begun}, shown: true, late: true, act: Halt, reason: "b (silent since the wave began: its report does not count: its TPM has not"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now, a := now, well
@@ -66,12 +70,35 @@ func TestNext(t *testing.T) {
 			if c.pinned {
 				p.Rule.Grade = spec.GradePinned
 			}
+			if c.shown {
+				p.Rule.Grade, a.Attests = spec.GradeAttested, true
+			}
 			row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
 			d := Next(&p, row, Known{Rows: rows, Reports: map[string]Report{"a": a, "b": c.b}}, now)
 			if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
 				t.Errorf("%s %q, want %s with %q", d.Act, d.Reason, c.act, c.reason)
 			}
 		})
+	}
+}
+
+// TestANodeThatBootsAgain: one that was attested in its wave, and has booted since, does not halt
+// the rollout before it has quoted; one whose TPM shows something else does.
+func TestANodeThatBootsAgain(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	begun := now.Add(-2 * time.Hour)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new"}}, {Name: "2", Nodes: map[string]string{"b": "new"}}},
+		Rule: spec.RolloutRule{Soak: 600, Deadline: 1800, Silence: 900, Undo: spec.UndoWave, Grade: spec.GradeAttested}}
+	rows := index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}
+	row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix(), Done: begun.Add(time.Hour).Unix()}, {Begun: begun.Add(time.Hour).Unix()}}}
+	well := Report{At: now, Overlay: "new", Well: begun, Attests: true}
+	for stale, act := range map[bool]Act{true: Finish, false: Halt} {
+		a := well
+		a.Attests, a.Stale = false, stale
+		d := Next(plan, row, Known{Rows: rows, Reports: map[string]Report{"a": a, "b": well}}, now)
+		if d.Act != act {
+			t.Errorf("stale %v: %s %q", stale, d.Act, d.Reason)
+		}
 	}
 }
 

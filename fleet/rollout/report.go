@@ -32,6 +32,7 @@ type Report struct {
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
 	Attests bool      // its TPM showed that it booted what it runs
+	Stale   bool      // its TPM has shown nothing of that yet, or for a while
 	Garbled string    // why the report does not count: the node is silent
 
 	RefusedSince time.Time     // zero where that is not known
@@ -139,7 +140,7 @@ func nodeOf(head string) string {
 // that is later than when it was received is of a service that passes on a node's clock.
 func FromReport(r view.Reported) Report {
 	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned,
-		Attests: r.Attested != "" && r.Attested == r.Overlay}
+		Attests: r.Attested != "" && r.Attested == r.Overlay, Stale: r.TPM == view.Stale}
 	if r.Staged == r.Overlay {
 		out.Overlay = "" // its layer waits for a reboot: it has not arrived
 	}

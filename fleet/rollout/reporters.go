@@ -116,8 +116,8 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Repor
 		k.nodes[one.Node], k.owner[r.Key] = next, one.Node
 	}
 	n := view.Node{Name: one.Node, Received: at, Listens: earlier(one.Listens, now), Grade: k.nodes[one.Node].Grade, Report: view.NewBrief(r)}
-	reported, _ := n.Reported()      // it did
-	reported.Attested = one.Attested // by the service's word
+	reported, _ := n.Reported()                             // it did
+	reported.Attested, reported.TPM = one.Attested, one.TPM // by the service's word
 	return FromReport(reported), nil
 }
 

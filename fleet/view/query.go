@@ -101,6 +101,7 @@ type Reported struct {
 	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
 	Axes     spec.Axes     `json:"axes"`
 	Attested string        `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
+	TPM      Attestation   `json:"tpm,omitempty"`      // what its TPM showed, when it reported
 	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
 }
 
@@ -110,10 +111,11 @@ func (n *Node) Reported() (Reported, bool) {
 		return Reported{}, false
 	}
 	attested := ""
-	if word, _ := n.Attestation(n.Received); word == Attested {
+	word, _ := n.Attestation(n.Received)
+	if word == Attested {
 		attested = n.Quote.Overlay
 	}
-	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, attested, nil}, true
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, attested, word, nil}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.

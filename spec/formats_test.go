@@ -154,8 +154,7 @@ func addLaterKey(t *testing.T, text string, of reflect.Type) (later []string) {
 }
 
 // reserved are keys that later releases give a meaning, and that nothing else may be called.
-var reserved = []struct{ document, key, means string }{
-}
+var reserved = []struct{ document, key, means string }{}
 
 // TestGoldens: each document that a release wrote is read, and written byte-equal.
 func TestGoldens(t *testing.T) {

@@ -66,7 +66,7 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 			"another machine may report in its name. A key that counts for one boot, though the node has a state disk, is\n" +
 			"pinned by that. KEY is the id that 'caisson-agent report' prints on the node; the node's page has that of the key\n" +
 			"which reports. A KEY that is a digest is what the node's TPM showed last, as 'fleet status NODE' has it: that is how\n" +
-				"the machine boots from now on, see docs/keys.md.",
+			"the machine boots from now on, see docs/keys.md.",
 		Example: "  caisson fleet accept n1 bcYdxJIdBqKgp1p3aq1QcVx0Y4ISThEqzGAKIsFmuyU=",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

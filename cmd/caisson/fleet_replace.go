@@ -71,7 +71,8 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	case x.machine != "" && len(x.macs)+len(x.uuids) > 0:
 		return cli.Usage("", "give either --machine or --mac and --uuid")
 	case !named && x.recipient+x.key == "" && !x.dry:
-		return cli.Usage("'caisson unknown' and the page /replace/"+node+" list machines; --dry-run says what the present one has", "which machine comes? --machine, --mac or --uuid says it, and --recipient and --report-key what another disk brought")
+		return cli.Usage("'caisson unknown' and the page /replace/"+node+" list machines; --dry-run says what the present one has",
+			"which machine comes? --machine, --mac or --uuid says it, and --recipient and --report-key what another disk brought")
 	case x.sameDisk && x.recipient+x.key != "":
 		return cli.Usage("", "--same-disk says that both keys stay: give no other one")
 	}

@@ -45,7 +45,8 @@ func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
 			if h.Kind == spec.HoldPause {
 				verb = "resume"
 			}
-			list = append(list, Still{"hold", plain.Sprintf("%s: %s; it stays for the new machine", h.Kind, h.Reason), c.Publishes(verb, " --node "+n.Name)})
+			list = append(list, Still{"hold", plain.Sprintf("%s: %s; it stays for the new machine", h.Kind, h.Reason),
+				c.Publishes(verb, " --node "+n.Name)})
 		}
 	}
 	for _, r := range rollouts {
@@ -54,7 +55,9 @@ func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
 		}
 		for _, w := range r.Waves {
 			if slices.Contains(w.Nodes, n.Name) {
-				list = append(list, Still{"rollout", plain.Sprintf("%s, wave %s, which is %s: publish refuses the node until the rollout has ended, or is aborted", r.Name, w.Name, w.State), c.Looks("rollout status", " "+cli.ShellWord(r.Name))})
+				list = append(list, Still{"rollout", plain.Sprintf(
+					"%s, wave %s, which is %s: publish refuses the node until the rollout has ended, or is aborted", r.Name, w.Name, w.State),
+					c.Looks("rollout status", " "+cli.ShellWord(r.Name))})
 			}
 		}
 	}

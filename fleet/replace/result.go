@@ -34,7 +34,8 @@ func (c *Change) Follow(files []string, m Machine) {
 		c.Still = append(c.Still, query.Still{What: what, Says: says, Command: command})
 	}
 	if len(c.opened) > 0 && c.Recipient != Kept {
-		add("secrets", "it could open "+strings.Join(c.opened, ", ")+", and its disk opens what was published: change the values where they come from", "")
+		add("secrets", "it could open "+
+			strings.Join(c.opened, ", ")+", and its disk opens what was published: change the values where they come from", "")
 	}
 	if c.Recipient != Kept {
 		add("known host", "its SSH host key, for those who logged in", "ssh-keygen -R "+c.Node)

@@ -108,11 +108,12 @@ func (r *Reader) appended(v *tree.Value) *tree.Value {
 	switch v.Kind {
 	case tree.Mapping:
 		out := *v
-		out.Fields = make([]tree.Field, len(v.Fields))
-		for i, f := range v.Fields {
+		out.Fields = make([]tree.Field, 0, len(v.Fields))
+		for _, f := range v.Fields {
 			if name := strings.TrimPrefix(f.Key, "+"); name != f.Key && name != "" && f.Val.Kind == tree.Sequence {
 				if v.Get(name) != nil {
 					r.Errorf(f.At, "append", "keep one of the two", "%s and %s are both given", name, f.Key)
+					continue // a key stands once: places are looked up by it
 				}
 				list := *r.appended(f.Val)
 				list.Append = true
@@ -120,7 +121,7 @@ func (r *Reader) appended(v *tree.Value) *tree.Value {
 			} else {
 				r.In(f.Key, func() { f.Val = r.appended(f.Val) })
 			}
-			out.Fields[i] = f
+			out.Fields = append(out.Fields, f)
 		}
 		return &out
 	case tree.Sequence:

@@ -20,9 +20,9 @@ type Recipe struct {
 
 // Base is where the first files come from: exactly one of the three is set.
 type Base struct {
-	Debian *Debian `json:"debian,omitempty"`
-	OCI    string  `json:"oci,omitempty"` // REF@sha256:…
-	Tar    string  `json:"tar,omitempty"` // file, relative to the site's directory
+	Debian *Debian `json:"debian,omitempty" site:","`
+	OCI    string  `json:"oci,omitempty" doc:"OCI image, as REF@sha256:…"`
+	Tar    string  `json:"tar,omitempty" doc:"tar archive, relative to the site's directory"`
 }
 
 // Debian is a base bootstrapped from an archive. An empty Mirror stands for the
@@ -38,14 +38,15 @@ type Debian struct {
 
 // Packages is the apt part, see reference of apt in docs/divingbell.md.
 type Packages struct {
-	Install        []Package    `json:"install,omitempty"`
-	Blacklist      []string     `json:"blacklist,omitempty"` // never present in the layer
-	Whitelist      []string     `json:"whitelist,omitempty"` // exempt from strict
-	Upgrade        bool         `json:"upgrade,omitempty"`
-	AllowDowngrade bool         `json:"allowDowngrade,omitempty"`
-	Strict         bool         `json:"strict,omitempty"` // what is not requested is removed
-	Recommends     bool         `json:"recommends,omitempty"`
-	Hold           []string     `json:"hold,omitempty"`
+	Install []Package `json:"install,omitempty"`
+	// never present in the layer
+	Blacklist      []string     `json:"blacklist,omitempty" site:"blacklistpkgs" doc:"packages that are never in the layer; a few insecure packages when absent"`
+	Whitelist      []string     `json:"whitelist,omitempty" site:"whitelistpkgs" doc:"packages that strict does not remove"`
+	Upgrade        bool         `json:"upgrade,omitempty" site:","`
+	AllowDowngrade bool         `json:"allowDowngrade,omitempty" site:"allow_downgrade"`
+	Strict         bool         `json:"strict,omitempty" doc:"remove packages that were not requested"`
+	Recommends     bool         `json:"recommends,omitempty" doc:"install recommended packages too"`
+	Hold           []string     `json:"hold,omitempty" doc:"packages kept at their version"`
 	Repositories   []Repository `json:"repositories,omitempty"`
 	Exclusive      bool         `json:"exclusive,omitempty"` // only these repositories
 }

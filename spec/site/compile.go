@@ -24,7 +24,7 @@ func (s *Site) Name() string { return s.doc.Metadata.Name.S }
 func (s *Site) Registry() string { return s.doc.Registry.S }
 
 // PrivateKeys returns the files of the layer that may hold a private key.
-func (s *Site) PrivateKeys() []string { return texts(s.doc.Layer.Private) }
+func (s *Site) PrivateKeys() []string { return s.doc.Layer.Private }
 
 // Dir returns the directory of the site's file: names in it are relative to this.
 func (s *Site) Dir() string { return s.dir }

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 var (
@@ -24,17 +25,17 @@ var (
 
 func (s *Site) checkLayer(c *shape.Checker) {
 	l := s.doc.Layer
-	n := 0
-	for _, given := range []bool{l.Base.Debian != nil, l.Base.OCI.Set(), l.Base.Tar.Set()} {
+	n, base := 0, l.V.Get("base")
+	for _, given := range []bool{l.Base.Debian != nil, c.Has(base, "oci"), c.Has(base, "tar")} {
 		if given {
 			n++
 		}
 	}
 	if n != 1 {
-		c.Errorf(cmp.Or(c.At(l.Base.V), l.At), "base", "", "base needs exactly one of debian, oci, tar")
+		c.Errorf(cmp.Or(c.At(base), l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
-		v, none := l.Base.V.Get("debian"), report.Pos{}
+		v, none := base.Get("debian"), report.Pos{}
 		if at := c.At(v, "suite"); at != none {
 			c.Valid(at, rules.SourceWord(d.Suite))
 		}
@@ -55,8 +56,8 @@ func (s *Site) checkLayer(c *shape.Checker) {
 			c.Valid(c.Nth(v.Get("components"), i), rules.SourceWord(t))
 		}
 	}
-	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
-		c.Errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
+	if at := c.At(base, "oci"); at != (report.Pos{}) && !ociDigest.MatchString(l.Base.OCI) {
+		c.Errorf(at, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI)
 	}
 	if p := l.Kernel.Package; p.Set() {
 		c.Valid(p.At, rules.Package(p.S))
@@ -66,11 +67,11 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks)
 	})
 	c.In("privateKeys", func() {
-		for _, t := range l.Private {
-			c.Valid(t.At, rules.Path(t.S))
+		for i, name := range l.Private {
+			c.Valid(c.Nth(l.V.Get("privateKeys"), i), rules.Path(name))
 		}
 	})
-	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
+	c.In("persist", func() { s.kept = keptPaths(c, l.V.Get("persist"), l.Persist) })
 }
 
 // warnOfKernel says when the kernel has no drivers for what the nodes are.
@@ -137,15 +138,15 @@ func positions(list []shape.Text) (out []report.Pos) {
 var diskName = regexp.MustCompile(`^[0-9A-Za-z][-0-9A-Za-z._: ]{0,126}[0-9A-Za-z]$`)
 
 // keptPaths checks layer.persist.
-func keptPaths(c *shape.Checker, paths []shape.Text) []string {
+func keptPaths(c *shape.Checker, v *tree.Value, paths []string) []string {
 	var out []string
-	for _, t := range paths {
-		clean := path.Clean(t.S)
+	for i, name := range paths {
+		at, clean := c.Nth(v, i), path.Clean(name)
 		switch {
-		case !c.Valid(t.At, rules.AuthoredPath(t.S)):
-		case !c.Valid(t.At, rules.Persist(clean)):
+		case !c.Valid(at, rules.AuthoredPath(name)):
+		case !c.Valid(at, rules.Persist(clean)):
 		case slices.Contains(out, clean):
-			c.Warnf(t.At, "duplicate", "", "%s is given twice", clean)
+			c.Warnf(at, "duplicate", "", "%s is given twice", clean)
 		default:
 			out = append(out, clean)
 		}

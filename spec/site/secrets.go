@@ -13,23 +13,15 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Secret says where the value of a secret comes from; one of File, Command and Ref is set.
-type Secret struct {
-	Name    string
-	File    string // encrypted with age, as the fs.FS given to [Parse] opens it
-	Data    []byte // what the file holds
-	Command []string
-	Ref     *SecretRef
-	At      report.Pos
-}
+// Secret says where the value of a secret comes from; its File is as the fs.FS given to [Parse]
+// opens it.
+type Secret = document.Secret
 
-// SecretRef is an entry of a Secret of Kubernetes, in the namespace whose objects the site is.
-type SecretRef struct{ Name, Key string }
-
-// String names the entry as errors do.
-func (r SecretRef) String() string { return "Secret " + r.Name + ", key " + r.Key }
+// SecretRef is an entry of a Secret of Kubernetes.
+type SecretRef = document.SecretRef
 
 // Seal returns the secrets of those names that are sealed to a node, sorted by name. What it
 // leaves out, the node does without.
@@ -82,23 +74,21 @@ const (
 func (s *Site) readSecrets(r *document.Reader) {
 	for _, e := range s.doc.Secrets {
 		r.In(e.Key.S, func() {
-			d := e.Val
+			one, v := e.Val, r.Tree.Get("secrets").Get(e.Key.S)
+			one.Name, one.At = e.Key.S, e.Key.At
 			r.Valid(e.Key.At, rules.Secret(e.Key.S))
-			one := Secret{Name: e.Key.S, At: e.Key.At}
-			for _, word := range d.Command {
-				one.Command = append(one.Command, word.S)
-			}
+			file := r.At(v, "file")
 			switch {
-			case !oneOf(d.File.Set(), len(one.Command) > 0, d.Ref != nil):
+			case !oneOf(r.Has(v, "file"), len(one.Command) > 0, one.Ref != nil):
 				r.Errorf(e.Key.At, "required", "write one of file, command and secretRef", "the secret needs exactly one source")
-			case d.Ref != nil:
-				r.In("secretRef", func() { one.Ref = readRef(r, d.Ref) })
-			case d.File.Set():
-				one.File = document.Beside(d.File.At, d.File.S)
-				r.In("file", func() { one.Data = readSealed(r, one.File, d.File.At) })
+			case one.Ref != nil:
+				r.In("secretRef", func() { checkRef(r, v.Get("secretRef"), one.Ref) })
+			case r.Has(v, "file"):
+				one.File = document.Beside(file, one.File)
+				r.In("file", func() { one.Data = readSealed(r, one.File, file) })
 			case one.Command[0] == "" || strings.Contains(one.Command[0], " "):
 				r.In("command", func() {
-					r.Errorf(d.Command[0].At, "command", "as in [vault, kv, get, …]", "%.80q is not a program: no shell runs it", one.Command[0])
+					r.Errorf(r.Nth(v.Get("command"), 0), "command", "as in [vault, kv, get, …]", "%.80q is not a program: no shell runs it", one.Command[0])
 				})
 			}
 			s.secrets = append(s.secrets, one)
@@ -117,18 +107,16 @@ func oneOf(given ...bool) bool {
 	return n == 1
 }
 
-// readRef reads which Secret is meant. Its name becomes an argument of kubectl.
-func readRef(r *document.Reader, d *document.SecretRefDoc) *SecretRef {
+// checkRef checks which Secret is meant. Its name becomes an argument of kubectl.
+func checkRef(r *document.Reader, v *tree.Value, ref *SecretRef) {
 	if r.Cluster == nil {
-		r.Errorf(d.At, "no-cluster", "publish it with --from-cluster, or write file or command", "the site is not read from a cluster, and has no namespace with Secrets")
+		r.Errorf(r.At(v), "no-cluster", "publish it with --from-cluster, or write file or command", "the site is not read from a cluster, and has no namespace with Secrets")
 	}
-	if d.Name.Set() {
-		r.In("name", func() { r.Valid(d.Name.At, rules.SecretObject(d.Name.S)) })
+	for key, rule := range map[string]error{"name": rules.SecretObject(ref.Name), "key": rules.SecretKey(ref.Key)} {
+		if r.Has(v, key) {
+			r.In(key, func() { r.Valid(r.At(v, key), rule) })
+		}
 	}
-	if d.Key.Set() {
-		r.In("key", func() { r.Valid(d.Key.At, rules.SecretKey(d.Key.S)) })
-	}
-	return &SecretRef{d.Name.S, d.Key.S}
 }
 
 // readSealed returns what a file holds that must be encrypted.

@@ -279,15 +279,15 @@ type File struct {
 // that have been read already. An absolute name is one of the machine that uses it.
 func (s *Site) Files() []File {
 	var out []File
-	add := func(field string, t shape.Text) {
-		if t.Set() && t.S != "" && !path.IsAbs(t.S) {
-			out = append(out, File{field, path.Join(s.dir, t.S), t.At})
+	add := func(field, name string, v *tree.Value) {
+		if name != "" && !path.IsAbs(name) {
+			out = append(out, File{field, path.Join(s.dir, name), v.At})
 		}
 	}
-	base := s.doc.Layer.Base
-	add("layer.base.tar", base.Tar)
-	if d := base.Debian; d != nil && d.Keyring != "" {
-		add("layer.base.debian.keyring", shape.Text{S: d.Keyring, At: base.V.Get("debian").Get("keyring").At})
+	base, v := s.doc.Layer.Base, s.doc.Layer.V.Get("base")
+	add("layer.base.tar", base.Tar, v.Get("tar"))
+	if base.Debian != nil {
+		add("layer.base.debian.keyring", base.Debian.Keyring, v.Get("debian").Get("keyring"))
 	}
 	for i := range s.services {
 		v := &s.services[i]

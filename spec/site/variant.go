@@ -83,8 +83,7 @@ func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, t
 // recipe returns the recipe of a node's layer.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Modules: texts(l.Kernel.Modules), Programs: l.State.Create.On || l.State.Repair.On}
-	r.Base.OCI, r.Base.Tar = l.Base.OCI.S, l.Base.Tar.S
+	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Base: l.Base, Modules: l.Kernel.Modules, Programs: l.State.Create.On || l.State.Repair.On}
 	if d := l.Base.Debian; d != nil {
 		debian := *d
 		r.Base.Debian = &debian
@@ -110,14 +109,6 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		f.Bake(&r)
 	}
 	return r
-}
-
-func texts(list []shape.Text) []string {
-	var out []string
-	for _, t := range list {
-		out = append(out, t.S)
-	}
-	return out
 }
 
 // archLabel is the label by which a node says its architecture, as kubelets do.
@@ -170,7 +161,7 @@ func (s *Site) checkArches(c *shape.Checker) {
 				"%s is a kernel for %s, the layer%s for %s", s.kernelOf(n), arches[i], of(n), arch)
 			return
 		}
-		if l.Base.Tar.Set() && arch != own {
+		if c.Has(l.V, "base", "tar") && arch != own {
 			c.Errorf(at, "arch", "a base of Debian, or an image with both architectures, is known for each", "node %s is %s, and layer.base.tar is for %s", n.Name, arch, own)
 			return
 		}

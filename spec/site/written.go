@@ -29,7 +29,7 @@ func (s *Site) PackageAt(name, version string) report.Pos {
 // with, as trixie-updates does with trixie; the zero place when it does not.
 func (s *Site) SuiteAt(suite string) report.Pos {
 	if d := s.doc.Layer.Base.Debian; d != nil && (d.Suite == suite || strings.HasPrefix(suite, d.Suite+"-")) {
-		return s.doc.Layer.Base.V.Get("debian").Get("suite").At
+		return s.doc.Layer.V.Get("base").Get("debian").Get("suite").At
 	}
 	for v := range s.packageValues() {
 		if v.Kind == tree.Scalar && v.Text == suite {

@@ -46,24 +46,29 @@ type Site struct {
 	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
 	Swap       []maintenance.SwapDoc `site:"swap" doc:"when nodes start by themselves into another layer, other kernel arguments and all else that needs a boot; when absent, somebody reboots them"`
-	Secrets    shape.Map[SecretDoc]  `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
+	Secrets    shape.Map[Secret]     `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
 	Health     []health.CheckDoc     `site:"health" doc:"checks that a node runs after a change: the change is kept when all pass, and undone when one does not"`
 }
 
-// SecretDoc says where the value of a secret comes from, where the site is published.
-type SecretDoc struct {
-	File    shape.Text    `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
-	Command []shape.Text  `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
-	Ref     *SecretRefDoc `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from; the publisher reads its value there"`
+// Secret says where the value of a secret comes from, where the site is published. One of File,
+// Command and Ref is set.
+type Secret struct {
+	Name    string
+	File    string     `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
+	Command []string   `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
+	Ref     *SecretRef `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from; the publisher reads its value there"`
+	Data    []byte     // what the file holds, encrypted with age
 	At      report.Pos
 }
 
-// SecretRefDoc names an entry of a Secret of Kubernetes.
-type SecretRefDoc struct {
-	Name shape.Text `site:"name,required" doc:"name of the Secret"`
-	Key  shape.Text `site:"key,required" doc:"key in the data of the Secret"`
-	At   report.Pos
+// SecretRef is an entry of a Secret of Kubernetes, in the namespace whose objects the site is.
+type SecretRef struct {
+	Name string `site:"name,required" doc:"name of the Secret"`
+	Key  string `site:"key,required" doc:"key in the data of the Secret"`
 }
+
+// String names the entry as errors do.
+func (r SecretRef) String() string { return "Secret " + r.Name + ", key " + r.Key }
 
 // MetadataDoc names the fleet.
 type MetadataDoc struct {
@@ -72,13 +77,14 @@ type MetadataDoc struct {
 }
 
 type layerDoc struct {
-	Base    baseDoc      `site:"base,required" doc:"source of the first files"`
+	Base    spec.Base    `site:"base,required" doc:"source of the first files"`
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`
-	Persist []shape.Text `site:"persist" doc:"directories kept on the state disk"`
-	Private []shape.Text `site:"privateKeys" doc:"files of the layer that may hold a private key, which every node then has, and all who read the registry"`
+	Persist []string     `site:"persist" doc:"directories kept on the state disk"`
+	Private []string     `site:"privateKeys" doc:"files of the layer that may hold a private key, which every node then has, and all who read the registry"`
 	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; the loader then has mke2fs and e2fsck"`
 	At      report.Pos
+	V       *tree.Value
 }
 
 type stateDiskDoc struct {
@@ -90,17 +96,10 @@ type stateDiskDoc struct {
 	At      report.Pos
 }
 
-type baseDoc struct {
-	Debian *spec.Debian `site:"debian"`
-	OCI    shape.Text   `site:"oci" doc:"OCI image, as REF@sha256:…"`
-	Tar    shape.Text   `site:"tar" doc:"tar archive, relative to the site's directory"`
-	V      *tree.Value
-}
-
 type kernelDoc struct {
 	Package shape.Text   `site:"package" doc:"Debian package of the kernel"`
 	Args    []shape.Text `site:"args" doc:"every node's kernel arguments"`
-	Modules []shape.Text `site:"modules" doc:"modules of the loader: network, storage or names; both groups when absent"`
+	Modules []string     `site:"modules" doc:"modules of the loader: network, storage or names; both groups when absent"`
 }
 
 // TrustDoc is the site's trust section, as it is written.

@@ -17,16 +17,10 @@ import (
 )
 
 type aptDoc struct {
-	Packages       packagesDoc              `site:"packages" doc:"list, or lists by group"`
-	Blacklist      *[]shape.Text            `site:"blacklistpkgs" doc:"packages that are never in the layer; a few insecure packages when absent"`
-	Whitelist      []shape.Text             `site:"whitelistpkgs" doc:"packages that strict does not remove"`
-	Upgrade        shape.Flag               `site:"upgrade"`
-	AllowDowngrade shape.Flag               `site:"allow_downgrade"`
-	Strict         shape.Flag               `site:"strict" doc:"remove packages that were not requested"`
-	Recommends     shape.Flag               `site:"recommends" doc:"install recommended packages too"`
-	Hold           []shape.Text             `site:"hold" doc:"packages kept at their version"`
-	Repositories   shape.Map[repositoryDoc] `site:"repositories"`
-	Exclusive      shape.Flag               `site:"exclusive" doc:"use these repositories only"`
+	Wanted packagesDoc `site:"packages" doc:"list, or lists by group"`
+	spec.Packages
+	Repositories shape.Map[repositoryDoc] `site:"repositories"`
+	Exclusive    bool                     `site:"exclusive" doc:"use these repositories only"`
 }
 
 var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[aptDoc]](), About: "packages, baked into the layer",
@@ -90,12 +84,14 @@ var DefaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd"
 func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	var d aptDoc
 	c.Decode(v, &d)
-	p := spec.Packages{Blacklist: DefaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
-		AllowDowngrade: d.AllowDowngrade.On, Strict: d.Strict.On, Recommends: d.Recommends.On, Hold: c.packageNames("hold", d.Hold), Exclusive: d.Exclusive.On}
-	if d.Blacklist != nil {
-		p.Blacklist = c.packageNames("blacklistpkgs", *d.Blacklist)
+	p := d.Packages
+	p.Exclusive, p.Whitelist, p.Hold = d.Exclusive, c.packageNames(v, "whitelistpkgs", d.Whitelist), c.packageNames(v, "hold", d.Hold)
+	given := v.Get("blacklistpkgs")
+	byDefault := given == nil || given.Kind == tree.Null
+	if p.Blacklist = c.packageNames(v, "blacklistpkgs", d.Blacklist); byDefault {
+		p.Blacklist = DefaultBlacklist
 	}
-	c.In("packages", func() { p.Install = c.packages(d.Packages.list, p.Blacklist, d.Blacklist == nil) })
+	c.In("packages", func() { p.Install = c.packages(d.Wanted.list, p.Blacklist, byDefault) })
 	for _, e := range d.Repositories {
 		c.In("repositories", func() {
 			c.In(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(v.Get("repositories").Get(e.Key.S), e)) })
@@ -103,29 +99,27 @@ func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	}
 	slices.SortFunc(p.Repositories, func(a, b spec.Repository) int { return strings.Compare(a.ID, b.ID) })
 	if p.Strict && len(p.Install) == 0 {
-		c.Errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
+		c.Errorf(c.At(v, "strict"), "dangerous", "list the packages to keep", "strict without packages would remove everything")
 	}
-	c.timeService(p, d)
+	c.timeService(v, p, d)
 	f.Recipe.Packages = p
 }
 
 // timeService says when no time service that is known here can be in the layer. A base that
 // somebody else made may bring one.
-func (c *Checker) timeService(p spec.Packages, d aptDoc) {
+func (c *Checker) timeService(v *tree.Value, p spec.Packages, d aptDoc) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(p.Install, func(pkg spec.Package) bool { return pkg.Name == name })
 	}
 	at := report.Pos{}
-	for _, pkg := range d.Packages.list {
+	for _, pkg := range d.Wanted.list {
 		if pkg.Name.S == "openntpd" { // it takes the place, and tells the kernel nothing
 			at = pkg.Name.At
 		}
 	}
-	if d.Blacklist != nil && slices.Contains(p.Blacklist, timeservice.Default) {
-		for _, t := range *d.Blacklist {
-			if t.S == timeservice.Default {
-				at = t.At
-			}
+	for i, name := range d.Blacklist {
+		if name == timeservice.Default {
+			at = c.Nth(v.Get("blacklistpkgs"), i)
 		}
 	}
 	if at != (report.Pos{}) && !slices.ContainsFunc(timeservice.Packages(), has) {
@@ -175,13 +169,13 @@ func (c *Checker) packageName(t shape.Text) bool {
 	return t.Set() && c.Valid(t.At, rules.Package(t.S))
 }
 
-// packageNames is a set of names, sorted.
-func (c *Checker) packageNames(key string, texts []shape.Text) []string {
+// packageNames returns the names of a key that can be some, as a set, sorted.
+func (c *Checker) packageNames(v *tree.Value, key string, names []string) []string {
 	var out []string
 	c.In(key, func() {
-		for _, t := range texts {
-			if c.packageName(t) {
-				out = append(out, t.S)
+		for i, name := range names {
+			if c.packageName(shape.Text{S: name, At: c.Nth(v.Get(key), i)}) {
+				out = append(out, name)
 			}
 		}
 	})

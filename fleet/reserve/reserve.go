@@ -123,11 +123,19 @@ func (r *Reserver) find(ctx context.Context, mine Intent) (found around, err err
 		r.Say("%s of earlier publishes stayed in the registry: 'caisson prune' removes them, where the registry removes tags", plain.Count(over, "reservation"))
 	}
 	for _, other := range standing {
-		// The generation before mine may be one that is only reserved yet.
-		if other == mine || other.Epoch < mine.Epoch || other.Epoch == mine.Epoch && other.Generation+1 < mine.Generation {
+		if other == mine || other.Epoch < mine.Epoch {
 			continue
 		}
-		s, err := r.read(ctx, other)
+		read := r.read
+		if other.Epoch == mine.Epoch && other.Generation+1 < mine.Generation {
+			read = r.readOnce // it is over, most often, and a registry may list what it has no more
+		}
+		s, err := read(ctx, other)
+		// The generation before mine may be one that is only reserved yet, by one whose tag names an
+		// earlier one.
+		if err == nil && other.Epoch == mine.Epoch && max(s.Reserves, other.Generation)+1 < mine.Generation {
+			continue
+		}
 		// An intent of another epoch, or far ahead, names no generation to begin after.
 		near := other.Epoch == mine.Epoch && max(s.Reserves, other.Generation) <= mine.Generation+maxAhead
 		ignored := other.Tag() == r.Ignore && !s.withdrawn

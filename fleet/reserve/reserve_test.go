@@ -89,6 +89,29 @@ func TestTheDeadKeepTheirGeneration(t *testing.T) {
 	}
 }
 
+// A publisher that gives out a later generation than the one after the index keeps those out, too,
+// who come when the index says that.
+func TestALaterGeneration(t *testing.T) {
+	ref := registrytest.Distribution(t)
+	ann, bob := at(t, ref, "ann"), at(t, ref, "bob")
+	_, err := ann.Run(t.Context(), Start{Generation: 10, Reserved: 10}, func(ctx context.Context, mine *Lease) error {
+		if mine.Reserves != 11 {
+			t.Errorf("ann gives out %d", mine.Reserves)
+		}
+		others, err := bob.Run(ctx, Start{Generation: 12}, func(context.Context, *Lease) error {
+			t.Error("bob is at work, too")
+			return nil
+		})
+		if err != nil || len(others) != 1 || others[0].By != "ann" {
+			t.Errorf("beside ann: %+v, %v", others, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An intent that nobody renews is in the way until its time is over, and the error names it.
 func TestAnIntentWithoutAPublisher(t *testing.T) {
 	ref := registrytest.Distribution(t)

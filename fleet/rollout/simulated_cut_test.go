@@ -60,7 +60,7 @@ func (w *world) later(in time.Duration, do func()) {
 // cutAt has a run cut at a request, in one of the ways.
 func (w *world) cutAt(request int64, how int, away time.Duration) {
 	w.hooks[request] = func(who string) fate {
-		w.cut.Store(true)
+		w.cuts.Add(1)
 		w.say("%s, for %s", strings.Replace(cuts[how].name, "driver", who, 1), away)
 		return cuts[how].do(w, who, away)
 	}

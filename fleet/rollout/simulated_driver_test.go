@@ -60,7 +60,10 @@ func (d *driving) work(ctx context.Context) (moved bool) {
 	defer is.kill()
 	d.at.Store(is)
 	p := &is.d.Publisher
-	p.IgnoreIntent, p.Now = d.w.deadIntent(), d.w.now()
+	p.Now = d.w.now()
+	if d.w.registry.isUp() {
+		d.w.bury(ctx)
+	}
 	ctx = impatient(p, ctx)
 	d.works.Store(true)
 	defer d.works.Store(false)

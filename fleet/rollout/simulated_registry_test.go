@@ -126,6 +126,12 @@ func (s *served) setDown(down bool) {
 	s.down = down
 }
 
+func (s *served) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.down
+}
+
 // blobs holds content by digest.
 type blobs struct {
 	mu   sync.Mutex

@@ -3,6 +3,8 @@
 package rollout_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -44,7 +46,7 @@ type world struct {
 
 	slotting sync.Mutex
 	standing sync.RWMutex // held while the service is stopped or started
-	cut      atomic.Bool  // it was, some time ago
+	cuts     atomic.Int64 // that came over it
 	requests atomic.Int64 // of those who drive
 	gate     sync.Mutex
 	dead     map[string]bool // those who drive no more
@@ -114,18 +116,19 @@ func (w *world) isDead(who string) bool {
 	return w.dead[who]
 }
 
-// deadIntent returns a reservation that nobody renews, as its publisher was killed or could not
-// withdraw it: minutes later anybody would see that, and an operator names it at once.
-func (w *world) deadIntent() string {
-	if !w.cut.Load() {
-		return ""
+// bury withdraws the reservations that nobody renews, as their publishers were killed or could not
+// withdraw them: a publisher does so after minutes, in which the simulation's clock stands still.
+func (w *world) bury(ctx context.Context) {
+	if w.cuts.Load() == 0 {
+		return
 	}
 	if w.looks == nil {
 		w.looks = w.publisher("observer")
 	}
-	r := &reserve.Reserver{Registry: w.looks.Registry, Now: w.now(), Say: w.say, Pace: reserve.Usual}
-	standing, err := r.Standing(w.Context())
+	r := &reserve.Reserver{Registry: w.looks.Registry, Now: w.now(), Say: func(string, ...any) {}, Pace: reserve.Pace{Beat: time.Minute, Look: 2 * time.Millisecond, Dead: 10 * time.Millisecond}}
+	standing, err := r.Standing(ctx)
 	must(w, err)
+	var dead []reserve.Found
 	for _, s := range standing {
 		renewed := false
 		for _, d := range w.drivers {
@@ -133,10 +136,14 @@ func (w *world) deadIntent() string {
 			renewed = renewed || is != nil && is.who == s.By && d.works.Load() && !w.isDead(s.By)
 		}
 		if !renewed {
-			return s.Tag()
+			dead = append(dead, s)
 		}
 	}
-	return ""
+	for len(dead) > 0 && ctx.Err() == nil {
+		if err := r.Await(ctx, dead); err == nil || !errors.Is(err, reserve.ErrTaken) {
+			return
+		} // a busy machine had no time for its looks
+	}
 }
 
 func (w *world) say(format string, args ...any) {

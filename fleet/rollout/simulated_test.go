@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -33,14 +34,15 @@ func TestSimulated(t *testing.T) {
 }
 
 // The same of 200 nodes, cut at every request by each sort of cut: a run is cut at one of the first
-// requests and then again and again, and the next run one request later.
+// requests and then again and again, and the next run one request later. Between two cuts is more
+// than who goes on needs: it reads the tag of each node first.
 func TestLongSimulatedDriver(t *testing.T)   { require.Long(t); everyRequest(t, 0) }
 func TestLongSimulatedRegistry(t *testing.T) { require.Long(t); everyRequest(t, 1) }
 func TestLongSimulatedAnswer(t *testing.T)   { require.Long(t); everyRequest(t, 2) }
 func TestLongSimulatedService(t *testing.T)  { require.Long(t); everyRequest(t, 3) }
 
 func everyRequest(t *testing.T, how int) {
-	const apart = 150
+	const apart = 500
 	g := newGround(t, 200, 20, budgetOf(6, 45))
 	seed := drawnSeed(t)
 	whole := g.run(t, seed, nil)
@@ -58,17 +60,26 @@ func everyRequest(t *testing.T, how int) {
 	}
 }
 
-// The same of ten thousand nodes, cut at 200 drawn requests.
-func TestLongSimulatedTenThousand(t *testing.T) {
-	require.Long(t)
-	g := newGround(t, 10_000, 40, budgetOf(4, 500))
-	w := g.run(t, drawnSeed(t), func(w *world) {
-		r := rand.New(rand.NewPCG(w.seed, 2))
-		for range 200 {
-			w.cutAt(1+r.Int64N(30_000), r.IntN(len(cuts)), drawnAway(r))
-		}
-	})
-	w.tell()
+// The same of ten thousand nodes: runs are cut at drawn requests, 50 of them in all, four times.
+func TestLongSimulatedTenThousand1(t *testing.T) { require.Long(t); tenThousand(t) }
+func TestLongSimulatedTenThousand2(t *testing.T) { require.Long(t); tenThousand(t) }
+func TestLongSimulatedTenThousand3(t *testing.T) { require.Long(t); tenThousand(t) }
+func TestLongSimulatedTenThousand4(t *testing.T) { require.Long(t); tenThousand(t) }
+
+func tenThousand(t *testing.T) {
+	const nodes = 10_000
+	g := newGround(t, nodes, 40, budgetOf(4, nodes/20))
+	seed := drawnSeed(t)
+	for done := int64(0); done < int64(runs(t, 50)) && !t.Failed(); seed++ {
+		w := g.run(t, seed, func(w *world) {
+			r := rand.New(rand.NewPCG(w.seed, 2))
+			for at := r.Int64N(nodes); at < 100*nodes; at += nodes + r.Int64N(2*nodes) {
+				w.cutAt(1+at, r.IntN(len(cuts)), time.Duration(r.IntN(3))*step)
+			}
+		})
+		done += w.cuts.Load()
+		w.tell()
+	}
 }
 
 // budgetOf is a rollout with a budget of each rack and of all nodes.
@@ -79,7 +90,7 @@ func budgetOf(rack, all int) string {
 // tell says how a run went.
 func (w *world) tell() {
 	w.Helper()
-	w.Logf("CAISSON_SEED=%d: %d requests in %s of the clock; %s; %s", w.seed, w.requests.Load(), w.now().Sub(begins), w.drivers[0].ended, w.drivers[1].ended)
+	w.Logf("CAISSON_SEED=%d: %d requests, %d cuts in %s of the clock; %s; %s", w.seed, w.requests.Load(), w.cuts.Load(), w.now().Sub(begins), w.drivers[0].ended, w.drivers[1].ended)
 }
 
 // drawnSeed draws what chance goes by, or takes CAISSON_SEED.

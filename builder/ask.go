@@ -113,7 +113,8 @@ func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, e
 		for _, dir := range found {
 			var m made
 			data, err := os.ReadFile(filepath.Join(dir, madeName))
-			if err == nil && json.Unmarshal(data, &m) == nil && m.Image != nil && m.Image.Digest == image.Digest && exists(filepath.Join(dir, "tree")) {
+			if err == nil && json.Unmarshal(data, &m) == nil && m.Image != nil && m.Image.Digest == image.Digest &&
+				exists(filepath.Join(dir, "tree")) {
 				b.done[image.Name] = made{dir: dir}
 			}
 		}

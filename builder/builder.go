@@ -147,10 +147,12 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 		return nil, err
 	}
 	if shared := b.done[stepPackages].Facts.Shared; len(shared) > 0 {
-		b.say(Event{Step: stepPackages, State: "note", Text: "each node makes its own " + strings.Join(shared, ", ") + "; where nodes of a cluster share it, give it by files with a secret"})
+		b.say(Event{Step: stepPackages, State: "note", Text: "each node makes its own " + strings.Join(shared, ", ") +
+			"; where nodes of a cluster share it, give it by files with a secret"})
 	}
 	if late := slices.Concat(b.done[stepBase].Facts.Late, b.done[stepPackages].Facts.Late); len(late) > 0 {
-		b.say(Event{Step: stepPackages, State: "note", Text: "the base has set up " + strings.Join(late, ", ") + " before: answers to debconf have no effect unless a newer version is installed"})
+		b.say(Event{Step: stepPackages, State: "note", Text: "the base has set up " + strings.Join(late, ", ") +
+			" before: answers to debconf have no effect unless a newer version is installed"})
 	}
 	if err := b.keepDebs(ctx); err != nil {
 		return nil, err
@@ -163,7 +165,8 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 
 // public refuses a private key in the layer that the site does not name.
 func (b *build) public() error {
-	found := slices.Concat(private.Describe(b.done[stepBase].Facts.Private, b.options.Private), private.Describe(b.done[stepPackages].Facts.Private, b.options.Private))
+	found := slices.Concat(private.Describe(b.done[stepBase].Facts.Private, b.options.Private),
+		private.Describe(b.done[stepPackages].Facts.Private, b.options.Private))
 	if len(found) == 0 {
 		return nil
 	}
@@ -193,7 +196,8 @@ func (b *build) check() error {
 	if err := root.Capable(); err != nil {
 		return err
 	}
-	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar", "xz": "xz-utils", "apt-get": "apt"} {
+	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar",
+		"xz": "xz-utils", "apt-get": "apt"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return apt.MissingTool(tool, pkg)
 		}

@@ -102,7 +102,8 @@ func (b *build) pull(ctx context.Context, ref, file string) error {
 
 // unpack makes the base's tree. Owners and attributes are the tar's.
 func (b *build) unpack(ctx context.Context, r *root.Root) error {
-	err := root.Isolated(ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
+	err := root.Isolated(ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner",
+		"--preserve-permissions", "--xattrs", "--xattrs-include=*",
 		"--exclude=./dev/*", "--exclude=dev/*", "--directory", r.Upper, "--file", b.foreign.file}})
 	if err != nil {
 		return fmt.Errorf("unpack: %w", root.Said(err))
@@ -144,7 +145,8 @@ func (b *build) wanted() spec.Packages {
 // installed lists what the base has; with the name of a virtual package, what provides that.
 func (f *foreign) installed(provides string) (names []string) {
 	for _, st := range apt.Stanzas(f.status) {
-		if strings.HasSuffix(st.Get("Status"), " ok installed") && (provides == "" || slices.Contains(strings.FieldsFunc(st.Get("Provides"), func(r rune) bool { return r == ',' || r == ' ' }), provides)) {
+		if strings.HasSuffix(st.Get("Status"), " ok installed") && (provides == "" ||
+			slices.Contains(strings.FieldsFunc(st.Get("Provides"), func(r rune) bool { return r == ',' || r == ' ' }), provides)) {
 			names = append(names, st.Get("Package"))
 		}
 	}
@@ -154,7 +156,8 @@ func (f *foreign) installed(provides string) (names []string) {
 // newest is the latest date in the tar: the date of a layer that takes no package
 // from anywhere.
 func (f *foreign) newest(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "tar", "--list", "--verbose", "--full-time", "--utc", "--quoting-style=escape", "--file", f.file).Output()
+	out, err := exec.CommandContext(ctx, "tar", "--list", "--verbose", "--full-time", "--utc", "--quoting-style=escape",
+		"--file", f.file).Output()
 	if err != nil {
 		return "", fmt.Errorf("layer.base: list the tar: %s", lastSaid(err))
 	}

@@ -103,7 +103,8 @@ func (l *Lock) Follow(own Lock, others ...Lock) {
 			break
 		}
 	}
-	if own.BaseDate != "" && l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) && slices.Equal(sums(l.Tools), sums(own.Tools)) {
+	if own.BaseDate != "" && l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) &&
+		slices.Equal(sums(l.Packages), sums(own.Packages)) && slices.Equal(sums(l.Tools), sums(own.Tools)) {
 		l.Releases = own.Releases
 	}
 }

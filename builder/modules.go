@@ -78,7 +78,8 @@ func (b *build) withModules(ctx context.Context, r *root.Root, install func() er
 		return err
 	}
 	b.say(Event{Step: stepPackages, State: "note", Text: fmt.Sprintf("%d packages more make modules, and do not stay", len(b.chosen.Tools))})
-	if err := apt.Get(ctx, scratch, repo, b.counter(stepPackages, len(b.chosen.Tools)), append([]string{"install", "--"}, names(b.chosen.Tools)...)...); err != nil {
+	if err := apt.Get(ctx, scratch, repo, b.counter(stepPackages, len(b.chosen.Tools)),
+		append([]string{"install", "--"}, names(b.chosen.Tools)...)...); err != nil {
 		return fmt.Errorf("install what makes modules: %w", err)
 	}
 	made, err := modules.Make(ctx, r, scratch, signs(b.options.Boot, modules.Sign))

@@ -51,7 +51,8 @@ func Check(r spec.Recipe) error {
 	if r.Arch != "amd64" && r.Arch != "arm64" {
 		return fmt.Errorf("layer.arch: %q is not amd64 or arm64", r.Arch)
 	}
-	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
+	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages),
+		accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
 }
 
 // baseNames returns the packages that the base cannot be without. Early microcode is in the base
@@ -142,7 +143,8 @@ func (b *build) resolve(ctx context.Context) (err error) {
 	}
 	b.epoch, b.baseEpoch = epoch.Unix(), baseEpoch.Unix()
 	if now := time.Now(); now.Before(epoch) {
-		return fmt.Errorf("the clock says %s, but the packages are from %s: set the clock", now.UTC().Format(time.RFC3339), epoch.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the clock says %s, but the packages are from %s: set the clock", now.UTC().Format(time.RFC3339),
+			epoch.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -153,23 +155,29 @@ func (b *build) locked() error {
 	key := b.lockKey()
 	for _, l := range append([]Lock{*b.options.Lock}, b.options.Shared...) {
 		if l.Recipe == key && slices.Contains(names(l.Packages), modules.Manager) {
-			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+modules.Manager+" and a compiler for the layer"), "'caisson lock --update' has them for the build alone")
+			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+modules.Manager+
+				" and a compiler for the layer"), "'caisson lock --update' has them for the build alone")
 		}
 		if l.Recipe == key {
 			b.chosen = l
 			return nil
 		}
 	}
-	return cli.WithHint(errors.New("the lock was made for other packages than the site asks for now"), "run 'caisson lock --update' and look at what changes")
+	return cli.WithHint(errors.New("the lock was made for other packages than the site asks for now"),
+		"run 'caisson lock --update' and look at what changes")
 }
 
 // sayLacking says what a node will be without. Archives that this build has not asked may
 // have more than a lock of before names.
 func (b *build) sayLacking() {
 	if b.options.Lock != nil && b.foreign == nil && len(b.missing(timeservice.Default, "procps")) == 2 {
-		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " + strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
+		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " +
+			strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
 	}
-	if unread := slices.DeleteFunc(packages.Names(b.recipe.Packages), func(name string) bool { return name != "man-db" && !strings.HasSuffix(name, "-doc") }); len(unread) > 0 && b.foreign == nil {
+	if unread := slices.DeleteFunc(packages.Names(b.recipe.Packages), func(name string) bool {
+		return name != "man-db" &&
+			!strings.HasSuffix(name, "-doc")
+	}); len(unread) > 0 && b.foreign == nil {
 		b.say(Event{Step: stepResolve, State: "note", Text: "layers leave out man pages, /usr/share/doc, info and translations of all packages, so that there is little to read for " + strings.Join(unread, ", ")})
 	}
 	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
@@ -300,7 +308,8 @@ func recall[T any](b *build, question any, find func() (T, error)) (answer T, er
 // choose decides for the indexes that l names.
 func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 	p := b.wanted()
-	ask := apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade, Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist}
+	ask := apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade,
+		Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist}
 	if b.foreign != nil {
 		l.Base, ask.Status = []apt.Deb{}, b.foreign.status
 		if len(l.Releases) == 0 {
@@ -321,7 +330,10 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 			return l, err
 		}
 		question := []any{b.recipe.Arch, releases, names}
-		if l.Base, err = recall(b, question, func() ([]apt.Deb, error) { return b.baseApt.Resolve(ctx, apt.Request{Install: names}) }); err != nil {
+		if l.Base, err = recall(b, question, func() ([]apt.Deb,
+			error) {
+			return b.baseApt.Resolve(ctx, apt.Request{Install: names})
+		}); err != nil {
 			return l, err
 		}
 		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, append(b.baseNames(), recommended...)
@@ -358,7 +370,8 @@ func (b *build) timed(ctx context.Context, ask apt.Request) ([]apt.Deb, error) {
 		name, _, _ := strings.Cut(request, "=")
 		return slices.Contains(providers, name)
 	}
-	none := !slices.ContainsFunc(ask.Install, is) && !slices.Contains(ask.Never, timeservice.Default) && slices.Contains(providers, timeservice.Default)
+	none := !slices.ContainsFunc(ask.Install, is) && !slices.Contains(ask.Never, timeservice.Default) &&
+		slices.Contains(providers, timeservice.Default)
 	if b.foreign != nil {
 		none = none && len(b.foreign.installed(timeservice.Virtual)) == 0
 	}

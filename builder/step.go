@@ -237,13 +237,14 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, imageName)
-	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name), Progress: func(read, of, written int64) {
-		e := Event{Step: name, State: "compress", Bytes: read, OfBytes: of}
-		if read == of {
-			e.Text = fmt.Sprintf("all read, %.1f MB written", float64(written)/1e6)
-		}
-		b.say(e)
-	}}); err != nil {
+	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name),
+		Progress: func(read, of, written int64) {
+			e := Event{Step: name, State: "compress", Bytes: read, OfBytes: of}
+			if read == of {
+				e.Text = fmt.Sprintf("all read, %.1f MB written", float64(written)/1e6)
+			}
+			b.say(e)
+		}}); err != nil {
 		return nil, nil, err
 	}
 	const chunks = "image.chunks"

@@ -108,7 +108,8 @@ func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 // set up there.
 func (b *build) baseAnswers() []spec.Package {
 	in := names(b.chosen.Base)
-	return slices.DeleteFunc(slices.Clone(b.recipe.Packages.Install), func(p spec.Package) bool { return len(p.Debconf) == 0 || !slices.Contains(in, p.Name) })
+	return slices.DeleteFunc(slices.Clone(b.recipe.Packages.Install),
+		func(p spec.Package) bool { return len(p.Debconf) == 0 || !slices.Contains(in, p.Name) })
 }
 
 func packagesInputs(b *build) (any, error) {
@@ -146,7 +147,8 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		}
 	}
 	install := func() error {
-		return packages.Install(ctx, r, b.wanted(), b.baseNames(), packages.Locked{Repo: repo, Debs: b.chosen.Packages, Line: b.counter(stepPackages, len(b.chosen.Packages))})
+		return packages.Install(ctx, r, b.wanted(), b.baseNames(),
+			packages.Locked{Repo: repo, Debs: b.chosen.Packages, Line: b.counter(stepPackages, len(b.chosen.Packages))})
 	}
 	if len(b.chosen.Tools) > 0 {
 		err = b.withModules(ctx, r, install)
@@ -255,7 +257,8 @@ func fillAccounts(ctx context.Context, b *build, r *root.Root) (facts, error) {
 var policyReads = &reads{
 	paths: append(apparmor.Reads(), "/boot", "/etc/systemd/system/apparmor.service"),
 	all: func(b *build) bool {
-		return b.recipe.Perm != nil || slices.ContainsFunc(b.recipe.AppArmor.Profiles, func(p spec.Profile) bool { return apparmor.LeadsOut(p.Text) })
+		return b.recipe.Perm != nil || slices.ContainsFunc(b.recipe.AppArmor.Profiles,
+			func(p spec.Profile) bool { return apparmor.LeadsOut(p.Text) })
 	},
 	more: apparmor.AnyLeadsOut,
 }
@@ -363,7 +366,8 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	var report boot.Report
 	err = durable.Write(filepath.Join(dir, "initrd"), 0o644, func(w io.Writer) error {
-		report, err = boot.Initrd{Root: r, Release: release, Agent: b.options.Agent, Modules: b.recipe.Modules, Programs: b.recipe.Programs}.Write(ctx, w)
+		report, err = boot.Initrd{Root: r, Release: release, Agent: b.options.Agent, Modules: b.recipe.Modules,
+			Programs: b.recipe.Programs}.Write(ctx, w)
 		return err
 	})
 	if err != nil {
@@ -432,7 +436,8 @@ func lacking(r boot.Report) string {
 	if list == nil {
 		return ""
 	}
-	return "modules that find no firmware in the layer: " + strings.Join(list, "; ") + "; conf.apt.packages takes those of your machines, from component non-free-firmware"
+	return "modules that find no firmware in the layer: " + strings.Join(list, "; ") +
+		"; conf.apt.packages takes those of your machines, from component non-free-firmware"
 }
 
 // origins is what the key of a step has of its package files: their sums, and who is held to have

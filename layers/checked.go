@@ -79,7 +79,8 @@ func checked(image Image, size int64, loop *os.File) (*os.File, error) {
 	}
 	defer m.close()
 	name := devicePrefix + salt.String() + "-" + filepath.Base(loop.Name()) // an image may be mounted twice
-	table := fmt.Sprintf("1 %s %s %d %d %d 0 sha256 %s %s", numbers[0], numbers[1], verity.Block, verity.Block, size/verity.Block, image.Tree.Root, salt)
+	table := fmt.Sprintf("1 %s %s %d %d %d 0 sha256 %s %s", numbers[0], numbers[1], verity.Block, verity.Block,
+		size/verity.Block, image.Tree.Root, salt)
 	return m.make(name, "verity", table, size)
 }
 

@@ -63,8 +63,10 @@ func (m Medium) raw(ctx context.Context, f *os.File) error {
 		return err
 	}
 	return m.table(
-		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(), Start: uint64(stateAt / sector), End: uint64(stateAt+state)/sector - 1},
-		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(), Start: mebibyte / sector, End: uint64(stateAt/sector) - 1},
+		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(),
+			Start: uint64(stateAt / sector), End: uint64(stateAt+state)/sector - 1},
+		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(),
+			Start: mebibyte / sector, End: uint64(stateAt/sector) - 1},
 	).Write(f, size)
 }
 
@@ -102,7 +104,8 @@ func (m Medium) fileSystem(ctx context.Context, disk string, at, size int64) err
 	if m.Content != "" {
 		content = []string{"-d", m.Content}
 	}
-	cmd := exec.CommandContext(ctx, program, append(content, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-L", paths.StateLabel, "-U", id, "-O", features,
+	cmd := exec.CommandContext(ctx, program, append(content, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I",
+		"256", "-L", paths.StateLabel, "-U", id, "-O", features,
 		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", at, id), disk, fmt.Sprintf("%dk", size>>10))...)
 	// It shows nothing of this machine's settings, nor of the time.
 	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}

@@ -63,7 +63,8 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	}
 	u := s.Layer.UEFI
 	if u == nil {
-		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest), "add systemd-boot-efi to conf.apt.packages, and build")
+		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest),
+			"add systemd-boot-efi to conf.apt.packages, and build")
 	}
 	if err := s.Layer.Boots(&s.Bootstrap); err != nil {
 		return nil, fmt.Errorf("layer %s: %w", s.Layer.Digest, err)
@@ -72,13 +73,15 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{sign: s.Sign, Arch: s.Layer.Arch, Date: made.UTC(), name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
+	l := &Loader{sign: s.Sign, Arch: s.Layer.Arch, Date: made.UTC(),
+		name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
 	var kernel, initrd []byte
 	for _, part := range []struct {
 		name string
 		blob spec.Blob
 		to   *[]byte
-	}{{"stub", u.Stub, &l.stub}, {"systemd-boot", u.Manager, &l.Manager}, {"kernel", s.Layer.Kernel.Blob, &kernel}, {"initrd", s.Layer.Initrd, &initrd}} {
+	}{{"stub", u.Stub, &l.stub}, {"systemd-boot", u.Manager, &l.Manager}, {"kernel", s.Layer.Kernel.Blob, &kernel},
+		{"initrd", s.Layer.Initrd, &initrd}} {
 		if *part.to, err = fetch(ctx, r, part.blob); err != nil {
 			return nil, fmt.Errorf("%s of layer %s: %w", part.name, s.Layer.Digest, err)
 		}
@@ -91,7 +94,8 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 		return nil, err
 	}
 	initrd = append(initrd, make([]byte, (4-len(initrd)%4)%4)...) // the kernel looks for an archive there
-	l.parts = []uki.Section{{Name: ".cmdline", Data: []byte(s.line())}, {Name: ".initrd", Data: append(initrd, site...)}, {Name: uki.Kernel, Data: kernel}}
+	l.parts = []uki.Section{{Name: ".cmdline", Data: []byte(s.line())}, {Name: ".initrd", Data: append(initrd, site...)},
+		{Name: uki.Kernel, Data: kernel}}
 	return l, l.SetNumber(made.Unix())
 }
 
@@ -193,8 +197,10 @@ func (l *Loader) Push(ctx context.Context, r *registry.Registry) (spec.Loader, e
 	if _, err := io.Copy(sum, io.NewSectionReader(esp, 0, size)); err != nil {
 		return spec.Loader{}, err
 	}
-	pushed := spec.Loader{Arch: l.Arch, Number: l.Number, Image: spec.Blob{Digest: digest.Of(l.Image), Size: int64(len(l.Image))}, ESP: spec.Blob{Digest: digest.From(sum), Size: size}}
-	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLoader, Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare()}
+	pushed := spec.Loader{Arch: l.Arch, Number: l.Number, Image: spec.Blob{Digest: digest.Of(l.Image),
+		Size: int64(len(l.Image))}, ESP: spec.Blob{Digest: digest.From(sum), Size: size}}
+	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLoader,
+		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare()}
 	for _, part := range []struct {
 		kind, title string
 		blob        spec.Blob
@@ -203,7 +209,8 @@ func (l *Loader) Push(ctx context.Context, r *registry.Registry) (spec.Loader, e
 		{oci.TypeUKI, l.title(), pushed.Image, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(l.Image)), nil }},
 		{oci.TypeESP, "esp", pushed.ESP, func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(esp, 0, size)), nil }},
 	} {
-		d := oci.Descriptor{MediaType: part.kind, Digest: part.blob.Digest, Size: part.blob.Size, Annotations: map[string]string{"org.opencontainers.image.title": part.title}}
+		d := oci.Descriptor{MediaType: part.kind, Digest: part.blob.Digest, Size: part.blob.Size,
+			Annotations: map[string]string{"org.opencontainers.image.title": part.title}}
 		if err := r.PutBlob(ctx, oci.RepoLoader, d, part.open); err != nil {
 			return pushed, fmt.Errorf("push the loader's %s: %w", part.title, err)
 		}

@@ -116,7 +116,8 @@ func (m Medium) carried() (files []fat.File, err error) {
 			return err
 		}
 		below, err := filepath.Rel(m.Carried, name)
-		files = append(files, fat.File{Name: paths.MediumLayout + "/" + below, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(name) }})
+		files = append(files, fat.File{Name: paths.MediumLayout + "/" + below, Size: info.Size(),
+			Open: func() (io.ReadCloser, error) { return os.Open(name) }})
 		return err
 	})
 	return files, err
@@ -154,7 +155,8 @@ func (m Medium) identifier(fixed string) uuid.UUID {
 
 // held is a file of a medium that is in memory.
 func held(name string, data []byte) fat.File {
-	return fat.File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+	return fat.File{Name: name, Size: int64(len(data)),
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
 // WriteRescue writes a CD that carries a statement which lets an operator into a node, see package

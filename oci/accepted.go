@@ -31,7 +31,8 @@ const patience = 10 * time.Second
 //
 // InOrder, a place that says nothing for 10 s is heard beside the next one. AtOnce,
 // it is not waited for any longer where another one holds nothing.
-func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(context.Context, Source) (T, error), accept func(T) (A, error)) (A, error) {
+func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(context.Context, Source) (T, error),
+	accept func(T) (A, error)) (A, error) {
 	var took A
 	err := hear(ctx, s, order, false, ask, func(got T) (err error) {
 		a, err := accept(got)
@@ -46,7 +47,8 @@ func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(con
 // Everywhere is Accepted at once for what differs from place to place: it returns
 // what is accepted of each, and an error where that is nothing. A place that says
 // nothing for 10 s is not waited for where another one has answered.
-func Everywhere[T, A any](ctx context.Context, s Source, ask func(context.Context, Source) (T, error), accept func(T) (A, error)) (all []A, err error) {
+func Everywhere[T, A any](ctx context.Context, s Source, ask func(context.Context, Source) (T, error),
+	accept func(T) (A, error)) (all []A, err error) {
 	err = hear(ctx, s, AtOnce, true, ask, func(got T) error {
 		a, err := accept(got)
 		if err == nil {
@@ -63,7 +65,8 @@ func Missing(err error) bool { return errors.Is(err, ErrNotFound) && refusal.Of(
 
 // hear asks the places of s until accept takes an answer or, where all are wanted,
 // each has answered. It returns nil where one was taken.
-func hear[T any](ctx context.Context, s Source, order Order, all bool, ask func(context.Context, Source) (T, error), accept func(T) error) error {
+func hear[T any](ctx context.Context, s Source, order Order, all bool, ask func(context.Context, Source) (T, error),
+	accept func(T) error) error {
 	m, several := s.(*mirrored)
 	if !several {
 		m = &mirrored{list: []Source{s}, mute: newMute(1)}

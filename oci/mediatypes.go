@@ -24,19 +24,20 @@ const (
 	TypeGone        = "application/vnd.caisson.gone.v1+json"         // artifactType of what a removed tag leads to
 	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
 	TypeLedger      = "application/vnd.caisson.accounts.v1+json"     // artifactType of a fleet's account ledger, and of its document
-	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
-	TypeLoader      = "application/vnd.caisson.loader.v1+json"       // artifactType of what disks start
-	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
-	TypeRehearsal   = "application/vnd.caisson.rehearsal.v1+json"    // artifactType of the signed statement of a rehearsal
-	TypeKernel      = mediatype.Kernel
-	TypeInitrd      = mediatype.Initrd
-	TypeUEFI        = mediatype.UEFI
-	TypeUKI         = mediatype.UKI
-	TypeESP         = mediatype.ESP
-	TypeSquashfs    = mediatype.Squashfs
-	TypeChunks      = mediatype.Chunks
-	TypeRecipe      = "application/vnd.caisson.recipe.v1+json"        // what a layer was made of, spec.Recipe
-	TypeBundle      = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle
+	// what a node mounts of a repository of git; its config has this type, too
+	TypeService   = "application/vnd.caisson.service.v1+json"
+	TypeLoader    = "application/vnd.caisson.loader.v1+json"    // artifactType of what disks start
+	TypeReport    = "application/vnd.caisson.report.v1+json"    // artifactType of a node's signed report, and of its document
+	TypeRehearsal = "application/vnd.caisson.rehearsal.v1+json" // artifactType of the signed statement of a rehearsal
+	TypeKernel    = mediatype.Kernel
+	TypeInitrd    = mediatype.Initrd
+	TypeUEFI      = mediatype.UEFI
+	TypeUKI       = mediatype.UKI
+	TypeESP       = mediatype.ESP
+	TypeSquashfs  = mediatype.Squashfs
+	TypeChunks    = mediatype.Chunks
+	TypeRecipe    = "application/vnd.caisson.recipe.v1+json"        // what a layer was made of, spec.Recipe
+	TypeBundle    = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle
 )
 
 // Repositories below a registry's prefix.

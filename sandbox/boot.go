@@ -140,7 +140,8 @@ func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 		}
 	}
 	if wanted != nil && len(wanted.Disks) > 0 { // by the first serial number that the site names
-		o.Extra = []string{"-drive", "if=none,id=state,format=raw,cache=writethrough,file=" + o.Disk, "-device", "virtio-blk-pci,drive=state,serial=" + wanted.Disks[0]}
+		o.Extra = []string{"-drive", "if=none,id=state,format=raw,cache=writethrough,file=" + o.Disk, "-device",
+			"virtio-blk-pci,drive=state,serial=" + wanted.Disks[0]}
 		o.Disk = ""
 	}
 	return nil

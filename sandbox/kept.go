@@ -120,7 +120,8 @@ func (b *Box) fetchLayer(ctx context.Context, copies *transfer.Transfer, k *Kept
 // GoBack has the node go back to what it had before, by a hold as an operator would set it.
 func (b *Box) GoBack(ctx context.Context) error {
 	return b.step("go back", func() error {
-		result, err := b.publisher().Rollback(ctx, publish.Hold{By: publish.By{Author: "caisson", Reason: "the way back is tried"}, Nodes: []string{b.node.Name}, OldSecrets: true}, "")
+		result, err := b.publisher().Rollback(ctx, publish.Hold{By: publish.By{Author: "caisson",
+			Reason: "the way back is tried"}, Nodes: []string{b.node.Name}, OldSecrets: true}, "")
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func (k loginKey) credentials() map[string]string {
 		return "f+~ " + path + " 0644 root root - " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n"
 	}
 	return map[string]string{"tmpfiles.extra": line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(k.signer.PublicKey()))) +
-		line("/etc/ssh/sshd_config.d/0-caisson-try.conf", "Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")}
+		line("/etc/ssh/sshd_config.d/0-caisson-try.conf",
+			"Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")}
 }
 
 // Shell gives a terminal, or whatever else stands for it, to a shell of root in the machine.

@@ -61,7 +61,8 @@ func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
 	if err != nil {
 		return err
 	}
-	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20, Content: content}.Write(ctx, b.dir.File(b.road().medium()))
+	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20,
+		Content: content}.Write(ctx, b.dir.File(b.road().medium()))
 }
 
 // fromMedium has firmware start the machine.

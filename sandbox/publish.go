@@ -32,7 +32,8 @@ func newSigners() (s signers, err error) {
 const lifetime = 7 * 24 * time.Hour
 
 func (s signers) policy(fleet string) publish.Policy {
-	return publish.Policy{Fleet: fleet, Operator: []sign.Verifier{sign.VerifierOf(s.operator)}, Release: []sign.Verifier{sign.VerifierOf(s.release)},
+	return publish.Policy{Fleet: fleet, Operator: []sign.Verifier{sign.VerifierOf(s.operator)},
+		Release:   []sign.Verifier{sign.VerifierOf(s.release)},
 		Threshold: 1, Lifetime: lifetime}
 }
 
@@ -90,7 +91,8 @@ func (b *Box) publish(ctx context.Context, n publish.Node, first func(context.Co
 // publisher signs with the keys of the sandbox.
 func (b *Box) publisher() *publish.Publisher {
 	policy := b.keys.policy(b.site.Name())
-	return &publish.Publisher{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}
+	return &publish.Publisher{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy,
+		Now: b.o.Now, Say: func(string, ...any) {}}
 }
 
 // writeLoader writes what metal would boot from.

@@ -30,12 +30,16 @@ type Bootstrap struct {
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 
 	NewStateDisk *NewStateDisk `json:"newStateDisk,omitempty"` // what to make of an empty disk where there is no state disk
-	BootFromDisk bool          `json:"bootFromDisk,omitempty"` // a loader is wanted on the state disk, which the agent puts there; 0.9 puts none there, and says so
+	// a loader is wanted on the state disk, which the agent puts there; 0.9 puts none there, and says
+	// so
+	BootFromDisk bool `json:"bootFromDisk,omitempty"`
 
 	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry, by what cards are there
 	Nodes   []BootNode    `json:"nodes,omitempty"`   // and on nodes without DHCP
 
-	Chain []byte `json:"chain,omitempty"` // document of the version of fleet:keys that this was made with; later ones count once they are seen, in place of Keys, Threshold and EpochKeys
+	// document of the version of fleet:keys that this was made with; later ones count once they are
+	// seen, in place of Keys, Threshold and EpochKeys
+	Chain []byte `json:"chain,omitempty"`
 
 	Needs []string `json:"needs,omitempty"` // features that each reader must know, sorted; see Features
 }
@@ -57,7 +61,8 @@ func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
 	}
 	if json.Unmarshal(data, &first) == nil { // else the decoding below says what is wrong
 		if missing := Missing(first.Needs, Features()); missing != nil {
-			return b, nil, lack{"it needs " + strings.Join(missing, ", ") + ", which this release does not know", "use the loader or agent of the release that wrote it"}
+			return b, nil, lack{"it needs " + strings.Join(missing, ", ") + ", which this release does not know",
+				"use the loader or agent of the release that wrote it"}
 		}
 	}
 	unknown, err := DecodeKnown(data, &b)
@@ -90,7 +95,8 @@ func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
 	}
 	var rest []string
 	for _, path := range unknown {
-		if !strings.HasPrefix(path, "newStateDisk.") && !strings.HasPrefix(path, "network[].match.") && !strings.HasPrefix(path, "nodes[].match.") {
+		if !strings.HasPrefix(path, "newStateDisk.") && !strings.HasPrefix(path, "network[].match.") &&
+			!strings.HasPrefix(path, "nodes[].match.") {
 			rest = append(rest, path)
 		}
 	}

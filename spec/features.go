@@ -113,7 +113,8 @@ func (l lack) Error() string { return l.text }
 func (l lack) Hint() string { return l.hint }
 
 // everywhere are the users of Debian's base-passwd, which no ledger lists.
-var everywhere = []string{"root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "_apt", "nobody"}
+var everywhere = []string{"root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp",
+	"proxy", "www-data", "backup", "list", "irc", "_apt", "nobody"}
 
 // Suits returns an error where a layer lacks what an overlay needs, nil when it has all:
 // the rule for the layer that the overlay names, and for each other one on which it may
@@ -150,7 +151,8 @@ func (l *Layer) serves(o *Overlay) error {
 		if v.User != "" && !slices.Contains(everywhere, v.User) && !slices.ContainsFunc(l.Accounts, func(a Account) bool {
 			return a.Name == v.User && (a.State == "active" || a.State == "system")
 		}) {
-			return lack{fmt.Sprintf("service %s: it has no user %s", v.Name, v.User), "conf.uamlite adds users, packages bring their own; then 'caisson build'"}
+			return lack{fmt.Sprintf("service %s: it has no user %s", v.Name, v.User),
+				"conf.uamlite adds users, packages bring their own; then 'caisson build'"}
 		}
 		if v.Package != "" && !slices.ContainsFunc(l.Packages, func(p InstalledPackage) bool {
 			return p.Name == v.Package || p.Name+":"+p.Arch == v.Package

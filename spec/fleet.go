@@ -41,22 +41,23 @@ const KindFleetIndex = "FleetIndex"
 // It is a signed root: the rows are in shards, which it names by digest, so that a
 // change of one node of many writes little.
 type FleetIndex struct {
-	APIVersion string             `json:"apiVersion"`
-	Kind       string             `json:"kind"` // KindFleetIndex
-	Fleet      string             `json:"fleet"`
-	Epoch      uint64             `json:"epoch"`
-	Generation uint64             `json:"generation"`         // the last one given out
-	Grant      []byte             `json:"grant,omitempty"`    // the epoch key's word for Epoch, when it is not 0
-	Threshold  int                `json:"threshold"`          // distinct keys that must have signed
-	Operator   []string           `json:"operator"`           // public keys that nodes trust, PEM
-	Release    []string           `json:"release"`            // public keys that layers must be signed by, PEM
-	Lifetime   int64              `json:"lifetime"`           // of an overlay's signature, seconds
-	Reserved   bool               `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
-	Change     *FleetChange       `json:"change,omitempty"`   // what took Generation
-	Doing      *FleetChange       `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
-	Foreign    []Span             `json:"foreign,omitempty"`  // generations that a revocation met and its publisher had not given out: no node goes back to them
-	Rollouts   map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest
-	Shards     []Shard            `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"` // KindFleetIndex
+	Fleet      string       `json:"fleet"`
+	Epoch      uint64       `json:"epoch"`
+	Generation uint64       `json:"generation"`         // the last one given out
+	Grant      []byte       `json:"grant,omitempty"`    // the epoch key's word for Epoch, when it is not 0
+	Threshold  int          `json:"threshold"`          // distinct keys that must have signed
+	Operator   []string     `json:"operator"`           // public keys that nodes trust, PEM
+	Release    []string     `json:"release"`            // public keys that layers must be signed by, PEM
+	Lifetime   int64        `json:"lifetime"`           // of an overlay's signature, seconds
+	Reserved   bool         `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
+	Change     *FleetChange `json:"change,omitempty"`   // what took Generation
+	Doing      *FleetChange `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
+	// generations that a revocation met and its publisher had not given out: no node goes back to them
+	Foreign  []Span             `json:"foreign,omitempty"`
+	Rollouts map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest
+	Shards   []Shard            `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
 }
 
 // Span is some generations of an epoch, one after the other.
@@ -107,7 +108,8 @@ type Published struct {
 	Size       int64    `json:"size"`              // of the overlay document in bytes
 	Before     *Content `json:"before,omitempty"`  // what the node had before
 	Foreign    bool     `json:"foreign,omitempty"` // a generation of FleetIndex.Foreign gave it: the node does not go back to it
-	Holds      []Hold   `json:"holds,omitempty"`   // at most one pause, and one of the other kinds; below a rollback the freeze that it came over
+	// at most one pause, and one of the other kinds; below a rollback the freeze that it came over
+	Holds []Hold `json:"holds,omitempty"`
 }
 
 // Content is an overlay without its signatures.

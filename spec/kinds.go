@@ -40,29 +40,40 @@ var protected = append(slices.Clone(EnforceOrReport), PolicyProtect)
 // and what only a boot reads cuts nothing off. What an author writes of a kind is a row of
 // module.All, what a node does one of items.Table.
 var kinds = []kind{
-	{name: "mounts", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Mount { return &i.Mounts }, laterMount), why: "it is mounted at once", of: func(i *Items) any { return i.Mounts }, policies: EnforceOrReport, paths: true,
+	{name: "mounts", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Mount { return &i.Mounts },
+		laterMount), why: "it is mounted at once", of: func(i *Items) any { return i.Mounts }, policies: EnforceOrReport, paths: true,
 		programs: func(i *Items) int { return len(i.Mounts) },
 		cutter: cuts(func(i *Items) *[]Mount { return &i.Mounts }, func(m Mount) (string, bool) {
-			return m.Target, slices.Contains([]string{"/", "/var", "/var/lib"}, m.Target) || below(m.Target, "/etc", "/home", "/root", "/usr", "/var/lib/caisson")
+			return m.Target, slices.Contains([]string{"/", "/var", "/var/lib"}, m.Target) ||
+				below(m.Target, "/etc", "/home", "/root", "/usr", "/var/lib/caisson")
 		})},
-	{name: "swaps", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Swap { return &i.Swaps }, nil), why: "swap space is used at once", of: func(i *Items) any { return i.Swaps }, policies: EnforceOrReport,
+	{name: "swaps", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Swap { return &i.Swaps }, nil),
+		why: "swap space is used at once", of: func(i *Items) any { return i.Swaps }, policies: EnforceOrReport,
 		programs: func(i *Items) int { return len(i.Swaps) }},
-	{name: "limits", class: ClassLive, when: WhenAgent, why: "new sessions have the new limits", of: func(i *Items) any { return i.Limits }, policies: EnforceOrReport},
-	{name: "sysctl", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Sysctl { return &i.Sysctl }, laterSysctl), why: "kernel parameters are set at once", of: func(i *Items) any { return i.Sysctl }, policies: protected,
+	{name: "limits", class: ClassLive, when: WhenAgent, why: "new sessions have the new limits",
+		of: func(i *Items) any { return i.Limits }, policies: EnforceOrReport},
+	{name: "sysctl", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Sysctl { return &i.Sysctl },
+		laterSysctl), why: "kernel parameters are set at once", of: func(i *Items) any { return i.Sysctl }, policies: protected,
 		cutter: cuts(func(i *Items) *[]Sysctl { return &i.Sysctl }, func(s Sysctl) (string, bool) { return s.Key, below(s.Key, "net") })},
-	{name: "ethtool", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Feature { return &i.Ethtool }, nil), why: "features are set at once", of: func(i *Items) any { return i.Ethtool }, policies: EnforceOrReport,
-		cutter: cuts(func(i *Items) *[]Feature { return &i.Ethtool }, func(f Feature) (string, bool) { return f.Interface + " " + f.Feature, true })},
-	{name: "perm", class: ClassLive, when: WhenAgent, why: "owners and modes are set at once", of: func(i *Items) any { return i.Perm }, policies: EnforceOrReport, paths: true, lasts: true},
-	{name: "exec", class: ClassLive, when: WhenAgent, why: "scripts run in the next pass", of: func(i *Items) any { return i.Exec }, lasts: true,
+	{name: "ethtool", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Feature { return &i.Ethtool },
+		nil), why: "features are set at once", of: func(i *Items) any { return i.Ethtool }, policies: EnforceOrReport,
+		cutter: cuts(func(i *Items) *[]Feature { return &i.Ethtool },
+			func(f Feature) (string, bool) { return f.Interface + " " + f.Feature, true })},
+	{name: "perm", class: ClassLive, when: WhenAgent, why: "owners and modes are set at once",
+		of: func(i *Items) any { return i.Perm }, policies: EnforceOrReport, paths: true, lasts: true},
+	{name: "exec", class: ClassLive, when: WhenAgent, why: "scripts run in the next pass",
+		of: func(i *Items) any { return i.Exec }, lasts: true,
 		secrets: func(i *Items, need needSecret) {
 			for _, x := range i.Exec {
 				need(x.Name, x.SecretNames())
 			}
 		}},
-	{name: "files", class: ClassLive, when: WhenLoader, why: "files are written at once", of: func(i *Items) any { return i.Files }, policies: EnforceOrReport, paths: true,
+	{name: "files", class: ClassLive, when: WhenLoader, why: "files are written at once",
+		of: func(i *Items) any { return i.Files }, policies: EnforceOrReport, paths: true,
 		cutter: cuts(func(i *Items) *[]File { return &i.Files }, func(f File) (string, bool) {
 			return f.Path, below(f.Path, "/etc/systemd", "/etc/NetworkManager", "/etc/network", "/etc/netplan", "/etc/ssh", "/etc/pam.d",
-				"/etc/nftables.conf", "/etc/nftables.d", "/etc/iptables", "/etc/firewalld", "/etc/ufw", "/etc/udev", "/etc/modprobe.d", "/etc/modules", "/etc/modules-load.d",
+				"/etc/nftables.conf", "/etc/nftables.d", "/etc/iptables", "/etc/firewalld", "/etc/ufw", "/etc/udev",
+				"/etc/modprobe.d", "/etc/modules", "/etc/modules-load.d",
 				"/etc/sysctl.conf", "/etc/sysctl.d", "/etc/hosts", "/etc/hosts.allow", "/etc/hosts.deny", "/etc/nsswitch.conf", "/etc/resolv.conf")
 		}).atStart(),
 		secrets: func(i *Items, need needSecret) {
@@ -70,7 +81,9 @@ var kinds = []kind{
 				need(f.Path, f.SecretNames())
 			}
 		}},
-	{name: "modules", class: ClassLive, when: WhenLoader, why: "modules are loaded at once; parameters that are read once wait for a reboot", of: func(i *Items) any { return i.Modules }, policies: EnforceOrReport,
+	{name: "modules", class: ClassLive, when: WhenLoader,
+		why: "modules are loaded at once; parameters that are read once wait for a reboot",
+		of:  func(i *Items) any { return i.Modules }, policies: EnforceOrReport,
 		cutter: cutter{
 			can: func(i *Items) map[string]any {
 				if i.Modules == nil {
@@ -81,9 +94,12 @@ var kinds = []kind{
 			drop: func(i *Items) { i.Modules = nil },
 			copy: func(to, from *Items) { to.Modules = from.Modules },
 		}.atStart()},
-	{name: "nics", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]NIC { return &i.NICs }, nil), why: "settings of interfaces are set at once; a driver may take its link down for it", of: func(i *Items) any { return i.NICs }, policies: EnforceOrReport,
+	{name: "nics", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]NIC { return &i.NICs }, nil),
+		why: "settings of interfaces are set at once; a driver may take its link down for it",
+		of:  func(i *Items) any { return i.NICs }, policies: EnforceOrReport,
 		cutter: cuts(func(i *Items) *[]NIC { return &i.NICs }, func(n NIC) (string, bool) { return n.ID, true })},
-	{name: "units", class: ClassService, when: WhenLoader, why: "units are started, stopped and restarted as they ask for", of: func(i *Items) any { return i.Units }, policies: EnforceOrReport,
+	{name: "units", class: ClassService, when: WhenLoader,
+		why: "units are started, stopped and restarted as they ask for", of: func(i *Items) any { return i.Units }, policies: EnforceOrReport,
 		programs: func(i *Items) int { return len(i.Units) },
 		cutter:   cuts(func(i *Items) *[]Unit { return &i.Units }, func(u Unit) (string, bool) { return u.Name, true }).atStart(),
 		secrets: func(i *Items, need needSecret) {
@@ -91,11 +107,13 @@ var kinds = []kind{
 				need(u.Name, u.SecretNames())
 			}
 		}},
-	{name: "sysfs", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Sysfs { return &i.Sysfs }, nil), why: "attributes are set at once", of: func(i *Items) any { return i.Sysfs }, policies: EnforceOrReport, paths: true,
+	{name: "sysfs", class: ClassLive, when: WhenEarly, early: earlyOf(func(i *Items) *[]Sysfs { return &i.Sysfs }, nil),
+		why: "attributes are set at once", of: func(i *Items) any { return i.Sysfs }, policies: EnforceOrReport, paths: true,
 		cutter: cuts(func(i *Items) *[]Sysfs { return &i.Sysfs }, func(s Sysfs) (string, bool) {
 			return s.Path, strings.Contains(s.Path, "/net/") || below(s.Path, "/sys/bus/pci")
 		})},
-	{name: "passwords", class: ClassLive, when: WhenLoader, why: "the next login asks for the new password", of: func(i *Items) any { return i.Passwords }, policies: EnforceOrReport,
+	{name: "passwords", class: ClassLive, when: WhenLoader, why: "the next login asks for the new password",
+		of: func(i *Items) any { return i.Passwords }, policies: EnforceOrReport,
 		secrets: func(i *Items, need needSecret) {
 			for _, p := range i.Passwords {
 				need(p.User, []string{p.Secret})

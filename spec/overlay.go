@@ -297,14 +297,15 @@ type Exec struct {
 	Blocking      string            `json:"blocking,omitempty"`      // foreground (when empty), foreground_halt_pod_on_failure, background
 	Timeout       int64             `json:"timeout,omitempty"`       // seconds; 0 is ExecTimeout
 	RerunInterval int64             `json:"rerunInterval,omitempty"` // seconds between runs; with each look when 0, never by time when -1
-	RetryInterval int64             `json:"retryInterval,omitempty"` // seconds between runs after a failure; as RerunInterval when 0, never by time when -1
-	RerunMax      int64             `json:"rerunMax,omitempty"`      // runs after a success, a boot; 0 is without bound
-	RetryMax      int64             `json:"retryMax,omitempty"`      // runs after a failure, a boot; 0 is without bound
-	RerunForget   bool              `json:"rerunForget,omitempty"`   // rerun_interval_persist: false
-	RetryForget   bool              `json:"retryForget,omitempty"`   // retry_interval_persist: false
-	Once          string            `json:"once,omitempty"`          // per-root (when empty) or per-machine
-	Revert        string            `json:"revert,omitempty"`        // script that undoes it
-	OnFailure     string            `json:"onFailure,omitempty"`     // degrade (when empty) or rollback: a live change is taken back
+	// seconds between runs after a failure; as RerunInterval when 0, never by time when -1
+	RetryInterval int64  `json:"retryInterval,omitempty"`
+	RerunMax      int64  `json:"rerunMax,omitempty"`    // runs after a success, a boot; 0 is without bound
+	RetryMax      int64  `json:"retryMax,omitempty"`    // runs after a failure, a boot; 0 is without bound
+	RerunForget   bool   `json:"rerunForget,omitempty"` // rerun_interval_persist: false
+	RetryForget   bool   `json:"retryForget,omitempty"` // retry_interval_persist: false
+	Once          string `json:"once,omitempty"`        // per-root (when empty) or per-machine
+	Revert        string `json:"revert,omitempty"`      // script that undoes it
+	OnFailure     string `json:"onFailure,omitempty"`   // degrade (when empty) or rollback: a live change is taken back
 
 	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes of all that the script starts; 0 sets no limit
 	CPUQuota  int64 `json:"cpuQuota,omitempty"`  // percent of one processor, likewise

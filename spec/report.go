@@ -22,39 +22,44 @@ const KindReport = "Report"
 // It is [Status] without what only the node's own operator looks at, and bounded: see
 // [Report.Encode].
 type Report struct {
-	APIVersion   string            `json:"apiVersion"`
-	Kind         string            `json:"kind"` // KindReport
-	Fleet        string            `json:"fleet"`
-	Node         string            `json:"node"`
-	Key          string            `json:"key"`                // id of the key that signs this
-	Grade        KeyGrade          `json:"grade"`              // of the key
-	Seq          uint64            `json:"seq"`                // rises with every report of a key
-	Time         time.Time         `json:"time"`               // by the node's clock
-	Interval     int64             `json:"interval,omitempty"` // seconds until the next one, about
-	Mode         Mode              `json:"mode"`
-	BootID       string            `json:"bootId"`
-	RootID       string            `json:"rootId"`
-	Agent        string            `json:"agent,omitempty"` // version
-	Epoch        uint64            `json:"epoch"`
-	Generation   uint64            `json:"generation"`
-	Overlay      string            `json:"overlay"` // digest
-	Layer        string            `json:"layer,omitempty"`
-	LayerVersion string            `json:"layerVersion,omitempty"`
-	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an attached host
-	Expires      time.Time         `json:"expires,omitzero"` // of the overlay's signature
-	Pause        *Pause            `json:"pause,omitempty"`
-	Axes         Axes              `json:"axes"`
-	Items        []ItemStatus      `json:"items,omitempty"`
-	Drift        []Drift           `json:"drift,omitempty"`
-	Operations   []OperationStatus `json:"operations,omitempty"`
-	NextWindow   *NextWindow       `json:"nextWindow,omitempty"`
-	Rescue       *RescueStatus     `json:"rescue,omitempty"`   // who was let in since the machine started; without the code
-	Services     map[string]string `json:"services,omitempty"` // the commit that the node keeps to, by name; some of them where there are very many
-	Boot         []Step            `json:"boot,omitempty"`     // how long this boot took, see [Report.SetBoot]; none where the report would be too long
-	More         int               `json:"more,omitempty"`     // drift and operations that were left out
-	Keys         *KeysKnown        `json:"keys,omitempty"`
-	Recipient    string            `json:"recipient,omitempty"` // of secrets; nobody seals to it who has not accepted it
-	TPM          string            `json:"tpm,omitempty"`       // digest of the key that the machine's TPM quotes with, or NoTPM; absent where nobody knows
+	APIVersion   string    `json:"apiVersion"`
+	Kind         string    `json:"kind"` // KindReport
+	Fleet        string    `json:"fleet"`
+	Node         string    `json:"node"`
+	Key          string    `json:"key"`                // id of the key that signs this
+	Grade        KeyGrade  `json:"grade"`              // of the key
+	Seq          uint64    `json:"seq"`                // rises with every report of a key
+	Time         time.Time `json:"time"`               // by the node's clock
+	Interval     int64     `json:"interval,omitempty"` // seconds until the next one, about
+	Mode         Mode      `json:"mode"`
+	BootID       string    `json:"bootId"`
+	RootID       string    `json:"rootId"`
+	Agent        string    `json:"agent,omitempty"` // version
+	Epoch        uint64    `json:"epoch"`
+	Generation   uint64    `json:"generation"`
+	Overlay      string    `json:"overlay"` // digest
+	Layer        string    `json:"layer,omitempty"`
+	LayerVersion string    `json:"layerVersion,omitempty"`
+	// overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an
+	// attached host
+	Staged     string            `json:"staged,omitempty"`
+	Expires    time.Time         `json:"expires,omitzero"` // of the overlay's signature
+	Pause      *Pause            `json:"pause,omitempty"`
+	Axes       Axes              `json:"axes"`
+	Items      []ItemStatus      `json:"items,omitempty"`
+	Drift      []Drift           `json:"drift,omitempty"`
+	Operations []OperationStatus `json:"operations,omitempty"`
+	NextWindow *NextWindow       `json:"nextWindow,omitempty"`
+	Rescue     *RescueStatus     `json:"rescue,omitempty"` // who was let in since the machine started; without the code
+	// the commit that the node keeps to, by name; some of them where there are very many
+	Services map[string]string `json:"services,omitempty"`
+	// how long this boot took, see [Report.SetBoot]; none where the report would be too long
+	Boot      []Step     `json:"boot,omitempty"`
+	More      int        `json:"more,omitempty"` // drift and operations that were left out
+	Keys      *KeysKnown `json:"keys,omitempty"`
+	Recipient string     `json:"recipient,omitempty"` // of secrets; nobody seals to it who has not accepted it
+	// digest of the key that the machine's TPM quotes with, or NoTPM; absent where nobody knows
+	TPM string `json:"tpm,omitempty"`
 }
 
 // KeyGrade says how long a node's key lives.
@@ -109,8 +114,10 @@ func (r *Report) SetBoot(t *Trace) {
 // NewReport makes a report of a status. Who signs it, when, and the next window are
 // the caller's to add.
 func NewReport(s *Status) *Report {
-	r := &Report{APIVersion: APIVersion, Kind: KindReport, Fleet: s.Fleet, Node: s.Node, Mode: s.Mode, BootID: s.BootID, RootID: s.RootID, Agent: s.Agent,
-		Epoch: s.Epoch, Generation: s.Generation, Overlay: s.Overlay, Layer: s.Layer, LayerVersion: s.LayerVersion, Staged: s.Staged, Expires: s.Expires, Axes: s.Axes(), Keys: s.Keys, Recipient: s.Recipient}
+	r := &Report{APIVersion: APIVersion, Kind: KindReport, Fleet: s.Fleet, Node: s.Node, Mode: s.Mode, BootID: s.BootID,
+		RootID: s.RootID, Agent: s.Agent,
+		Epoch: s.Epoch, Generation: s.Generation, Overlay: s.Overlay, Layer: s.Layer, LayerVersion: s.LayerVersion,
+		Staged: s.Staged, Expires: s.Expires, Axes: s.Axes(), Keys: s.Keys, Recipient: s.Recipient}
 	if s.Pause != nil {
 		r.Pause = &Pause{Reason: short(s.Pause.Reason), Until: s.Pause.Until}
 	}

@@ -49,8 +49,10 @@ type RolloutRule struct {
 	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
 	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned, GradeAttested; of any node's key when empty
 
-	Rehearsed string     `json:"rehearsed,omitempty"` // what of a change must have been rehearsed before nodes get it: RehearsedLayer or RehearsedSettings; nothing when empty
-	Analysis  []Analysis `json:"analysis,omitempty"`  // each halts the rollout where it finds the nodes that moved worse
+	// what of a change must have been rehearsed before nodes get it: RehearsedLayer or
+	// RehearsedSettings; nothing when empty
+	Rehearsed string     `json:"rehearsed,omitempty"`
+	Analysis  []Analysis `json:"analysis,omitempty"` // each halts the rollout where it finds the nodes that moved worse
 }
 
 // What of a change must have been rehearsed. A driver that does not know the word of a plan

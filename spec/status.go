@@ -53,55 +53,63 @@ const (
 
 // Status holds the output of `caisson-agent status -o json`.
 type Status struct {
-	APIVersion     string            `json:"apiVersion"`
-	Kind           string            `json:"kind"` // KindStatus
-	Node           string            `json:"node"`
-	Fleet          string            `json:"fleet"`
-	Mode           Mode              `json:"mode"`
-	Tracking       Tracking          `json:"tracking"` // this and what follows up to activityUntil: see Axes
-	TrackingSince  time.Time         `json:"trackingSince,omitzero"`
-	Sync           Sync              `json:"sync"`
-	SyncDetail     string            `json:"syncDetail,omitempty"`
-	SyncSince      time.Time         `json:"syncSince,omitzero"`
-	Health         Health            `json:"health"`
-	HealthDetail   string            `json:"healthDetail,omitempty"` // what is worst
-	HealthSince    time.Time         `json:"healthSince,omitzero"`
-	Activity       Activity          `json:"activity"`
-	ActivityDetail string            `json:"activityDetail,omitempty"`
-	ActivitySince  time.Time         `json:"activitySince,omitzero"`
-	ActivityUntil  time.Time         `json:"activityUntil,omitzero"`
-	Asked          time.Time         `json:"asked,omitzero"`   // when the registry was last asked
-	Expires        time.Time         `json:"expires,omitzero"` // of the overlay's signature
-	Source         Source            `json:"source"`           // of this boot's overlay
-	Epoch          uint64            `json:"epoch"`
-	Generation     uint64            `json:"generation"`
-	Overlay        string            `json:"overlay"` // digest
-	Layer          string            `json:"layer"`   // digest of the stacked layer's manifest
-	LayerVersion   string            `json:"layerVersion,omitempty"`
-	Image          string            `json:"image,omitempty"`       // IMAGE_VERSION of the running root's os-release
-	Agent          string            `json:"agent,omitempty"`       // version of the agent that answers
-	Recipient      string            `json:"recipient,omitempty"`   // what secrets are sealed to for this node; none without a state disk
-	Pause          *Pause            `json:"pause,omitempty"`       // drift is reported and stays
-	Staged         string            `json:"staged,omitempty"`      // overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an attached host
-	StagedBytes    *Bytes            `json:"stagedBytes,omitempty"` // of its layer, where this service fetched any
-	Rejected       *Rejected         `json:"rejected,omitempty"`    // what is not tried again here until somebody says so
-	Checks         []CheckStatus     `json:"checks,omitempty"`      // of a change that has to pass its gates yet
-	RootID         string            `json:"rootId"`
-	BootID         string            `json:"bootId"`
-	Floor          Floor             `json:"floor"`
-	Items          []ItemStatus      `json:"items"`
-	Drift          []Drift           `json:"drift"`
-	Operations     []OperationStatus `json:"operations,omitempty"`
-	Services       []ServiceStatus   `json:"services,omitempty"`
-	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write; with a slash at its end a directory with many of them
-	LeftOut        []string          `json:"leftOut,omitempty"` // paths of keys of a later release, which do not act: the overlay's, and after its name those of fleet:current
+	APIVersion     string    `json:"apiVersion"`
+	Kind           string    `json:"kind"` // KindStatus
+	Node           string    `json:"node"`
+	Fleet          string    `json:"fleet"`
+	Mode           Mode      `json:"mode"`
+	Tracking       Tracking  `json:"tracking"` // this and what follows up to activityUntil: see Axes
+	TrackingSince  time.Time `json:"trackingSince,omitzero"`
+	Sync           Sync      `json:"sync"`
+	SyncDetail     string    `json:"syncDetail,omitempty"`
+	SyncSince      time.Time `json:"syncSince,omitzero"`
+	Health         Health    `json:"health"`
+	HealthDetail   string    `json:"healthDetail,omitempty"` // what is worst
+	HealthSince    time.Time `json:"healthSince,omitzero"`
+	Activity       Activity  `json:"activity"`
+	ActivityDetail string    `json:"activityDetail,omitempty"`
+	ActivitySince  time.Time `json:"activitySince,omitzero"`
+	ActivityUntil  time.Time `json:"activityUntil,omitzero"`
+	Asked          time.Time `json:"asked,omitzero"`   // when the registry was last asked
+	Expires        time.Time `json:"expires,omitzero"` // of the overlay's signature
+	Source         Source    `json:"source"`           // of this boot's overlay
+	Epoch          uint64    `json:"epoch"`
+	Generation     uint64    `json:"generation"`
+	Overlay        string    `json:"overlay"` // digest
+	Layer          string    `json:"layer"`   // digest of the stacked layer's manifest
+	LayerVersion   string    `json:"layerVersion,omitempty"`
+	Image          string    `json:"image,omitempty"`     // IMAGE_VERSION of the running root's os-release
+	Agent          string    `json:"agent,omitempty"`     // version of the agent that answers
+	Recipient      string    `json:"recipient,omitempty"` // what secrets are sealed to for this node; none without a state disk
+	Pause          *Pause    `json:"pause,omitempty"`     // drift is reported and stays
+	// overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an
+	// attached host
+	Staged      string            `json:"staged,omitempty"`
+	StagedBytes *Bytes            `json:"stagedBytes,omitempty"` // of its layer, where this service fetched any
+	Rejected    *Rejected         `json:"rejected,omitempty"`    // what is not tried again here until somebody says so
+	Checks      []CheckStatus     `json:"checks,omitempty"`      // of a change that has to pass its gates yet
+	RootID      string            `json:"rootId"`
+	BootID      string            `json:"bootId"`
+	Floor       Floor             `json:"floor"`
+	Items       []ItemStatus      `json:"items"`
+	Drift       []Drift           `json:"drift"`
+	Operations  []OperationStatus `json:"operations,omitempty"`
+	Services    []ServiceStatus   `json:"services,omitempty"`
+	// files in the upper that caisson did not write; with a slash at its end a directory with many of
+	// them
+	Foreign []string `json:"foreign,omitempty"`
+	// paths of keys of a later release, which do not act: the overlay's, and after its name those of
+	// fleet:current
+	LeftOut []string `json:"leftOut,omitempty"`
 
 	TrackingDetail string    `json:"trackingDetail,omitempty"` // who has the node keep what it has, and why
 	TrackingUntil  time.Time `json:"trackingUntil,omitzero"`
 	PausedBy       string    `json:"pausedBy,omitempty"`
 	Trial          *Trial    `json:"trial,omitempty"`
 
-	ImageCheck       ImageCheck `json:"imageCheck,omitempty"`       // how what is read of the layer's images is compared with what was signed; none on an attached host
+	// how what is read of the layer's images is compared with what was signed; none on an attached
+	// host
+	ImageCheck       ImageCheck `json:"imageCheck,omitempty"`
 	ImageCheckDetail string     `json:"imageCheckDetail,omitempty"` // why they are not checked when they are read
 
 	Rescue *RescueStatus `json:"rescue,omitempty"` // who is let in, and by which code the next one is

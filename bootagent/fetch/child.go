@@ -118,7 +118,8 @@ func (f *first) Write(p []byte) (int, error) {
 // environment returns the variables that a request depends on: proxies and authorities.
 func environment() []string {
 	env := []string{} // not nil, which is all
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+		"SSL_CERT_FILE", "SSL_CERT_DIR"} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
@@ -140,13 +141,16 @@ func confine() error {
 		}
 	}
 	if os.Geteuid() == 0 { // a change of user takes the capabilities of all threads
-		for _, err := range []error{syscall.Setgroups([]int{}), syscall.Setresgid(nobody, nobody, nobody), syscall.Setresuid(nobody, nobody, nobody)} {
+		for _, err := range []error{syscall.Setgroups([]int{}), syscall.Setresgid(nobody, nobody, nobody),
+			syscall.Setresuid(nobody, nobody, nobody)} {
 			if err != nil {
 				return fmt.Errorf("give up privileges: %w", err)
 			}
 		}
 	}
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 && !errors.Is(errno, unix.ENOTSUP) { // cgo, as in tests for races
+	// cgo, as in tests for races
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 &&
+		!errors.Is(errno, unix.ENOTSUP) {
 		return fmt.Errorf("give up privileges: %w", errno)
 	}
 	return nil

@@ -45,7 +45,8 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter)
 
 // Hint sends what a loader says, see [spec.Hint], in this process: a loader is alone.
 func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
-	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}}, io.Discard)
+	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way,
+		Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}}, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -258,7 +259,8 @@ func (s *store) put(ctx context.Context, l *report.Letter) error {
 			return err
 		}
 	}
-	_, err := s.do(ctx, http.MethodPut, s.base.JoinPath("manifests", l.Put.Node), oci.Descriptor{MediaType: oci.MediaTypeManifest, Data: manifest}, http.StatusCreated)
+	_, err := s.do(ctx, http.MethodPut, s.base.JoinPath("manifests", l.Put.Node),
+		oci.Descriptor{MediaType: oci.MediaTypeManifest, Data: manifest}, http.StatusCreated)
 	return err
 }
 
@@ -301,7 +303,8 @@ func (s *store) do(ctx context.Context, method string, to *url.URL, body oci.Des
 	}
 	defer resp.Body.Close() // only read
 	if resp.StatusCode != want {
-		return nil, refused(resp.StatusCode, fmt.Errorf("the registry answers %d to %s of a report%s", resp.StatusCode, method, reason(resp.Body)))
+		return nil, refused(resp.StatusCode, fmt.Errorf("the registry answers %d to %s of a report%s", resp.StatusCode,
+			method, reason(resp.Body)))
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	return resp, err

@@ -109,7 +109,8 @@ func Table(want spec.Items, o Options) []item.Item {
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
-		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks, Ask: configcheck.AskSecret}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
+		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks,
+			Ask: configcheck.AskSecret}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
 			return configcheck.Ask(ctx, filepath.Dir(o.Etc), path, content)
 		}),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
@@ -118,7 +119,8 @@ func Table(want spec.Items, o Options) []item.Item {
 		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log).WithAccounts(o.Accounts.Makes),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal).WithSecrets(units.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
-		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal).WithAccounts(o.Accounts.Makes),
+		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc),
+			paths.RunServices)}, o.Images, o.Systemd, o.Journal).WithAccounts(o.Accounts.Makes),
 		exec.New(want.Exec, exec.Host{Dir: o.Exec, Runner: o.Runner, Scopes: o.Scopes, Journal: o.Journal, Signed: o.Signed, Log: o.Log,
 			Past: o.Past, Secrets: exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}}),
 	}

@@ -80,7 +80,10 @@ func (r *run) guarded(d spec.Drift) bool {
 // found. Where a kind cannot do that, it counts as the change's alone.
 func (r *run) giveBack(ctx context.Context, drifted map[wish]bool) {
 	for _, it := range r.items {
-		found := slices.DeleteFunc(slices.Clone(r.did), func(d spec.Drift) bool { return d.Item != it.Name() || !drifted[wish{item: d.Item, key: d.Key}] })
+		found := slices.DeleteFunc(slices.Clone(r.did), func(d spec.Drift) bool {
+			return d.Item != it.Name() ||
+				!drifted[wish{item: d.Item, key: d.Key}]
+		})
 		if len(found) == 0 {
 			continue
 		}

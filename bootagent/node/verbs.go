@@ -96,7 +96,8 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	}
 	lifted := n.protect.Protect(nil)
 	n.session.Record("restored", events.With("changes", len(result.Changes)), events.With("why", "restore --all"))
-	return errors.Join(result.Err, lifted, n.effect.Counted(n.effect.Corrections().Begin("")), n.effect.Retire(ctx, result), n.session.Damage())
+	return errors.Join(result.Err, lifted, n.effect.Counted(n.effect.Corrections().Begin("")),
+		n.effect.Retire(ctx, result), n.session.Damage())
 }
 
 // Plan asks the registry and says what Sync would change. It remembers nothing.

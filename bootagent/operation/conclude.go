@@ -239,7 +239,8 @@ func (e *Engine) inherit(ctx context.Context, m *spec.Maintenance) (left []spec.
 	return left, errors.Join(errs...)
 }
 
-func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Operation, r *record, left []spec.OperationStatus) ([]spec.OperationStatus, error) {
+func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Operation, r *record,
+	left []spec.OperationStatus) ([]spec.OperationStatus, error) {
 	t := r.Turn
 	for _, o := range operations(m) {
 		if o.Name != r.Name || !disturbs(o) {

@@ -45,7 +45,8 @@ const rebootTime = 15 * time.Minute
 // decide says what is to be done of an operation, and where it stands. It changes
 // nothing.
 func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) (v verdict) {
-	v = verdict{status: spec.OperationStatus{Name: o.Name, Type: o.Type, State: r.State, Detail: r.Detail, Attempts: r.Attempts, Missed: r.Missed, Since: r.Ended}}
+	v = verdict{status: spec.OperationStatus{Name: o.Name, Type: o.Type, State: r.State, Detail: r.Detail,
+		Attempts: r.Attempts, Missed: r.Missed, Since: r.Ended}}
 	if !r.Began.IsZero() && !isSwap(o) {
 		v.status.Log = e.log(o)
 	}

@@ -31,14 +31,16 @@ import (
 
 // Engine holds what operations need of a node.
 type Engine struct {
-	Dir          string // the ledger
-	Node         string
-	Boot         string // identity of this boot
-	Remembers    bool   // the ledger outlives a reboot
-	Now          func() time.Time
-	Up           func() time.Duration // since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is [trace.Uptime]
-	Synchronised func() bool          // the clock is right
-	Servers      []string             // of the site, which the time service asks
+	Dir       string // the ledger
+	Node      string
+	Boot      string // identity of this boot
+	Remembers bool   // the ledger outlives a reboot
+	Now       func() time.Time
+	// since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is
+	// [trace.Uptime]
+	Up           func() time.Duration
+	Synchronised func() bool // the clock is right
+	Servers      []string    // of the site, which the time service asks
 	Runner       process.Runner
 	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
 

@@ -175,8 +175,10 @@ func (e *Engine) ask(ctx context.Context, o spec.Operation, r *record, c spec.Co
 
 // command is how a command of an operation is run.
 func command(prefix string, o spec.Operation, c spec.Command, log string) process.Command {
-	return process.Command{Name: prefix + digest.Hex(o.ID)[:16], Args: c.Argv, Dir: "/", Log: log, Limit: time.Duration(c.Timeout) * time.Second,
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_OPERATION=" + o.Name}}
+	return process.Command{Name: prefix + digest.Hex(o.ID)[:16], Args: c.Argv, Dir: "/", Log: log,
+		Limit: time.Duration(c.Timeout) * time.Second,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8",
+			"CAISSON_OPERATION=" + o.Name}}
 }
 
 // release gives a turn's slot back.

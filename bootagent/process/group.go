@@ -52,7 +52,8 @@ func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
 	if spared() {
 		args = append([]string{"/bin/sh", "-c", `echo 0 >/proc/self/oom_score_adj; exec "$@"`, "sh"}, args...)
 	}
-	cmd := &exec.Cmd{Path: args[0], Args: args, Env: env, Dir: c.Dir, Stdout: log, Stderr: log, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	cmd := &exec.Cmd{Path: args[0], Args: args, Env: env, Dir: c.Dir, Stdout: log, Stderr: log,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}

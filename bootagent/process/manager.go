@@ -143,9 +143,12 @@ func (m Manager) Times(ctx context.Context, unit string) (began, there time.Dura
 }
 
 // resources are the limits of processes by the names that systemd has for them.
-var resources = map[string]int{"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU, "DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
-	"LOCKS": unix.RLIMIT_LOCKS, "MEMLOCK": unix.RLIMIT_MEMLOCK, "MSGQUEUE": unix.RLIMIT_MSGQUEUE, "NICE": unix.RLIMIT_NICE, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC,
-	"RSS": unix.RLIMIT_RSS, "RTPRIO": unix.RLIMIT_RTPRIO, "RTTIME": unix.RLIMIT_RTTIME, "SIGPENDING": unix.RLIMIT_SIGPENDING, "STACK": unix.RLIMIT_STACK}
+var resources = map[string]int{"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU,
+	"DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
+	"LOCKS": unix.RLIMIT_LOCKS, "MEMLOCK": unix.RLIMIT_MEMLOCK, "MSGQUEUE": unix.RLIMIT_MSGQUEUE,
+	"NICE": unix.RLIMIT_NICE, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC,
+	"RSS": unix.RLIMIT_RSS, "RTPRIO": unix.RLIMIT_RTPRIO, "RTTIME": unix.RLIMIT_RTTIME,
+	"SIGPENDING": unix.RLIMIT_SIGPENDING, "STACK": unix.RLIMIT_STACK}
 
 // Outdated returns the services that were started before a moment and whose main process
 // has other limits than a new one would be given. A process may have changed its own since.

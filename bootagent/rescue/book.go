@@ -161,7 +161,8 @@ func (b *Book) Offer(c trust.Candidate, n rescue.Node, up time.Duration) (*Open,
 	if err := b.rules.used.Run(&next); err != nil {
 		return nil, err
 	}
-	next.Open = &Open{Reason: a.Reason, Signed: a.Signed, SSHKeys: a.SSHKeys, Console: a.Console, At: time.Now().UTC().Truncate(time.Second), From: up, Until: up + time.Duration(a.Lasts)*time.Second}
+	next.Open = &Open{Reason: a.Reason, Signed: a.Signed, SSHKeys: a.SSHKeys, Console: a.Console,
+		At: time.Now().UTC().Truncate(time.Second), From: up, Until: up + time.Duration(a.Lasts)*time.Second}
 	if b.Open != nil {
 		next.Open.Getty = b.Open.Getty // what had the console before all that
 	}
@@ -253,7 +254,8 @@ var whole = rules{
 			return unless(o.digest != o.Last && !slices.Contains(o.Wrong, o.digest), ErrKnown)
 		}},
 	},
-	used: check.List[*Book]{{Name: "used: another code is shown from now on", OK: func(b *Book) error { b.Code = spec.NewCode(); return nil }}},
+	used: check.List[*Book]{{Name: "used: another code is shown from now on",
+		OK: func(b *Book) error { b.Code = spec.NewCode(); return nil }}},
 	open: check.List[moment]{
 		{Name: "open: since this boot", OK: func(m moment) error { return unless(m.up >= m.From, errOver) }},
 		{Name: "open: by the kernel's count", OK: func(m moment) error { return unless(m.up < m.Until, errOver) }},

@@ -110,5 +110,6 @@ func read(to transport.TPM, registers []uint) (values [][]byte, err error) {
 }
 
 func selection(registers []uint) tpm2.TPMLPCRSelection {
-	return tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(registers...)}}}
+	return tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256,
+		PCRSelect: tpm2.PCClientCompatible.PCRs(registers...)}}}
 }

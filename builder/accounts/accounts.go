@@ -160,7 +160,8 @@ func unmanaged(r *root.Root, users []spec.User) error {
 		return nil
 	}
 	slices.Sort(names)
-	text := "# The site leaves the keys of these users alone.\nMatch User " + strings.Join(names, ",") + "\n\tAuthorizedKeysFile .ssh/authorized_keys\n"
+	text := "# The site leaves the keys of these users alone.\nMatch User " + strings.Join(names, ",") +
+		"\n\tAuthorizedKeysFile .ssh/authorized_keys\n"
 	return r.WriteFile(unmanagedFile, []byte(text), 0o644)
 }
 

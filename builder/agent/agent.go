@@ -49,7 +49,8 @@ func Find(named []string, dir, arch string) (string, error) {
 			}
 		}
 	}
-	return "", cli.Usage("name it with --agent: a release has "+name+"_VERSION_linux_"+arch, "no %s for %s beside this program or on PATH, nor %s-%s", name, arch, name, arch)
+	return "", cli.Usage("name it with --agent: a release has "+name+"_VERSION_linux_"+arch,
+		"no %s for %s beside this program or on PATH, nor %s-%s", name, arch, name, arch)
 }
 
 // Check refuses a binary that cannot be the first process of a loader, where

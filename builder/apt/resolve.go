@@ -70,7 +70,8 @@ func (s *State) Resolve(ctx context.Context, r Request) ([]Deb, error) {
 	args = append(append(args, "-o", "APT::Get::AllowUnauthenticated=false", verb, "--"), r.Install...)
 	out, err := s.run(ctx, args...)
 	if err != nil {
-		if text := err.Error(); strings.Contains(text, "Unable to locate package") || strings.Contains(text, "was not found") || strings.Contains(text, "has no installation candidate") {
+		if text := err.Error(); strings.Contains(text, "Unable to locate package") ||
+			strings.Contains(text, "was not found") || strings.Contains(text, "has no installation candidate") {
 			if why := s.unknown(ctx, r.Install); why != nil {
 				return nil, why
 			}

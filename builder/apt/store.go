@@ -88,7 +88,8 @@ func (s *Store) mayTake(d Deb, signed func() (vouched, error)) (keys []string, e
 	}
 	now, err := signed()
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("see whether an archive signed what the lock names: %w", err), "--unsigned "+AnyPackage+" takes what the lock names without asking the archives")
+		return nil, cli.WithHint(fmt.Errorf("see whether an archive signed what the lock names: %w", err), "--unsigned "+
+			AnyPackage+" takes what the lock names without asking the archives")
 	}
 	keys = now.keys.Of(d.Archive)
 	if was := s.Keys.Of(d.Archive); len(was) > 0 && !Agree(was, keys) {

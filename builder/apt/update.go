@@ -144,7 +144,8 @@ exec "$@"`
 func Get(ctx context.Context, r *root.Root, repo string, line func(string), args ...string) error {
 	all := append([]string{"/bin/sh", "-c", offer, "apt",
 		"apt-get", "-y", "-o", "Dir::Etc::sourcelist=/tmp/sources.list", "-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::State::lists=/tmp/lists", "-o", "Dir::Cache=/tmp/cache", "-o", "APT::Install-Recommends=false", "-o", "APT::Sandbox::User=root",
+		"-o", "Dir::State::lists=/tmp/lists", "-o", "Dir::Cache=/tmp/cache", "-o", "APT::Install-Recommends=false", "-o",
+		"APT::Sandbox::User=root",
 		"-o", "Acquire::Languages=none", "-o", "Dpkg::Use-Pty=0",
 		"-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "DPkg::Options::=--force-unsafe-io"}, args...)
 	return ReasonsOf(r.RunWith(ctx, repo, root.Command{Args: all, Line: line}))

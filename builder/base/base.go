@@ -102,7 +102,8 @@ func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	}
 	// The unpacked packages depend on one another in circles; dpkg takes the order
 	// that configuring them needs.
-	err = r.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", "dpkg --install --force-depends --force-unsafe-io " + archives + "*.deb && rm " + archives + "*.deb"}, Line: o.Line})
+	err = r.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", "dpkg --install --force-depends --force-unsafe-io " +
+		archives + "*.deb && rm " + archives + "*.deb"}, Line: o.Line})
 	if err != nil {
 		return fmt.Errorf("install the essential packages of %s: %w", o.Suite, apt.ReasonsOf(err))
 	}

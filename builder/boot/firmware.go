@@ -23,12 +23,15 @@ import (
 // from the archive's Contents-all. Debian 12 has e100 and intel/ice in
 // firmware-misc-nonfree.
 var firmwarePackages = []struct{ prefix, name string }{
-	{"3com/", "firmware-misc-nonfree"}, {"advansys/", "firmware-misc-nonfree"}, {"cxgb3/", "firmware-misc-nonfree"}, {"cxgb4/", "firmware-misc-nonfree"},
+	{"3com/", "firmware-misc-nonfree"}, {"advansys/", "firmware-misc-nonfree"}, {"cxgb3/", "firmware-misc-nonfree"},
+	{"cxgb4/", "firmware-misc-nonfree"},
 	{"ene-ub6250/", "firmware-misc-nonfree"}, {"kaweth/", "firmware-misc-nonfree"}, {"microchip/", "firmware-misc-nonfree"},
 	{"tehuti/", "firmware-misc-nonfree"}, {"tigon/", "firmware-misc-nonfree"},
-	{"bnx2/", "firmware-bnx2"}, {"bnx2x/", "firmware-bnx2x"}, {"liquidio/", "firmware-cavium"}, {"e100/", "firmware-intel-misc"}, {"intel/ice/", "firmware-intel-misc"},
+	{"bnx2/", "firmware-bnx2"}, {"bnx2x/", "firmware-bnx2x"}, {"liquidio/", "firmware-cavium"},
+	{"e100/", "firmware-intel-misc"}, {"intel/ice/", "firmware-intel-misc"},
 	{"myri10ge_", "firmware-myricom"}, {"netronome/", "firmware-netronome"}, {"phanfw", "firmware-netxen"},
-	{"cbfw-", "firmware-qlogic"}, {"ct2fw-", "firmware-qlogic"}, {"ctfw-", "firmware-qlogic"}, {"qed/", "firmware-qlogic"}, {"ql2", "firmware-qlogic"},
+	{"cbfw-", "firmware-qlogic"}, {"ct2fw-", "firmware-qlogic"}, {"ctfw-", "firmware-qlogic"},
+	{"qed/", "firmware-qlogic"}, {"ql2", "firmware-qlogic"},
 	{"qlogic/", "firmware-qlogic"}, {"rtl_nic/", "firmware-realtek"},
 }
 

@@ -36,11 +36,13 @@ var policies = map[string]struct{ in, out []string }{
 	"network": {
 		in: []string{"drivers/net/", "net/packet/", "net/8021q/", "drivers/virtio/", "drivers/hv/", "drivers/xen/", "drivers/infiniband/core/"},
 		out: []string{"drivers/net/wireless/", "drivers/net/can/", "drivers/net/wwan/", "drivers/net/hamradio/", "drivers/net/ieee802154/",
-			"drivers/net/wan/", "drivers/net/ppp/", "drivers/net/slip/", "drivers/net/arcnet/", "drivers/net/plip/", "drivers/net/fddi/", "drivers/net/wireguard/"},
+			"drivers/net/wan/", "drivers/net/ppp/", "drivers/net/slip/", "drivers/net/arcnet/", "drivers/net/plip/",
+			"drivers/net/fddi/", "drivers/net/wireguard/"},
 	},
 	"storage": {
 		// dm-verity checks what is read from the state disk, at the speed of the processor's own sha256.
-		in: []string{"arch/x86/crypto/sha256-", "arch/arm64/crypto/sha2", "drivers/ata/", "drivers/block/", "drivers/message/fusion/", "drivers/mmc/", "drivers/nvme/", "drivers/scsi/", "drivers/virtio/", "drivers/hv/",
+		in: []string{"arch/x86/crypto/sha256-", "arch/arm64/crypto/sha2", "drivers/ata/", "drivers/block/",
+			"drivers/message/fusion/", "drivers/mmc/", "drivers/nvme/", "drivers/scsi/", "drivers/virtio/", "drivers/hv/",
 			"drivers/usb/host/", "drivers/usb/storage/", "drivers/md/dm-verity", "drivers/ufs/", "fs/ext4/", "fs/fat/", "fs/nls/"},
 		out: []string{"drivers/scsi/device_handler/", "drivers/block/drbd/", "drivers/block/aoe/"},
 	},
@@ -71,7 +73,8 @@ type modules struct {
 }
 
 func readModules(r *root.Root, release string) (*modules, error) {
-	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}, byAlias: map[string][]string{}, instead: map[string]string{}}
+	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{},
+		soft: map[string][]string{}, byName: map[string]string{}, byAlias: map[string][]string{}, instead: map[string]string{}}
 	dep, err := r.ReadFile(m.dir + "/modules.dep")
 	if err != nil {
 		return nil, fmt.Errorf("modules of kernel %s: %w", release, err)

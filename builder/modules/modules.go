@@ -81,7 +81,8 @@ func Make(ctx context.Context, r, scratch *root.Root, sign func(module []byte) (
 	if err != nil {
 		return nil, err
 	}
-	if found, err := r.ReadDir("/usr/src"); err != nil || !slices.ContainsFunc(found, func(name string) bool { _, err := r.Lstat("/usr/src/" + name + "/dkms.conf"); return err == nil }) {
+	if found, err := r.ReadDir("/usr/src"); err != nil || !slices.ContainsFunc(found,
+		func(name string) bool { _, err := r.Lstat("/usr/src/" + name + "/dkms.conf"); return err == nil }) {
 		return nil, nil // they were needed by something else
 	}
 	if _, err := scratch.Lstat("/usr/lib/modules/" + release + "/build"); err != nil {

@@ -147,7 +147,8 @@ func needed(ctx context.Context, r *root.Root, debs []apt.Deb, recommends bool) 
 	}
 	var idle []string
 	err := r.Run(ctx, root.Command{
-		Args: []string{"apt-get", "--simulate", "--yes", "-o", fmt.Sprintf("APT::AutoRemove::RecommendsImportant=%t", recommends), "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"},
+		Args: []string{"apt-get", "--simulate", "--yes", "-o", fmt.Sprintf("APT::AutoRemove::RecommendsImportant=%t",
+			recommends), "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"},
 		Line: func(line string) {
 			f := strings.Fields(line)
 			if len(f) > 1 && f[0] == "Remv" && slices.ContainsFunc(debs, func(d apt.Deb) bool { return d.Name == f[1] }) {

@@ -49,7 +49,8 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, g
 			return fmt.Errorf("mark unrequested packages: %w", root.Said(err))
 		}
 	}
-	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false"); err != nil {
+	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o",
+		"APT::AutoRemove::SuggestsImportant=false"); err != nil {
 		return fmt.Errorf("remove unrequested packages: %w", err)
 	}
 	return nil
@@ -67,7 +68,8 @@ func checkPurge(ctx context.Context, r *root.Root, purge, wanted []string) error
 		},
 	})
 	if len(victims) > 0 {
-		return fmt.Errorf("blacklisted %s cannot be removed: %s needs it, and is asked for", strings.Join(purge, ", "), strings.Join(victims, ", "))
+		return fmt.Errorf("blacklisted %s cannot be removed: %s needs it, and is asked for", strings.Join(purge, ", "),
+			strings.Join(victims, ", "))
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), root.Said(err))

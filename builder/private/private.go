@@ -142,7 +142,8 @@ var (
 
 // holds reports whether the beginning of a file has a private key in it.
 func holds(data []byte) bool {
-	return slices.ContainsFunc(marks, func(m []byte) bool { return bytes.Contains(data, m) }) && text.Match(data) || keytab(data) || keyring(data)
+	return slices.ContainsFunc(marks, func(m []byte) bool { return bytes.Contains(data, m) }) && text.Match(data) ||
+		keytab(data) || keyring(data)
 }
 
 // keytab is the file format 0x502 of MIT Kerberos: entries, each after its length, with a number
@@ -172,5 +173,6 @@ func keyring(data []byte) bool {
 		return false
 	}
 	version, algorithm := data[at], data[at+5]
-	return length > 16 && at+length <= len(data) && version >= 4 && version <= 6 && bytes.IndexByte([]byte{1, 2, 3, 16, 17, 18, 19, 22, 25, 26, 27, 28}, algorithm) >= 0
+	return length > 16 && at+length <= len(data) && version >= 4 && version <= 6 &&
+		bytes.IndexByte([]byte{1, 2, 3, 16, 17, 18, 19, 22, 25, 26, 27, 28}, algorithm) >= 0
 }

@@ -171,7 +171,8 @@ func (p *Pusher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l s
 		return err
 	}
 	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == sbom.MediaTypeSPDX }) {
-		if _, err := p.Registry.Attach(ctx, oci.RepoLayer, d, registry.Attachment{Type: sbom.MediaTypeSPDX, Blob: oci.Describe(sbom.MediaTypeSPDX, spdx)}); err != nil {
+		if _, err := p.Registry.Attach(ctx, oci.RepoLayer, d,
+			registry.Attachment{Type: sbom.MediaTypeSPDX, Blob: oci.Describe(sbom.MediaTypeSPDX, spdx)}); err != nil {
 			return fmt.Errorf("attach the SBOM: %w", err)
 		}
 	}

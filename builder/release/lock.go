@@ -230,7 +230,8 @@ var address = regexp.MustCompile(`^(.+)/(` + oci.RepoLayer + `|` + oci.RepoNode 
 func ParseName(name string) (ref, reference string, err error) {
 	if part := address.FindStringSubmatch(name); part != nil {
 		if part[2] != oci.RepoLayer {
-			return "", "", cli.Usage("a layer is REF, REF@VERSION or REF/layer:VERSION; 'caisson verify "+part[1]+" --node NAME' looks at a node's overlay", "%q is not a layer", name)
+			return "", "", cli.Usage("a layer is REF, REF@VERSION or REF/layer:VERSION; 'caisson verify "+part[1]+
+				" --node NAME' looks at a node's overlay", "%q is not a layer", name)
 		}
 		return part[1], part[3], nil
 	}

@@ -24,7 +24,8 @@ func AttachRehearsal(ctx context.Context, r *registry.Registry, layer string, bu
 	raw, _, err := r.Manifest(ctx, oci.RepoLayer, layer)
 	if err == nil {
 		_, err = r.Attach(ctx, oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, raw),
-			registry.Attachment{Type: oci.TypeRehearsal, Blob: oci.Describe(oci.TypeBundle, bundle), Annotations: map[string]string{created: now.UTC().Format(time.RFC3339)}})
+			registry.Attachment{Type: oci.TypeRehearsal, Blob: oci.Describe(oci.TypeBundle, bundle),
+				Annotations: map[string]string{created: now.UTC().Format(time.RFC3339)}})
 	}
 	if err != nil {
 		return fmt.Errorf("attach to layer %s: %w", layer, err)

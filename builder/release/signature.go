@@ -43,11 +43,12 @@ type Bundle struct {
 // Attach attaches a bundle to a layer's manifest, or to an index of layers, with the annotations
 // that cosign writes.
 func Attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, b Bundle) error {
-	_, err := r.Attach(ctx, oci.RepoLayer, subject, registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, b.Data), Annotations: map[string]string{
-		"dev.sigstore.bundle.content":       "dsse-envelope",
-		"dev.sigstore.bundle.predicateType": b.Predicate,
-		created:                             b.At.UTC().Format(time.RFC3339),
-	}})
+	_, err := r.Attach(ctx, oci.RepoLayer, subject, registry.Attachment{Type: oci.TypeBundle,
+		Blob: oci.Describe(oci.TypeBundle, b.Data), Annotations: map[string]string{
+			"dev.sigstore.bundle.content":       "dsse-envelope",
+			"dev.sigstore.bundle.predicateType": b.Predicate,
+			created:                             b.At.UTC().Format(time.RFC3339),
+		}})
 	return err
 }
 

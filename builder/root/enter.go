@@ -299,7 +299,8 @@ func (p *plan) mountDevices() error {
 			return fmt.Errorf("mount /dev/%s: %w", name, err)
 		}
 	}
-	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"} {
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1",
+		"stderr": "fd/2", "ptmx": "pts/ptmx"} {
 		if err := os.Symlink(target, "/dev/"+name); err != nil {
 			return err
 		}
@@ -388,7 +389,8 @@ func (p *plan) protectHost() error {
 		return err
 	}
 	for _, dir := range p.Writable {
-		if err := set(dir, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY, Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}); err != nil {
+		if err := set(dir, 0, unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY,
+			Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}); err != nil {
 			return err
 		}
 	}

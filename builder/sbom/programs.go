@@ -64,7 +64,8 @@ func SPDXOfPrograms(version, created string, programs []Program) ([]byte, error)
 	for _, p := range programs {
 		names += p.SHA256 + " " + p.File + "\n"
 		of := "SPDXRef-" + identifier(p.File)
-		doc.Packages = append(doc.Packages, spdxPackage{ID: of, Name: p.File, Version: version, Download: none, Concluded: none, Declared: "Apache-2.0", Copyright: none, Purpose: "APPLICATION",
+		doc.Packages = append(doc.Packages, spdxPackage{ID: of, Name: p.File, Version: version, Download: none,
+			Concluded: none, Declared: "Apache-2.0", Copyright: none, Purpose: "APPLICATION",
 			Checksums: []spdxChecksum{{Algorithm: "SHA256", Value: p.SHA256}}})
 		doc.Relationships = append(doc.Relationships, spdxRelationship{From: doc.ID, Type: "DESCRIBES", To: of})
 		for _, m := range p.modules() {
@@ -74,7 +75,8 @@ func SPDXOfPrograms(version, created string, programs []Program) ([]byte, error)
 	}
 	for _, id := range slices.Sorted(maps.Keys(modules)) {
 		m := modules[id]
-		doc.Packages = append(doc.Packages, spdxPackage{ID: id, Name: m.Path, Version: m.Version, Download: none, Concluded: none, Declared: none, Copyright: none, Purpose: "LIBRARY",
+		doc.Packages = append(doc.Packages, spdxPackage{ID: id, Name: m.Path, Version: m.Version, Download: none,
+			Concluded: none, Declared: none, Copyright: none, Purpose: "LIBRARY",
 			Refs: []spdxRef{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: modulePURL(m)}}})
 	}
 	doc.Namespace = "https://caisson.dev/spdx/release/" + url.PathEscape(version) + "/" + digest.Hex(digest.Of([]byte(names)))

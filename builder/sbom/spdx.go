@@ -77,7 +77,8 @@ func SPDX(l spec.Layer, suite string) ([]byte, error) {
 		Creation:  spdxCreation{Created: l.Created, Creators: []string{"Tool: caisson"}},
 	}
 	root := "SPDXRef-Layer"
-	doc.Packages = append(doc.Packages, spdxPackage{ID: root, Name: name, Version: l.Version, Download: none, Concluded: none, Declared: none, Copyright: none, Purpose: "OPERATING-SYSTEM"})
+	doc.Packages = append(doc.Packages, spdxPackage{ID: root, Name: name, Version: l.Version, Download: none,
+		Concluded: none, Declared: none, Copyright: none, Purpose: "OPERATING-SYSTEM"})
 	doc.Relationships = append(doc.Relationships, spdxRelationship{From: doc.ID, Type: "DESCRIBES", To: root})
 	for _, p := range l.Packages {
 		id := "SPDXRef-" + identifier(p.Name+"-"+p.Arch)

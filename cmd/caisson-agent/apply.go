@@ -60,7 +60,8 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from, PlainHTTP: s.plain || ref.Loopback(), Threshold: s.threshold}
+	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from,
+		PlainHTTP: s.plain || ref.Loopback(), Threshold: s.threshold}
 	for to, names := range map[*[]string]list{&b.Keys: s.keys, &b.EpochKeys: s.epochKeys, &b.CAs: s.cas} {
 		for _, name := range names {
 			data, err := os.ReadFile(name)
@@ -80,7 +81,8 @@ func cutLayout(ref string) (string, bool) {
 	return "", false
 }
 
-func (s *source) open(ctx context.Context, a *app, verb string, open func(context.Context, session.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
+func (s *source) open(ctx context.Context, a *app, verb string,
+	open func(context.Context, session.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err

@@ -68,7 +68,8 @@ func (a *app) confirms(i *bootdisk.Installation) error {
 		what = "Leave the state and add loader"
 	}
 	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err != nil { // no terminal
-		return cli.Usage("--yes does it without asking", "writing to %s needs confirmation, and standard input is not a terminal", i.Target.Device)
+		return cli.Usage("--yes does it without asking",
+			"writing to %s needs confirmation, and standard input is not a terminal", i.Target.Device)
 	}
 	cli.Printf(a.err, "%s %d to %s? [y/N]: ", what, i.Loader.Number, i.Target.Device)
 	if lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.EqualFold(strings.TrimSpace(lines.Text()), "y") {

@@ -184,7 +184,8 @@ func printParts(row func(name, format string, args ...any), st *spec.Status) {
 func sayRescue(r *spec.RescueStatus) string {
 	var words []string
 	if r.Open {
-		words = append(words, fmt.Sprintf("%s open for %s: %s, signed by %s", strings.Join(r.Opens, " and "), time.Duration(r.Left)*time.Second, r.Reason, strings.Join(r.Keys, ", ")))
+		words = append(words, fmt.Sprintf("%s open for %s: %s, signed by %s", strings.Join(r.Opens, " and "),
+			time.Duration(r.Left)*time.Second, r.Reason, strings.Join(r.Keys, ", ")))
 	}
 	if r.Trouble != "" {
 		words = append(words, r.Trouble)

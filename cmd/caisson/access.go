@@ -88,7 +88,8 @@ func (x *access) existing(ref string) (*registry.Registry, error) {
 			if dir := layoutAbove(parsed.Layout); dir != "" {
 				return nil, cli.Usage("oci:"+dir+" is one: a repository or a tag in it is not part of its name", "%s is not an OCI layout", ref)
 			}
-			return nil, cli.Usage("'caisson build' makes one with --to "+ref+", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
+			return nil, cli.Usage("'caisson build' makes one with --to "+ref+
+				", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
 		}
 	}
 	return x.open(ref)
@@ -132,8 +133,10 @@ const releaseKeyHelp = "public key `FILE` that must have released what is read; 
 
 // What nothing would be verified with is refused: its result would be taken for verified.
 var (
-	errReleaseKey = cli.Usage("--trust names an operator's public key, --site the site", "--key names a release key's public half, which signs layers: what is published for nodes is not verified with it")
-	errOperators  = cli.Usage("--key names a release key's public half", "--site and --trust name operators, who sign what nodes have: a layer is not verified with them")
+	errReleaseKey = cli.Usage("--trust names an operator's public key, --site the site",
+		"--key names a release key's public half, which signs layers: what is published for nodes is not verified with it")
+	errOperators = cli.Usage("--key names a release key's public half",
+		"--site and --trust name operators, who sign what nodes have: a layer is not verified with them")
 )
 
 // openLayers opens what LAYER names: one layer, or all variants of a version.

@@ -123,10 +123,14 @@ type group struct {
 // groups are the verbs in the order in which a new fleet needs them.
 func (a *app) groups() []group {
 	return []group{
-		{"Write a site", []*cobra.Command{a.initCommand(), a.importCommand(), a.validateCommand(), a.explainCommand(), a.windowsCommand(), a.operationsCommand(), a.servicesCommand(), a.schemaCommand()}},
-		{"Build layers, and what boots them", []*cobra.Command{a.buildCommand(), a.lockCommand(), a.inspectCommand(), a.netbootCommand(), a.imageCommand(), a.bootstrapCommand(), a.loaderCommand(), a.tryCommand(), a.bisectCommand()}},
-		{"Publish", []*cobra.Command{a.planCommand(), a.rehearseCommand(), a.publishCommand(), a.approveCommand(), a.verifyCommand(), a.verifyQuoteCommand(), a.diffCommand(), a.historyCommand(), a.refreshCommand(), a.pruneCommand(), a.copyCommand()}},
-		{"Hold nodes, and go back", []*cobra.Command{a.freezeCommand(), a.pinCommand(), a.rollbackCommand(), a.forwardCommand(), a.pauseCommand(), a.resumeCommand(), a.retireCommand()}},
+		{"Write a site", []*cobra.Command{a.initCommand(), a.importCommand(), a.validateCommand(), a.explainCommand(),
+			a.windowsCommand(), a.operationsCommand(), a.servicesCommand(), a.schemaCommand()}},
+		{"Build layers, and what boots them", []*cobra.Command{a.buildCommand(), a.lockCommand(), a.inspectCommand(),
+			a.netbootCommand(), a.imageCommand(), a.bootstrapCommand(), a.loaderCommand(), a.tryCommand(), a.bisectCommand()}},
+		{"Publish", []*cobra.Command{a.planCommand(), a.rehearseCommand(), a.publishCommand(), a.approveCommand(),
+			a.verifyCommand(), a.verifyQuoteCommand(), a.diffCommand(), a.historyCommand(), a.refreshCommand(), a.pruneCommand(), a.copyCommand()}},
+		{"Hold nodes, and go back", []*cobra.Command{a.freezeCommand(), a.pinCommand(), a.rollbackCommand(),
+			a.forwardCommand(), a.pauseCommand(), a.resumeCommand(), a.retireCommand()}},
 		{"Operate a fleet", []*cobra.Command{a.rolloutCommand(), a.fleetCommand(), a.serveCommand(), a.unknownCommand()}},
 		{"Keys and credentials", []*cobra.Command{a.keysCommand(), a.secretsCommand(), a.rescueCommand(), a.loginCommand(), a.logoutCommand()}},
 		{about, []*cobra.Command{a.manCommand(), a.versionCommand()}},

@@ -46,7 +46,8 @@ func (a *app) bisectCommand() *cobra.Command {
 	fs.IntVar(&f.most, "most", 40, "boot at most `N` machines; the same command goes on")
 	f.try.machine(fs)
 	fs.StringVar(&f.try.build.cache, "cache", "", "directory kept between builds "+cacheDefault)
-	fs.StringVar(&f.look.known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
+	fs.StringVar(&f.look.known.remember, "remember", "",
+		"`FILE` that remembers what was published (caisson.memory beside the site when empty)")
 	f.look.reach.flags(a, fs)
 	return c
 }
@@ -54,7 +55,8 @@ func (a *app) bisectCommand() *cobra.Command {
 func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	switch {
 	case f.try.node == "" || f.good == "":
-		return cli.Usage("'caisson history REF --node NAME' lists what a node had", "--node says which node, and --good a generation with which it was well")
+		return cli.Usage("'caisson history REF --node NAME' lists what a node had",
+			"--node says which node, and --good a generation with which it was well")
 	case f.most < 1:
 		return cli.Usage("", "--most %d: it takes a machine at least", f.most)
 	}

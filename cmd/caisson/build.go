@@ -71,8 +71,10 @@ func (a *app) buildCommand() *cobra.Command {
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME, fd:N or command:CMD")
-	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
-	c.Flags().StringVar(&f.keys.Boot, "boot-key", "", "boot key that signs the kernel and modules made for it: `FILE`, env:NAME, fd:N or command:CMD")
+	c.Flags().StringVar(&f.keys.Attest, "attest-key", "",
+		"attestation key that signs SBOM and provenance: `FILE`, env:NAME, fd:N or command:CMD")
+	c.Flags().StringVar(&f.keys.Boot, "boot-key", "",
+		"boot key that signs the kernel and modules made for it: `FILE`, env:NAME, fd:N or command:CMD")
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	f.inputs(c.Flags())
@@ -109,7 +111,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
-		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is not a version", f.version)
+		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own",
+			"--version: %q is not a version", f.version)
 	}
 	if !f.named {
 		if took := f.keys.Beside(s); len(took) > 0 {
@@ -197,7 +200,8 @@ func notRevoked(trusted publish.Policy, public sign.Verifier) error {
 	if trusted.Chain == nil || !slices.Contains(trusted.Chain.Newest().Keys.Revoked, public.ID()) {
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s", trusted.Chain.Version(), public.ID()),
+	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s",
+		trusted.Chain.Version(), public.ID()),
 		"take the site as it was last published; 'caisson keys pull' brings the versions of the keys")
 }
 

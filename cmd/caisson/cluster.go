@@ -96,10 +96,11 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 	}
 	var failed error
 	dir := filepath.Dir(besideName(names))
-	reader := cluster.Reader{Files: hostFiles{}, Keys: cluster.KeysBeside(hostFiles{}, dir), Nodes: func() (nodes []cluster.Member, err error) {
-		nodes, failed = f.nodes(ctx)
-		return nodes, failed
-	}}
+	reader := cluster.Reader{Files: hostFiles{}, Keys: cluster.KeysBeside(hostFiles{}, dir),
+		Nodes: func() (nodes []cluster.Member, err error) {
+			nodes, failed = f.nodes(ctx)
+			return nodes, failed
+		}}
 	s, problems := reader.Parse(cluster.Day(at), dir, names, objects)
 	if failed != nil {
 		return nil, nil, failed
@@ -202,7 +203,8 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return nil, err
 	}
 	if f.plan != "" && f.plan != digest {
-		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan), "the objects, the layer, the registry or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
+		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan),
+			"the objects, the layer, the registry or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
 	}
 	if f.plan != "" {
 		return &from, nil
@@ -217,7 +219,8 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return &from, nil
 	}
 	if !a.asks() {
-		return nil, cli.Usage("--plan "+digest+" publishes it", "publishing from a cluster needs a confirmation, and there is no terminal to ask on")
+		return nil, cli.Usage("--plan "+digest+" publishes it",
+			"publishing from a cluster needs a confirmation, and there is no terminal to ask on")
 	}
 	fmt.Fprint(a.err, "Publish this? [y/N] ")
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')

@@ -47,7 +47,8 @@ func (a *app) copyCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.fromPlain, "from-plain-http", false, "talk HTTP to SRC only")
 	c.Flags().BoolVar(&f.toPlain, "to-plain-http", false, "talk HTTP to DST only")
 	f.whom.flags(c.Flags())
-	c.Flags().StringVar(&f.known.remember, "remember", "", "`FILE` that remembers what was published at SRC (caisson.memory beside the site when empty)")
+	c.Flags().StringVar(&f.known.remember, "remember", "",
+		"`FILE` that remembers what was published at SRC (caisson.memory beside the site when empty)")
 	c.Flags().BoolVar(&f.unverified, "unverified", false, "copy whatever is there, for example to look at it elsewhere")
 	dryFlag(c.Flags(), &f.dry)
 	c.Flags().Lookup("dry-run").Usage = "say what would be copied, and copy nothing"
@@ -56,7 +57,8 @@ func (a *app) copyCommand() *cobra.Command {
 
 func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 	if f.unverified == f.whom.said() {
-		return cli.Usage("--site FILE has all keys; --unverified copies whatever is there", "what is copied is verified with --site or --trust, or not at all with --unverified")
+		return cli.Usage("--site FILE has all keys; --unverified copies whatever is there",
+			"what is copied is verified with --site or --trust, or not at all with --unverified")
 	}
 	ref, reference, err := release.ParseName(src)
 	if err != nil {

@@ -46,7 +46,8 @@ func (a *app) diffCommand() *cobra.Command {
 			case len(nodes) == 2:
 				return a.diffNodes(c.Context(), &look, args, nodes)
 			case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
-				return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes", "--node does not go with these")
+				return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes",
+					"--node does not go with these")
 			case len(args) == 3 && len(by) > 0:
 				return errReleaseKey
 			case len(args) == 2 && look.whom.said():

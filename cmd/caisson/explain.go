@@ -69,7 +69,8 @@ func (a *app) explainCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&labels, "label", nil, "a label KEY=VALUE it has, over the site's; may be repeated")
 	c.Flags().StringVar(&other, "against", "", "show in what the node differs from the node with this `NAME`")
 	c.Flags().StringVar(&key, "key", "", "list the values of the setting KIND/`KEY` on all nodes")
-	c.Flags().StringArrayVar(&conditions, "where", nil, "list the nodes that have the setting KIND/KEY, or `KIND/KEY=VALUE`; several must all hold")
+	c.Flags().StringArrayVar(&conditions, "where", nil,
+		"list the nodes that have the setting KIND/KEY, or `KIND/KEY=VALUE`; several must all hold")
 	return c
 }
 

@@ -25,7 +25,9 @@ func (a *app) fleetCommand() *cobra.Command {
 		Long: "Show published and reported states of nodes. 'serve' receives the reports of nodes and shows them; the other\n" +
 			"verbs query it. No node obeys the service: nodes obey signatures.",
 	}
-	c.AddCommand(a.fleetServeCommand(), a.fleetRelayCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(), a.fleetAcceptCommand(), a.fleetReplaceCommand(), a.fleetSlotsCommand(), a.fleetAuditCommand(), a.fleetTokenCommand(), a.fleetBackupCommand())
+	c.AddCommand(a.fleetServeCommand(), a.fleetRelayCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(),
+		a.fleetAcceptCommand(), a.fleetReplaceCommand(), a.fleetSlotsCommand(), a.fleetAuditCommand(),
+		a.fleetTokenCommand(), a.fleetBackupCommand())
 	return c
 }
 
@@ -43,7 +45,8 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return cmp.Or(a.show(fleetDiff{append([]view.Line{}, list.Nodes...)}, func() { a.printLines(list.Nodes, x.limit) }), drift(len(list.Nodes) > 0))
+				return cmp.Or(a.show(fleetDiff{append([]view.Line{}, list.Nodes...)},
+					func() { a.printLines(list.Nodes, x.limit) }), drift(len(list.Nodes) > 0))
 			})
 		},
 	}

@@ -75,11 +75,13 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	}
 	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
 		if at := (oci.Ref{Host: req.URL.Host}); req.URL.Scheme != "https" && !at.Loopback() {
-			return cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine", "a token is not sent to %s without TLS", req.URL.Host)
+			return cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine",
+				"a token is not sent to %s without TLS", req.URL.Host)
 		}
 		token, err := ownfiles.ReadLinked(name)
 		if err != nil {
-			return cli.WithHint(fmt.Errorf("token: %w", err), "--token-file or $CAISSON_FLEET_TOKEN_FILE names a file with a token; 'caisson fleet token' makes one")
+			return cli.WithHint(fmt.Errorf("token: %w", err),
+				"--token-file or $CAISSON_FLEET_TOKEN_FILE names a file with a token; 'caisson fleet token' makes one")
 		}
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}

@@ -63,7 +63,8 @@ func (p *peopleFlags) open(o *server.Options, opened string) (*server.People, er
 		}
 		secret = strings.TrimSpace(string(text))
 	}
-	provider, err := people.New(people.Options{Issuer: p.issuer, Client: p.client, Secret: secret, Claim: p.claim, Callback: cmp.Or(o.URL, opened) + server.BackPath})
+	provider, err := people.New(people.Options{Issuer: p.issuer, Client: p.client, Secret: secret, Claim: p.claim,
+		Callback: cmp.Or(o.URL, opened) + server.BackPath})
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,8 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains, Hears: true, Say: a.say}); err != nil {
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains,
+		Hears: true, Say: a.say}); err != nil {
 		return err
 	}
 	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say}
@@ -273,7 +274,8 @@ func reachedBy(text string, o *server.Options, h *httpserver.Options) error {
 	switch {
 	case err != nil:
 		return cli.Usage(as, "--url: %w", err)
-	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", strings.TrimRight(u.Path, "/") != "", u.User != nil, u.RawQuery != "", u.Fragment != "":
+	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", strings.TrimRight(u.Path, "/") != "", u.User != nil,
+		u.RawQuery != "", u.Fragment != "":
 		return cli.Usage(as, "--url %q is not https:// or http:// with a name and no more", text)
 	case strings.Trim(strings.ToLower(u.Host), "abcdefghijklmnopqrstuvwxyz0123456789.-:[]") != "":
 		return cli.Usage(as, "--url %q has a name that browsers do not send", text) // and a page shows it within commands for a shell

@@ -68,7 +68,8 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 		c.Flags().String(name, "", field.says)
 	}
 	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
-	c.Flags().StringArrayVar(&settings, "setting", nil, "list the nodes that have `KIND/KEY`, or KIND/KEY=VALUE, as in 'caisson explain --where'; several must all hold")
+	c.Flags().StringArrayVar(&settings, "setting", nil,
+		"list the nodes that have `KIND/KEY`, or KIND/KEY=VALUE, as in 'caisson explain --where'; several must all hold")
 	x.flags(a, c.Flags())
 	return c
 }

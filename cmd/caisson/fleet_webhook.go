@@ -37,7 +37,8 @@ func (h *hookFlags) open(say func(string, ...any)) (all []*webhook.Receiver, err
 		return nil, nil
 	}
 	if h.secret == "" {
-		return nil, cli.Usage("'echo whsec_$(head -c 32 /dev/urandom | base64)' makes one", "--webhook without --webhook-secret: nobody could tell its messages from others")
+		return nil, cli.Usage("'echo whsec_$(head -c 32 /dev/urandom | base64)' makes one",
+			"--webhook without --webhook-secret: nobody could tell its messages from others")
 	}
 	text, err := ownfiles.ReadLinked(h.secret)
 	if err != nil {

@@ -145,7 +145,8 @@ func trustsNobody(ref string) error {
 	if err := notASite(ref); err != nil {
 		return err
 	}
-	return cli.Usage("--site FILE is the site that is published there; --trust PUB the public half of an operator's key", "no public key to verify with: give --site or --trust")
+	return cli.Usage("--site FILE is the site that is published there; --trust PUB the public half of an operator's key",
+		"no public key to verify with: give --site or --trust")
 }
 
 // notASite refuses a site where it is asked where a fleet is published.
@@ -153,5 +154,6 @@ func notASite(ref string) error {
 	if ext := filepath.Ext(ref); ext != ".yaml" && ext != ".yml" {
 		return nil
 	}
-	return cli.Usage("it takes where the fleet is published first, as in oci:./out --site "+ref, "%s is a site, and not where one is published", ref)
+	return cli.Usage("it takes where the fleet is published first, as in oci:./out --site "+ref,
+		"%s is a site, and not where one is published", ref)
 }

@@ -25,15 +25,16 @@ import (
 
 // imaged is the output of image -o json.
 type imaged struct {
-	File        string   `json:"file"`
-	Bytes       int64    `json:"bytes"`
-	Layer       string   `json:"layer"`              // whose kernel loads
-	Number      int64    `json:"number"`             // of the loader: boot managers take the highest
-	Register    string   `json:"register,omitempty"` // what the loader leaves in register 11 of a TPM, hexadecimal; absent where it is not known
-	Node        string   `json:"node,omitempty"`     // the one node that the medium is for
-	Nodes       int      `json:"nodes,omitempty"`    // whose overlays go along
-	Until       string   `json:"until,omitempty"`    // RFC 3339: from then on a node that has another overlay takes none of these
-	Credentials []string `json:"credentials"`        // what looks like one; its holder can read it
+	File   string `json:"file"`
+	Bytes  int64  `json:"bytes"`
+	Layer  string `json:"layer"`  // whose kernel loads
+	Number int64  `json:"number"` // of the loader: boot managers take the highest
+	// what the loader leaves in register 11 of a TPM, hexadecimal; absent where it is not known
+	Register    string   `json:"register,omitempty"`
+	Node        string   `json:"node,omitempty"`  // the one node that the medium is for
+	Nodes       int      `json:"nodes,omitempty"` // whose overlays go along
+	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node that has another overlay takes none of these
+	Credentials []string `json:"credentials"`     // what looks like one; its holder can read it
 }
 
 // imageFlags are the flags of image.
@@ -108,7 +109,8 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
-	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args, Sign: builder.Programs(key)}); err != nil {
+	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args,
+		Sign: builder.Programs(key)}); err != nil {
 		return err
 	}
 	result.Number, result.Register = m.Loader.Number, m.Loader.Register()

@@ -174,8 +174,10 @@ func firstKeys(fleet string, pairs map[string]*ecdsa.PrivateKey) ([]byte, error)
 	of := func(name string) spec.Role {
 		return spec.Role{Keys: []string{string(sign.VerifierOf(pairs[name]).PEM())}, Threshold: 1}
 	}
-	candidate, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet, Version: 1, At: now(), Reason: "a new site", Roles: spec.Roles{
-		Root: of(site.Root), Operator: of(site.Operator), Release: of(site.Release), Attestation: of(site.Attestation)}}, []crypto.Signer{pairs[site.Root]})
+	candidate, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet,
+		Version: 1, At: now(), Reason: "a new site", Roles: spec.Roles{
+			Root: of(site.Root), Operator: of(site.Operator), Release: of(site.Release), Attestation: of(site.Attestation)}},
+		[]crypto.Signer{pairs[site.Root]})
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,8 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 		return err
 	}
 	if !ok {
-		return cli.WithHint(fmt.Errorf("node %q is not published", node), "'caisson verify' lists those that are, 'caisson history --node' says when it was")
+		return cli.WithHint(fmt.Errorf("node %q is not published", node),
+			"'caisson verify' lists those that are, 'caisson history --node' says when it was")
 	}
 	o, err := fleet.Overlay(ctx, node)
 	if err != nil {

@@ -41,7 +41,8 @@ func (a *app) keysCommand() *cobra.Command {
 			"for two roles: tools take any statement by a key for its approval.",
 	}
 	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
-		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(), a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand())
+		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(),
+		a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand())
 	return c
 }
 
@@ -91,7 +92,8 @@ func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
 		a.say("%s is not encrypted: who has the file can sign for these machines", private)
 	}
 	sum := sha256.Sum256(boot.Certificate().RawSubjectPublicKeyInfo)
-	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public, Encrypted: secret, PEM: string(text)})
+	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public,
+		Encrypted: secret, PEM: string(text)})
 }
 
 // pairName is the name of a pair, of which that of either half is one.
@@ -144,7 +146,8 @@ func (a *app) keysShowCommand() *cobra.Command {
 				}
 				pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
 			} else if pub, err = sign.ParsePublic(text); err != nil {
-				return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err), "it takes a public or a private key, or caisson.keys, which has the keys of a site")
+				return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err),
+					"it takes a public or a private key, or caisson.keys, which has the keys of a site")
 			}
 			info.ID, info.PEM = pub.ID(), string(pub.PEM())
 			return a.printKey(info)

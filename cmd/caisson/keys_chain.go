@@ -231,7 +231,8 @@ type chainVersion struct {
 func (a *app) printChain(c *chain.Chain) error {
 	var all []chainVersion
 	for _, l := range c.Links() {
-		v := chainVersion{Version: l.Keys.Version, At: l.Keys.At, Reason: l.Keys.Reason, Digest: l.Digest, Roles: map[string][]string{}, Revoked: append([]string{}, l.Keys.Revoked...)}
+		v := chainVersion{Version: l.Keys.Version, At: l.Keys.At, Reason: l.Keys.Reason, Digest: l.Digest,
+			Roles: map[string][]string{}, Revoked: append([]string{}, l.Keys.Revoked...)}
 		for _, r := range l.Keys.Roles.All() {
 			keys, err := sign.ParsePublics(r.Role.Keys)
 			if err != nil {

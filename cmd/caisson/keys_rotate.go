@@ -245,7 +245,8 @@ func (r *rotating) next(from publish.Policy) (keysChanged, spec.Keys, error) {
 		out.Revoked = append(out.Revoked, c.Removed...)
 	}
 	if len(out.Revoked) == 0 && (len(changes) > 0 || len(newest.Revoked) == 0) { // else a run is repeated that may have been cut
-		return out, next, cli.Usage("take it out of trust.keys of the site, and put another in its place", "no key leaves the site, so none is revoked")
+		return out, next, cli.Usage("take it out of trust.keys of the site, and put another in its place",
+			"no key leaves the site, so none is revoked")
 	}
 	next.Revoked = append(next.Revoked, out.Revoked...)
 	slices.Sort(next.Revoked)
@@ -261,7 +262,8 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		return err
 	}
 	if there > 0 && !r.anew {
-		return cli.Usage("take "+filepath.Base(r.site.Trust().Chain)+" from where the site was last published; where the root keys are lost or stolen, see --begin-anew",
+		return cli.Usage("take "+filepath.Base(r.site.Trust().Chain)+
+			" from where the site was last published; where the root keys are lost or stolen, see --begin-anew",
 			"%s has version %d of the keys, and there is no file of them beside the site", p.Registry.Ref(), there)
 	}
 	if r.policy.Chain != nil && r.policy.SameFleet() == nil { // what a thief has put behind it is not followed
@@ -271,7 +273,8 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 	if err != nil {
 		return err
 	}
-	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.site.Name(), Version: there + 1, Previous: previous, Roles: r.policy.Roles(), Reason: r.reason, At: now()}
+	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.site.Name(), Version: there + 1,
+		Previous: previous, Roles: r.policy.Roles(), Reason: r.reason, At: now()}
 	candidate, err := publish.SignKeys(doc, root)
 	if err != nil {
 		return err
@@ -327,7 +330,8 @@ func (r *rotating) leaves(ctx context.Context, p *publish.Publisher, root []cryp
 	if err != nil || len(rows) == 0 || r.yes || r.dry {
 		return len(rows), err
 	}
-	return 0, cli.Usage("--yes goes on; look with --dry-run", "begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files that are written again", plain.Count(len(rows), "node"))
+	return 0, cli.Usage("--yes goes on; look with --dry-run",
+		"begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files that are written again", plain.Count(len(rows), "node"))
 }
 
 // setAside keeps the file of a chain that is given up: it says who signed what nodes run.

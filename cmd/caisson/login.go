@@ -89,7 +89,8 @@ func (a *app) logoutCommand() *cobra.Command {
 				return err
 			}
 			if !found {
-				return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host), "'caisson login --help' lists the other places where they may be")
+				return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host),
+					"'caisson login --help' lists the other places where they may be")
 			}
 			return a.stored(loggedIn{host, where}, "the credentials for %s are no longer in %s")
 		},

@@ -61,7 +61,8 @@ func (a *app) retireCommand() *cobra.Command {
 		Short: "Remove nodes: tags, aliases, index rows",
 		Long: "Remove nodes: tags, aliases, index rows.\n\n" +
 			"A machine that asks finds nothing any more; one that runs goes on with what it has. Take the node out of\n" +
-			"the site first, or the next publish makes it again. 'caisson prune' removes the layers that only it needed.\n\n" + trustHelp + "\n\n" + signerHelp,
+			"the site first, or the next publish makes it again. 'caisson prune' removes the layers that only it needed.\n\n" +
+			trustHelp + "\n\n" + signerHelp,
 		Example: "  caisson retire registry.example.org:5000/metal-a --site site.yaml --node oldhost --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

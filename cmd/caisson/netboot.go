@@ -152,7 +152,8 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 
 // loader returns what a loader is made of: whom its nodes trust, and the layer whose kernel
 // it has.
-func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string) (b spec.Bootstrap, reg *registry.Registry, l release.Layer, err error) {
+func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string) (b spec.Bootstrap,
+	reg *registry.Registry, l release.Layer, err error) {
 	f.from = cmp.Or(f.from, s.Registry())
 	o, err := f.registry.options(f.ask)
 	if err != nil {
@@ -190,7 +191,8 @@ func (a *app) besideSite(reg *registry.Registry, file string) (*publish.Publishe
 
 // loaderLayer returns the layer whose kernel loads. A release key that counts must
 // have signed it, unless the operator insists.
-func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, s *site.Site, f *loaderFlags) (l release.Layer, err error) {
+func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, s *site.Site,
+	f *loaderFlags) (l release.Layer, err error) {
 	reference := cmp.Or(f.layer, release.Current)
 	var layers []release.Layer
 	if f.unsigned {

@@ -123,10 +123,12 @@ func (p *progress) newBar(e builder.Event, of int64) *mpb.Bar {
 	name := decor.Any(func(decor.Statistics) string { return p.name.Load().(string) })
 	switch {
 	case of == 0:
-		return p.bars.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)))
+		return p.bars.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(name),
+			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)))
 	case e.OfBytes > 0:
 		return p.bars.AddBar(of, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(name), mpb.AppendDecorators(
-			decor.Counters(decor.SizeB1000(0), "% .1f of % .1f  "), decor.AverageSpeed(decor.SizeB1000(0), "% .1f  "), decor.AverageETA(decor.ET_STYLE_GO)))
+			decor.Counters(decor.SizeB1000(0), "% .1f of % .1f  "), decor.AverageSpeed(decor.SizeB1000(0), "% .1f  "),
+			decor.AverageETA(decor.ET_STYLE_GO)))
 	}
 	return p.bars.AddBar(of, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(name), mpb.AppendDecorators(
 		decor.CountersNoUnit("%d of %d  "), decor.AverageETA(decor.ET_STYLE_GO)))

@@ -214,7 +214,8 @@ func (a *app) approveCommand() *cobra.Command {
 					return err
 				}
 			}
-			object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason, Statements: statements})
+			object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason,
+				Statements: statements})
 			text, err := object.YAML()
 			if err != nil {
 				return err

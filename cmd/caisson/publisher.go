@@ -151,7 +151,8 @@ func (m *memoryFlags) waiting(f *pflag.FlagSet) {
 // looking are the flags of a verb that changes nothing.
 func (m *memoryFlags) looking(f *pflag.FlagSet) {
 	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control (caisson.memory beside the site when empty)")
-	f.BoolVar(&m.acceptExpired, "accept-expired", false, "use what is published although it has expired; confirm first that it is not a replay")
+	f.BoolVar(&m.acceptExpired, "accept-expired", false,
+		"use what is published although it has expired; confirm first that it is not a replay")
 	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "ignore the intent `TAG` of a publisher that was killed")
 }
 
@@ -200,7 +201,8 @@ func elsewhere(ref oci.Ref, m *memory.File) error {
 		return nil // what is wrong with it is said by who reads it
 	}
 	if seen, known := m.At(ref.String()); known && seen.Generation > 0 {
-		return cli.Usage("go to the directory where it was published from: oci:DIR is relative to the current one", "%s held generation %d of fleet %q, and is not below this directory", ref, seen.Generation, seen.Fleet)
+		return cli.Usage("go to the directory where it was published from: oci:DIR is relative to the current one",
+			"%s held generation %d of fleet %q, and is not below this directory", ref, seen.Generation, seen.Fleet)
 	}
 	return nil
 }

@@ -89,7 +89,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 		return err
 	}
 	if to == nil && f.stating.key != nil {
-		return cli.Usage("'caisson build --to' pushes it first", "a statement is about a layer in the registry, and that of the site is not there")
+		return cli.Usage("'caisson build --to' pushes it first",
+			"a statement is about a layer in the registry, and that of the site is not there")
 	}
 	o, err := a.sandboxOptions(f.tryFlags, s, names[0])
 	if err != nil {
@@ -107,7 +108,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if why := box.Emulated(); why != nil {
 		a.say("the processor is emulated, several times slower than by KVM: %v", why)
 	}
-	way := rehearsal.Options{Node: f.node, From: from, To: to, Checks: f.checks, Within: f.timeout, Say: func(step string) { a.say("%s", step) }}
+	way := rehearsal.Options{Node: f.node, From: from, To: to, Checks: f.checks, Within: f.timeout,
+		Say: func(step string) { a.say("%s", step) }}
 	answer, err := rehearsal.Walk(ctx, box, way)
 	if err != nil {
 		return full(err, o.Dir)

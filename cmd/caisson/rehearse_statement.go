@@ -58,7 +58,8 @@ func (x *stating) open(a *app, w *preview.Preview) (err error) {
 	}
 	mine, err := sign.NewVerifier(x.key.Public())
 	if err == nil && !slices.ContainsFunc(w.Policy.Attestation, func(k sign.Verifier) bool { return k.ID() == mine.ID() }) {
-		err = cli.Usage("statements count by the keys in trust.keys.attestation of the site", "--attest-key is not an attestation key of the site")
+		err = cli.Usage("statements count by the keys in trust.keys.attestation of the site",
+			"--attest-key is not an attestation key of the site")
 	}
 	return err
 }

@@ -118,7 +118,8 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 		return err
 	}
 	return a.show(out, func() {
-		a.say("%s: node %s opens %s for %s when it finds this, if it still shows the code %s", out.Place, node, strings.Join(out.Opens, " and "), plain.Duration(r.lasts), doc.Code)
+		a.say("%s: node %s opens %s for %s when it finds this, if it still shows the code %s", out.Place, node,
+			strings.Join(out.Opens, " and "), plain.Duration(r.lasts), doc.Code)
 	})
 }
 
@@ -150,7 +151,8 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 	if len(r.sshKeys) == 0 && !r.console {
 		return doc, cli.Usage("give --ssh-key FILE, --console, or both", "nothing is to be opened")
 	}
-	doc = spec.Rescue{APIVersion: spec.APIVersion, Kind: spec.KindRescue, Node: node, Lasts: int64(r.lasts / time.Second), Console: r.console, Reason: r.reason, At: now()}
+	doc = spec.Rescue{APIVersion: spec.APIVersion, Kind: spec.KindRescue, Node: node,
+		Lasts: int64(r.lasts / time.Second), Console: r.console, Reason: r.reason, At: now()}
 	if r.lasts > spec.MaxRescue {
 		return doc, cli.Usage("whoever is in, and needs longer, reads the node's next code", "--for is at most %s", spec.MaxRescue)
 	}
@@ -179,7 +181,8 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 		return doc, err
 	}
 	if r.policy.Chain == nil || len(r.policy.Rescue) == 0 {
-		return doc, cli.Usage("docs/rescue.md: name one in trust.keys.rescue, and run 'caisson keys rotate'", "the site has no rescue key that nodes know of")
+		return doc, cli.Usage("docs/rescue.md: name one in trust.keys.rescue, and run 'caisson keys rotate'",
+			"the site has no rescue key that nodes know of")
 	}
 	if r.file != "" { // the registry is not asked, so the file beside the site says what counts
 		if err := r.counts(r.policy.Chain); err != nil {
@@ -237,7 +240,8 @@ func (r *rescuing) counts(c *chain.Chain) error {
 	} else if len(newest.Roles.Rescue.Keys) > 0 {
 		return nil
 	}
-	return cli.Usage("run 'caisson keys rotate' first, or 'caisson keys pull' where somebody else did", "version %d of the keys does not have the site's rescue keys", newest.Version)
+	return cli.Usage("run 'caisson keys rotate' first, or 'caisson keys pull' where somebody else did",
+		"version %d of the keys does not have the site's rescue keys", newest.Version)
 }
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that

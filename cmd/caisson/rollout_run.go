@@ -57,7 +57,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.DurationVar(&x.patience, "for", 24*time.Hour, "end after so long; the next run goes on")
 	f.BoolVar(&x.once, "once", false, "take the next step, if there is one now, and end: for a timer")
 	f.StringVar(&x.reporters, "reporters", "", "`FILE` that keeps by which keys nodes report (caisson.reporters beside the site when empty)")
-	f.BoolVar(&x.unsigned, "unsigned-reports", false, "believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
+	f.BoolVar(&x.unsigned, "unsigned-reports", false,
+		"believe what the service says of nodes without their signatures, which that of an earlier release does not hand out")
 	f.StringVar(&x.prometheus, "prometheus", "", "`URL` of the Prometheus that analyses of the rollout ask ($CAISSON_PROMETHEUS)")
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
@@ -102,7 +103,8 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 	var err error
 	if x.unsigned {
 		a.say("what the service says of nodes is believed without their signatures")
-	} else if reporters, err = rollout.OpenReporters(cmp.Or(x.reporters, filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
+	} else if reporters, err = rollout.OpenReporters(cmp.Or(x.reporters,
+		filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
 		return nil, err
 	}
 	var measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error)
@@ -172,7 +174,8 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 			return nil, err
 		}
 		if s.Name != "" && s.Name != asked.Fleet {
-			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name, asked.Fleet), "name another service with --at")
+			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name,
+				asked.Fleet), "name another service with --at")
 		}
 		x.known = s.Name != ""
 	}

@@ -183,7 +183,8 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 					if n.Report != nil && n.Report.Recipient != "" {
 						said = n.Report.Recipient
 					}
-					return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said, recipient), "look again on the node's console; reports may be forged")
+					return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said,
+						recipient), "look again on the node's console; reports may be forged")
 				}
 			}
 			had, err := r.Accept(seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}, replace)

@@ -31,7 +31,8 @@ func (a *app) servicesCommand() *cobra.Command {
 			"services.lock, beside the site, says which commit each service is at and which image was made of it; 'caisson publish'\n" +
 			"brings both to the nodes. Only the verbs here ask git, and only they change the lock: keep it under version control.",
 	}
-	c.AddCommand(a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(), a.servicesRollbackCommand(), a.servicesForwardCommand())
+	c.AddCommand(a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(),
+		a.servicesRollbackCommand(), a.servicesForwardCommand())
 	return c
 }
 

@@ -129,7 +129,8 @@ func (a *app) boxOptions(f *tryFlags) (o sandbox.Options, err error) {
 		return o, err
 	}
 	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
-	return sandbox.Options{Dir: filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory), Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso}, err
+	return sandbox.Options{Dir: filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory),
+		Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso}, err
 }
 
 // mebibytes is a flag for an amount of memory: 2048, 2048M, 2G.
@@ -259,7 +260,8 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 			return o, err
 		}
 		if boot == nil {
-			return o, cli.Usage("'caisson keys generate --boot keys/boot' beside the site makes it; docs/keys.md", "--secure-boot: the site has no boot key")
+			return o, cli.Usage("'caisson keys generate --boot keys/boot' beside the site makes it; docs/keys.md",
+				"--secure-boot: the site has no boot key")
 		}
 	}
 	locks, err := readLocks(f.build, file)
@@ -270,7 +272,8 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	if err != nil {
 		return o, err
 	}
-	o.Build = release.Build{Locks: locks, Agents: agents, Options: builder.Options{Boot: boot, CacheDir: f.build.cache, Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}}
+	o.Build = release.Build{Locks: locks, Agents: agents, Options: builder.Options{Boot: boot, CacheDir: f.build.cache,
+		Fast: f.build.fast, Debs: f.build.debs, Unsigned: f.build.unsigned}}
 	o.First = func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) }
 	return o, nil
 }

@@ -54,7 +54,8 @@ func (a *app) verifyQuoteCommand() *cobra.Command {
 func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) error {
 	nonce, err := hex.DecodeString(f.nonce)
 	if err != nil || len(nonce) < spec.MinNonce {
-		return cli.Usage("give the same as to 'caisson-agent quote'", "--nonce %.80q: %d bytes or more in hexadecimal are wanted", f.nonce, spec.MinNonce)
+		return cli.Usage("give the same as to 'caisson-agent quote'",
+			"--nonce %.80q: %d bytes or more in hexadecimal are wanted", f.nonce, spec.MinNonce)
 	}
 	q, err := readQuote(file)
 	if err != nil {

@@ -67,7 +67,8 @@ type answer struct {
 func (c *Client) Measure(ctx context.Context, a spec.Analysis, now time.Time) (m Measured, err error) {
 	step := time.Duration(a.For) * time.Second / (moments - 1)
 	start := now.Add(-step * (moments - 1))
-	form := url.Values{"query": {a.Query}, "start": {unix(start)}, "end": {unix(now)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', 3, 64)}}
+	form := url.Values{"query": {a.Query}, "start": {unix(start)}, "end": {unix(now)},
+		"step": {strconv.FormatFloat(step.Seconds(), 'f', 3, 64)}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at.String(), strings.NewReader(form.Encode()))
 	if err != nil {
 		return m, errors.New("the URL of Prometheus cannot be read")
@@ -89,7 +90,8 @@ func (c *Client) Measure(ctx context.Context, a spec.Analysis, now time.Time) (m
 	if err := json.Unmarshal(data, &r); err != nil {
 		return m, fmt.Errorf("answer %s of Prometheus: %w", resp.Status, err)
 	}
-	if said := strings.Join(append(r.Warnings, r.Error), "; "); resp.StatusCode != http.StatusOK || r.Status != "success" || len(r.Warnings) > 0 {
+	if said := strings.Join(append(r.Warnings, r.Error), "; "); resp.StatusCode != http.StatusOK ||
+		r.Status != "success" || len(r.Warnings) > 0 {
 		return m, fmt.Errorf("answer %s of Prometheus: %.*s", resp.Status, maxSaid, plain.Line(said))
 	}
 	return r.measured(a.Label, start, step)

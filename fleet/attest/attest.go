@@ -278,7 +278,8 @@ func signed(q *spec.Quote, nonce []byte) error {
 		return fmt.Errorf("the signature: %w", err)
 	}
 	hash := sha256.Sum256(q.Attest)
-	if !ecdsa.Verify(ec, hash[:], new(big.Int).SetBytes(ecdsaSignature.SignatureR.Buffer), new(big.Int).SetBytes(ecdsaSignature.SignatureS.Buffer)) {
+	if !ecdsa.Verify(ec, hash[:], new(big.Int).SetBytes(ecdsaSignature.SignatureR.Buffer),
+		new(big.Int).SetBytes(ecdsaSignature.SignatureS.Buffer)) {
 		return errors.New("the signature does not hold")
 	}
 	attest, err := tpm2.Unmarshal[tpm2.TPMSAttest](q.Attest)

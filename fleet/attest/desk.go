@@ -80,7 +80,8 @@ func (d *Desk) Nonce(r *spec.Report) string {
 	d.init()
 	q, has := d.Nodes.Quoted(r.Node)
 	now := d.Now()
-	if !has || !digest.Valid(r.TPM) || q != nil && q.Boot == r.BootID && q.Overlay == r.Overlay && q.Layer == r.Layer && now.Sub(q.At).Abs() < quoteEvery {
+	if !has || !digest.Valid(r.TPM) || q != nil && q.Boot == r.BootID && q.Overlay == r.Overlay && q.Layer == r.Layer &&
+		now.Sub(q.At).Abs() < quoteEvery {
 		return ""
 	}
 	d.mu.Lock()

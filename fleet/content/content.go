@@ -246,7 +246,8 @@ func onward(ctx context.Context, r *git.Repository, s *service.Service, was serv
 }
 
 func backward(s *service.Service, tip git.Commit, seen *service.Signed) error {
-	return cli.WithHint(fmt.Errorf("%s leads back, to commit %s of %s; %s has seen %s of %s", s.Git.Ref(), abbreviate(tip.ID), tip.Date.Format(time.RFC3339), service.LockName, abbreviate(seen.Commit), seen.Date.Format(time.RFC3339)),
+	return cli.WithHint(fmt.Errorf("%s leads back, to commit %s of %s; %s has seen %s of %s", s.Git.Ref(),
+		abbreviate(tip.ID), tip.Date.Format(time.RFC3339), service.LockName, abbreviate(seen.Commit), seen.Date.Format(time.RFC3339)),
 		"nodes keep what they have; 'caisson services rollback "+s.Name+" --to "+abbreviate(tip.ID)+"' goes back on purpose")
 }
 
@@ -277,7 +278,8 @@ func (c *Source) Verify(ctx context.Context, s *site.Site, published func(ctx co
 }
 
 // isPublished reports whether one of the first nodes that have a service was given a row of it.
-func isPublished(ctx context.Context, s *site.Site, v *service.Service, l service.Locked, published func(context.Context, string) (*spec.Overlay, error)) (bool, error) {
+func isPublished(ctx context.Context, s *site.Site, v *service.Service, l service.Locked,
+	published func(context.Context, string) (*spec.Overlay, error)) (bool, error) {
 	asked := 0
 	for _, n := range s.Nodes() {
 		if !v.Has(n) {

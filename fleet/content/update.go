@@ -228,7 +228,8 @@ func (c *Source) Push(ctx context.Context, r *registry.Registry, s *site.Site) e
 
 // manifest keeps an image, and says nothing else: the same image has the same one.
 func manifest(image spec.Blob) oci.Manifest {
-	return oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeService, Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(),
+	return oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeService,
+		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(),
 		Layers: []oci.Descriptor{{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size}}}
 }
 

@@ -73,7 +73,8 @@ var whole = check.List[*candidate]{
 		return wrong(c.says.IssuedAt.After(c.Now.Add(release.MaxSkew)), "it is dated ahead, %s", c.says.IssuedAt.Format(time.RFC3339))
 	}},
 	{Name: "age", OK: func(c *candidate) error {
-		return wrong(c.says.IssuedAt.Before(c.Planned.Add(-MaxAge)), "it is of %s, more than %d days before the plan", c.says.IssuedAt.Format(time.RFC3339), MaxAge/(24*time.Hour))
+		return wrong(c.says.IssuedAt.Before(c.Planned.Add(-MaxAge)), "it is of %s, more than %d days before the plan",
+			c.says.IssuedAt.Format(time.RFC3339), MaxAge/(24*time.Hour))
 	}},
 }
 
@@ -119,7 +120,8 @@ func (s *Shelf) Check(ctx context.Context, a Asked) error {
 	case newest.IssuedAt.IsZero():
 		return fmt.Errorf("%w: no statement of it counts: %w", ErrNotRehearsed, excuse)
 	case newest.Result != Passed:
-		return fmt.Errorf("%w: the newest statement, of %s, says %.20q: %.200s", ErrNotRehearsed, newest.IssuedAt.Format(time.RFC3339), newest.Result, newest.Reason)
+		return fmt.Errorf("%w: the newest statement, of %s, says %.20q: %.200s", ErrNotRehearsed,
+			newest.IssuedAt.Format(time.RFC3339), newest.Result, newest.Reason)
 	}
 	return nil
 }

@@ -174,7 +174,8 @@ func (r *Repository) Between(ctx context.Context, from, to string, paths []strin
 const maxCommits = 50
 
 func (r *Repository) log(ctx context.Context, n int, paths []string, names ...string) ([]Commit, error) {
-	args := append([]string{"--literal-pathspecs", "log", "-n", strconv.Itoa(n), "-z", "--format=%H%x01%ct%x01%an%x01%s", "--end-of-options"}, names...)
+	args := append([]string{"--literal-pathspecs", "log", "-n", strconv.Itoa(n), "-z", "--format=%H%x01%ct%x01%an%x01%s",
+		"--end-of-options"}, names...)
 	out, err := r.run(ctx, append(append(args, "--"), paths...)...)
 	if err != nil {
 		return nil, err
@@ -199,7 +200,8 @@ func (r *Repository) log(ctx context.Context, n int, paths []string, names ...st
 
 // Changed lists the paths in which two commits differ, of those at or below some.
 func (r *Repository) Changed(ctx context.Context, from, to string, paths []string) ([]string, error) {
-	out, err := r.run(ctx, append([]string{"--literal-pathspecs", "diff-tree", "-r", "-z", "--no-renames", "--name-only", "--end-of-options", from, to, "--"}, paths...)...)
+	out, err := r.run(ctx, append([]string{"--literal-pathspecs", "diff-tree", "-r", "-z", "--no-renames", "--name-only",
+		"--end-of-options", from, to, "--"}, paths...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -209,11 +211,13 @@ func (r *Repository) Changed(ctx context.Context, from, to string, paths []strin
 // Signed demands a good signature of a commit, made with ssh by a key of a file as
 // ssh-keygen(1) describes it in ALLOWED SIGNERS. Without one it fails.
 func (r *Repository) Signed(ctx context.Context, id, signers string) error {
-	_, err := r.run(ctx, "-c", "gpg.format=ssh", "-c", "gpg.minTrustLevel=fully", "-c", "gpg.program=/bin/false", "-c", "gpg.x509.program=/bin/false",
+	_, err := r.run(ctx, "-c", "gpg.format=ssh", "-c", "gpg.minTrustLevel=fully", "-c", "gpg.program=/bin/false", "-c",
+		"gpg.x509.program=/bin/false",
 		"-c", "gpg.ssh.program=ssh-keygen", "-c", "gpg.ssh.allowedSignersFile="+signers, "verify-commit", id)
 	var failed *Error
 	if errors.As(err, &failed) {
-		return cli.WithHint(fmt.Errorf("commit %s is not signed by one of %s: %s", id, signers, failed.Said), "git commit -S with gpg.format=ssh signs; the server does not")
+		return cli.WithHint(fmt.Errorf("commit %s is not signed by one of %s: %s", id, signers, failed.Said),
+			"git commit -S with gpg.format=ssh signs; the server does not")
 	}
 	return err
 }

@@ -73,7 +73,8 @@ func (r *Repository) list(ctx context.Context, id string, paths []string, single
 		}
 		f := file{mode: word[0], id: word[2], path: name}
 		if f.mode == submodule {
-			return nil, cli.WithHint(fmt.Errorf("%s is a submodule: another repository decides what is in it", name), "have its files in this repository, or make it a service of its own")
+			return nil, cli.WithHint(fmt.Errorf("%s is a submodule: another repository decides what is in it", name),
+				"have its files in this repository, or make it a service of its own")
 		}
 		if f.size, err = strconv.ParseInt(word[3], 10, 64); err != nil {
 			return nil, fmt.Errorf("git ls-tree: size of %s: %w", name, err)
@@ -254,7 +255,8 @@ func writeContent(root *os.Root, f file, content io.Reader) (err error) {
 		return err
 	}
 	if string(begin) == lfs && f.size < 1024 {
-		return cli.WithHint(errors.New("the file is a pointer of Git LFS: its content is not in the repository"), "have it in the repository, or in a package")
+		return cli.WithHint(errors.New("the file is a pointer of Git LFS: its content is not in the repository"),
+			"have it in the repository, or in a package")
 	}
 	if _, err := out.Write(begin); err != nil {
 		return err

@@ -94,9 +94,11 @@ func (r *Repository) Close() error { return r.lock.Close() }
 
 // settings hold git to what is asked of it, whatever a repository or its server says.
 func settings() []string {
-	out := []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.askPass=", "-c", "credential.helper=", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=16m", "-c", "pack.threads=1", "-c", "maintenance.auto=false",
+	out := []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.askPass=", "-c",
+		"credential.helper=", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=16m", "-c", "pack.threads=1", "-c", "maintenance.auto=false",
 		"-c", "fetch.recurseSubmodules=false", "-c", "submodule.recurse=false", "-c", "protocol.version=2", "-c", "http.followRedirects=initial",
-		"-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "core.quotePath=false", "-c", "log.showSignature=false", "-c", "protocol.allow=never"}
+		"-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "core.quotePath=false", "-c",
+		"log.showSignature=false", "-c", "protocol.allow=never"}
 	for _, p := range rules.GitProtocols {
 		out = append(out, "-c", "protocol."+p+".allow=always")
 	}
@@ -106,9 +108,12 @@ func settings() []string {
 // environment has what git needs to reach a server as this user, and nothing that
 // would have it ask, or run what the user configured.
 func environment() []string {
-	out := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false",
-		"GIT_SSH_COMMAND=ssh -oBatchMode=yes -oConnectTimeout=20", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=" + strings.Join(rules.GitProtocols, ":"), "LC_ALL=C", "TZ=UTC"}
-	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"} {
+	out := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false",
+		"GIT_SSH_COMMAND=ssh -oBatchMode=yes -oConnectTimeout=20", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0",
+		"GIT_ALLOW_PROTOCOL=" + strings.Join(rules.GitProtocols, ":"), "LC_ALL=C", "TZ=UTC"}
+	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "http_proxy", "https_proxy",
+		"HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"} {
 		if v, ok := os.LookupEnv(name); ok {
 			out = append(out, name+"="+v)
 		}

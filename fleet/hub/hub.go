@@ -107,7 +107,9 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, recorded: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch),
+		nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{},
+		recorded: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	err := o.Store.Write(ctx)
 	if err != nil && !errors.Is(err, store.ErrTaken) {
 		return nil, err
@@ -246,7 +248,8 @@ func (h *Hub) fromRow(row store.Node) *node {
 	if row.Key == "" { // an operator named one before it reported
 		row.Received, row.KeySince = time.Time{}, time.Time{}
 	}
-	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Heard: row.Received, Seq: row.Seq, Boot: row.Boot}}
+	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Heard: row.Received,
+		Seq: row.Seq, Boot: row.Boot}}
 	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
 	if row.Report != "" {
 		r, err := report.Read([]byte(row.Report), row.Received)
@@ -289,7 +292,8 @@ type offer struct {
 }
 
 func (o *offer) brief() *view.Offer {
-	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq, Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, Rival: o.Rival, At: o.At, Why: o.Why}
+	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq,
+		Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, Rival: o.Rival, At: o.At, Why: o.Why}
 }
 
 // readOffer reads an offer as any release has written it.

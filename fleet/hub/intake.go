@@ -273,7 +273,8 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 		}
 	}
 	n.known.Seq, n.known.Boot, n.known.Heard = r.Seq, r.BootID, r.Time
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(l.raw), Place: l.place, Accepted: old.row.Accepted}
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq,
+		Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(l.raw), Place: l.place, Accepted: old.row.Accepted}
 	if key.Accepted {
 		n.row.Accepted = ""
 	}
@@ -284,7 +285,8 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 		}
 	}
 	n.view.Lost = ""
-	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key, n.known.Grade, n.known.Since
+	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key,
+		n.known.Grade, n.known.Since
 	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
 		n.view.Offered = nil
 	}
@@ -411,7 +413,8 @@ func (w *work) write(ctx context.Context) error {
 // listChanges says what a node's history tells of a report after another.
 func listChanges(before, after *view.Brief) (list []string) {
 	if before == nil {
-		return []string{fmt.Sprintf("its first report: generation %d, health %s, sync %s", after.Generation, after.Axes.Health.State, after.Axes.Sync.State)}
+		return []string{fmt.Sprintf("its first report: generation %d, health %s, sync %s", after.Generation,
+			after.Axes.Health.State, after.Axes.Sync.State)}
 	}
 	if before.BootID != after.BootID {
 		list = append(list, "it booted")
@@ -425,7 +428,8 @@ func listChanges(before, after *view.Brief) (list []string) {
 	for _, axis := range []struct {
 		name     string
 		from, to spec.Axis
-	}{{"health", before.Axes.Health, after.Axes.Health}, {"sync", before.Axes.Sync, after.Axes.Sync}, {"tracking", before.Axes.Tracking, after.Axes.Tracking}} {
+	}{{"health", before.Axes.Health, after.Axes.Health}, {"sync", before.Axes.Sync, after.Axes.Sync},
+		{"tracking", before.Axes.Tracking, after.Axes.Tracking}} {
 		if axis.from.State != axis.to.State {
 			text := axis.name + " " + axis.to.State + ", was " + axis.from.State
 			if axis.to.Detail != "" {

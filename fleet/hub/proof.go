@@ -57,7 +57,8 @@ var proofRules = check.List[ask]{
 		return "the proof is signed by another key than the node's reports"
 	})},
 	{Name: "a later key gives back where the slot was taken", OK: checkProof(func(a ask) string {
-		if h := a.held; !a.frees || h == nil || h.Key == "" || h.Key == a.Key || h.Place == a.Place || h.Place == "" || a.known.Grade == spec.KeyPinned {
+		if h := a.held; !a.frees || h == nil || h.Key == "" || h.Key == a.Key || h.Place == a.Place || h.Place == "" ||
+			a.known.Grade == spec.KeyPinned {
 			return ""
 		}
 		return "the slot was taken with another key, and from another address or with another token"

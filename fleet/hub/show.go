@@ -57,8 +57,10 @@ type Fleet struct {
 	SignedBy     []string  `json:"signedBy,omitempty"`     // names of the keys that signed that, ids where they have none
 	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
 	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
-	Unfinished   string    `json:"unfinished,omitempty"`   // who publishes what is not published yet, or that this was cut: what is shown is the state before it
-	Writes       bool      `json:"writes"`                 // this instance takes reports
+	// who publishes what is not published yet, or that this was cut: what is shown is the state before
+	// it
+	Unfinished string `json:"unfinished,omitempty"`
+	Writes     bool   `json:"writes"` // this instance takes reports
 
 	DatabaseTrouble string `json:"databaseTrouble,omitempty"` // why no instance takes any now
 }
@@ -67,7 +69,8 @@ type Fleet struct {
 func (h *Hub) Fleet() Fleet {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, SignedBy: h.fleet.SignedBy, Indexed: h.indexed, Unfinished: h.fleet.Unfinished, Writes: h.Writes()}
+	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation,
+		SignedBy: h.fleet.SignedBy, Indexed: h.indexed, Unfinished: h.fleet.Unfinished, Writes: h.Writes()}
 	if h.indexErr != nil {
 		f.IndexTrouble = h.indexErr.Error()
 	}
@@ -120,7 +123,8 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	if h.awayError() != nil {
 		return nil, ErrAway
 	}
-	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
+	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade,
+		KeySince: n.known.Since, History: []store.Event{}}
 	if m := shown.Offers(); m != nil {
 		d.Machine = &Machine{m.Key, m.ID()}
 	}
@@ -199,7 +203,8 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return &RefusedError{fmt.Sprintf("that key belongs to %s", of.Node)}
 	}
 	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
-		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &letter{report: &o.Report, raw: o.Signed}, by+" accepted another key", now); err != nil {
+		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &letter{report: &o.Report, raw: o.Signed},
+			by+" accepted another key", now); err != nil {
 			return err
 		}
 		return w.write(ctx)

@@ -81,7 +81,8 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 		case h.o.Drains[group] && p.Key == "":
 			return c, &SlotError{Unproven, "nodes of group " + group + " are drained, and the request is not signed by the node"}
 		case len(held) >= h.o.Groups[group]:
-			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
+			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s",
+				len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
 		}
 		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: p.Key, Place: p.Place}}
 		if h.mayRecord(name, h.o.Now()) {
@@ -141,7 +142,8 @@ func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
 
 // changeSlot decides about a node's slot. A proof, nil where an operator acts, is used up also
 // where the answer is no.
-func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, frees bool, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
+func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, frees bool,
+	decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
 	if h.o.Groups[group] == 0 {
 		return &SlotError{"unknown_group", fmt.Sprintf("there is no group %.80q", group)}
 	}

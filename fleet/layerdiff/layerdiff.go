@@ -42,7 +42,8 @@ const (
 
 // New returns a table that knows nothing.
 func New(read Read) *Table {
-	return &Table{read: read, now: time.Now, turn: make(chan struct{}, 1), layers: map[string]layer{}, found: map[[2]string]*release.Difference{}}
+	return &Table{read: read, now: time.Now, turn: make(chan struct{}, 1), layers: map[string]layer{},
+		found: map[[2]string]*release.Difference{}}
 }
 
 // Between returns what differs from one layer to another, nil where nothing does. It is

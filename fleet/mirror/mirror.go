@@ -126,10 +126,12 @@ func (m *Mirror) verify(ctx context.Context, p *publish.Publisher) error {
 	}
 	for _, c := range report.Findings {
 		if c.Verdict == "expired" {
-			return cli.WithHint(refusal.New(refusal.Expired, "%s: %s %s", p.Registry.Ref(), c.What, c.Detail), "'caisson refresh "+p.Registry.Ref().String()+"' signs it again; then copy")
+			return cli.WithHint(refusal.New(refusal.Expired, "%s: %s %s", p.Registry.Ref(), c.What, c.Detail),
+				"'caisson refresh "+p.Registry.Ref().String()+"' signs it again; then copy")
 		}
 		if c.Verdict != "ok" {
-			return cli.WithHint(refusal.New(refusal.Code(c.Verdict), "%s: %s: %s", p.Registry.Ref(), c.What, c.Detail), "'caisson verify' lists all of it; --unverified copies it all the same")
+			return cli.WithHint(refusal.New(refusal.Code(c.Verdict), "%s: %s: %s", p.Registry.Ref(), c.What, c.Detail),
+				"'caisson verify' lists all of it; --unverified copies it all the same")
 		}
 	}
 	return nil
@@ -152,14 +154,16 @@ func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 	policy := here.Policy()
 	floor, there, err := r.To.Reached(ctx, policy)
 	if err != nil {
-		return tags, cli.WithHint(fmt.Errorf("what %s holds: %w", r.To.Registry.Ref(), err), "is it another fleet's place? --unverified replaces whatever is there")
+		return tags, cli.WithHint(fmt.Errorf("what %s holds: %w", r.To.Registry.Ref(), err),
+			"is it another fleet's place? --unverified replaces whatever is there")
 	}
 	if newer(floor, here.Floor()) {
 		return tags, wrongWay("%s holds generation %d of epoch %d, this is generation %d of epoch %d",
 			r.To.Registry.Ref(), floor.Generation, floor.Epoch, here.Floor().Generation, here.Floor().Epoch)
 	}
 	if there.Chain != nil && there.Chain.Version() > policy.Chain.Version() {
-		return tags, wrongWay("%s has version %d of the keys, this is version %d", r.To.Registry.Ref(), there.Chain.Version(), policy.Chain.Version())
+		return tags, wrongWay("%s has version %d of the keys, this is version %d", r.To.Registry.Ref(),
+			there.Chain.Version(), policy.Chain.Version())
 	}
 	r.policy = &policy
 	rows, err := here.Nodes(ctx)

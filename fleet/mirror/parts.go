@@ -130,7 +130,8 @@ func (r *run) currentLeadsOn(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("layer:current of %s: %w", r.From.Registry.Ref(), err)
 	case here.IssuedAt.Before(there.IssuedAt):
-		return cli.WithHint(refusal.New(refusal.Rollback, "%s has layers that became current at %s, these did at %s", r.To.Registry.Ref(), there.IssuedAt.Format(time.RFC3339), here.IssuedAt.Format(time.RFC3339)),
+		return cli.WithHint(refusal.New(refusal.Rollback, "%s has layers that became current at %s, these did at %s",
+			r.To.Registry.Ref(), there.IssuedAt.Format(time.RFC3339), here.IssuedAt.Format(time.RFC3339)),
 			"somebody moved layer:current without a key, or it is copied the wrong way round")
 	}
 	return nil
@@ -302,7 +303,8 @@ func (r *run) free(ctx context.Context, tag, digest string) error {
 	if err != nil {
 		return err
 	}
-	return cli.WithHint(fmt.Errorf("%s has another layer:%s, %s", r.To.Registry.Ref(), tag, resp.Digest), "by its digest it is copied without the version's tag")
+	return cli.WithHint(fmt.Errorf("%s has another layer:%s, %s", r.To.Registry.Ref(), tag, resp.Digest),
+		"by its digest it is copied without the version's tag")
 }
 
 // tagsOf returns the names of nodes and of their machines.

@@ -62,7 +62,8 @@ func grouped(from, to string, p *plan.Plan) *Difference {
 		for i := range some {
 			some[i].From, some[i].To = cut(some[i].From), cut(some[i].To)
 		}
-		d.Groups = append(d.Groups, Group{g.Class, g.Why, slices.Clone(g.Names[:min(len(g.Names), maxNames)]), len(g.Names), some, len(g.Changes) - len(some)})
+		d.Groups = append(d.Groups, Group{g.Class, g.Why, slices.Clone(g.Names[:min(len(g.Names), maxNames)]), len(g.Names),
+			some, len(g.Changes) - len(some)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		d.Kinds = append(d.Kinds, Kind{name, kinds[name]})

@@ -184,7 +184,8 @@ func (t *Table) keep(of string, d *Difference) {
 }
 
 // ask returns what is kept of a question, or waits until it is read.
-func ask[T any](ctx context.Context, t *Table, question []string, read func(context.Context, *publish.Fleet) (T, error)) (none T, err error) {
+func ask[T any](ctx context.Context, t *Table, question []string,
+	read func(context.Context, *publish.Fleet) (T, error)) (none T, err error) {
 	a, err := t.answer(strings.Join(question, "\x00"), func(ctx context.Context, f *publish.Fleet) (any, error) { return read(ctx, f) })
 	if err != nil {
 		return none, err
@@ -244,6 +245,7 @@ func (t *Table) read(a *answer, f *publish.Fleet, read func(context.Context, *pu
 		a.err = ctx.Err()
 	}
 	if errors.Is(a.err, context.DeadlineExceeded) {
-		a.err = cli.WithHint(fmt.Errorf("reading it takes longer than %s", longest), "'caisson history' and 'caisson diff' take the time that it needs")
+		a.err = cli.WithHint(fmt.Errorf("reading it takes longer than %s", longest),
+			"'caisson history' and 'caisson diff' take the time that it needs")
 	}
 }

@@ -123,7 +123,8 @@ var ErrFlow = errors.New("this login did not begin in this browser within ten mi
 func (p *Provider) Finish(ctx context.Context, kept string, came url.Values) (who Person, to string, err error) {
 	var f flow
 	text, ok := p.seal.open(kept)
-	if !ok || json.Unmarshal(text, &f) != nil || p.now().After(f.Until) || subtle.ConstantTimeCompare([]byte(f.State), []byte(came.Get("state"))) != 1 {
+	if !ok || json.Unmarshal(text, &f) != nil || p.now().After(f.Until) ||
+		subtle.ConstantTimeCompare([]byte(f.State), []byte(came.Get("state"))) != 1 {
 		return who, "", ErrFlow
 	}
 	if said := came.Get("error"); said != "" {
@@ -216,7 +217,8 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 	if !slices.Contains([]string{"roles", "sub"}, p.o.Claim) {
 		scopes = append(scopes, p.o.Claim)
 	}
-	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(), RedirectURL: p.o.Callback, Scopes: scopes}, p.known, nil
+	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(),
+		RedirectURL: p.o.Callback, Scopes: scopes}, p.known, nil
 }
 
 // sealer keeps what others hold for this process: they can neither read nor change it. Its key ends

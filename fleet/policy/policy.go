@@ -130,7 +130,8 @@ func parseLifetime(text string) (time.Duration, error) {
 func Problems(s *site.Site) []report.Problem {
 	_, problems := read(s)
 	if err := SameFleet(s); err != nil {
-		problems = append(problems, report.Problem{At: s.NameAt(), Path: "metadata.name", Severity: report.Error, Rule: "key", Message: err.Error(), Hint: hintOf(err)})
+		problems = append(problems, report.Problem{At: s.NameAt(), Path: "metadata.name", Severity: report.Error,
+			Rule: "key", Message: err.Error(), Hint: hintOf(err)})
 	}
 	return problems
 }
@@ -170,13 +171,15 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 
 // unread is the problem of a key file that cannot be read.
 func unread(s *site.Site, role string, f site.File, named bool, err error) report.Problem {
-	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Message: err.Error(), Hint: "a public key as 'caisson keys generate' writes it"}
+	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Message: err.Error(),
+		Hint: "a public key as 'caisson keys generate' writes it"}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		generate := "'caisson keys generate " + strings.TrimSuffix(f.Name, ".pub") + "' makes "
 		p.Hint = generate + "one"
 		if _, err := os.Stat(s.Trust().Chain); err == nil {
-			p.Hint = "take it from version control or from who changed the keys last; " + generate + "another one, which counts after 'caisson keys rotate'"
+			p.Hint = "take it from version control or from who changed the keys last; " + generate +
+				"another one, which counts after 'caisson keys rotate'"
 		}
 		if !named {
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
@@ -197,7 +200,8 @@ func hintOf(err error) string {
 
 // again is the problem of a key that was named before.
 func again(role string, f site.File, other held) report.Problem {
-	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Hint: "a key has one role: 'caisson keys generate' makes another",
+	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key",
+		Hint:    "a key has one role: 'caisson keys generate' makes another",
 		Message: fmt.Sprintf("one key is both %s and %s key: %s is named at %s", other.role, role, other.file.Name, other.file.At)}
 	if other.role == role {
 		p.Hint, p.Message = "remove one of the two", fmt.Sprintf("the key is listed twice: %s is named at %s", other.file.Name, other.file.At)

@@ -223,7 +223,8 @@ func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.N
 // terms returns what a publish signs beside overlays.
 func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
 	policy := fleet.Policy()
-	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second), Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
+	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second),
+		Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
 	for _, r := range w.Site.Maintenance().Rollouts {
 		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}, Budget: w.Site.Budget(r)}
 		if _, divide, err := w.Site.Rollout(r.Name); err == nil { // else it is for no node

@@ -43,7 +43,8 @@ type Step struct {
 // Advance lets decide take the next step of a rollout, while no other publisher
 // changes the fleet: of two that run a rollout each sees what the other has done. Nil
 // is not a step: then what a publish that was cut has left is put right, if it did.
-func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (*Result, error) {
+func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By,
+	decide func(context.Context, *Fleet) (*Step, error)) (*Result, error) {
 	if err := p.MayPublish(policy); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,8 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 	}
 	x := r.v.following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
-	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What), By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
+	r.begin(strings.TrimSpace(verbOfRollout+name+" "+step.What),
+		By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
 	c := r.plan
 	c.rows, c.first, c.placed, c.announced = true, step.First, step.Placed, step.Announced
 	if step.Cut != nil {

@@ -78,7 +78,8 @@ func (r *run) begin(verb string, by By, x *index.Index) {
 // runAlone runs f while no other publisher changes the fleet, and returns what f made of the
 // result. Where another one does it waits for as long as it may, or returns an error that says what
 // to do.
-func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (result *Result, err error) {
+func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose,
+	f func(context.Context, *run) error) (result *Result, err error) {
 	alone := false
 	work := func(ctx context.Context, r *run) error {
 		alone = true

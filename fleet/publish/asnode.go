@@ -42,7 +42,8 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	var o spec.Overlay
 	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
 	v := r.v
-	a, err := r.p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
+	a, err := r.p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator),
+		Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
 		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: r.p.Now}, trust.Known{Fleet: v.current})
 	if err != nil {
@@ -75,7 +76,8 @@ func checkTarget(x *spec.FleetIndex, row spec.Published, manifest string, genera
 	case generation == row.Generation:
 		return refusal.New(refusal.Contradiction, "another signature of generation %d than the index says: %s", generation, moved)
 	}
-	return refusal.New(refusal.Contradiction, "generation %d, the index says %d and gave out no later one than %d: %s", generation, row.Generation, x.Generation, moved)
+	return refusal.New(refusal.Contradiction, "generation %d, the index says %d and gave out no later one than %d: %s",
+		generation, row.Generation, x.Generation, moved)
 }
 
 const moved = "the tag was moved, or fleet:index was replaced by an older one"
@@ -98,5 +100,6 @@ func (r *verifying) checkAlias(ctx context.Context, tag, manifest string) error 
 			return nil
 		}
 	}
-	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which is not the overlay of a node bound to it: %s", tag, resp.Digest, moved)
+	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which is not the overlay of a node bound to it: %s",
+		tag, resp.Digest, moved)
 }

@@ -119,7 +119,8 @@ func (b *returning) contentThen(ctx context.Context, past *Past, w *work) (*spec
 		return was, err
 	}
 	// What a row had before the present is from then only if it is older.
-	if was := w.was.Before; was != nil && was.Generation <= b.before.Generation && w.was.Overlay == b.given[w.name] && b.v.index.Root.Epoch == b.before.Epoch {
+	if was := w.was.Before; was != nil && was.Generation <= b.before.Generation && w.was.Overlay == b.given[w.name] &&
+		b.v.index.Root.Epoch == b.before.Epoch {
 		return was, nil
 	}
 	return nil, nil

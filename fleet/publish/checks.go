@@ -72,27 +72,32 @@ func mayBeMissing(l *looked) error {
 		if l.p.NewFleet || l.known && l.seen.Current == (memory.Stamp{}) {
 			return nil // the first publish was cut before it
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.p.Registry.Ref()), "look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.p.Registry.Ref()),
+			"look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
 	}
 	if l.what == "layer:current" {
 		if l.seen.Layers == (memory.Stamp{}) {
 			return nil
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before", l.p.Registry.Ref(), l.seen.Layers.IssuedAt.Format(time.RFC3339)),
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before",
+			l.p.Registry.Ref(), l.seen.Layers.IssuedAt.Format(time.RFC3339)),
 			"look at what happened to the registry; 'caisson build' would begin the numbers of accounts again")
 	}
 	switch {
 	case l.known && l.seen.Generation > 0:
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index, and held generation %d of fleet %q before", l.p.Registry.Ref(), l.seen.Generation, l.seen.Fleet),
+		return cli.WithHint(refusal.New(refusal.Missing,
+			"%s holds no fleet:index, and held generation %d of fleet %q before", l.p.Registry.Ref(), l.seen.Generation, l.seen.Fleet),
 			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.p.Memory.Name())
 	case l.p.NewFleet || l.p.Registry.Ref().IsLayout() || l.known || !l.why.publish:
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.p.Registry.Ref()), "'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
+	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.p.Registry.Ref()),
+		"'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
 }
 
 func indexIsSigned(l *looked) error {
-	v, err := sign.VerifyFleet(l.candidate.Bundles, l.policy.Operator, l.policy.Threshold, oci.Digest(l.candidate.Document), sign.PredicateIndex)
+	v, err := sign.VerifyFleet(l.candidate.Bundles, l.policy.Operator, l.policy.Threshold,
+		oci.Digest(l.candidate.Document), sign.PredicateIndex)
 	if err == nil {
 		l.said, l.by = v.Predicate, v.Keys
 	}
@@ -125,7 +130,8 @@ func shardsAreCounted(x spec.FleetIndex) error {
 
 func indexIsOurs(l *looked) error {
 	if l.policy.Fleet != "" && l.index.Fleet != l.policy.Fleet {
-		return cli.WithHint(refusal.New(refusal.WrongFleet, "the registry holds fleet %q, the site is %q", l.index.Fleet, l.policy.Fleet), "give every fleet a prefix of its own")
+		return cli.WithHint(refusal.New(refusal.WrongFleet, "the registry holds fleet %q, the site is %q", l.index.Fleet,
+			l.policy.Fleet), "give every fleet a prefix of its own")
 	}
 	return nil
 }
@@ -134,7 +140,8 @@ func indexIsOurs(l *looked) error {
 // threshold for what is signed next.
 func thresholdIsMet(l *looked) error {
 	if !l.why.publish && l.index.Threshold > l.policy.Threshold {
-		return cli.WithHint(refusal.New(refusal.Threshold, "the fleet demands %d signatures, %d are verified here", l.index.Threshold, l.policy.Threshold),
+		return cli.WithHint(refusal.New(refusal.Threshold, "the fleet demands %d signatures, %d are verified here",
+			l.index.Threshold, l.policy.Threshold),
 			"give --site, or every key; --threshold says how many must have signed")
 	}
 	return nil
@@ -184,7 +191,8 @@ func notOlder(now, before memory.Stamp) error {
 }
 
 func older(format string, args ...any) error {
-	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "the registry serves old content: compare with a mirror, and look at who can push")
+	return cli.WithHint(refusal.New(refusal.Rollback, format, args...),
+		"the registry serves old content: compare with a mirror, and look at who can push")
 }
 
 func indexIsFresh(l *looked) error { return l.unexpired(l.said.Expires, l.seen.Index) }
@@ -215,7 +223,8 @@ func currentIsAccepted(l *looked) (err error) {
 		if !refusal.OfKeys(err) {
 			break
 		}
-		if _, enough := f.withoutKeys(l.policy.revoked()); !enough && l.seen.Current.Digest != "" && l.seen.Current.Digest != oci.Digest(l.candidate.Document) {
+		if _, enough := f.withoutKeys(l.policy.revoked()); !enough && l.seen.Current.Digest != "" &&
+			l.seen.Current.Digest != oci.Digest(l.candidate.Document) {
 			continue // a thief's list of what is rejected would be signed again
 		}
 		b.Keys, b.Threshold, b.EpochKeys = pems(f.Operator), f.Threshold, pems(f.Epoch)
@@ -229,7 +238,8 @@ func currentIsAccepted(l *looked) (err error) {
 func minimumIsPublished(l *looked) error {
 	m := l.fresh.Minimum
 	if m.Epoch > l.index.Epoch || m.Epoch == l.index.Epoch && m.Generation > l.index.Generation {
-		return refusal.New(refusal.BadNumber, "the least is epoch %d, generation %d; the fleet is at %d, %d", m.Epoch, m.Generation, l.index.Epoch, l.index.Generation)
+		return refusal.New(refusal.BadNumber, "the least is epoch %d, generation %d; the fleet is at %d, %d", m.Epoch,
+			m.Generation, l.index.Epoch, l.index.Generation)
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func keepsAll(document string, leftOut []string) error {
 	if leftOut == nil {
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.NeedsAgent, "%s has %s of a later release, which would be lost", document, strings.Join(leftOut, ", ")),
+	return cli.WithHint(refusal.New(refusal.NeedsAgent, "%s has %s of a later release, which would be lost", document,
+		strings.Join(leftOut, ", ")),
 		"publish with the release that wrote it, or a later one")
 }
 
@@ -134,7 +135,10 @@ func SignRescue(policy Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Can
 		return c, err
 	}
 	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
-	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte, error) { return sign.SignRescue(s, oci.Digest(c.Document), said) }); err != nil {
+	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte,
+		error) {
+		return sign.SignRescue(s, oci.Digest(c.Document), said)
+	}); err != nil {
 		return c, err
 	}
 	_, err = rescue.Node{Fleet: policy.Fleet, Names: []string{doc.Node}, Code: doc.Code, Keys: policy.Roles().Rescue}.Accept(c)
@@ -204,7 +208,8 @@ func (v *view) setLoader(l spec.Loader) error {
 
 // checkLoader wants all of a loader in the registry.
 func (r *verifying) checkLoader(ctx context.Context, l spec.Loader) error {
-	for _, d := range []oci.Descriptor{{MediaType: oci.TypeUKI, Digest: l.Image.Digest, Size: l.Image.Size}, {MediaType: oci.TypeESP, Digest: l.ESP.Digest, Size: l.ESP.Size}} {
+	for _, d := range []oci.Descriptor{{MediaType: oci.TypeUKI, Digest: l.Image.Digest, Size: l.Image.Size},
+		{MediaType: oci.TypeESP, Digest: l.ESP.Digest, Size: l.ESP.Size}} {
 		there, err := r.p.Registry.HasBlob(ctx, oci.RepoLoader, d)
 		if err == nil && !there {
 			err = fmt.Errorf("%s: %w: no disk gets it; 'caisson loader' publishes it again", d.Digest, oci.ErrNotFound)
@@ -235,7 +240,8 @@ func (n *needs) pruneLoaders(ctx context.Context) error {
 		return fmt.Errorf("fleet:current: %w", err)
 	}
 	for _, tag := range tags {
-		if !strings.HasPrefix(tag, keepPrefix) || slices.ContainsFunc(current.Loaders, func(l spec.Loader) bool { return release.KeepTag(l.Manifest) == tag }) {
+		if !strings.HasPrefix(tag, keepPrefix) || slices.ContainsFunc(current.Loaders,
+			func(l spec.Loader) bool { return release.KeepTag(l.Manifest) == tag }) {
 			continue
 		}
 		if err := n.removeKept(ctx, oci.RepoLoader, tag); err != nil {

@@ -220,7 +220,8 @@ func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]str
 	}
 	f.Say("generation %s gave nodes %s that no other gave", g, plain.Count(len(found), "overlay"))
 	if len(found) == 0 {
-		return nil, hint("'caisson history --node NODE -o json' has the digests that a node had", "generation %s gave nodes nothing that no other gave: there is nothing to reject", g)
+		return nil, hint("'caisson history --node NODE -o json' has the digests that a node had",
+			"generation %s gave nodes nothing that no other gave: there is nothing to reject", g)
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }

@@ -157,7 +157,8 @@ func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec
 }
 
 func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
-	doc, err := oci.ReadBlob(ctx, f.p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
+	doc, err := oci.ReadBlob(ctx, f.p.Registry.Source(), oci.RepoNode,
+		oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
 	}
@@ -242,14 +243,17 @@ const (
 
 func registryAgrees(t *times) error {
 	if d := t.now.Sub(t.registry); !t.registry.IsZero() && (d > maxSkew || d < -maxSkew) {
-		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the registry's %s", t.now.Format(time.RFC3339), t.registry.Format(time.RFC3339)), "set the clock of the machine that signs")
+		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the registry's %s",
+			t.now.Format(time.RFC3339), t.registry.Format(time.RFC3339)), "set the clock of the machine that signs")
 	}
 	return nil
 }
 
 func timeGoesOn(t *times) error {
 	if t.now.Add(smallSkew).Before(t.newest) {
-		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the last publish was at %s", t.now.Format(time.RFC3339), t.newest.Format(time.RFC3339)), "set the clock of the machine that signs; if the last publish was wrong, see docs/security.md")
+		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the last publish was at %s",
+			t.now.Format(time.RFC3339), t.newest.Format(time.RFC3339)),
+			"set the clock of the machine that signs; if the last publish was wrong, see docs/security.md")
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ func isOfRollout(c *spec.FleetChange) bool {
 // cutChange says what was cut of the generation that an index reserves, and what to do.
 func cutChange(x spec.FleetIndex) (what, advice string) {
 	if isOfRollout(x.Doing) {
-		return fmt.Sprintf("%s was cut, generation %d", x.Doing.Verb, x.Generation), "'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved"
+		return fmt.Sprintf("%s was cut, generation %d", x.Doing.Verb, x.Generation),
+			"'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved"
 	}
 	verb := "publish"
 	if c := x.Doing; c != nil && c.Verb != "" && c.Verb != verbMend {

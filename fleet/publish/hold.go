@@ -192,7 +192,8 @@ type editing struct {
 // edit lets f change what nodes have and how they are held, after find has found what
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
-func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (*Result, error) {
+func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error,
+	f func(context.Context, *editing, *work) error) (*Result, error) {
 	return p.change(ctx, verb, h.By, func(ctx context.Context, r *run) error {
 		if !h.Until.IsZero() && !h.Until.After(r.p.Now) {
 			return hint("give a later one", "it is %s by now, and the end of the hold is over", r.p.Now.Format(time.RFC3339))
@@ -231,7 +232,8 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			}
 		}
 		if len(todo) > 0 && len(e.result.Stay) == len(todo) {
-			return hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s", plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
+			return hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s",
+				plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
 		}
 		e.result.sort()
 		return nil

@@ -72,7 +72,8 @@ func CompareRoles(from, to spec.Roles) (out []RoleChange, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c := RoleChange{Role: after.Name, Added: without(is, was), Removed: without(was, is), Threshold: [2]int{before[i].Role.Threshold, after.Role.Threshold}}
+		c := RoleChange{Role: after.Name, Added: without(is, was), Removed: without(was, is),
+			Threshold: [2]int{before[i].Role.Threshold, after.Role.Threshold}}
 		if len(c.Added)+len(c.Removed) > 0 || c.Threshold[0] != c.Threshold[1] {
 			out = append(out, c)
 		}
@@ -104,7 +105,8 @@ func (p Policy) of(version chain.Link) (_ Policy, err error) {
 	for _, r := range []struct {
 		keys *[]sign.Verifier
 		from spec.Role
-	}{{&p.Operator, k.Operator}, {&p.Release, k.Release}, {&p.Epoch, k.Epoch}, {&p.Root, k.Root}, {&p.Attestation, k.Attestation}, {&p.Rescue, k.Rescue}} {
+	}{{&p.Operator, k.Operator}, {&p.Release, k.Release}, {&p.Epoch, k.Epoch}, {&p.Root, k.Root},
+		{&p.Attestation, k.Attestation}, {&p.Rescue, k.Rescue}} {
 		if *r.keys, err = sign.ParsePublics(r.from.Keys); err != nil {
 			return p, err
 		}
@@ -153,7 +155,8 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 		return reached, errors.Join(err, bad)
 	}
 	if mine := policy.Chain.Version(); c.Version() > mine {
-		p.Say("%s has version %d of the keys, the file beside the site has %d: 'caisson keys pull' brings it", p.Registry.Ref(), c.Version(), mine)
+		p.Say("%s has version %d of the keys, the file beside the site has %d: 'caisson keys pull' brings it",
+			p.Registry.Ref(), c.Version(), mine)
 	}
 	if publishes && !policy.Beside {
 		changes, err := CompareRoles(c.Newest().Keys.Roles, policy.Roles())
@@ -197,7 +200,8 @@ func (p *Publisher) Newest(ctx context.Context, policy Policy) (Policy, error) {
 // are revoked.
 func currentKeysAreThere(l *looked) error {
 	if l.policy.Chain == nil && l.fresh.Keys > 0 && len(l.p.Signers) > 0 && !l.p.Dry { // what comes of it is signed
-		return cli.WithHint(refusal.New(refusal.KeysBehind, "the fleet's keys are at version %d: whoever does not follow them would sign what nodes refuse", l.fresh.Keys),
+		return cli.WithHint(refusal.New(refusal.KeysBehind,
+			"the fleet's keys are at version %d: whoever does not follow them would sign what nodes refuse", l.fresh.Keys),
 			"give --site, with caisson.keys beside it; beside objects of a cluster, keys/root.pub and caisson.keys")
 	}
 	if l.policy.Chain == nil {
@@ -255,7 +259,8 @@ func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
 		missing = append(missing, l)
 	}
 	for _, l := range slices.Backward(missing) {
-		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)}, l.Candidate.Bundles...); err != nil {
+		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)},
+			l.Candidate.Bundles...); err != nil {
 			return err
 		}
 	}

@@ -40,7 +40,8 @@ var layerChecks = check.List[*lookedLayers]{
 	{Name: "layers statement", OK: currentIsStated},
 	{Name: "layers clock", OK: func(l *lookedLayers) error {
 		if l.by.IssuedAt.After(l.now.Add(release.MaxSkew)) { // remembered, it would outlive its key
-			return cli.WithHint(refusal.New(refusal.Validity, "made current at %s, this machine's clock says %s", l.by.IssuedAt.Format(time.RFC3339), l.now.Format(time.RFC3339)),
+			return cli.WithHint(refusal.New(refusal.Validity, "made current at %s, this machine's clock says %s",
+				l.by.IssuedAt.Format(time.RFC3339), l.now.Format(time.RFC3339)),
 				"set this machine's clock; if it is right, the one that built has a wrong one: 'caisson build' there again")
 		}
 		return nil
@@ -165,7 +166,8 @@ func layerIsNotOlder(s *succession) error {
 		return nil // a layer without a date, as tests make it
 	}
 	if now, err := time.Parse(time.RFC3339, s.new.Created); err != nil || now.Before(before) {
-		return cli.WithHint(refusal.New(refusal.Rollback, "node %s: layer %s was made at %s, its present one at %s", s.node, s.new.Digest, s.new.Created, s.old.Created), way)
+		return cli.WithHint(refusal.New(refusal.Rollback, "node %s: layer %s was made at %s, its present one at %s", s.node,
+			s.new.Digest, s.new.Created, s.old.Created), way)
 	}
 	return nil
 }

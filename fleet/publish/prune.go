@@ -81,7 +81,9 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep)
 	if !locked && len(list) > keep.Generations {
 		p.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
 	}
-	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, roots: map[string]spec.FleetIndex{}, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
+	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, roots: map[string]spec.FleetIndex{},
+		layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{},
+		overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
 		return nil, err
 	}
@@ -96,7 +98,8 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep)
 		return nil, err
 	}
 	if remove {
-		if err := errors.Join(n.removeTags(ctx, oci.RepoNode, "shards", n.isSpareShard), n.removeTags(ctx, oci.RepoFleet, "reservations", n.isOverIntent)); err != nil {
+		if err := errors.Join(n.removeTags(ctx, oci.RepoNode, "shards", n.isSpareShard),
+			n.removeTags(ctx, oci.RepoFleet, "reservations", n.isOverIntent)); err != nil {
 			return nil, err
 		}
 	}

@@ -63,7 +63,8 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 	}
 	for _, of := range slices.Sorted(maps.Keys(n.overlays)) {
 		o := n.overlays[of]
-		data, err := oci.ReadBlob(ctx, n.p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: of, Size: o.size}, oci.MaxOverlay)
+		data, err := oci.ReadBlob(ctx, n.p.Registry.Source(), oci.RepoNode,
+			oci.Descriptor{MediaType: oci.TypeOverlay, Digest: of, Size: o.size}, oci.MaxOverlay)
 		if isNotFound(err) {
 			continue
 		}

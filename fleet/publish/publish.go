@@ -31,7 +31,8 @@
 // generation is remembered and reserved in fleet:index, overlays and their tags,
 // shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current, and tags of
 // nodes that are retired go last. Cut anywhere, a repeated publish heals it, and so does a hold or a retirement;
-// what a rollout moved before it was cut stays where it is, see adoptMoves. No generation ever names two contents. cmd/caisson, fleet/policy and
+// what a rollout moved before it was cut stays where it is, see adoptMoves. No generation ever
+// names two contents. cmd/caisson, fleet/policy and
 // fleet/preview import it.
 package publish
 
@@ -224,7 +225,8 @@ func (p *Publisher) checkSigners(policy Policy) error {
 		pub, ok := sign.Find(policy.Operator, s.Public())
 		if !ok {
 			if policy.Beside && policy.Chain != nil {
-				return hint("sign with a key of that version", "the signing key is not an operator key of version %d of the keys", policy.Chain.Version())
+				return hint("sign with a key of that version", "the signing key is not an operator key of version %d of the keys",
+					policy.Chain.Version())
 			}
 			return hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
 		}

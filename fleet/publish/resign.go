@@ -156,7 +156,8 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		}
 	}
 	delete(layers, "")
-	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted, Seen: cmp.Or(r.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
+	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted,
+		Seen: cmp.Or(r.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
 	switch err := release.Resign(ctx, r.p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):

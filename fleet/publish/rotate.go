@@ -25,8 +25,10 @@ type Rotation struct {
 	Next    spec.Keys       // the version after the newest; its number and its predecessor are filled in
 	Root    []crypto.Signer // enough root keys of the version before, and enough of its own
 	Release crypto.Signer   // of that version; nil where its release keys stay
-	Layers  string          // digest of the index that is current, where only a key that is revoked says so and the memory does not have it; may be empty
-	Epoch   crypto.Signer   // of that version; nil where its epoch keys stay, or the epoch is 0
+	// digest of the index that is current, where only a key that is revoked says so and the memory
+	// does not have it; may be empty
+	Layers string
+	Epoch  crypto.Signer // of that version; nil where its epoch keys stay, or the epoch is 0
 
 	Known map[string]*spec.KeysKnown // what nodes have reported of the keys that they know; nil of one whose boot files begin no chain
 	Lose  []string                   // nodes that may be lost, see checkLost
@@ -138,7 +140,8 @@ func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
 		if pub, ok := sign.Find(next.Operator, s.Public()); ok {
 			seen[pub.ID()] = true
 		} else if _, ok := sign.Find(now.Operator, s.Public()); !ok {
-			return hint("--key names operators of the version that is to count, and of the one before", "a signing key is not an operator key of either version")
+			return hint("--key names operators of the version that is to count, and of the one before",
+				"a signing key is not an operator key of either version")
 		}
 	}
 	if len(seen) < next.Threshold {
@@ -218,7 +221,8 @@ func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 		w.same = looked.accepted
 		for _, b := range looked.candidate.Bundles {
 			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.overlay)
-			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.policy.Fleet, r.v.index.Root.Epoch) == nil {
+			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.policy.Fleet,
+				r.v.index.Root.Epoch) == nil {
 				w.bundles = append(w.bundles, b)
 			}
 		}
@@ -234,7 +238,8 @@ func (r *rotating) grant() ([]byte, error) {
 		return x.Grant, nil
 	}
 	if by == nil {
-		return nil, hint("--epoch-key names one of the epoch keys that are to count", "the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
+		return nil, hint("--epoch-key names one of the epoch keys that are to count",
+			"the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
 	}
 	if _, ok := sign.Find(next.Epoch, by.Public()); !ok {
 		return nil, hint("trust.keys.epoch of the site names them", "--epoch-key is not an epoch key that is to count")

@@ -61,7 +61,8 @@ func rowsBelong(l *lookedShard) error {
 
 func rowsAreBounded(l *lookedShard) error {
 	if got, said := index.Describe(l.root.Shards[l.n].Manifest, l.shard.Nodes), l.root.Shards[l.n]; got != said {
-		return refusal.New(refusal.Contradiction, "it has %d nodes, the least at generation %d; fleet:index says %d, %d", got.Nodes, got.Least, said.Nodes, said.Least)
+		return refusal.New(refusal.Contradiction, "it has %d nodes, the least at generation %d; fleet:index says %d, %d",
+			got.Nodes, got.Least, said.Nodes, said.Least)
 	}
 	return bounded(l.shard.Nodes, l.root.Generation)
 }

@@ -31,7 +31,9 @@ type Report struct {
 
 // Check is the verdict on one thing.
 type Check struct {
-	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "service:sha256:…", "image:sha256:… root:…"
+	// "fleet:current", "node:superhost", "layer:sha256:…", "service:sha256:…", "image:sha256:…
+	// root:…"
+	What    string `json:"what"`
 	Verdict string `json:"verdict"`          // "ok", "expired", "missing", "unfinished" or a refusal code
 	Detail  string `json:"detail,omitempty"` // why not, or what nodes of this release leave out
 }
@@ -177,7 +179,8 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 
 // checkService wants the image of a service in the registry, whose overlay was verified.
 func (r *verifying) checkService(ctx context.Context, image spec.Blob) error {
-	there, err := r.p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
+	there, err := r.p.Registry.HasBlob(ctx, oci.RepoService,
+		oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
 		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' publishes it again", oci.ErrNotFound)
 	}
@@ -202,7 +205,8 @@ func (f *Fleet) unfinished(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	case len(at) > 0:
-		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "an unnamed publisher")), nil
+		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation,
+			cmp.Or(at[0].By, "an unnamed publisher")), nil
 	}
 	what, advice := cutChange(x)
 	return what + ": " + advice, nil

@@ -55,7 +55,8 @@ type rules struct {
 	past    check.List[*looked]
 }
 
-var whole = rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks, clockChecks, pastChecks}
+var whole = rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks,
+	clockChecks, pastChecks}
 
 func (p *Publisher) allRules() rules {
 	if p.rules != nil {

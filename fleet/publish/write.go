@@ -98,7 +98,8 @@ type plan struct {
 
 // describe is what the index says of a change.
 func (c *plan) describe(now time.Time) *spec.FleetChange {
-	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(), Published: published(c.todo)}
+	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(),
+		Published: published(c.todo)}
 }
 
 // write signs and pushes, in the order that the package comment promises.
@@ -333,7 +334,8 @@ func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
 			return spec.Published{}, err
 		}
 	}
-	manifest, err := r.p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
+	manifest, err := r.p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw,
+		append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
 	if err != nil {
 		return spec.Published{}, err
 	}

@@ -44,18 +44,21 @@ type Asked struct {
 var errNoSite = errors.New("labels, sets and settings of nodes are in the site, and this service was started without one: --site names it")
 
 // Parameters are the query parameters of GET /v1/nodes.
-var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "setting", "sort", "from", "most"}
+var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs",
+	"label", "set", "setting", "sort", "from", "most"}
 
 // Read reads a query of an address, which lists as many nodes as usual where it does not
 // say how many. An error is about the query: a word that nothing can meet is one, for the
 // empty list that would come of it says that all is well.
 func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
-	q := Asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")), Layer: v.Get("layer"), Version: v.Get("version"),
+	q := Asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")),
+		Layer: v.Get("layer"), Version: v.Get("version"),
 		Sync: v.Get("sync"), Health: v.Get("health"), Service: v.Get("service"), Commit: v.Get("commit"), Sort: view.Order(v.Get("sort"))}}
 	q.Labels, q.Settings = filled(v["label"]), filled(v["setting"])
 	for name := range v {
 		if !slices.Contains(Parameters, name) {
-			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name), cmp.Or(likeParameter(name), "one of: "+strings.Join(Parameters, ", ")))
+			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name),
+				cmp.Or(likeParameter(name), "one of: "+strings.Join(Parameters, ", ")))
 		}
 	}
 	var err error

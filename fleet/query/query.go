@@ -85,7 +85,8 @@ type Summary struct {
 // Summary returns the fleet at a glance.
 func (f *Fleet) Summary() Summary {
 	now := f.Hub.Now()
-	return Summary{f.Hub.Fleet(), view.Summarise(f.Hub.Nodes(), now), f.lately(now), TroubleWith(f.Site), TroubleWith(f.Inbox), now.UTC().Truncate(time.Second)}
+	return Summary{f.Hub.Fleet(), view.Summarise(f.Hub.Nodes(), now), f.lately(now), TroubleWith(f.Site),
+		TroubleWith(f.Inbox), now.UTC().Truncate(time.Second)}
 }
 
 // lately returns the rollouts that somebody may want to know of at once.

@@ -62,7 +62,8 @@ func (f *Fleet) Services() Services {
 		authored := f.Site.Services()
 		for i := range authored {
 			v := &authored[i]
-			one := Service{ServiceUse: view.ServiceUse{Name: v.Name, Published: []view.CommitUse{}, Reported: []view.CommitUse{}}, Unit: v.Unit, URL: v.Git.URL, Ref: v.Git.Ref()}
+			one := Service{ServiceUse: view.ServiceUse{Name: v.Name, Published: []view.CommitUse{},
+				Reported: []view.CommitUse{}}, Unit: v.Unit, URL: v.Git.URL, Ref: v.Git.Ref()}
 			if u, ok := uses[v.Name]; ok {
 				one.ServiceUse = u
 				delete(uses, v.Name)

@@ -37,7 +37,8 @@ func (n Node) Write(w io.Writer) {
 		line("published", "nothing")
 	}
 	if r := n.Report; r != nil {
-		line("reported", "generation %d, overlay %s%s, at %s", r.Generation, cmp.Or(r.Overlay, "unknown"), ofLayer(r.LayerVersion, r.Layer), plain.Time(n.Received))
+		line("reported", "generation %d, overlay %s%s, at %s", r.Generation, cmp.Or(r.Overlay, "unknown"),
+			ofLayer(r.LayerVersion, r.Layer), plain.Time(n.Received))
 		if r.Staged != "" {
 			line("staged", "overlay %s, for the next boot", r.Staged)
 		}
@@ -170,7 +171,8 @@ func axisLine(x spec.Axis) string {
 
 // Write prints for people how the fleet is.
 func (s Summary) Write(w io.Writer) {
-	cli.Printf(w, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
+	cli.Printf(w, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch,
+		plain.Count(s.Nodes, "node"), s.Trouble)
 	if len(s.SignedBy) > 0 {
 		cli.Printf(w, "published by key %s\n", strings.Join(s.SignedBy, ", "))
 	}

@@ -40,20 +40,24 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 	}
 	for _, f := range s.Files() {
 		if err := readable(f.Name); err != nil {
-			r.Add(report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "file", Message: fmt.Sprintf("read %s: %v", f.Name, err), Hint: "names are relative to the file that they stand in"})
+			r.Add(report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "file",
+				Message: fmt.Sprintf("read %s: %v", f.Name, err), Hint: "names are relative to the file that they stand in"})
 		}
 	}
 	checkLayers(s, beside.Lock, r)
 	for _, v := range s.Services() {
 		if why := s.Unlocked(&v); why != "" {
-			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Warning, Rule: "lock", Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
+			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Warning, Rule: "lock",
+				Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
 	}
 	if _, err := memory.Open(beside.Memory); err != nil {
-		r.Add(report.Problem{File: beside.Memory, Severity: report.Error, Rule: "file", Message: err.Error(), Hint: "take it from version control: publish refuses to go on without"})
+		r.Add(report.Problem{File: beside.Memory, Severity: report.Error, Rule: "file", Message: err.Error(),
+			Hint: "take it from version control: publish refuses to go on without"})
 	}
 	if n, err := s.Oversized(); err != nil {
-		r.Add(report.Problem{At: n.At(), Path: "nodes", Severity: report.Error, Rule: "too-large", Message: err.Error(), Hint: "move large scripts and files into a package"})
+		r.Add(report.Problem{At: n.At(), Path: "nodes", Severity: report.Error, Rule: "too-large", Message: err.Error(),
+			Hint: "move large scripts and files into a package"})
 	}
 }
 
@@ -93,7 +97,8 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 			say(report.Error, "layer", "", "build refuses variant %s: %v", v.Name, err)
 		}
 		if k := v.Recipe.Kernel; signs && strings.HasPrefix(k, "linux-image-") && strings.HasSuffix(k, "-unsigned") {
-			say(report.Warning, "layer", "name "+strings.TrimSuffix(k, "-unsigned"), "variant %s: nobody signed the modules of %s: a kernel that firmware verified loads none of them", v.Name, k)
+			say(report.Warning, "layer", "name "+strings.TrimSuffix(k, "-unsigned"),
+				"variant %s: nobody signed the modules of %s: a kernel that firmware verified loads none of them", v.Name, k)
 		}
 	}
 	const update = "'caisson lock --update' writes it"

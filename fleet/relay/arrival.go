@@ -155,7 +155,8 @@ func (a *arrival) begun(ctx context.Context) (size int64, err error) {
 // right, so that content which is not is an answer that was cut.
 func (a *arrival) give(w http.ResponseWriter, req *http.Request, size int64) {
 	at, status := int64(0), http.StatusOK
-	if from, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(req.Header.Get("Range"), "bytes="), "-"), 10, 64); err == nil && 0 < from && from < size {
+	if from, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(req.Header.Get("Range"), "bytes="), "-"), 10,
+		64); err == nil && 0 < from && from < size {
 		at, status = from, http.StatusPartialContent
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, size-1, size))
 	}

@@ -61,7 +61,8 @@ func Plan(files fs.FS, names []string, s *site.Site, node string, m Machine) (*C
 		return nil, cli.Usage(inventory.DidYouMean(node, nodes), "the site has no node %q", node)
 	}
 	c := &Change{secrets: len(s.Secrets()) > 0}
-	c.Result = Result{Node: node, Row: nodes[at].At().String(), Was: nodes[at].Match, Now: nodes[at].Match, Recipient: None, Still: []query.Still{}}
+	c.Result = Result{Node: node, Row: nodes[at].At().String(), Was: nodes[at].Match, Now: nodes[at].Match,
+		Recipient: None, Still: []query.Still{}}
 	if len(m.Match.MACs)+len(m.Match.UUIDs) > 0 && !same(m.Match, c.Was) {
 		if err := c.rewrite(files, names, nodes, at, m.Match); err != nil {
 			return nil, err

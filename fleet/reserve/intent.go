@@ -86,7 +86,8 @@ func (i Intent) mark() []byte { return i.annotated(map[string]string{intentEnds:
 // markDead returns the document of an intent that others withdrew. Should its
 // publisher still write, then nothing else of that generation.
 func (s Found) markDead() []byte {
-	return s.annotated(map[string]string{intentEnds: "true", intentDead: "true", intentFor: strconv.FormatUint(max(s.Reserves, s.Generation), 10)})
+	return s.annotated(map[string]string{intentEnds: "true", intentDead: "true",
+		intentFor: strconv.FormatUint(max(s.Reserves, s.Generation), 10)})
 }
 
 func (i Intent) annotated(a map[string]string) []byte {

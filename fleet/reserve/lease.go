@@ -89,7 +89,8 @@ func (l *Lease) CheckHeld() error {
 }
 
 func (l *Lease) lostError(format string, args ...any) error {
-	return cli.WithHint(fmt.Errorf("%w: "+format, append([]any{ErrLost}, args...)...), "'caisson verify' tells what is published; run this again")
+	return cli.WithHint(fmt.Errorf("%w: "+format, append([]any{ErrLost}, args...)...),
+		"'caisson verify' tells what is published; run this again")
 }
 
 // NoteGiven notes the generation of what was written.
@@ -239,6 +240,7 @@ func (s Found) takenError(at Pace) error {
 		return cli.WithHint(err, fmt.Sprintf("run this again when it is done; if it died, its reservation ends at %s, or add --ignore-intent %s",
 			s.At.Add(Honored).Format(time.RFC3339), tag))
 	}
-	return cli.WithHint(fmt.Errorf("%w: %.80q", err, s.By), fmt.Sprintf("run this again when it is done, which is by %s; if it died, that shows within %s, or add --ignore-intent %s",
-		s.At.Add(life).Format(time.RFC3339), at.Dead, tag))
+	return cli.WithHint(fmt.Errorf("%w: %.80q", err, s.By),
+		fmt.Sprintf("run this again when it is done, which is by %s; if it died, that shows within %s, or add --ignore-intent %s",
+			s.At.Add(life).Format(time.RFC3339), at.Dead, tag))
 }

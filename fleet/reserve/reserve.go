@@ -85,7 +85,8 @@ func (r *Reserver) announce(ctx context.Context, from Start) (*Lease, around, er
 	if err := r.Registry.PutData(ctx, oci.RepoFleet, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
 		return nil, around{}, err
 	}
-	l := &Lease{After: from.Reserved, r: r, Intent: mine, Announcement: Announcement{By: r.By, Reserves: max(mine.Generation, from.Reserved+1)}}
+	l := &Lease{After: from.Reserved, r: r, Intent: mine,
+		Announcement: Announcement{By: r.By, Reserves: max(mine.Generation, from.Reserved+1)}}
 	if err := l.put(ctx); err != nil {
 		return nil, around{}, err
 	}

@@ -38,7 +38,8 @@ func (j *judged) join(other judged) {
 // have to be until the rollout ends. With a budget each node has a time of its own.
 func (l *look) judge(i int) judged {
 	w := l.row.Waves[i]
-	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}, silent: map[string]string{}, well: map[string]time.Time{}}
+	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}, silent: map[string]string{},
+		well: map[string]time.Time{}}
 	maps.Copy(j.LeftOut, w.LeftOut)
 	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
 		t := trial{name: name, given: l.plan.Waves[i].Nodes[name], begun: time.Unix(w.Begun, 0), deadline: l.deadline, done: w.Done != 0}
@@ -101,7 +102,8 @@ func (l *look) try(j *judged, t trial) {
 	soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
 	silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)
 	switch {
-	case heard && r.Refused != "" && (late || r.RefusedSince.IsZero() || !r.RefusedSince.Before(begun)): // else it is what was published before
+	// else it is what was published before
+	case heard && r.Refused != "" && (late || r.RefusedSince.IsZero() || !r.RefusedSince.Before(begun)):
 		j.Failed[name] = "it refuses the overlay: " + r.Refused
 	case arrived && r.Trouble != "" && (late || r.Broken):
 		j.Failed[name] = r.Trouble

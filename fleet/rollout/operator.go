@@ -76,10 +76,13 @@ var phases = map[Verb]struct {
 	Pause:  {spec.RolloutPaused, []string{spec.RolloutRunning}},
 	Resume: {spec.RolloutRunning, []string{spec.RolloutPaused, spec.RolloutHalted}},
 	Abort:  {spec.RolloutAborted, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted}},
-	Undo:   {spec.RolloutUndone, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted, spec.RolloutDone, spec.RolloutUndone}}, // once more, for nodes that stayed
+	// once more, for nodes that stayed
+	Undo: {spec.RolloutUndone, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted,
+		spec.RolloutDone, spec.RolloutUndone}},
 }
 
-func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By, now int64) (s *publish.Step, err error) {
+func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By,
+	now int64) (s *publish.Step, err error) {
 	move := phases[verb]
 	if !slices.Contains(move.from, row.Phase) || row.Phase == spec.RolloutUndone && !anyStayed(row) {
 		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, plan.Name, row.Phase)

@@ -60,7 +60,8 @@ func (d *Driver) rehearsed(ctx context.Context, f *publish.Fleet, plan *spec.Rol
 // Unrehearsed returns why waves of a plan would not begin if they were to begin now, by wave: a
 // change of theirs was not rehearsed, and the plan wants that. nodes are those that the plan was
 // made of.
-func Unrehearsed(ctx context.Context, p *publish.Publisher, policy publish.Policy, plan *spec.RolloutPlan, nodes []publish.Node) (map[string]string, error) {
+func Unrehearsed(ctx context.Context, p *publish.Publisher, policy publish.Policy, plan *spec.RolloutPlan,
+	nodes []publish.Node) (map[string]string, error) {
 	if plan.Rule.Rehearsed == "" {
 		return nil, nil
 	}
@@ -120,7 +121,8 @@ func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
 	for _, way := range slices.SortedFunc(maps.Keys(along), func(a, b evidence.Asked) int { return plain.Natural(along[a][0], along[b][0]) }) {
 		err := e.shelf.Check(ctx, way)
 		if errors.Is(err, evidence.ErrNotRehearsed) {
-			return cli.WithHint(fmt.Errorf("the change of %s is %w", first(along[way]), err), "'caisson rehearse FILE --node "+along[way][0]+" --push' states one")
+			return cli.WithHint(fmt.Errorf("the change of %s is %w", first(along[way]), err), "'caisson rehearse FILE --node "+
+				along[way][0]+" --push' states one")
 		}
 		if err != nil {
 			return err
@@ -131,7 +133,8 @@ func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
 
 // way returns what a node is to go through.
 func (e *evidenced) way(ctx context.Context, n publish.Node, row spec.Published) (a evidence.Asked, err error) {
-	a = evidence.Asked{Rule: e.plan.Rule.Rehearsed, Planned: time.Unix(e.plan.At, 0).UTC(), From: evidence.End{Layer: row.Layer}, To: evidence.End{Layer: n.Layer}}
+	a = evidence.Asked{Rule: e.plan.Rule.Rehearsed, Planned: time.Unix(e.plan.At, 0).UTC(),
+		From: evidence.End{Layer: row.Layer}, To: evidence.End{Layer: n.Layer}}
 	if a.Rule == spec.RehearsedLayer {
 		return a, nil
 	}

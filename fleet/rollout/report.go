@@ -139,7 +139,8 @@ func nodeOf(head string) string {
 // FromReport returns what a rollout wants to know of a node's report. One of its times
 // that is later than when it was received is of a service that passes on a node's clock.
 func FromReport(r view.Reported) Report {
-	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned,
+	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second,
+		Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned,
 		Attests: r.Attested != "" && r.Attested == r.Overlay, Stale: r.TPM == view.Stale}
 	if r.Staged == r.Overlay {
 		out.Overlay = "" // its layer waits for a reboot: it has not arrived

@@ -108,7 +108,8 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Repor
 			}
 			return Report{}, errors.New(why)
 		}
-		next := Reporter{Key: r.Key, Grade: report.Grade(known, of, r), Since: was.Since, Heard: at, Interval: r.Interval, Seq: r.Seq, Boot: r.BootID}
+		next := Reporter{Key: r.Key, Grade: report.Grade(known, of, r), Since: was.Since, Heard: at, Interval: r.Interval,
+			Seq: r.Seq, Boot: r.BootID}
 		if r.Key != was.Key {
 			next.Since = at
 			delete(k.owner, was.Key)

@@ -25,13 +25,15 @@ type Driver struct {
 	Policy    publish.Policy
 	By        publish.By
 	Name      string
-	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error)           // the site, as it was when the plan was made
-	First     func(context.Context) error                                                // brings what overlays of a wave name, see [publish.Options]; nil is nothing
-	Reports   func(context.Context, Asked) (map[string]Report, error)                    // by node; those of others do no harm
-	Slots     func(context.Context) (map[string]string, error)                           // nodes that are disturbed with a slot → what; nil is none. A budget counts them
-	Measure   func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error) // asks a Prometheus; nil is none
-	Now       func() time.Time
-	Say       func(format string, args ...any)
+	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
+	// brings what overlays of a wave name, see [publish.Options]; nil is nothing
+	First   func(context.Context) error
+	Reports func(context.Context, Asked) (map[string]Report, error) // by node; those of others do no harm
+	// nodes that are disturbed with a slot → what; nil is none. A budget counts them
+	Slots   func(context.Context) (map[string]string, error)
+	Measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error) // asks a Prometheus; nil is none
+	Now     func() time.Time
+	Say     func(format string, args ...any)
 
 	nodes map[string]publish.Node // compiled once
 	heard bool                    // the service has answered once
@@ -170,7 +172,8 @@ func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 	case row.Phase == spec.RolloutHalted:
 		return row, &stop{fmt.Errorf("%w: %s", ErrHalted, row.Reason)}
 	}
-	return row, &stop{cli.WithHint(fmt.Errorf("rollout %s is %s: %s", d.Name, row.Phase, row.Reason), "'caisson rollout status' tells all of it")}
+	return row, &stop{cli.WithHint(fmt.Errorf("rollout %s is %s: %s", d.Name, row.Phase, row.Reason),
+		"'caisson rollout status' tells all of it")}
 }
 
 // decide asks what the nodes report, and what follows from it. The time is taken before they
@@ -180,7 +183,8 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
 	if len(plan.Rule.Analysis) > 0 && d.Measure == nil {
-		return last, &stop{cli.WithHint(fmt.Errorf("rollout %s has analyses, and no Prometheus is named", d.Name), "as in --prometheus https://prometheus.example.org")}
+		return last, &stop{cli.WithHint(fmt.Errorf("rollout %s has analyses, and no Prometheus is named", d.Name),
+			"as in --prometheus https://prometheus.example.org")}
 	}
 	now := d.Now()
 	rows, err := f.Nodes(ctx)
@@ -191,7 +195,8 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if known.Left, err = leftSince(ctx, f, plan, row, rows); err != nil {
 		return last, err
 	}
-	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil, Published: map[string]bool{}}
+	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil,
+		Published: map[string]bool{}}
 	for name := range rows {
 		asked.Published[name] = true
 	}

@@ -27,7 +27,8 @@ type Order struct {
 	Reference string                                                // digest by which their layers are found; "" without layers
 	Named     bool                                                  // an operator named that digest
 	Budget    *spec.RolloutBudget                                   // how many may be unavailable at once; nil: those of a wave move together
-	From      *spec.Floor                                           // what was given out last when somebody agreed to this; nil: whatever it is
+	// what was given out last when somebody agreed to this; nil: whatever it is
+	From *spec.Floor
 }
 
 // NewPlan compares an order with what is published. Nodes that have already what they
@@ -77,7 +78,8 @@ func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, err
 
 // Start signs a plan and puts it into the fleet's index. Nothing is published yet. Nodes
 // that are held now are named, with why.
-func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, o Order) (plan *spec.RolloutPlan, held map[string]string, err error) {
+func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By,
+	o Order) (plan *spec.RolloutPlan, held map[string]string, err error) {
 	started, from := false, o.From
 	for range mends {
 		var result *publish.Result
@@ -92,7 +94,8 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 				return nil, err
 			}
 			started = true
-			return &publish.Step{Plan: plan, What: "start", Row: spec.Rollout{Phase: spec.RolloutRunning, Since: f.Now().Unix(), Author: by.Author, Reason: by.Reason}}, nil
+			return &publish.Step{Plan: plan, What: "start",
+				Row: spec.Rollout{Phase: spec.RolloutRunning, Since: f.Now().Unix(), Author: by.Author, Reason: by.Reason}}, nil
 		})
 		if err != nil || started {
 			return plan, held, err
@@ -127,7 +130,8 @@ func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order
 	plan.At = o.At.Unix()
 	for _, a := range plan.Rule.Analysis {
 		if len(Judged(plan, a)) == 0 {
-			return nil, nil, cli.WithHint(fmt.Errorf("rollout %s: the analysis %q judges no wave: none has %d nodes%s", o.Name, a.Query, a.AtLeast, leaves(a)), "set atLeast lower, or change the waves")
+			return nil, nil, cli.WithHint(fmt.Errorf("rollout %s: the analysis %q judges no wave: none has %d nodes%s", o.Name,
+				a.Query, a.AtLeast, leaves(a)), "set atLeast lower, or change the waves")
 		}
 	}
 	if err := free(ctx, f, plan); err != nil {

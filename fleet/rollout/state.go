@@ -70,7 +70,8 @@ func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 	s := State{Name: plan.Name, Plan: row.Plan, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
 		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule, Budget: plan.Budget}
 	for i, w := range plan.Waves {
-		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), Gives: w.Nodes, LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
+		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), Gives: w.Nodes,
+			LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
 		if i < len(row.Waves) {
 			r := row.Waves[i]
 			v.Moving = plain.Names(maps.Keys(r.Moving))

@@ -16,7 +16,8 @@ import (
 )
 
 // step makes a decision a step.
-func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, what Decision) (s *publish.Step, err error) {
+func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout,
+	what Decision) (s *publish.Step, err error) {
 	now := d.Now().Unix()
 	row.Waves = slices.Clone(row.Waves)
 	s = &publish.Step{Named: plan.Named, Why: row.Reason}
@@ -47,7 +48,8 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 		}
 	case Finish:
 		row.Waves[what.Wave].Done = now
-		s.What, s.Why = "wave "+plan.Waves[what.Wave].Name+" done", fmt.Sprintf("%d healthy, %d failed, %d left out", what.Good, len(what.Of[what.Wave].Failed), len(what.Of[what.Wave].LeftOut))
+		s.What, s.Why = "wave "+plan.Waves[what.Wave].Name+" done", fmt.Sprintf("%d healthy, %d failed, %d left out",
+			what.Good, len(what.Of[what.Wave].Failed), len(what.Of[what.Wave].LeftOut))
 	case Halt:
 		row.Phase, row.Since, row.Author, row.Reason = spec.RolloutHalted, now, d.By.Author, what.Reason
 		s.What, s.Why = "halt", what.Reason
@@ -90,7 +92,8 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 }
 
 // begin makes waves begin, or what is left of them end.
-func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, what Decision, now int64) (err error) {
+func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, what Decision,
+	now int64) (err error) {
 	for i := len(row.Waves); i <= what.Wave; i++ {
 		w := spec.RolloutWave{Begun: now, LeftOut: what.Of[i].LeftOut}
 		if i < what.Wave || what.Act == End {
@@ -152,14 +155,15 @@ const onItsWay = "its way back is not done"
 
 // wasCut reports whether a way back is not done: it is under way, or was cut.
 func wasCut(row spec.Rollout) bool {
-	return (row.Phase == spec.RolloutHalted || row.Phase == spec.RolloutUndone) && slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool {
-		for _, why := range w.Stayed {
-			if why == onItsWay {
-				return true
+	return (row.Phase == spec.RolloutHalted || row.Phase == spec.RolloutUndone) &&
+		slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool {
+			for _, why := range w.Stayed {
+				if why == onItsWay {
+					return true
+				}
 			}
-		}
-		return false
-	})
+			return false
+		})
 }
 
 // wayBack is how nodes get what they had before a rollout.

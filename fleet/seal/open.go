@@ -74,7 +74,8 @@ func (i *Identities) open(s site.Secret) ([]byte, error) {
 	var wrong *age.NoIdentityMatchError
 	out, err := age.Decrypt(in, i.list...)
 	if errors.As(err, &wrong) {
-		return nil, cli.WithHint(fmt.Errorf("open %s: no key of --identity decrypts it", s.File), "age -d -i FILE "+s.File+" shows whether another key opens it")
+		return nil, cli.WithHint(fmt.Errorf("open %s: no key of --identity decrypts it", s.File), "age -d -i FILE "+s.File+
+			" shows whether another key opens it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.File, err)
@@ -121,7 +122,8 @@ func run(ctx context.Context, argv []string, dir string, limit time.Duration) ([
 	defer cancel()
 	value, err := program.Run(ctx, program.Command{Argv: argv, Dir: dir, Most: rules.MaxSecret + 1})
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("run %s: %w", argv[0], err), "its standard error is above, where it has any; run it in "+cmp.Or(dir, ".")+" without caisson")
+		return nil, cli.WithHint(fmt.Errorf("run %s: %w", argv[0], err),
+			"its standard error is above, where it has any; run it in "+cmp.Or(dir, ".")+" without caisson")
 	}
 	return value, size(value)
 }
@@ -160,7 +162,8 @@ func openKey(name string, needed bool) (*macKey, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		if needed {
 			return nil, cli.WithHint(fmt.Errorf("%s is not there, and %s was made with it", name, lockName),
-				"take the key from where the site was published last, or remove "+lockName+": all secrets are re-encrypted then, and their nodes get a new generation")
+				"take the key from where the site was published last, or remove "+lockName+
+					": all secrets are re-encrypted then, and their nodes get a new generation")
 		}
 		key := make([]byte, sha256.Size)
 		rand.Read(key)
@@ -225,7 +228,8 @@ func formsOf(o *spec.Overlay, forms map[string]form) {
 // isHash refuses a password that nobody could log in with.
 func isHash(value []byte) error {
 	if problem, _ := credential.HashProblem(strings.TrimSuffix(string(value), "\n")); problem != "" {
-		return cli.WithHint(errors.New("it is the password of an account, and its value is not a crypt(5) hash"), "mkpasswd --method=yescrypt prints one")
+		return cli.WithHint(errors.New("it is the password of an account, and its value is not a crypt(5) hash"),
+			"mkpasswd --method=yescrypt prints one")
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func ReadRecipients(dir string) (*Recipients, error) {
 			return nil, fmt.Errorf("read %s: node %.80q: %w", r.file, one.Node, err)
 		}
 		if _, twice := r.Nodes[one.Node]; twice {
-			return nil, cli.WithHint(fmt.Errorf("read %s: node %.80q has two rows", r.file, one.Node), "keep that of the key which the node has: 'caisson-agent recipient' on it prints it")
+			return nil, cli.WithHint(fmt.Errorf("read %s: node %.80q has two rows", r.file, one.Node),
+				"keep that of the key which the node has: 'caisson-agent recipient' on it prints it")
 		}
 		r.Nodes[one.Node] = one
 	}
@@ -106,7 +107,8 @@ func (r *Recipients) Put(one Accepted, replace bool) (had bool, err error) {
 	}
 	for other, has := range r.Nodes {
 		if has.Recipient == one.Recipient {
-			return false, cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other), "'caisson secrets forget' ends it")
+			return false, cli.WithHint(fmt.Errorf("node %s has that recipient: two machines never have one", other),
+				"'caisson secrets forget' ends it")
 		}
 	}
 	r.Nodes[one.Node] = one
@@ -230,7 +232,8 @@ func readLock(dir string) (*Lock, []byte, error) {
 	for _, row := range file.Secrets {
 		at := rowKey{row.Node, row.Name}
 		if _, twice := l.rows[at]; twice {
-			return nil, nil, cli.WithHint(fmt.Errorf("read %s: secret %.80q of node %.80q has two rows", filepath.Join(dir, lockName), row.Name, row.Node),
+			return nil, nil, cli.WithHint(fmt.Errorf("read %s: secret %.80q of node %.80q has two rows",
+				filepath.Join(dir, lockName), row.Name, row.Node),
 				"take both out, and publish: it is sealed again")
 		}
 		l.rows[at] = row
@@ -240,7 +243,10 @@ func readLock(dir string) (*Lock, []byte, error) {
 
 // write replaces the file, unless somebody else has meanwhile.
 func (l *Lock) write(dir string, was []byte) error {
-	at := slices.SortedFunc(maps.Keys(l.rows), func(a, b rowKey) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.name, b.name)) })
+	at := slices.SortedFunc(maps.Keys(l.rows), func(a, b rowKey) int {
+		return cmp.Or(cmp.Compare(a.node, b.node),
+			cmp.Compare(a.name, b.name))
+	})
 	if len(at) == 0 && was == nil {
 		return nil
 	}

@@ -342,7 +342,8 @@ func (x *Sealer) openKey() (*macKey, error) {
 	}
 	if x.lock.Key != "" && x.lock.Key != key.id() && len(x.lock.rows) > 0 {
 		return nil, cli.WithHint(fmt.Errorf("%s is not the key that %s was made with", key.name, lockName),
-			"take the key from where the site was published last, or remove "+lockName+": all secrets are re-encrypted then, and their nodes get a new generation")
+			"take the key from where the site was published last, or remove "+lockName+
+				": all secrets are re-encrypted then, and their nodes get a new generation")
 	}
 	x.lock.Key = key.id()
 	for _, row := range x.lock.rows {

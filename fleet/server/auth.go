@@ -215,7 +215,8 @@ func (s *sessions) remove(value string) {
 // begin gives a browser a session of some length.
 func (s *Server) begin(w http.ResponseWriter, one session, length time.Duration) {
 	one.until = time.Now().Add(length)
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(one), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(length.Seconds())})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(one), Path: "/", HttpOnly: true,
+		Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(length.Seconds())})
 }
 
 func (s *Server) login(w http.ResponseWriter, req *http.Request) {
@@ -241,7 +242,8 @@ func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
 	if c, err := req.Cookie(s.cookie()); err == nil {
 		s.sessions.remove(c.Value)
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS,
+		SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, req, "/login", http.StatusSeeOther)
 }
 

@@ -27,7 +27,8 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	give, err := s.streams.Take(who)
 	switch {
 	case errors.Is(err, quota.ErrClient):
-		s.fail(w, http.StatusTooManyRequests, "streams", "%d streams of events are open for %s, which is the most: close one", clientStreams, says)
+		s.fail(w, http.StatusTooManyRequests, "streams",
+			"%d streams of events are open for %s, which is the most: close one", clientStreams, says)
 		return
 	case err != nil:
 		s.fail(w, http.StatusServiceUnavailable, "streams", "%d streams of events are open, which is the most", maxStreams)

@@ -33,7 +33,8 @@ type Layer struct {
 // AccountsAlike reports whether two layers have the same accounts and others in them, as a
 // key or a password.
 func (l Layer) AccountsAlike() bool {
-	return len(l.Difference.Accounts) == 0 && slices.ContainsFunc(l.Difference.Images, func(i release.ImageChange) bool { return i.Name == spec.ImageAccounts })
+	return len(l.Difference.Accounts) == 0 && slices.ContainsFunc(l.Difference.Images,
+		func(i release.ImageChange) bool { return i.Name == spec.ImageAccounts })
 }
 
 // Size returns what a node with the one fetches for the other, for people.

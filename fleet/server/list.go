@@ -49,7 +49,8 @@ func (p nodeList) page(req *http.Request) (int, any, error) {
 	} else if v.Has("page") {
 		q.From = (min(at, 1<<20) - 1) * q.Most
 	}
-	data := map[string]any{"Query": q, "Group": v.Get("group"), "Kinds": view.Kinds, "Site": p.fleet.Site != nil, "Words": view.Choices(p.fleet.Hub.Nodes())}
+	data := map[string]any{"Query": q, "Group": v.Get("group"), "Kinds": view.Kinds, "Site": p.fleet.Site != nil,
+		"Words": view.Choices(p.fleet.Hub.Nodes())}
 	var keys []string
 	if p.fleet.Site != nil {
 		labels := p.fleet.Site.Labels()

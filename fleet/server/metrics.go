@@ -143,7 +143,8 @@ func truth(b bool) float64 {
 }
 
 // phases are the states of a rollout's series.
-var phases = []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted, spec.RolloutUndone, spec.RolloutDone}
+var phases = []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted,
+	spec.RolloutUndone, spec.RolloutDone}
 
 // rollouts writes how far the rollouts are.
 func (e *exposition) rollouts(list []rollout.Brief) {
@@ -162,7 +163,8 @@ func (e *exposition) rollouts(list []rollout.Brief) {
 		}
 	}
 	of("caisson_rollout_waves", "Waves of a rollout.", func(b rollout.Brief) (float64, bool) { return float64(b.Waves), true })
-	of("caisson_rollout_waves_done", "Waves of a rollout that are done.", func(b rollout.Brief) (float64, bool) { return float64(b.Done), true })
+	of("caisson_rollout_waves_done", "Waves of a rollout that are done.",
+		func(b rollout.Brief) (float64, bool) { return float64(b.Done), true })
 	e.family("caisson_rollout_nodes", "gauge", "Nodes of a rollout: all, and those that were left out, failed, or did not go back with the others.")
 	for _, b := range list {
 		e.sample("caisson_rollout_nodes", float64(b.Nodes), "rollout", b.Name, "which", "all")

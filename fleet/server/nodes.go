@@ -86,7 +86,8 @@ func chart(r *spec.Report) (list []step) {
 		whole = max(whole, s.Start+s.Took)
 	}
 	for _, s := range r.Boot {
-		one := step{Name: s.Name, Result: s.Result, OK: s.Result == spec.StepOK, Begin: lasting(s.Start), End: lasting(s.Start + s.Took), Took: lasting(s.Took)}
+		one := step{Name: s.Name, Result: s.Result, OK: s.Result == spec.StepOK, Begin: lasting(s.Start),
+			End: lasting(s.Start + s.Took), Took: lasting(s.Took)}
 		if s.Bytes != nil {
 			one.Bytes = s.Bytes.String()
 		}

@@ -18,7 +18,8 @@ import (
 
 // answers are the types of what routes answer with 200.
 var answers = map[string]any{
-	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
+	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{},
+	"GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
 	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": past.Difference{},
 	"GET /v1/slots": struct {
 		Groups []hub.Group `json:"groups"`
@@ -57,7 +58,8 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 		}
 		operation := map[string]any{"summary": r.says, "responses": map[string]any{ok: done, "default": map[string]any{"description": "An error.",
 			"content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object",
-				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}, "hint": map[string]any{"type": "string"}}}}}}}}
+				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"},
+					"hint": map[string]any{"type": "string"}}}}}}}}
 		if r.role != Nobody {
 			operation["security"] = []any{map[string]any{"token": []string{}}}
 			operation["description"] = "Needs a token of role " + string(r.role) + ", where the service has tokens."

@@ -90,7 +90,9 @@ func thousands(n int) string {
 
 // show writes a page, whole or not at all.
 func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, p page, data any) {
-	f := frame{Title: p.Title, Path: req.URL.Path, Pages: allPages, Fleet: s.o.Hub.Fleet(), Site: query.TroubleWith(s.o.Site), Inbox: query.TroubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
+	f := frame{Title: p.Title, Path: req.URL.Path, Pages: allPages, Fleet: s.o.Hub.Fleet(),
+		Site: query.TroubleWith(s.o.Site), Inbox: query.TroubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req),
+		Open: s.o.Tokens == nil, Data: data}
 	var b bytes.Buffer
 	if err := s.pages.ExecuteTemplate(&b, p.text, f); err != nil {
 		s.o.Say("page %s: %v", p.text, err)
@@ -106,7 +108,8 @@ var wholeDigest = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
 // brief is a value as a cell of a table has it: a digest by its beginning.
 func brief(value string) string {
-	return plain.Line(wholeDigest.ReplaceAllStringFunc(strings.ReplaceAll(value, "\t", " "), func(of string) string { return of[:len(of)-64+12] + "…" }))
+	return plain.Line(wholeDigest.ReplaceAllStringFunc(strings.ReplaceAll(value, "\t", " "),
+		func(of string) string { return of[:len(of)-64+12] + "…" }))
 }
 
 // keeps reports whether some drift of a node can be kept by a line of the site.
@@ -150,7 +153,8 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 	if len(holds) > 1 || len(holds) == 1 && !paused {
 		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
 	} else {
-		acts = append(acts, act{"Go back to what it had before", on("rollback", ` --reason "…"`)}, act{"Keep what it has", on("freeze", ` --reason "…"`)})
+		acts = append(acts, act{"Go back to what it had before", on("rollback", ` --reason "…"`)},
+			act{"Keep what it has", on("freeze", ` --reason "…"`)})
 	}
 	if paused {
 		return append(acts, act{"Enforce again", on("resume", "")})
@@ -166,20 +170,25 @@ func (s *Server) nodePage(req *http.Request) (int, any, error) {
 	on := func(verb, more string) string {
 		return s.publishes(verb, " --node "+d.Name+more)
 	}
-	acts := []act{{"Show what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"}, {"Show all of its present state", "ssh " + d.Name + " sudo caisson-agent status"},
+	acts := []act{{"Show what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"},
+		{"Show all of its present state", "ssh " + d.Name + " sudo caisson-agent status"},
 		{"List what it was given, when and by whom", s.looks("history", " --node "+d.Name)}}
 	if d.Offered != nil {
-		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
+		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node prints it",
+			"caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
 	if r := d.Report; r != nil && r.Grade == spec.KeyPinned && d.Grade == spec.KeyBoot {
-		acts = append(acts, act{"Pin its key, when caisson-agent report on the node prints it", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
+		acts = append(acts, act{"Pin its key, when caisson-agent report on the node prints it", "caisson fleet accept " +
+			d.Name + " " + d.Key + s.asOperator(req)})
 	}
 	if m := d.Machine; m != nil {
-		acts = append(acts, act{"Accept what its TPM shows, when caisson-agent quote on the node prints key " + m.Key, "caisson fleet accept " + d.Name + " " + m.ID + s.asOperator(req)})
+		acts = append(acts, act{"Accept what its TPM shows, when caisson-agent quote on the node prints key " + m.Key,
+			"caisson fleet accept " + d.Name + " " + m.ID + s.asOperator(req)})
 	}
 	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
 	for _, l := range d.Slots {
-		acts = append(acts, act{"Release its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
+		acts = append(acts, act{"Release its slot of " + l.Group,
+			fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
 	return http.StatusOK, map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report), "Kept": keeps(d.Report)}, nil
 }

@@ -30,20 +30,24 @@ var allPages = []page{
 		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 	}},
 	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
-	{"/layers", "Layers", true, Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) { return s.layerPage().page(req) }},
+	{"/layers", "Layers", true, Reader, "layers.html",
+		func(s *Server, req *http.Request) (int, any, error) { return s.layerPage().page(req) }},
 	{"/generations", "Generations", true, Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.list(req)
 	}},
 	{"/generations/{range}", "", false, Reader, "generation.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.one(req)
 	}}, // its title is the range
-	{"/services", "Services", true, Reader, "services.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
+	{"/services", "Services", true, Reader, "services.html",
+		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
 	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
-	{"/windows", "Windows", true, Reader, "windows.html", func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
+	{"/windows", "Windows", true, Reader, "windows.html",
+		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
 	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	{"/replace/{node}", "", false, Reader, "replace.html", (*Server).replacePage}, // its title is the node's name
-	{"/audit", "Audit log", true, Reader, "audit.html", func(s *Server, req *http.Request) (int, any, error) { return auditLog{s.o.Hub, &s.chain}.page(req) }},
+	{"/audit", "Audit log", true, Reader, "audit.html",
+		func(s *Server, req *http.Request) (int, any, error) { return auditLog{s.o.Hub, &s.chain}.page(req) }},
 	login,
 }
 

@@ -53,10 +53,12 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 	at, kept, err := l.s.o.People.Provider.Begin(req.Context(), to)
 	if err != nil {
 		l.s.o.Say("login: %v", err)
-		l.s.show(w, req, http.StatusBadGateway, login, l.s.loginForm(to, l.s.o.People.Provider.Host()+" does not answer; the log of this service says more."))
+		l.s.show(w, req, http.StatusBadGateway, login, l.s.loginForm(to, l.s.o.People.Provider.Host()+
+			" does not answer; the log of this service says more."))
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: 600})
+	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS,
+		SameSite: http.SameSiteLaxMode, MaxAge: 600})
 	http.Redirect(w, req, at, http.StatusSeeOther)
 }
 
@@ -69,7 +71,9 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 	if c, err := req.Cookie(l.flowCookie()); err == nil {
 		kept = c.Value
 	}
-	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Path: "/", HttpOnly: true, Secure: l.s.o.TLS, SameSite: http.SameSiteLaxMode, MaxAge: -1}) // one code, one login
+	// one code, one login
+	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Path: "/", HttpOnly: true, Secure: l.s.o.TLS,
+		SameSite: http.SameSiteLaxMode, MaxAge: -1})
 	who, to, err := l.s.o.People.Provider.Finish(req.Context(), kept, req.URL.Query())
 	if err != nil {
 		if !errors.Is(err, people.ErrFlow) {
@@ -108,7 +112,8 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role), "until "+who.until.UTC().Format(time.RFC3339)); err != nil {
+	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role),
+		"until "+who.until.UTC().Format(time.RFC3339)); err != nil {
 		l.s.failed(w, err)
 		return
 	}

@@ -110,13 +110,15 @@ func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 		row := rolloutRow{State: r, Brief: r.Brief(now)}
 		if r.Phase == spec.RolloutRunning {
 			row.Acts = append(row.Acts, act{"Run it: waves begin and end only while this runs somewhere",
-				fmt.Sprintf("caisson rollout run %s %s --to %s %s%s", r.Name, cmp.Or(names.Site, usualNames.Site), s.o.Registry, names.Signs, s.asReader(req))})
+				fmt.Sprintf("caisson rollout run %s %s --to %s %s%s", r.Name, cmp.Or(names.Site, usualNames.Site), s.o.Registry,
+					names.Signs, s.asReader(req))})
 		}
 		for _, verb := range verbsOf[r.Phase] {
 			if r.Phase == spec.RolloutUndone && !r.Stayed() {
 				continue
 			}
-			row.Acts = append(row.Acts, act{says[verb], fmt.Sprintf(`caisson rollout %s %s %s %s --reason "…" %s`, verb, s.o.Registry, r.Name, names.Verifies, names.Signs)})
+			row.Acts = append(row.Acts, act{says[verb], fmt.Sprintf(`caisson rollout %s %s %s %s --reason "…" %s`, verb,
+				s.o.Registry, r.Name, names.Verifies, names.Signs)})
 		}
 		for _, wave := range r.Waves {
 			v := waveRow{WaveState: wave, Given: !wave.Begun.IsZero() && wave.Back.IsZero()}

@@ -44,13 +44,15 @@ type Options struct {
 	Tokens      *Tokens                           // nil: everybody may read and report, and nobody is an operator
 	People      *People                           // nil: people log in by tokens alone
 	Hosts       []string                          // names by which the service is reached, with or without port; see hostAllowed
-	URL         string                            // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
-	TLS         bool                              // the page is reached by https: its cookie goes nowhere else
-	Unproven    bool                              // slots are given to nodes that prove nothing, as Zincati's do
-	Registry    string                            // for the commands that the page shows
-	Names       func() Names                      // for them, too; nil: as the quickstart has them
-	Version     string
-	Say         func(format string, args ...any)
+	// by which people reach the service, for the commands that the page shows; "" is what a browser
+	// asked for
+	URL      string
+	TLS      bool         // the page is reached by https: its cookie goes nowhere else
+	Unproven bool         // slots are given to nodes that prove nothing, as Zincati's do
+	Registry string       // for the commands that the page shows
+	Names    func() Names // for them, too; nil: as the quickstart has them
+	Version  string
+	Say      func(format string, args ...any)
 }
 
 // Server is the handler.
@@ -91,7 +93,8 @@ var files embed.FS
 
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: quota.New(maxStreams, clientStreams), verifies: quota.NewTurns(maxVerifies, verifiesOf(o))}
+	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(),
+		streams: quota.New(maxStreams, clientStreams), verifies: quota.NewTurns(maxVerifies, verifiesOf(o))}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil && o.Tokens.shutOut() {
 		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)
@@ -139,12 +142,15 @@ func (s *Server) routes() []route {
 		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the service knows it.", s.getReports},
-		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
+		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.",
+			s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
 		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.gives(func(context.Context) any { return s.fleet().Services() })},
-		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.", s.gives(func(ctx context.Context) any { return s.layerPage().layers(ctx) })},
+		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.",
+			s.gives(func(ctx context.Context) any { return s.layerPage().layers(ctx) })},
 		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
 		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
-		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
+		{"GET /v1/slots", Reader, "Groups of slots and who holds them.",
+			s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM showed last.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
@@ -205,13 +211,15 @@ func (s *Server) guardList() check.List[*http.Request] {
 				return nil
 			}
 			// A page of somebody else's may have a name that leads here by now.
-			return &guardError{http.StatusMisdirectedRequest, "host", fmt.Sprintf("this service is not reached by the name %.80q; --host adds one", req.Host)}
+			return &guardError{http.StatusMisdirectedRequest, "host",
+				fmt.Sprintf("this service is not reached by the name %.80q; --host adds one", req.Host)}
 		}},
 		{Name: "no token in the address", OK: func(req *http.Request) error {
 			if !tokenInURL(req) {
 				return nil
 			}
-			return &guardError{http.StatusBadRequest, "token-in-url", "a token in an address is in every log on the way: send it in the header Authorization, and make another one"}
+			return &guardError{http.StatusBadRequest, "token-in-url",
+				"a token in an address is in every log on the way: send it in the header Authorization, and make another one"}
 		}},
 		{Name: "same site", OK: func(req *http.Request) error {
 			if err := sites.Check(req); err != nil {

@@ -59,7 +59,8 @@ func (s *Server) replacePage(req *http.Request) (int, any, error) {
 		}
 	}
 	still := n.Still(s.o.Hub.Rollouts(), query.Commands{Looks: s.looks, Publishes: s.publishes, Service: s.asOperator(req)})
-	return http.StatusOK, map[string]any{"Node": n, "Unknown": u, "Fit": fit, "Still": still, "Look": verb + " --dry-run" + s.asReader(req)}, nil
+	return http.StatusOK, map[string]any{"Node": n, "Unknown": u, "Fit": fit, "Still": still, "Look": verb +
+		" --dry-run" + s.asReader(req)}, nil
 }
 
 // unknownPage lists machines that asked for an overlay and have none, each with a row for the

@@ -78,7 +78,8 @@ func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
 	}
 	return scan(rows, func(n *Node) error {
 		var keySince, received, seq int64
-		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered, &n.Place, &n.Accepted, &n.Quote)
+		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered,
+			&n.Place, &n.Accepted, &n.Quote)
 		n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq)
 		return err
 	})
@@ -88,7 +89,8 @@ func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
 func (s *Store) Key(ctx context.Context, id string) (Key, error) {
 	k := Key{ID: id}
 	var seq, counted, givenUp int64
-	err := s.db.QueryRowContext(ctx, "SELECT node, seq, counted, given_up FROM node_keys WHERE id = $1", id).Scan(&k.Node, &seq, &counted, &givenUp)
+	err := s.db.QueryRowContext(ctx, "SELECT node, seq, counted, given_up FROM node_keys WHERE id = $1",
+		id).Scan(&k.Node, &seq, &counted, &givenUp)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return k, fmt.Errorf("read database: %w", err)
 	}
@@ -118,7 +120,8 @@ func (s *Store) Signed(ctx context.Context, nodes []string) (map[string]string, 
 		for i, name := range some {
 			places[i], names[i] = fmt.Sprintf("$%d", i+1), name
 		}
-		rows, err := s.db.QueryContext(ctx, "SELECT name, signed FROM nodes WHERE signed <> '' AND name IN ("+strings.Join(places, ", ")+")", names...)
+		rows, err := s.db.QueryContext(ctx, "SELECT name, signed FROM nodes WHERE signed <> '' AND name IN ("+
+			strings.Join(places, ", ")+")", names...)
 		if err != nil {
 			return nil, fmt.Errorf("read database: %w", err)
 		}
@@ -201,7 +204,8 @@ func (s *Store) Backup(ctx context.Context, to string) error {
 	}
 	var rev int64
 	if err := s.db.QueryRowContext(ctx, "SELECT rev FROM revisions").Scan(&rev); err != nil { // no service ever wrote to it
-		return cli.WithHint(fmt.Errorf("back up: %s is not the database of a fleet: %w", s.place, err), "--db names the one that the service was started with")
+		return cli.WithHint(fmt.Errorf("back up: %s is not the database of a fleet: %w", s.place, err),
+			"--db names the one that the service was started with")
 	}
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // SQLite fills an empty file
 	if err != nil {

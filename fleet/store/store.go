@@ -74,7 +74,8 @@ func openSQLite(ctx context.Context, file string) (*Store, error) {
 	if err := ownDatabase(abs); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	options := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"}, "_txlock": {"immediate"}}
+	options := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)",
+		"foreign_keys(ON)"}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?"+options.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

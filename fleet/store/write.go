@@ -174,7 +174,8 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 			return err
 		}
 		for i, e := range c.Events {
-			if err := do("INSERT INTO events (id, at, node, what) VALUES ($1, $2, $3, $4)", last+int64(i)+1, e.At.Unix(), e.Node, e.What); err != nil {
+			if err := do("INSERT INTO events (id, at, node, what) VALUES ($1, $2, $3, $4)", last+int64(i)+1, e.At.Unix(),
+				e.Node, e.What); err != nil {
 				return err
 			}
 		}
@@ -190,12 +191,14 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 		}
 	}
 	for _, p := range c.Proofs {
-		if err := do("INSERT INTO slot_proofs (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at", p.Node, p.At.UnixNano()); err != nil {
+		if err := do("INSERT INTO slot_proofs (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at",
+			p.Node, p.At.UnixNano()); err != nil {
 			return err
 		}
 	}
 	for _, l := range c.Taken {
-		if err := do("INSERT INTO slots (slot_group, node, since, key_id, place) VALUES ($1, $2, $3, $4, $5)", l.Group, l.Node, l.Since.Unix(), l.Key, l.Place); err != nil {
+		if err := do("INSERT INTO slots (slot_group, node, since, key_id, place) VALUES ($1, $2, $3, $4, $5)", l.Group,
+			l.Node, l.Since.Unix(), l.Key, l.Place); err != nil {
 			return err
 		}
 	}
@@ -226,7 +229,8 @@ func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Rev = rev
-		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted, n.Signed, n.Quote); err != nil {
+		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot,
+			n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted, n.Signed, n.Quote); err != nil {
 			return err
 		}
 	}
@@ -254,7 +258,8 @@ func (s *Store) Forget(ctx context.Context, nodes []string) error {
 		return fmt.Errorf("write to database: %w", err)
 	}
 	for _, name := range nodes {
-		for _, query := range []string{"DELETE FROM nodes WHERE name = $1", "DELETE FROM node_keys WHERE node = $1", "DELETE FROM events WHERE node = $1",
+		for _, query := range []string{"DELETE FROM nodes WHERE name = $1", "DELETE FROM node_keys WHERE node = $1",
+			"DELETE FROM events WHERE node = $1",
 			"DELETE FROM slots WHERE node = $1", "DELETE FROM slot_proofs WHERE node = $1"} {
 			if _, err := tx.ExecContext(ctx, query, name); err != nil {
 				return errors.Join(fmt.Errorf("forget node %s: %w", name, err), tx.Rollback())

@@ -282,7 +282,8 @@ var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{2,61}[a-z0-9]$`)
 
 func (m Machine) name() string {
 	for _, name := range m.Names {
-		if nodeName.MatchString(name) && !slices.Contains([]string{"true", "null"}, name) && !strings.HasPrefix(name, "mac-") && !strings.HasPrefix(name, "uuid-") {
+		if nodeName.MatchString(name) && !slices.Contains([]string{"true", "null"}, name) &&
+			!strings.HasPrefix(name, "mac-") && !strings.HasPrefix(name, "uuid-") {
 			return name
 		}
 	}

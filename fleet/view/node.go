@@ -91,8 +91,10 @@ func NewBrief(r *spec.Report) *Brief {
 			ended = at
 		}
 	}
-	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
-		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys, TPM: r.TPM}
+	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second,
+		Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
+		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More,
+		Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys, TPM: r.TPM}
 }
 
 // Condition is the one word for how a node is.

@@ -115,7 +115,8 @@ func (n *Node) Reported() (Reported, bool) {
 	if word == Attested {
 		attested = n.Quote.Overlay
 	}
-	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes, attested, word, nil}, true
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay,
+		n.Report.Staged, n.Report.Axes, attested, word, nil}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.
@@ -134,7 +135,8 @@ func (q Query) Matches(n *Node, now time.Time) bool {
 		b = &Brief{}
 	}
 	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(digest.Hex(b.Layer), q.Layer) ||
-		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync && !strings.HasPrefix(b.Axes.Sync.State, q.Sync+":") || q.Health != "" && b.Axes.Health.State != q.Health {
+		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync &&
+		!strings.HasPrefix(b.Axes.Sync.State, q.Sync+":") || q.Health != "" && b.Axes.Health.State != q.Health {
 		return false
 	}
 	if q.Condition == "" && q.Text == "" {
@@ -214,7 +216,8 @@ const (
 
 // Summarise counts.
 func Summarise(nodes []*Node, now time.Time) Summary {
-	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Others: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
+	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Others: []Reason{},
+		Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
 	type cause struct {
 		Condition
 		why string

@@ -42,7 +42,8 @@ func (m *Machine) ID() string {
 // Whole reports whether a machine that was kept has all that it is compared by.
 func (m *Machine) Whole(registers int) bool {
 	sized := func(r []byte) bool { return len(r) == sha256.Size }
-	return len(m.Code) == registers && sized(m.Stub) && !slices.ContainsFunc(slices.Concat(m.Code, m.Programs), func(r []byte) bool { return !sized(r) })
+	return len(m.Code) == registers && sized(m.Stub) && !slices.ContainsFunc(slices.Concat(m.Code, m.Programs),
+		func(r []byte) bool { return !sized(r) })
 }
 
 // Attestation is the word for what a node's TPM shows; "" where nobody knows.

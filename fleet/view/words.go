@@ -48,7 +48,8 @@ func Choices(nodes []*Node) Words {
 // States of a node that this release knows; a newer agent may say others.
 var (
 	healths = []string{string(spec.HealthOK), string(spec.HealthDegraded), string(spec.HealthQuarantined), string(spec.HealthBroken)}
-	syncs   = []string{string(spec.SyncCurrent), string(spec.SyncBehind), string(spec.SyncUnreachable), string(spec.SyncExpired), string(spec.SyncUnconfirmed), "refused"}
+	syncs   = []string{string(spec.SyncCurrent), string(spec.SyncBehind), string(spec.SyncUnreachable),
+		string(spec.SyncExpired), string(spec.SyncUnconfirmed), "refused"}
 )
 
 // ConditionWords are all conditions that can be asked for.

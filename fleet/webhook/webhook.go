@@ -236,7 +236,8 @@ func Changes(before, now Seen) (events []Event) {
 		events = append(events, Event{kind, now.At.UTC().Truncate(time.Second), data})
 	}
 	if nodes, conditions := compareNodes(before, now); len(nodes) > 0 {
-		say("nodes.changed", map[string]any{"changed": nodes[:min(len(nodes), mostListed)], "more": max(0, len(nodes)-mostListed), "conditions": conditions})
+		say("nodes.changed", map[string]any{"changed": nodes[:min(len(nodes), mostListed)],
+			"more": max(0, len(nodes)-mostListed), "conditions": conditions})
 	}
 	var moved []map[string]string
 	for _, name := range names(before.Rollouts, now.Rollouts) {

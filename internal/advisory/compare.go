@@ -134,7 +134,8 @@ func list(w io.Writer, verb string, all []Advisory) {
 	}
 	for _, a := range all { // the first of each source has its worst
 		if ids := of[a.Source]; ids != nil {
-			fmt.Fprintf(w, "advisories: %s\n", plain.Line(fmt.Sprintf("%s %s → %s %s %s", a.Source, cmp.Or(a.From, "none"), cmp.Or(a.To, "none"), verb, plain.Some(ids, shown))))
+			fmt.Fprintf(w, "advisories: %s\n", plain.Line(fmt.Sprintf("%s %s → %s %s %s", a.Source, cmp.Or(a.From, "none"),
+				cmp.Or(a.To, "none"), verb, plain.Some(ids, shown))))
 			delete(of, a.Source)
 		}
 	}

@@ -88,7 +88,8 @@ func Enclosed(key crypto.Signer, certificate *x509.Certificate, of asn1.ObjectId
 	if err != nil {
 		return nil, err
 	}
-	attributes, err := asn1.MarshalWithParams([]attribute{{oidContentType, []asn1.RawValue{{FullBytes: kind}}}, {oidMessageDigest, []asn1.RawValue{{FullBytes: digest}}}}, "set")
+	attributes, err := asn1.MarshalWithParams([]attribute{{oidContentType, []asn1.RawValue{{FullBytes: kind}}},
+		{oidMessageDigest, []asn1.RawValue{{FullBytes: digest}}}}, "set")
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,8 @@ func tagged(content []byte) asn1.RawValue {
 }
 
 // write signs what is to be signed and puts the signature together. attributes is a SET, or nil.
-func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes []byte, content contentInfo, certificates asn1.RawValue) ([]byte, error) {
+func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes []byte, content contentInfo,
+	certificates asn1.RawValue) ([]byte, error) {
 	public, ok := certificate.PublicKey.(*rsa.PublicKey)
 	if !ok {
 		return nil, errors.New("sign: the certificate is not of an RSA key")
@@ -121,7 +123,8 @@ func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes 
 	if attributes != nil {
 		signer.Attributes = asn1.RawValue{FullBytes: append([]byte{0xa0}, bytes.Clone(attributes[1:])...)} // SET OF becomes [0] IMPLICIT
 	}
-	data, err := asn1.Marshal(signedData{Version: 1, Digests: []pkix.AlgorithmIdentifier{digest}, Content: content, Certificates: certificates, Signers: []signerInfo{signer}})
+	data, err := asn1.Marshal(signedData{Version: 1, Digests: []pkix.AlgorithmIdentifier{digest}, Content: content,
+		Certificates: certificates, Signers: []signerInfo{signer}})
 	if err != nil {
 		return nil, err
 	}

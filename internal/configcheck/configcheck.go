@@ -32,7 +32,8 @@ var checkers = []checker{
 	{[]string{"/etc/sudoers", "/etc/sudoers.d/*"}, []string{"/usr/sbin/visudo", "-c", "-f"}, nil, false},
 	{[]string{"/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf"}, []string{"/usr/sbin/sshd", "-t", "-f"}, nil, false},
 	{[]string{"/etc/nftables.conf", "/etc/nftables.d/*.nft"}, []string{"/usr/sbin/nft", "-c", "-f"}, ofSyntax, false},
-	{[]string{unitDir + "*.*", unitDir + "*.*.d/*.conf"}, []string{"/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=no"}, ofUnit, true},
+	{[]string{unitDir + "*.*", unitDir + "*.*.d/*.conf"}, []string{"/usr/bin/systemd-analyze", "verify", "--man=no",
+		"--recursive-errors=no"}, ofUnit, true},
 }
 
 type checker struct {

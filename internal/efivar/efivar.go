@@ -94,7 +94,8 @@ func (v Variable) Append(key crypto.Signer, c *x509.Certificate, at time.Time, l
 func (v Variable) update(key crypto.Signer, c *x509.Certificate, at time.Time, attributes uint32, lists []byte) ([]byte, error) {
 	le, at := binary.LittleEndian, at.UTC()
 	// EFI_TIME, of which only the calendar and the clock may be set.
-	when := append(le.AppendUint16(nil, uint16(at.Year())), byte(at.Month()), byte(at.Day()), byte(at.Hour()), byte(at.Minute()), byte(at.Second()))
+	when := append(le.AppendUint16(nil, uint16(at.Year())), byte(at.Month()), byte(at.Day()), byte(at.Hour()),
+		byte(at.Minute()), byte(at.Second()))
 	when = append(when, make([]byte, 16-len(when))...)
 
 	var signed bytes.Buffer

@@ -20,9 +20,11 @@ import (
 type places struct {
 	all, strangers *quota.Quota // by address; by network
 
-	mu      sync.Mutex
-	waiting map[string]*list.List // connections that wait for a request, longest first: of everybody, of strangers, of an address, of a network
-	known   map[string]time.Time  // addresses that have shown who they are, and when
+	mu sync.Mutex
+	// connections that wait for a request, longest first: of everybody, of strangers, of an address,
+	// of a network
+	waiting map[string]*list.List
+	known   map[string]time.Time // addresses that have shown who they are, and when
 }
 
 const (

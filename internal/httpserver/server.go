@@ -192,7 +192,8 @@ type Request struct {
 
 // String returns the request as one line, without what a log around it adds.
 func (r Request) String() string {
-	text := fmt.Sprintf("%s %s %s %s %d %d B %s", r.Time.UTC().Format(time.RFC3339), r.Remote, r.Method, r.Path, r.Status, r.Bytes, r.Took.Round(time.Millisecond))
+	text := fmt.Sprintf("%s %s %s %s %d %d B %s", r.Time.UTC().Format(time.RFC3339), r.Remote, r.Method, r.Path,
+		r.Status, r.Bytes, r.Took.Round(time.Millisecond))
 	if r.Agent != "" {
 		text += " " + r.Agent
 	}

@@ -61,7 +61,8 @@ func ProbeKVM(ctx context.Context, arch, dir string) (err error) {
 
 func probe(ctx context.Context, image string, bound time.Duration) error {
 	err := bounded(ctx, boards["amd64"].qemu, bound, append(slices.Clone(kvm), "-machine", "pc", "-m", "16", "-nodefaults",
-		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+",format=raw,if=floppy"))
+		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+
+			",format=raw,if=floppy"))
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() == 2*probeCode+1:
@@ -85,7 +86,8 @@ func ProbeKernel(ctx context.Context, arch, kernel string) error {
 
 func probeKernel(ctx context.Context, b board, accel []string, kernel string, bound time.Duration) error {
 	word, _, _ := strings.Cut(b.machine, ",")
-	err := bounded(ctx, b.qemu, bound, append(slices.Clone(accel), "-machine", word, "-smp", "2", "-m", "512", "-nodefaults", "-display", "none", "-monitor", "none",
+	err := bounded(ctx, b.qemu, bound, append(slices.Clone(accel), "-machine", word, "-smp", "2", "-m", "512",
+		"-nodefaults", "-display", "none", "-monitor", "none",
 		"-no-reboot", "-kernel", kernel, "-append", "panic=-1")) // without a root it panics, and goes off instead of starting again
 	if err != nil {
 		return fmt.Errorf("the node's kernel: %w", err)

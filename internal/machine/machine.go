@@ -43,31 +43,35 @@ var ErrEnded = errors.New("the machine went off")
 
 // Options describe a machine. TFTP, Kernel and Initrd, or a medium say how it boots.
 type Options struct {
-	Name       string
-	Arch       string            // Debian's name of its architecture; empty: amd64
-	MAC        string            // of its network card
-	Card       string            // QEMU's device of its cards; empty: virtio-net-pci
-	MoreMACs   []string          // of further cards, at most 15, on one switch with the first
-	Network    Network           // of its cards
-	Cables     []string          // addresses on 127.0.0.1 that pass frames on, the network's first, then one a card; none: one switch with all of them
-	UUID       string            // SMBIOS
-	KVM        bool              // run on the host's processor, see [ProbeKVM]
-	Processors int               // 0 is 1; emulated ones share one thread of the host, so a second one only costs
-	Memory     int               // MiB, 0 is 1024
-	TFTP       string            // directory that the network's TFTP server shows
-	Bootfile   string            // name below TFTP that DHCP announces
-	Kernel     string            // file, direct boot
-	Initrd     string            // file
-	Append     string            // kernel command line of a direct boot
-	NoCard     bool              // without a network card, whatever MAC, TFTP and Forwards say
-	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS, or of arm64 firmware that keeps nothing
-	Secure     bool              // its firmware starts only what is signed, where UEFI is not there by the key that OVMF brings for tests
-	CD         string            // image of a disc in its drive, which it boots first
-	Stick      string            // raw image of a USB stick, which it boots first
-	Disk       string            // raw image, the machine's first disk; UEFI boots it after CD and Stick, and before the network
-	ReadOnly   bool              // the disk takes no writes
-	Forwards   map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
-	Extra      []string          // further arguments for qemu
+	Name     string
+	Arch     string   // Debian's name of its architecture; empty: amd64
+	MAC      string   // of its network card
+	Card     string   // QEMU's device of its cards; empty: virtio-net-pci
+	MoreMACs []string // of further cards, at most 15, on one switch with the first
+	Network  Network  // of its cards
+	// addresses on 127.0.0.1 that pass frames on, the network's first, then one a card; none: one
+	// switch with all of them
+	Cables     []string
+	UUID       string // SMBIOS
+	KVM        bool   // run on the host's processor, see [ProbeKVM]
+	Processors int    // 0 is 1; emulated ones share one thread of the host, so a second one only costs
+	Memory     int    // MiB, 0 is 1024
+	TFTP       string // directory that the network's TFTP server shows
+	Bootfile   string // name below TFTP that DHCP announces
+	Kernel     string // file, direct boot
+	Initrd     string // file
+	Append     string // kernel command line of a direct boot
+	NoCard     bool   // without a network card, whatever MAC, TFTP and Forwards say
+	// file with the variables of its firmware, made where it is not there; empty: a BIOS, or of arm64
+	// firmware that keeps nothing
+	UEFI     string
+	Secure   bool              // its firmware starts only what is signed, where UEFI is not there by the key that OVMF brings for tests
+	CD       string            // image of a disc in its drive, which it boots first
+	Stick    string            // raw image of a USB stick, which it boots first
+	Disk     string            // raw image, the machine's first disk; UEFI boots it after CD and Stick, and before the network
+	ReadOnly bool              // the disk takes no writes
+	Forwards map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
+	Extra    []string          // further arguments for qemu
 
 	Credentials map[string]string // for the guest's systemd, by name: systemd.system-credentials(7), by SMBIOS
 	Log         io.Writer         // gets what the console prints, while it does; may be nil

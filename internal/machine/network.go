@@ -90,7 +90,8 @@ func (o Options) boots(card int) string {
 // cabled are cards whose cables lead out of QEMU: each frame is sent behind its length.
 func (o Options) cabled() (args []string) {
 	for i, mac := range append([]string{o.MAC}, o.MoreMACs...) {
-		args = append(args, "-netdev", fmt.Sprintf("socket,id=port%d,connect=%s", i, o.Cables[1+i]), "-device", o.card(fmt.Sprintf("port%d", i), i, mac))
+		args = append(args, "-netdev", fmt.Sprintf("socket,id=port%d,connect=%s", i, o.Cables[1+i]), "-device",
+			o.card(fmt.Sprintf("port%d", i), i, mac))
 	}
 	return args
 }

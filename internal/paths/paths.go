@@ -50,10 +50,11 @@ const (
 	State        = "/var/lib/caisson"             // state disk or tmpfs
 	StateLabel   = "caisson-state"                // GPT partition name
 	Credentials  = "registry"                     // below State: what a registry asks of this node, see bootagent/record/track
-	SecretsKey   = "identity/secrets.key"         // below State: what opens secrets that are sealed to this node, see bootagent/fetch/recipient
-	SecretsNext  = "identity/secrets.next.key"    // the key that takes its place once an overlay that is sealed to it has proved itself
-	Reports      = "report"                       // below State: reports of this node, see bootagent/tell/report
-	Corrections  = "corrections.json"             // below State: which settings were corrected lately, see bootagent/decide/policy
+	// below State: what opens secrets that are sealed to this node, see bootagent/fetch/recipient
+	SecretsKey  = "identity/secrets.key"
+	SecretsNext = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
+	Reports     = "report"                    // below State: reports of this node, see bootagent/tell/report
+	Corrections = "corrections.json"          // below State: which settings were corrected lately, see bootagent/decide/policy
 )
 
 // What is known of a change that has not proved itself, and the output of the commands
@@ -95,12 +96,14 @@ const (
 	SoftReboot    = "caisson-soft-reboot.target" // leads to the root at NextRoot
 	StackNext     = "stack-next-root"            // the agent's argument in the service that makes that root
 	NoteDeadline  = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
-	DeadlineOver  = "deadline-over"              // the agent's argument where it is asked for that, with the seconds that a generation has beside its scripts
-	JudgedTimer   = "caisson-judged.timer"       // asks whether the agent looks at what is judged
-	JudgedOver    = "judged-over"                // the agent's argument where that is asked
-	RescueKeys    = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
-	RescueShell   = "rescue-shell"               // and where such a key begins a session
-	KeysDir       = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
+	// the agent's argument where it is asked for that, with the seconds that a generation has beside
+	// its scripts
+	DeadlineOver = "deadline-over"
+	JudgedTimer  = "caisson-judged.timer"       // asks whether the agent looks at what is judged
+	JudgedOver   = "judged-over"                // the agent's argument where that is asked
+	RescueKeys   = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
+	RescueShell  = "rescue-shell"               // and where such a key begins a session
+	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )
 
 // Prefix of every file that caisson writes into a directory it shares with others.

@@ -124,7 +124,8 @@ func snakeoilCertificate(n Node) ([]byte, error) {
 	}
 	is := x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(derive(n.Seed, "serial", 0)[:15]), Subject: pkix.Name{CommonName: n.Name}, DNSNames: []string{n.Name},
-		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), BasicConstraintsValid: true,
+		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(nil, &is, &is, key.Public(), key) // no random numbers: RFC 6979
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err

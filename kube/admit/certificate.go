@@ -37,9 +37,11 @@ type pair struct{ cert, key, authorities []byte }
 
 // newPair makes a certificate by an authority of its own, whose key nobody keeps.
 func newPair(name string, now time.Time, old []byte) (pair, error) {
-	authority := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "caisson-kube webhook authority"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life),
+	authority := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()),
+		Subject: pkix.Name{CommonName: "caisson-kube webhook authority"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano() + 1), Subject: pkix.Name{CommonName: name}, NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano() + 1), Subject: pkix.Name{CommonName: name},
+		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if ip := net.ParseIP(name); ip != nil {
 		leaf.IPAddresses = []net.IP{ip}

@@ -216,7 +216,8 @@ func (d *Drainer) room(under map[string]map[string]bool, s service.Slot) bool {
 }
 
 // beginAsked begins the drains that slots ask for, as far as what is published has their groups.
-func (d *Drainer) beginAsked(ctx context.Context, nodes map[string]*corev1.Node, asking []service.Slot, under map[string]map[string]bool) error {
+func (d *Drainer) beginAsked(ctx context.Context, nodes map[string]*corev1.Node, asking []service.Slot,
+	under map[string]map[string]bool) error {
 	var failed []error
 	groups, err := d.groups(ctx, asking)
 	if err != nil {
@@ -340,8 +341,10 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 	}
 	var said bytes.Buffer
 	var evicted atomic.Int64
-	h := &kubectl.Helper{Ctx: ctx, Client: d.Client, Force: d.Policy.Force, GracePeriodSeconds: d.Policy.Grace, IgnoreAllDaemonSets: true, DeleteEmptyDirData: d.Policy.DeleteEmptyDir,
-		Timeout: d.Policy.Timeout, EvictErrorRetryDelay: askAgain, Out: &said, ErrOut: &said, OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
+	h := &kubectl.Helper{Ctx: ctx, Client: d.Client, Force: d.Policy.Force, GracePeriodSeconds: d.Policy.Grace,
+		IgnoreAllDaemonSets: true, DeleteEmptyDirData: d.Policy.DeleteEmptyDir,
+		Timeout: d.Policy.Timeout, EvictErrorRetryDelay: askAgain, Out: &said, ErrOut: &said,
+		OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
 			if err == nil {
 				evicted.Add(1)
 			}
@@ -406,11 +409,13 @@ func (d *Drainer) mark(ctx context.Context, name, group string) (begun bool, err
 		if ours, err := d.proven(n, m); ours || err != nil {
 			return nil, err
 		}
-		next, err := d.seal(n, mark{Namespace: d.Namespace, Group: group, Cordoned: !n.Spec.Unschedulable || m.Cordoned, Since: time.Now().UTC().Truncate(time.Second)})
+		next, err := d.seal(n, mark{Namespace: d.Namespace, Group: group, Cordoned: !n.Spec.Unschedulable || m.Cordoned,
+			Since: time.Now().UTC().Truncate(time.Second)})
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: next.text()}, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}}, nil
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{Annotation: next.text()},
+			"resourceVersion": n.ResourceVersion}, "spec": map[string]any{"unschedulable": true}}, nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("cordon Node %s: %w", name, err)
@@ -420,7 +425,8 @@ func (d *Drainer) mark(ctx context.Context, name, group string) (begun bool, err
 
 // change reads a Node as it is, and writes what next makes of it unless somebody wrote
 // meanwhile; nil changes nothing.
-func (d *Drainer) change(ctx context.Context, name string, next func(*corev1.Node) (map[string]any, error)) (n *corev1.Node, changed bool, err error) {
+func (d *Drainer) change(ctx context.Context, name string,
+	next func(*corev1.Node) (map[string]any, error)) (n *corev1.Node, changed bool, err error) {
 	nodes := d.Client.CoreV1().Nodes()
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if n, err = nodes.Get(ctx, name, metav1.GetOptions{}); err != nil {

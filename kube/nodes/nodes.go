@@ -72,7 +72,8 @@ type Mirror struct {
 type told struct{ says, version string }
 
 func statusOf(l view.Line) cluster.FleetNodeStatus {
-	return cluster.FleetNodeStatus{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble, Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
+	return cluster.FleetNodeStatus{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble,
+		Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
 		Layer: l.Version, Agent: l.Agent, Tracking: l.Tracking, Sync: l.Sync, Health: l.Health, Activity: l.Activity}
 }
 
@@ -261,7 +262,8 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 		return nil
 	}
 	now := metav1.NewTime(m.Now().UTC().Truncate(time.Second))
-	next := corev1.NodeCondition{Type: Configured, Status: verdict(l.Condition), Reason: reason(l.Condition), Message: why, LastHeartbeatTime: now, LastTransitionTime: now}
+	next := corev1.NodeCondition{Type: Configured, Status: verdict(l.Condition), Reason: reason(l.Condition),
+		Message: why, LastHeartbeatTime: now, LastTransitionTime: now}
 	for _, c := range n.Status.Conditions {
 		if c.Type != Configured {
 			continue
@@ -281,7 +283,8 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Client.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}}, client.RawPatch(types.StrategicMergePatchType, data)); client.IgnoreNotFound(err) != nil {
+	if err := m.Client.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}},
+		client.RawPatch(types.StrategicMergePatchType, data)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the condition of Node %s: %w", l.Name, err)
 	}
 	m.note(l.Name, told{says, n.ResourceVersion})

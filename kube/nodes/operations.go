@@ -26,7 +26,8 @@ const maxNote = 900
 
 // ended asks which operations of a node ended since that was written down last, and notes
 // the last of them. What ended before the node had an object is noted, and not told.
-func (m *Mirror) ended(ctx context.Context, l view.Line, was cluster.FleetNodeStatus, there bool, next *cluster.FleetNodeStatus) ([]spec.OperationStatus, error) {
+func (m *Mirror) ended(ctx context.Context, l view.Line, was cluster.FleetNodeStatus, there bool,
+	next *cluster.FleetNodeStatus) ([]spec.OperationStatus, error) {
 	next.Operation, next.Ended = was.Operation, was.Ended
 	before, _ := time.Parse(time.RFC3339Nano, was.Ended) // zero where none had, or somebody wrote nonsense
 	if !l.Ended.After(before) {

@@ -93,9 +93,10 @@ func New(base, tokenFile string, cas []byte) (*Client, error) {
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &Client{strings.TrimSuffix(base, "/"), tokenFile, &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return errors.New("the service leads elsewhere") // with the token
-	}}}, nil
+	return &Client{strings.TrimSuffix(base, "/"), tokenFile,
+		&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the service leads elsewhere") // with the token
+		}}}, nil
 }
 
 // token returns the service's token, "" where it takes none.
@@ -242,7 +243,8 @@ func (c *Client) Slots(ctx context.Context) (out []Slot, err error) {
 func (c *Client) Drained(ctx context.Context, s Slot, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return c.do(ctx, http.MethodPost, "/v1/slots/"+url.PathEscape(s.Group)+"/"+url.PathEscape(s.Node)+"/drained", []byte(what), func(io.Reader) error { return nil })
+	return c.do(ctx, http.MethodPost, "/v1/slots/"+url.PathEscape(s.Group)+"/"+url.PathEscape(s.Node)+"/drained",
+		[]byte(what), func(io.Reader) error { return nil })
 }
 
 // Changes tells each time that something changed, and once when it has begun to listen,

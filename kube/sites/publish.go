@@ -112,7 +112,8 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 		return nil, err
 	}
 	say := log.FromContext(ctx)
-	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.time(), Clock: r.time, Memory: seen, NewFleet: r.NewFleet, Author: "caisson-kube",
+	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.time(), Clock: r.time, Memory: seen,
+		NewFleet: r.NewFleet, Author: "caisson-kube",
 		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
 	if w.fleet, err = w.publisher.Read(ctx, w.policy); err == nil && w.policy.Beside {
 		w.policy = w.fleet.Policy() // the keys that count, for approvals
@@ -240,7 +241,8 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 		if err != nil {
 			return fleet, err
 		}
-		v.set(Published, true, "Published", "generation %d: %s changed, %d held", result.Generation, nodes(len(result.Published)), len(result.Held))
+		v.set(Published, true, "Published", "generation %d: %s changed, %d held", result.Generation,
+			nodes(len(result.Published)), len(result.Held))
 		return r.went(ctx, o, w, step.begun)
 	}
 	return fleet, nil

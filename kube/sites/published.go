@@ -27,7 +27,8 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 	if err != nil {
 		return nil, err
 	}
-	head := map[string]any{"apiVersion": cluster.Group + "/" + cluster.Version, "kind": cluster.Site, "metadata": map[string]any{"name": namespace}, "registry": r.Registries[namespace]}
+	head := map[string]any{"apiVersion": cluster.Group + "/" + cluster.Version, "kind": cluster.Site,
+		"metadata": map[string]any{"name": namespace}, "registry": r.Registries[namespace]}
 	if len(sites) == 1 {
 		head["metadata"] = map[string]any{"name": sites[0].GetName()}
 		if head["registry"] == "" {
@@ -38,7 +39,8 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 		return nil, fmt.Errorf("which nodes are published is not known: the namespace %s has not one Site with a registry, and no --registry names it", namespace)
 	}
 	dir := filepath.Join(r.Dir, namespace)
-	s, problems := cluster.Reader{Files: hostFiles{}, Keys: cluster.KeysBeside(hostFiles{}, dir)}.Parse(cluster.Day(r.Now()), dir, nil, []cluster.Object{cluster.ObjectOf(head)})
+	s, problems := cluster.Reader{Files: hostFiles{},
+		Keys: cluster.KeysBeside(hostFiles{}, dir)}.Parse(cluster.Day(r.Now()), dir, nil, []cluster.Object{cluster.ObjectOf(head)})
 	if s == nil {
 		return nil, errors.New(text(problems[0]))
 	}

@@ -46,7 +46,8 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 	if r.Reports == nil {
 		return false, "", errNoReports
 	}
-	d := &rollout.Driver{Publisher: *w.publisher, Policy: w.policy, By: publish.By{Author: "caisson-kube", Reason: "the next step of rollout " + name}, Name: name, Say: w.publisher.Say,
+	d := &rollout.Driver{Publisher: *w.publisher, Policy: w.policy,
+		By: publish.By{Author: "caisson-kube", Reason: "the next step of rollout " + name}, Name: name, Say: w.publisher.Say,
 		Now: r.time,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
 			return r.Reports(ctx, o.namespace, asked)
@@ -79,7 +80,8 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 
 // start begins the first Rollout of the site that covers a node which would change, and
 // returns its name; "" where none does. Nodes that no Rollout covers are left to a publish.
-func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *spec.Floor) (name string, covered map[string]bool, err error) {
+func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *spec.Floor) (name string,
+	covered map[string]bool, err error) {
 	changed, covered := map[string]bool{}, map[string]bool{}
 	for _, n := range w.plan.Nodes {
 		if len(n.Changes) > 0 && n.Held == "" && w.site.Has(n.Name) {
@@ -97,7 +99,8 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 				covered[node] = true
 			}
 			if first.Name == "" && len(wave.Nodes) > 0 {
-				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Budget: w.site.Budget(rule), Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
+				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Budget: w.site.Budget(rule),
+					Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
 			}
 		}
 	}

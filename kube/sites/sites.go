@@ -197,10 +197,11 @@ func (r *Reconciler) parse(ctx context.Context, o objects) (s *site.Site, proble
 func (r *Reconciler) parseAt(ctx context.Context, at time.Time, o objects) (*site.Site, []cluster.Problem, error) {
 	var failed error
 	dir := filepath.Join(r.Dir, o.namespace)
-	reader := cluster.Reader{Files: hostFiles{}, Known: &r.known, Keys: cluster.KeysBeside(hostFiles{}, dir), Nodes: func() (nodes []cluster.Member, err error) {
-		nodes, failed = r.members(ctx)
-		return nodes, failed
-	}}
+	reader := cluster.Reader{Files: hostFiles{}, Known: &r.known, Keys: cluster.KeysBeside(hostFiles{}, dir),
+		Nodes: func() (nodes []cluster.Member, err error) {
+			nodes, failed = r.members(ctx)
+			return nodes, failed
+		}}
 	s, problems := reader.Parse(at, dir, nil, documents(o.all))
 	return s, problems, failed
 }

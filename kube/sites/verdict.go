@@ -116,7 +116,8 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 		}
 		for _, v := range of {
 			if p.Severity != report.Note && len(v.problems) < maxProblems {
-				v.problems = append(v.problems, map[string]any{"severity": p.Severity, "path": p.Path, "rule": p.Rule, "message": cut(p.Message), "hint": cut(p.Hint)})
+				v.problems = append(v.problems, map[string]any{"severity": p.Severity, "path": p.Path, "rule": p.Rule,
+					"message": cut(p.Message), "hint": cut(p.Hint)})
 			}
 			if p.Severity == report.Error {
 				wrong[v] = append(wrong[v], text(p))
@@ -174,7 +175,8 @@ func (v *verdict) status(now time.Time) map[string]any {
 				since = t
 			}
 		}
-		list = append(list, map[string]any{"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message, "lastTransitionTime": since, "observedGeneration": v.object.GetGeneration()})
+		list = append(list, map[string]any{"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message,
+			"lastTransitionTime": since, "observedGeneration": v.object.GetGeneration()})
 	}
 	if v.object.GetKind() == cluster.Site {
 		list = append(list, v.carried(was, now)...)
@@ -210,7 +212,8 @@ func (v *verdict) carried(was map[string]any, now time.Time) (out []any) {
 		if t, ok := old["lastTransitionTime"].(string); ok && old["status"] == "Unknown" {
 			since = t
 		}
-		out = append(out, map[string]any{"type": kind, "status": "Unknown", "reason": notLookedAt, "message": cut(lastKnown + known(old)), "lastTransitionTime": since, "observedGeneration": old["observedGeneration"]})
+		out = append(out, map[string]any{"type": kind, "status": "Unknown", "reason": notLookedAt,
+			"message": cut(lastKnown + known(old)), "lastTransitionTime": since, "observedGeneration": old["observedGeneration"]})
 	}
 	return out
 }

@@ -98,7 +98,8 @@ func (r *Reconciler) nodesOf(mgr ctrl.Manager, c controller.Controller) error {
 		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
 	}
 	changed := predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || e.ObjectOld.Status.NodeInfo.SystemUUID != e.ObjectNew.Status.NodeInfo.SystemUUID
+		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) ||
+			e.ObjectOld.Status.NodeInfo.SystemUUID != e.ObjectNew.Status.NodeInfo.SystemUUID
 	}}
 	return c.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, each, changed))
 }

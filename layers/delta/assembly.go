@@ -60,7 +60,8 @@ func Assemble(file File, index []byte, size int64) (*Assembly, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Assembly{file: file, chunks: chunks, offsets: make([]int64, len(chunks)), sorted: make([]int32, len(chunks)), there: make([]bool, len(chunks)), taken: make([]bool, len(chunks)), missing: size}
+	a := &Assembly{file: file, chunks: chunks, offsets: make([]int64, len(chunks)), sorted: make([]int32, len(chunks)),
+		there: make([]bool, len(chunks)), taken: make([]bool, len(chunks)), missing: size}
 	at := int64(0)
 	for i, c := range chunks {
 		a.offsets[i], a.sorted[i] = at, int32(i)

@@ -48,10 +48,12 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 			return b, err
 		}
 		if c == nil {
-			return b, cli.WithHint(fmt.Errorf("the site names root keys, and %s is not there", name), "'caisson keys rotate' makes the first version")
+			return b, cli.WithHint(fmt.Errorf("the site names root keys, and %s is not there", name),
+				"'caisson keys rotate' makes the first version")
 		}
 		if of := c.Newest().Keys.Fleet; of != b.Fleet {
-			return b, cli.WithHint(fmt.Errorf("%s is of fleet %q, the site is %q", name, of, b.Fleet), "take that of this site; 'caisson keys rotate' makes one where there is none")
+			return b, cli.WithHint(fmt.Errorf("%s is of fleet %q, the site is %q", name, of, b.Fleet),
+				"take that of this site; 'caisson keys rotate' makes one where there is none")
 		}
 		b = Follow(b, c)
 	}
@@ -84,7 +86,8 @@ func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap
 		r.Ref = s.Registry()
 	}
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
-		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Keys: texts(operators), Threshold: 1, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
+		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(),
+		Keys: texts(operators), Threshold: 1, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
 		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork(), Nodes: s.BootNodes()}
 	if ref, err := oci.ParseRef(r.Ref); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
@@ -118,7 +121,8 @@ func NameStateDisk(b *spec.Bootstrap, uuid string) error {
 	case !partitionUUID.MatchString(b.StateDisk):
 		return cli.Usage("'lsblk -o NAME,PARTUUID' shows them", "--state-disk: %q is not a partition UUID", uuid)
 	case b.NewStateDisk != nil:
-		return cli.Usage("name the disk in layer.stateDisk.disks", "--state-disk names a partition that is there, and layer.stateDisk.create has one made where none is")
+		return cli.Usage("name the disk in layer.stateDisk.disks",
+			"--state-disk names a partition that is there, and layer.stateDisk.create has one made where none is")
 	}
 	return nil
 }
@@ -130,7 +134,8 @@ func checkProxy(proxy string) error {
 		return nil
 	}
 	if u, err := url.Parse(proxy); err != nil || u.Host == "" || u.User != nil {
-		return cli.Usage("http://host:port; everyone can read site.cpio, so it holds no password", "--proxy is not the URL of a proxy without user and password")
+		return cli.Usage("http://host:port; everyone can read site.cpio, so it holds no password",
+			"--proxy is not the URL of a proxy without user and password")
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func Serve(ctx context.Context, root *os.Root, o Options) error {
 	if o.TFTP != "" {
 		conn, err := net.ListenPacket("udp", o.TFTP)
 		if err != nil {
-			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
+			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err),
+				"ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
 		o.Say("serving TFTP on %s", conn.LocalAddr())
 		s := tftp.Server{Files: files, Transfers: o.Transfers, Log: func(t tftp.Transfer) { o.Say("%s", line(t)) }}
@@ -63,7 +64,8 @@ func line(t tftp.Transfer) string {
 	if t.Err != nil {
 		how = t.Err.Error()
 	}
-	return fmt.Sprintf("%s %s TFTP %s %s %d B %s", t.Began.UTC().Format(time.RFC3339), t.Remote, t.Name[:min(len(t.Name), 200)], how, t.Sent, time.Since(t.Began).Round(time.Millisecond))
+	return fmt.Sprintf("%s %s TFTP %s %s %d B %s", t.Began.UTC().Format(time.RFC3339), t.Remote,
+		t.Name[:min(len(t.Name), 200)], how, t.Sent, time.Since(t.Began).Round(time.Millisecond))
 }
 
 // filesOnly hides directories: http.FileServer would list them.

@@ -60,7 +60,8 @@ func Measure(image []byte) (all []Measured, register [sha256.Size]byte, err erro
 	}
 	release, err := strconv.Atoi(string(says[1]))
 	if err != nil || release < measured[0].since || release > newest {
-		return nil, register, fmt.Errorf("what release %s of the stub measures is not known, of %d to %d it is", says[1], measured[0].since, newest)
+		return nil, register, fmt.Errorf("what release %s of the stub measures is not known, of %d to %d it is", says[1],
+			measured[0].since, newest)
 	}
 	for _, m := range measured {
 		s := f.Section(m.name)

@@ -86,7 +86,8 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 	table := at + coffSize + int(f.SizeOfOptionalHeader)
 	end := table + sectionSize*(len(f.Sections)+len(sections))
 	if end > int(o.SizeOfHeaders) {
-		return l, fmt.Errorf("the stub has room for %d sections, and %d are needed", (int(o.SizeOfHeaders)-table)/sectionSize, len(f.Sections)+len(sections))
+		return l, fmt.Errorf("the stub has room for %d sections, and %d are needed",
+			(int(o.SizeOfHeaders)-table)/sectionSize, len(f.Sections)+len(sections))
 	}
 	l.head = bytes.Clone(stub[:o.SizeOfHeaders])
 	optional := l.head[at+coffSize:]

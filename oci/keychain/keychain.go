@@ -95,7 +95,8 @@ func fromEnvironment(host string) (l pull.Login, ok bool, err error) {
 	}
 	named, _, _ := strings.Cut(os.Getenv(envHost), "/") // a reference is as good
 	if user == "" || password == "" || named == "" {
-		return l, false, cli.Usage("the three belong together: host[:port], user and password", "%s, %s and %s are not all set", envHost, envUser, envPassword)
+		return l, false, cli.Usage("the three belong together: host[:port], user and password",
+			"%s, %s and %s are not all set", envHost, envUser, envPassword)
 	}
 	if named != host {
 		return l, false, nil

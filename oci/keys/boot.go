@@ -41,7 +41,8 @@ func GenerateBoot(name string, p *Passphrase, now time.Time) (encrypted bool, er
 	if err != nil {
 		return false, err
 	}
-	is := x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "caisson " + filepath.Base(name) + " " + now.UTC().Format(time.DateOnly)},
+	is := x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "caisson " + filepath.Base(name) + " " +
+		now.UTC().Format(time.DateOnly)},
 		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(validity), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}}
 	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)

@@ -37,7 +37,8 @@ func Handler(dir string) (http.Handler, error) {
 	})
 	mux.HandleFunc("GET /v2/", h.serve)
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, _ *http.Request) {
-		Fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only: what is published goes into the directory that it serves")
+		Fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED",
+			"this registry is read-only: what is published goes into the directory that it serves")
 	})
 	return mux, nil
 }

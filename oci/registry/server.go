@@ -213,7 +213,8 @@ func (s *server) referrers(ctx context.Context, repo, digest string) ([]oci.Desc
 	}
 	var list []oci.Descriptor
 	for _, d := range m.Manifests {
-		list = append(list, oci.Descriptor{MediaType: string(d.MediaType), Digest: d.Digest.String(), Size: d.Size, ArtifactType: d.ArtifactType, Annotations: d.Annotations})
+		list = append(list, oci.Descriptor{MediaType: string(d.MediaType), Digest: d.Digest.String(), Size: d.Size,
+			ArtifactType: d.ArtifactType, Annotations: d.Annotations})
 	}
 	return list, nil
 }

@@ -27,11 +27,14 @@ type form[P any] struct {
 }
 
 var (
-	overlays  = form[Predicate]{PredicateOverlay, (*Predicate).check, newerOverlay}
-	epochs    = form[EpochPredicate]{PredicateEpoch, (*EpochPredicate).check, func(a, b *EpochPredicate) bool { return false }}
-	versions  = form[KeysPredicate]{PredicateKeys, (*KeysPredicate).check, func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
-	rescues   = form[RescuePredicate]{PredicateRescue, (*RescuePredicate).check, func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
-	approvals = form[ApprovalPredicate]{PredicateApproval, (*ApprovalPredicate).check, func(a, b *ApprovalPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	overlays = form[Predicate]{PredicateOverlay, (*Predicate).check, newerOverlay}
+	epochs   = form[EpochPredicate]{PredicateEpoch, (*EpochPredicate).check, func(a, b *EpochPredicate) bool { return false }}
+	versions = form[KeysPredicate]{PredicateKeys, (*KeysPredicate).check,
+		func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	rescues = form[RescuePredicate]{PredicateRescue, (*RescuePredicate).check,
+		func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
+	approvals = form[ApprovalPredicate]{PredicateApproval, (*ApprovalPredicate).check,
+		func(a, b *ApprovalPredicate) bool { return a.IssuedAt.After(b.IssuedAt) }}
 )
 
 // VerifyOverlay finds among the bundles the statement about an overlay that at
@@ -173,7 +176,8 @@ func (f form[P]) verify(r rules, of set, digest string) (*Verified[P], error) {
 		return &Verified[P]{*found[winner], signers[winner]}, nil
 	}
 	for _, who := range signers {
-		return nil, refusal.New(refusal.Threshold, "%d of %d keys have signed, %d are needed: %s", len(who), len(of.keys), of.threshold, strings.Join(who, ", "))
+		return nil, refusal.New(refusal.Threshold, "%d of %d keys have signed, %d are needed: %s", len(who), len(of.keys),
+			of.threshold, strings.Join(who, ", "))
 	}
 	return nil, excuse
 }

@@ -160,7 +160,8 @@ func All() *Rules {
 
 // Without returns a copy of the rules that lacks the named check.
 func (r Rules) Without(name string) *Rules {
-	return &Rules{r.overlay.Without(name), r.fleet.Without(name), r.layer.Without(name), r.pairing.Without(name), r.rtc.Without(name), r.date.Without(name)}
+	return &Rules{r.overlay.Without(name), r.fleet.Without(name), r.layer.Without(name), r.pairing.Without(name),
+		r.rtc.Without(name), r.date.Without(name)}
 }
 
 // Names returns the names of the checks, in the order of the lists.

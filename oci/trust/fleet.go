@@ -50,7 +50,8 @@ func (f *FleetState) Compare(o *FleetState) int {
 			credible = 1
 		}
 	}
-	return cmp.Or(cmp.Compare(f.Minimum.Epoch, o.Minimum.Epoch), cmp.Compare(f.Minimum.Generation, o.Minimum.Generation), credible, f.IssuedAt.Compare(o.IssuedAt))
+	return cmp.Or(cmp.Compare(f.Minimum.Epoch, o.Minimum.Epoch), cmp.Compare(f.Minimum.Generation, o.Minimum.Generation),
+		credible, f.IssuedAt.Compare(o.IssuedAt))
 }
 
 // fleetDecision is a candidate for fleet:current on its way through the checks.
@@ -89,7 +90,8 @@ func (r Rules) decideFleet(d *fleetDecision) (*FleetState, error) {
 	now, _ := clock.Now(d.said.IssuedAt)
 	return &FleetState{
 		Minimum: d.doc.Minimum, Reject: d.doc.Reject, IssuedAt: d.said.IssuedAt, Expires: d.said.Expires,
-		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt), LeftOut: d.leftOut, Keys: d.doc.KeysVersion, Loaders: d.doc.Loaders,
+		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt), LeftOut: d.leftOut,
+		Keys: d.doc.KeysVersion, Loaders: d.doc.Loaders,
 	}, nil
 }
 

@@ -37,8 +37,9 @@ type Answer struct {
 // Machine boots what it is asked for and runs the checks. Its errors end the search: what
 // cannot be built or does not boot is an Answer.
 type Machine interface {
-	Generation(ctx context.Context, i int) (Answer, error)      // the oldest is 0
-	Parts(ctx context.Context, good, bad int) ([]string, error) // in which the two differ: in an order in which each has what it needs before it
+	Generation(ctx context.Context, i int) (Answer, error) // the oldest is 0
+	// in which the two differ: in an order in which each has what it needs before it
+	Parts(ctx context.Context, good, bad int) ([]string, error)
 	Mix(ctx context.Context, good, bad int, parts []string) (Answer, error)
 }
 

@@ -92,9 +92,11 @@ func (n *Node) span(ctx context.Context, q Question) (good, bad int, err error) 
 	case err != nil:
 		return 0, 0, err
 	case good > bad:
-		return 0, 0, cli.Usage("what mended something is found with the check turned round, as in --check '! COMMAND'", "--good %s came after --bad %s", from, to)
+		return 0, 0, cli.Usage("what mended something is found with the check turned round, as in --check '! COMMAND'",
+			"--good %s came after --bad %s", from, to)
 	case good == bad:
-		return 0, 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists what it had", "node %q has the same in generation %s as in %s", n.Name, from, to)
+		return 0, 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists what it had",
+			"node %q has the same in generation %s as in %s", n.Name, from, to)
 	}
 	return good, bad, nil
 }
@@ -105,5 +107,6 @@ func (n *Node) at(g publish.Generation) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists those that are kept", "nothing is kept of what node %q had in generation %s", n.Name, g)
+	return 0, cli.Usage("'caisson history REF --node "+n.Name+"' lists those that are kept",
+		"nothing is kept of what node %q had in generation %s", n.Name, g)
 }

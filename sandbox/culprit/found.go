@@ -42,7 +42,8 @@ type Part struct {
 // result says of what was found what it is, and where the site has it.
 func (n *Node) result(ctx context.Context, f *bisect.Found, tries int) (*Result, error) {
 	bad := n.kept[f.Bad]
-	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Skipped: []string{}, Parts: []Part{}, Why: f.Why, Tries: tries,
+	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Skipped: []string{}, Parts: []Part{},
+		Why: f.Why, Tries: tries,
 		Author: bad.Author, Reason: bad.Reason, Commit: bad.Commit}
 	for _, i := range f.Skipped {
 		r.Skipped = append(r.Skipped, n.kept[i].String())
@@ -81,7 +82,8 @@ func (n *Node) result(ctx context.Context, f *bisect.Found, tries int) (*Result,
 }
 
 // written says under which key a site has a part that is no item.
-var written = map[string]string{"kernelArgs": "machine/kernel/args", "network": "machine/network", "persist": "machine/persist", "gates": "health"}
+var written = map[string]string{"kernelArgs": "machine/kernel/args", "network": "machine/network",
+	"persist": "machine/persist", "gates": "health"}
 
 // Write prints what was found for people; the last line is the smallest change.
 func (r *Result) Write(w io.Writer) {

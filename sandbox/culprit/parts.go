@@ -20,7 +20,8 @@ const layerPart = "layer"
 
 // ids are the keys by which an element of a list of items is told from others, by kind.
 // The items of another kind are one part.
-var ids = map[string][]string{"mounts": {"id"}, "swaps": {"device"}, "limits": {"id"}, "sysctl": {"key"}, "sysfs": {"path"}, "ethtool": {"interface", "feature"},
+var ids = map[string][]string{"mounts": {"id"}, "swaps": {"device"}, "limits": {"id"}, "sysctl": {"key"},
+	"sysfs": {"path"}, "ethtool": {"interface", "feature"},
 	"files": {"path"}, "exec": {"name"}, "units": {"name"}, "nics": {"id"}, "passwords": {"user"}}
 
 // same are keys of an overlay that are no part: what the node is, and what follows from the rest.

@@ -25,11 +25,13 @@ type share struct {
 // the package whose service runs as it. Packages are on their base, and the kernel's modules are
 // among them.
 var shares = []share{
-	{layerPart + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"}, func(to *spec.Layer, from spec.Layer) { to.Accounts = from.Accounts }},
+	{layerPart + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
+		func(to *spec.Layer, from spec.Layer) { to.Accounts = from.Accounts }},
 	{layerPart + "/packages", []string{"base", "packages"}, []string{"base", "kernel", "apt"}, func(to *spec.Layer, from spec.Layer) {
 		to.Kernel, to.Initrd, to.UEFI, to.Packages = from.Kernel, from.Initrd, from.UEFI, from.Packages
 	}},
-	{layerPart + "/policy", []string{"policy"}, []string{"apparmor", "perm"}, func(to *spec.Layer, from spec.Layer) { to.AppArmor = from.AppArmor }},
+	{layerPart + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
+		func(to *spec.Layer, from spec.Layer) { to.AppArmor = from.AppArmor }},
 	{layerPart + "/agent", []string{"agent"}, nil, func(to *spec.Layer, from spec.Layer) {
 		to.Features = from.Features
 		if to.Kernel.Blob == from.Kernel.Blob { // else its initrd has modules of another kernel

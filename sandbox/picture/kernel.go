@@ -110,7 +110,8 @@ func (p Picture) network() error {
 		if a.Master != nil {
 			master = names[*a.Master]
 		}
-		p["link "+a.Name] = fmt.Sprintf("mac %s mtu %d flags %#x state %d master %s qdisc %s", a.Address, a.MTU, l.Flags, a.OperationalState, master, a.QueueDisc)
+		p["link "+a.Name] = fmt.Sprintf("mac %s mtu %d flags %#x state %d master %s qdisc %s", a.Address, a.MTU, l.Flags,
+			a.OperationalState, master, a.QueueDisc)
 		if cards == nil {
 			continue
 		}
@@ -140,7 +141,8 @@ func (p Picture) network() error {
 		if len(a.Dst) == 0 {
 			to = fmt.Sprintf("default (%d)", r.Family)
 		}
-		p[fmt.Sprintf("route %s dev %s table %d metric %d", to, names[a.OutIface], a.Table, a.Priority)] = fmt.Sprintf("via %s protocol %d scope %d type %d", a.Gateway, r.Protocol, r.Scope, r.Type)
+		p[fmt.Sprintf("route %s dev %s table %d metric %d", to, names[a.OutIface], a.Table,
+			a.Priority)] = fmt.Sprintf("via %s protocol %d scope %d type %d", a.Gateway, r.Protocol, r.Scope, r.Type)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ type Options struct {
 
 // always are the attributes that settings of machines are about.
 var always = []string{"/sys/module/*/parameters/*", "/sys/block/*/queue/*", "/sys/kernel/mm/transparent_hugepage/*", "/sys/kernel/mm/ksm/*",
-	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_*", "/sys/devices/system/cpu/*/online", "/sys/devices/system/clocksource/*/current_clocksource"}
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_*", "/sys/devices/system/cpu/*/online",
+	"/sys/devices/system/clocksource/*/current_clocksource"}
 
 // Take takes a picture of this machine. What cannot be read is left out: a kernel has keys that
 // are only written.

@@ -30,7 +30,8 @@ func wayTo(o *spec.Overlay, rows []spec.BootNetwork) (way, error) {
 	}
 	all := o.Network.Interfaces
 	for _, one := range all {
-		if static := staticOf(one.Addresses); one.VLAN == nil && len(cardsOf(one)) > 0 && (static.IsValid() || one.DHCP == spec.DHCPv4 || one.DHCP == spec.DHCPBoth) {
+		if static := staticOf(one.Addresses); one.VLAN == nil && len(cardsOf(one)) > 0 &&
+			(static.IsValid() || one.DHCP == spec.DHCPv4 || one.DHCP == spec.DHCPBoth) {
 			return way{cards: cardsOf(one), lacp: lacp(one), static: static, gateway: one.Gateway}, nil
 		}
 	}
@@ -55,7 +56,8 @@ func wayTo(o *spec.Overlay, rows []spec.BootNetwork) (way, error) {
 
 // byRow is the way of a row; where the system has an address on the same network, that one.
 func byRow(o *spec.Overlay, row *spec.BootNetwork) way {
-	w := way{vlan: row.VLAN, lacp: row.Bond != nil && row.Bond.Mode == spec.Bond8023AD, static: staticOf(row.Addresses), gateway: row.Gateway, row: row}
+	w := way{vlan: row.VLAN, lacp: row.Bond != nil && row.Bond.Mode == spec.Bond8023AD, static: staticOf(row.Addresses),
+		gateway: row.Gateway, row: row}
 	for _, mac := range o.Network.Cards(o.Match.MACs) {
 		if len(row.Match.MACs) == 0 || slices.Contains(row.Match.MACs, mac) {
 			w.cards = append(w.cards, mac)

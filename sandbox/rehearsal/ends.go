@@ -33,7 +33,8 @@ import (
 // nil where the layer of that has yet to be built.
 func Ends(ctx context.Context, w *preview.Preview, node string) (from, to *sandbox.Kept, err error) {
 	if w.Publisher == nil {
-		return nil, nil, cli.Usage("'caisson try' boots a node before anything is published", "nothing is published there yet, so that node %s runs nothing", node)
+		return nil, nil, cli.Usage("'caisson try' boots a node before anything is published",
+			"nothing is published there yet, so that node %s runs nothing", node)
 	}
 	fleet, err := w.Publisher.Read(ctx, w.Policy)
 	if err != nil {

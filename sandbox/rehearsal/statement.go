@@ -16,7 +16,8 @@ import (
 // Statement returns what may be signed of a rehearsal between two kept ends: also of one that
 // failed, so that it takes the place of an earlier one that passed.
 func (a *Answer) Statement(from, to *sandbox.Kept, on evidence.Machine, version string, now time.Time) (r evidence.Rehearsal, err error) {
-	r = evidence.Rehearsal{Fleet: to.Overlay.Fleet, Result: evidence.Passed, Said: a.Said, Happened: a.Happened, Machine: on, Version: version, IssuedAt: now}
+	r = evidence.Rehearsal{Fleet: to.Overlay.Fleet, Result: evidence.Passed, Said: a.Said, Happened: a.Happened,
+		Machine: on, Version: version, IssuedAt: now}
 	switch err := a.Err(); {
 	case errors.Is(err, cli.ErrFailed):
 		r.Result, r.Reason = evidence.Failed, plain.Line(a.Reason)

@@ -152,7 +152,8 @@ func (w *walk) there(ctx context.Context) error {
 	probe, begun, fetched := w.box.Probe(), time.Now(), w.box.Fetched()
 	probe.Begin(asking, ports)
 	err = w.part(ctx, w.arrive)
-	w.answer.Silent, w.answer.Seconds, w.answer.Fetched = probe.Silent(), time.Since(begun).Round(100*time.Millisecond).Seconds(), w.box.Fetched()-fetched
+	w.answer.Silent, w.answer.Seconds, w.answer.Fetched = probe.Silent(),
+		time.Since(begun).Round(100*time.Millisecond).Seconds(), w.box.Fetched()-fetched
 	if err != nil {
 		return err
 	}

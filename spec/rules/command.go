@@ -75,7 +75,8 @@ func command(c spec.Command) error {
 // them.
 func Argv(argv []string) error {
 	if len(argv) == 0 || !path.IsAbs(argv[0]) || path.Clean(argv[0]) != argv[0] || argv[0] == "/" {
-		return invalid("argv", "as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]", "a command begins with the absolute path of a program")
+		return invalid("argv", "as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]",
+			"a command begins with the absolute path of a program")
 	}
 	size := 0
 	for _, a := range argv {
@@ -100,7 +101,8 @@ func Condition(c spec.Condition) error {
 	}
 	switch {
 	case kinds != 1:
-		return invalid("condition", "as in {absent: /run/backup-runs}", "a precondition has one of file, absent, unit and command, this one has %d", kinds)
+		return invalid("condition", "as in {absent: /run/backup-runs}",
+			"a precondition has one of file, absent, unit and command, this one has %d", kinds)
 	case c.Command != nil:
 		return command(*c.Command)
 	case c.Unit != "":
@@ -136,13 +138,15 @@ func Slot(s spec.Slot) error {
 	}
 	switch {
 	case (s.FleetLock == "") == (s.Directory == ""):
-		f.add("", invalid("slot", "as in {group: storage, max: 1, fleetlock: \"https://lock.example\"}", "a slot has one of fleetlock and directory"))
+		f.add("", invalid("slot", "as in {group: storage, max: 1, fleetlock: \"https://lock.example\"}",
+			"a slot has one of fleetlock and directory"))
 	case s.Directory != "":
 		f.add("directory", filePath(s.Directory))
 		f.add("directory", replaces(s.Directory))
 	default:
 		u, err := url.Parse(s.FleetLock)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Path, "/") {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+			u.Fragment != "" || strings.HasSuffix(u.Path, "/") {
 			f.add("fleetlock", invalid("address", "as in https://lock.example:3333, without /v1 and without a slash at the end", "%.80q is not the address of a server", s.FleetLock))
 		}
 	}

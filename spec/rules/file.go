@@ -95,8 +95,10 @@ func Pattern(p string) error {
 // has anything there, whatever it does with it.
 var caissons = []string{
 	"/etc/caisson", "/run/caisson", "/run/nextroot", "/usr/bin/caisson-agent", "/usr/lib/caisson", "/var/lib/caisson",
-	"/etc/systemd/system/caisson-*", "/run/systemd/system/caisson-*", "/usr/lib/systemd/system/caisson-*", "/usr/local/lib/systemd/system/caisson-*",
-	"/etc/systemd/system/*/caisson-*", "/etc/systemd/system/*/60-caisson-*", "/etc/systemd/system.conf.d/60-caisson-*", "/etc/systemd/network/*-caisson-*",
+	"/etc/systemd/system/caisson-*", "/run/systemd/system/caisson-*", "/usr/lib/systemd/system/caisson-*",
+	"/usr/local/lib/systemd/system/caisson-*",
+	"/etc/systemd/system/*/caisson-*", "/etc/systemd/system/*/60-caisson-*", "/etc/systemd/system.conf.d/60-caisson-*",
+	"/etc/systemd/network/*-caisson-*",
 	"/etc/security/limits.d/60-caisson-*", "/etc/modprobe.d/*-caisson-*", "/etc/modules-load.d/*-caisson-*",
 }
 

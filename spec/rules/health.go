@@ -93,7 +93,8 @@ func portNumber(text string) bool {
 
 func webAddress(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostName(u.Hostname()) || u.Port() != "" && !portNumber(u.Port()) || !printable(text) {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostName(u.Hostname()) || u.Port() != "" &&
+		!portNumber(u.Port()) || !printable(text) {
 		return invalid("url", "as in http://127.0.0.1:10248/healthz", "%.80q is not the address of a page", text)
 	}
 	if u.User != nil {

@@ -50,7 +50,10 @@ func limitValue(item, value string) error {
 
 // word reports whether s is one word of a line.
 func word(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '"' || r == '#' || r == 0x7f || r == 0x85 || r == 0xa0 })
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r == '"' || r == '#' ||
+			r == 0x7f || r == 0x85 || r == 0xa0
+	})
 }
 
 // OpenFiles is fs.nr_open of a kernel that nobody has told otherwise, see proc_sys_fs(5).

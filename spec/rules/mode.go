@@ -184,7 +184,8 @@ func PermAt(p spec.PermPath, path string) error {
 		return nil // said of the mode
 	}
 	if !slices.Contains([]string{"", "root", "0"}, p.Owner) || mode.Apply(0o755, true)&0o022 != 0 {
-		return invalid("reserved", "root owns it, and nobody else writes to it", "caisson's own files lie below %s: who may write to it could replace them", path)
+		return invalid("reserved", "root owns it, and nobody else writes to it",
+			"caisson's own files lie below %s: who may write to it could replace them", path)
 	}
 	return nil
 }

@@ -108,7 +108,8 @@ func Owner(owner string) error {
 // systemd-networkd.
 func Interface(name string) error {
 	if len(name) > 15 || name == "." || name == ".." || !printable(name) || strings.ContainsAny(name, "/: *?[]!") {
-		return invalid("interface", "at most 15 printable characters, without blanks, wildcards, / and :", "%.50q is not the name of an interface", name)
+		return invalid("interface", "at most 15 printable characters, without blanks, wildcards, / and :",
+			"%.50q is not the name of an interface", name)
 	}
 	return nil
 }

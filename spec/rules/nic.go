@@ -16,7 +16,8 @@ var (
 	nicNumbers = map[string][]string{
 		"ring":     {"rx", "rx-mini", "rx-jumbo", "tx"},
 		"channels": {"rx", "tx", "other", "combined"},
-		"coalesce": {"rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq", "tx-usecs", "tx-frames", "tx-usecs-irq", "tx-frames-irq", "stats-block-usecs",
+		"coalesce": {"rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq", "tx-usecs", "tx-frames", "tx-usecs-irq",
+			"tx-frames-irq", "stats-block-usecs",
 			"pkt-rate-low", "rx-usecs-low", "rx-frames-low", "tx-usecs-low", "tx-frames-low",
 			"pkt-rate-high", "rx-usecs-high", "rx-frames-high", "tx-usecs-high", "tx-frames-high", "sample-interval"},
 		"link": {"speed"},
@@ -149,7 +150,8 @@ var fillers = []string{
 // fills in where nobody gave it any names no machine.
 func MachineUUID(id string) error {
 	if strings.Trim(id, "0-") == "" || strings.Trim(id, "f-") == "" || slices.Contains(fillers, id) {
-		return invalid("uuid", "match this machine by the MAC addresses of its cards", "the UUID %s is what firmware has where nobody set one: many machines have it", id)
+		return invalid("uuid", "match this machine by the MAC addresses of its cards",
+			"the UUID %s is what firmware has where nobody set one: many machines have it", id)
 	}
 	return nil
 }

@@ -66,7 +66,8 @@ func Sources(r spec.Repository) error {
 	for _, dist := range r.Distributions {
 		switch flat := strings.HasSuffix(dist, "/"); {
 		case flat && len(r.Components)+len(r.Subrepos) > 0:
-			return invalid("contradiction", "leave components and subrepos out", "distribution %q is a flat repository, which has neither components nor subrepos", dist)
+			return invalid("contradiction", "leave components and subrepos out",
+				"distribution %q is a flat repository, which has neither components nor subrepos", dist)
 		case !flat && len(r.Components) == 0:
 			return invalid("contradiction", "a flat repository has a distribution that ends with a slash", "distribution %q has no components", dist)
 		}
@@ -82,7 +83,8 @@ func SourceURL(s string) error {
 	}
 	if u.User != nil { // which the layer's list of sources would show to everybody
 		u.User = nil
-		return invalid("url", "a file below /etc/apt/auth.conf.d of the build host has them, see apt_auth.conf(5)", "the URL of archive %.150q has credentials in it", u.String())
+		return invalid("url", "a file below /etc/apt/auth.conf.d of the build host has them, see apt_auth.conf(5)",
+			"the URL of archive %.150q has credentials in it", u.String())
 	}
 	return nil
 }

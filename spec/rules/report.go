@@ -49,7 +49,8 @@ func Reporting(r spec.Reporting) error {
 	case r.Interval <= 0:
 		f.add("interval", invalid("range", "", "the time between two reports is more than 0"))
 	case r.Registry != "" && r.Interval < int64(LeastToStore/time.Second):
-		f.add("interval", invalid("range", "changes of what runs, of health and of sync are reported immediately", "to a registry once in %s at most", LeastToStore))
+		f.add("interval", invalid("range", "changes of what runs, of health and of sync are reported immediately",
+			"to a registry once in %s at most", LeastToStore))
 	case r.Interval > int64(LongestReport/time.Second):
 		f.add("interval", invalid("range", "", "the time between two reports is at most a day"))
 	}
@@ -66,7 +67,8 @@ func reportURL(text string) error {
 	case u.Scheme != "https" && u.Scheme != "http":
 		return invalid("url", "as in https://fleet.example:8443", "%q is neither https nor http", text)
 	case u.User != nil:
-		return invalid("url", "what the service asks of a node is a file of the node", "the URL holds a user or a password, and everyone can read it")
+		return invalid("url", "what the service asks of a node is a file of the node",
+			"the URL holds a user or a password, and everyone can read it")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return invalid("url", "", "%q has more than a host and a path", text)
 	}
@@ -95,11 +97,13 @@ func MetricsFile(p string) error {
 		return err
 	}
 	if path.Ext(p) != ".prom" || strings.HasPrefix(path.Base(p), ".") {
-		return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q must end in .prom, and its name must not begin with a dot", p)
+		return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom",
+			"%.150q must end in .prom, and its name must not begin with a dot", p)
 	}
 	for _, dir := range []string{"/boot/", "/dev/", "/etc/", "/proc/", "/sys/", "/usr/"} {
 		if strings.HasPrefix(p, dir) {
-			return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q is below %s, where others write", p, strings.TrimSuffix(dir, "/"))
+			return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom",
+				"%.150q is below %s, where others write", p, strings.TrimSuffix(dir, "/"))
 		}
 	}
 	return Reserved(p)
@@ -112,7 +116,8 @@ func Loopback(text string) error {
 	case err != nil || at.Port() == 0 || at.Addr().Zone() != "":
 		return invalid("loopback", "as in 127.0.0.1:9469", "%.150q is not an address with a port", text)
 	case !at.Addr().Unmap().IsLoopback():
-		return invalid("loopback", "from elsewhere a node is read through node_exporter: give a file", "%s can be reached from other machines", text)
+		return invalid("loopback", "from elsewhere a node is read through node_exporter: give a file",
+			"%s can be reached from other machines", text)
 	}
 	return nil
 }
@@ -138,11 +143,13 @@ func Registry(text string) error {
 	host, _, _ := strings.Cut(bare, "/")
 	switch scheme := registryScheme.FindString(text); {
 	case scheme != "":
-		return invalid("registry", "write "+strings.TrimPrefix(text, scheme)+"; --plain-http of a verb talks HTTP", "%q has a scheme: registries are asked by https", text)
+		return invalid("registry", "write "+strings.TrimPrefix(text, scheme)+"; --plain-http of a verb talks HTTP",
+			"%q has a scheme: registries are asked by https", text)
 	case strings.HasPrefix(text, ".") || strings.HasPrefix(text, "/"):
 		return invalid("registry", "write oci:"+text, "%q is a directory, and not host[:port]/prefix of a registry", text)
 	case bare == host && host != "localhost" && !strings.ContainsAny(host, ".:"):
-		return invalid("registry", "write oci:./"+host+" for a directory, "+host+":443 for a host of that name", "%q is neither host[:port]/prefix of a registry nor oci:DIR", text)
+		return invalid("registry", "write oci:./"+host+" for a directory, "+host+":443 for a host of that name",
+			"%q is neither host[:port]/prefix of a registry nor oci:DIR", text)
 	}
 	return registry(bare, false)
 }

@@ -73,7 +73,8 @@ func ServiceDirectory(d spec.ServiceDirectory) error {
 }
 
 func serviceFrom(p string) error {
-	if !Printable(p) || path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") || slices.Contains(strings.Split(strings.ToLower(p), "/"), ".git") {
+	if !Printable(p) || path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../") ||
+		slices.Contains(strings.Split(strings.ToLower(p), "/"), ".git") {
 		return invalid("path", "as in prometheus/etc; . is all of it", "%.150q is not a path in a repository", p)
 	}
 	return nil
@@ -115,7 +116,8 @@ var GitProtocols = []string{"https", "ssh", "http", "file"}
 func GitURL(text string) error {
 	const hint = "as in https://git.example.org/conf.git or ssh://git@git.example.org/conf.git"
 	u, err := url.Parse(text)
-	if err != nil || !Printable(text) || !slices.Contains(GitProtocols, u.Scheme) || u.Path == "" || u.RawQuery != "" || u.Fragment != "" || (u.Scheme == "file") != (u.Host == "") {
+	if err != nil || !Printable(text) || !slices.Contains(GitProtocols, u.Scheme) || u.Path == "" || u.RawQuery != "" ||
+		u.Fragment != "" || (u.Scheme == "file") != (u.Host == "") {
 		return invalid("url", hint, "%.150q is not the URL of a repository", text)
 	}
 	if _, secret := u.User.Password(); secret || u.User != nil && u.Scheme != "ssh" {
@@ -129,7 +131,8 @@ func GitURL(text string) error {
 
 // GitRef checks the name of a branch or a tag, see git-check-ref-format(1).
 func GitRef(name string) error {
-	bad := name == "" || len(name) > 200 || name[0] == '-' || name == "@" || strings.ContainsAny(name, " ~^:?*[\\") || strings.Contains(name, "..") || strings.Contains(name, "@{")
+	bad := name == "" || len(name) > 200 || name[0] == '-' || name == "@" || strings.ContainsAny(name, " ~^:?*[\\") ||
+		strings.Contains(name, "..") || strings.Contains(name, "@{")
 	for part := range strings.SplitSeq(name, "/") {
 		bad = bad || part == "" || part[0] == '.' || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock")
 	}

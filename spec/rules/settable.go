@@ -19,7 +19,8 @@ import (
 func Settable(s spec.Sysctl) error {
 	name := SysctlName(s.Key)
 	if key, value, ok := strings.Cut(name, "="); ok {
-		return &Error{Field: "key", Rule: "sysctl-key", Hint: "write " + strings.TrimSpace(key) + ": " + orNothing(strings.TrimSpace(value)), Message: strconv.Quote(name) + " holds its value, too"}
+		return &Error{Field: "key", Rule: "sysctl-key", Hint: "write " + strings.TrimSpace(key) + ": " +
+			orNothing(strings.TrimSpace(value)), Message: strconv.Quote(name) + " holds its value, too"}
 	}
 	if slices.Contains(writeOnly, s.Key) {
 		return &Error{Field: "key", Rule: "sysctl-key", Hint: "a script of conf.exec, or an operation, writes it at its time", Message: name + " cannot be read: it does something once, and nothing shows that it was set"}
@@ -29,10 +30,12 @@ func Settable(s spec.Sysctl) error {
 	}
 	value := strings.TrimSpace(s.Value)
 	bad := func(hint string) error {
-		return &Error{Field: "value", Rule: "sysctl-value", Hint: hint, Message: "the kernel does not take " + strconv.Quote(value) + " for " + name}
+		return &Error{Field: "value", Rule: "sysctl-value", Hint: hint, Message: "the kernel does not take " +
+			strconv.Quote(value) + " for " + name}
 	}
 	if slices.ContainsFunc(kernels, func(pattern string) bool { return matches(pattern, s.Key) }) {
-		if number := map[string]string{"yes": "1", "on": "1", "true": "1", "enabled": "1", "no": "0", "off": "0", "false": "0", "disabled": "0"}[strings.ToLower(value)]; number != "" {
+		if number := map[string]string{"yes": "1", "on": "1", "true": "1", "enabled": "1", "no": "0", "off": "0",
+			"false": "0", "disabled": "0"}[strings.ToLower(value)]; number != "" {
 			return bad("write " + number)
 		}
 		if percent.MatchString(value) {
@@ -41,7 +44,8 @@ func Settable(s spec.Sysctl) error {
 	}
 	if round := rounded[s.Key]; round != nil {
 		if n, err := strconv.ParseInt(value, 0, 64); err == nil && n > 0 && round(n) != n {
-			return &Error{Field: "value", Rule: "sysctl-value", Hint: "write " + strconv.FormatInt(round(n), 10), Message: "the kernel rounds " + strconv.Quote(value) + " for " + name + " up, and holds another value than asked for"}
+			return &Error{Field: "value", Rule: "sysctl-value", Hint: "write " + strconv.FormatInt(round(n), 10),
+				Message: "the kernel rounds " + strconv.Quote(value) + " for " + name + " up, and holds another value than asked for"}
 		}
 	}
 	for _, r := range ranges {
@@ -87,19 +91,25 @@ var writeOnly = []string{"net/ipv4/route/flush", "net/ipv6/route/flush", "vm/com
 
 // texts are the parameters that hold words, of those that lie among numbers or take yes
 // and no.
-var texts = []string{"kernel/core_pattern", "kernel/domainname", "kernel/hostname", "kernel/hotplug", "kernel/modprobe", "kernel/poweroff_cmd",
+var texts = []string{"kernel/core_pattern", "kernel/domainname", "kernel/hostname", "kernel/hotplug",
+	"kernel/modprobe", "kernel/poweroff_cmd",
 	"kernel/printk_devkmsg", "kernel/seccomp/actions_logged", "net/ipv6/conf/*/stable_secret", "vm/numa_zonelist_order",
-	"fs/binfmt_misc/", "net/netfilter/nf_log/", "net/core/default_qdisc", "net/ipv4/tcp_*congestion_control", "net/ipv4/tcp_fastopen_key", "net/mptcp/"}
+	"fs/binfmt_misc/", "net/netfilter/nf_log/", "net/core/default_qdisc", "net/ipv4/tcp_*congestion_control",
+	"net/ipv4/tcp_fastopen_key", "net/mptcp/"}
 
 // kernels are the directories whose parameters are the kernel's own: those that are not
 // among texts take no yes or no and no percentage. What other modules bring may.
 var kernels = []string{"fs/", "kernel/", "net/bridge/", "net/core/", "net/ipv4/", "net/ipv6/", "net/netfilter/", "net/unix/", "vm/"}
 
 // numbers are the parameters that take one integer or several, whatever the kernel.
-var numbers = []string{"vm/", "net/ipv4/conf/", "net/ipv6/conf/", "net/ipv4/neigh/", "net/ipv6/neigh/", "net/ipv4/ip_forward", "net/core/[rw]mem_*", "net/core/somaxconn",
-	"net/core/netdev_max_backlog", "net/ipv4/tcp_[rw]mem", "net/ipv4/ip_local_port_range", "net/ipv4/tcp_syncookies", "net/ipv4/tcp_timestamps",
-	"net/netfilter/nf_conntrack_*", "fs/file-max", "fs/nr_open", "fs/aio-max-nr", "fs/inotify/", "fs/suid_dumpable", "kernel/pid_max", "kernel/threads-max", "kernel/sysrq",
-	"kernel/panic", "kernel/panic_on_oops", "kernel/sem", "kernel/shm*", "kernel/msg*", "kernel/printk", "kernel/randomize_va_space", "kernel/perf_event_*"}
+var numbers = []string{"vm/", "net/ipv4/conf/", "net/ipv6/conf/", "net/ipv4/neigh/", "net/ipv6/neigh/",
+	"net/ipv4/ip_forward", "net/core/[rw]mem_*", "net/core/somaxconn",
+	"net/core/netdev_max_backlog", "net/ipv4/tcp_[rw]mem", "net/ipv4/ip_local_port_range", "net/ipv4/tcp_syncookies",
+	"net/ipv4/tcp_timestamps",
+	"net/netfilter/nf_conntrack_*", "fs/file-max", "fs/nr_open", "fs/aio-max-nr", "fs/inotify/", "fs/suid_dumpable",
+	"kernel/pid_max", "kernel/threads-max", "kernel/sysrq",
+	"kernel/panic", "kernel/panic_on_oops", "kernel/sem", "kernel/shm*", "kernel/msg*", "kernel/printk",
+	"kernel/randomize_va_space", "kernel/perf_event_*"}
 
 // ranges are the bounds of parameters that have had no wider ones in any kernel.
 var ranges = []struct {
@@ -135,7 +145,8 @@ var rounded = map[string]func(int64) int64{
 func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }
 
 // oneWay are the values that the kernel keeps until it starts anew.
-var oneWay = map[string]string{"kernel/kexec_load_disabled": "1", "kernel/modules_disabled": "1", "kernel/unprivileged_bpf_disabled": "1", "kernel/yama/ptrace_scope": "3"}
+var oneWay = map[string]string{"kernel/kexec_load_disabled": "1", "kernel/modules_disabled": "1",
+	"kernel/unprivileged_bpf_disabled": "1", "kernel/yama/ptrace_scope": "3"}
 
 // OneWay reports whether the kernel keeps a parameter at a value until it starts anew.
 func OneWay(key, value string) bool { return value != "" && oneWay[key] == strings.TrimSpace(value) }

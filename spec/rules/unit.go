@@ -28,7 +28,8 @@ func UnitDropIn(unit, name string) string {
 const LimitsDropIn = "60-caisson-limits"
 
 // unitLimits are the limits of systemd.exec(5), as limits.conf(5) calls them.
-var unitLimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
+var unitLimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile",
+	"nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
 
 // UnitLimit checks a limit of a unit and returns its line in the drop-in.
 func UnitLimit(unit, item, value string) (string, error) {
@@ -69,7 +70,8 @@ func UnitSettings(u spec.Unit) error {
 	if u.Run != "" {
 		f.add("run", oneOf(u.Run, "one of started, stopped", []string{spec.RunStarted, spec.RunStopped}))
 	}
-	if u.Name == ManagerConf && (u.Content != "" || u.State != "" || u.Run != "" || u.Restart || len(u.DropIns) != 1 || u.DropIns[0].Name != LimitsDropIn) {
+	if u.Name == ManagerConf && (u.Content != "" || u.State != "" || u.Run != "" || u.Restart || len(u.DropIns) != 1 ||
+		u.DropIns[0].Name != LimitsDropIn) {
 		f.add("name", invalid("unit", "write limits alone", "%s takes limits and nothing else", u.Name))
 	}
 	switch masked := u.State == spec.UnitMasked; {

@@ -63,7 +63,8 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 	for _, o := range order {
 		if o.twice {
 			c.Within([]string{module.Machine, "network", "interfaces"}, func() {
-				c.Errorf(o.at, "duplicate", "machine.overrides give each node its own", "the address %s is of %d nodes: %s", o.a, len(o.nodes), plain.Some(o.nodes, 5))
+				c.Errorf(o.at, "duplicate", "machine.overrides give each node its own", "the address %s is of %d nodes: %s", o.a,
+					len(o.nodes), plain.Some(o.nodes, 5))
 			})
 		}
 	}

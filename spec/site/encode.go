@@ -75,7 +75,8 @@ func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
 		return nil, fmt.Errorf("encode overlay of %s: items are not its last field", o.Node)
 	}
 	if n := len(data) + len(last) + len(items) + 1; n > MaxOverlay {
-		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, n, MaxOverlay)
+		return nil, report.Invalidf("move large scripts into a package",
+			"the overlay of %s has %d bytes, a node reads at most %d", o.Node, n, MaxOverlay)
 	}
 	return [][]byte{data, []byte(last), items, []byte("}")}, nil
 }

@@ -85,7 +85,8 @@ func (s *Site) checkOpenFiles(r *document.Reader) {
 					continue
 				}
 				r.Within(p.Where(), func() {
-					r.Warnf(t.Frag.Owns[rules.LimitFile(l.ID)], "no-effect", "set fs.nr_open by conf.sysctl, as large", "%s: the kernel grants at most %s open files, so PAM would let nobody in: it waits on a node", l.ID, most)
+					r.Warnf(t.Frag.Owns[rules.LimitFile(l.ID)], "no-effect", "set fs.nr_open by conf.sysctl, as large",
+						"%s: the kernel grants at most %s open files, so PAM would let nobody in: it waits on a node", l.ID, most)
 				})
 			}
 		}
@@ -147,7 +148,8 @@ func (s *Site) checkTime(r *document.Reader) {
 			for _, service := range timeservice.All {
 				if at, own := t.Frag.Owns[service.Config]; own {
 					r.Within(p.Where(), func() {
-						r.Warnf(at, "no-effect", "name the servers in one of the two", "%s is the site's own: network.ntp is not written there", service.Config)
+						r.Warnf(at, "no-effect", "name the servers in one of the two",
+							"%s is the site's own: network.ntp is not written there", service.Config)
 					})
 				}
 			}

@@ -48,7 +48,8 @@ func (s *Site) checkRealtime(c *module.Checker) {
 				f.Items.NICs[i].ID = strings.ReplaceAll(o.Name, "/", "-") + "-" + n.ID // one template may be used twice
 				r.at[spec.ItemKey{Item: "nics", Key: f.Items.NICs[i].ID}] = written
 				if n.Match.Name == "" {
-					c.Errorf(written, "operation", "match: {name: …}, or write it below conf of the site", "an operation manages interfaces by name, and %s is not", n.ID)
+					c.Errorf(written, "operation", "match: {name: …}, or write it below conf of the site",
+						"an operation manages interfaces by name, and %s is not", n.ID)
 				}
 			}
 		})
@@ -83,7 +84,8 @@ func (s *Site) twiceManaged(c *module.Checker) {
 				if by := owners[k]; by != "" && !said[k] {
 					said[k] = true
 					c.Within(strings.Split(r.Name, "/"), func() {
-						c.Errorf(r.place(k), "two-owners", "keep one of the two", "%s %s is managed by %s, too, on %s", k.Item, rules.PolicyName(k.Item, k.Key), by, n.Name)
+						c.Errorf(r.place(k), "two-owners", "keep one of the two", "%s %s is managed by %s, too, on %s", k.Item,
+							rules.PolicyName(k.Item, k.Key), by, n.Name)
 					})
 				}
 				owners[k] = r.Name
@@ -151,7 +153,8 @@ func (s *Site) addRealtime(o *spec.Overlay, n inventory.Node) (any bool) {
 		o.Items.Sysctl = slices.Concat(o.Items.Sysctl, r.items.Sysctl)
 		o.Items.Sysfs = slices.Concat(o.Items.Sysfs, r.items.Sysfs)
 		o.Items.NICs = slices.Concat(o.Items.NICs, r.items.NICs)
-		o.Maintenance.Realtime = append(o.Maintenance.Realtime, spec.Realtime{Name: r.Name, Windows: r.Windows, Keys: r.keys, Budget: r.Budget, From: r.From})
+		o.Maintenance.Realtime = append(o.Maintenance.Realtime,
+			spec.Realtime{Name: r.Name, Windows: r.Windows, Keys: r.keys, Budget: r.Budget, From: r.From})
 	}
 	if any {
 		slices.SortFunc(o.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })

@@ -88,7 +88,8 @@ func (s *Site) readSecrets(r *document.Reader) {
 				r.In("file", func() { one.Data = readSealed(r, one.File, file) })
 			case one.Command[0] == "" || strings.Contains(one.Command[0], " "):
 				r.In("command", func() {
-					r.Errorf(r.Nth(v.Get("command"), 0), "command", "as in [vault, kv, get, …]", "%.80q is not a program: no shell runs it", one.Command[0])
+					r.Errorf(r.Nth(v.Get("command"), 0), "command", "as in [vault, kv, get, …]",
+						"%.80q is not a program: no shell runs it", one.Command[0])
 				})
 			}
 			s.secrets = append(s.secrets, one)
@@ -110,7 +111,8 @@ func oneOf(given ...bool) bool {
 // checkRef checks which Secret is meant. Its name becomes an argument of kubectl.
 func checkRef(r *document.Reader, v *tree.Value, ref *SecretRef) {
 	if r.Cluster == nil {
-		r.Errorf(r.At(v), "no-cluster", "publish it with --from-cluster, or write file or command", "the site is not read from a cluster, and has no namespace with Secrets")
+		r.Errorf(r.At(v), "no-cluster", "publish it with --from-cluster, or write file or command",
+			"the site is not read from a cluster, and has no namespace with Secrets")
 	}
 	for key, rule := range map[string]error{"name": rules.SecretObject(ref.Name), "key": rules.SecretKey(ref.Key)} {
 		if r.Has(v, key) {
@@ -127,10 +129,12 @@ func readSealed(r *document.Reader, name string, at report.Pos) []byte {
 	}
 	if text := bytes.TrimLeft(data, " \t\r\n"); !bytes.HasPrefix(data, []byte(ageFile)) && !bytes.HasPrefix(text, []byte(ageArmour)) {
 		if isSOPS(data) {
-			r.Errorf(at, "sops", "write command: [sops, -d, "+name+"] in place of file; -d, --extract, '[\"KEY\"]' gives one value of it", "%s is a SOPS file, which sops opens", name)
+			r.Errorf(at, "sops", "write command: [sops, -d, "+name+
+				"] in place of file; -d, --extract, '[\"KEY\"]' gives one value of it", "%s is a SOPS file, which sops opens", name)
 			return nil
 		}
-		r.Errorf(at, "not-encrypted", "age -r RECIPIENT -o "+name+" encrypts it; what was committed as it is must be changed", "%s is not an age file: a secret is kept encrypted", name)
+		r.Errorf(at, "not-encrypted", "age -r RECIPIENT -o "+name+
+			" encrypts it; what was committed as it is must be changed", "%s is not an age file: a secret is kept encrypted", name)
 		return nil
 	}
 	return data

@@ -43,7 +43,8 @@ const MaxSearched = 1000
 // searched.
 func (s *Site) Having(settings []string) ([]string, error) {
 	if len(s.nodes) > MaxSearched {
-		return nil, report.Invalidf("'caisson explain SITE --where "+settings[0]+"' does", "a site of more than %d nodes is not searched by setting here", MaxSearched)
+		return nil, report.Invalidf("'caisson explain SITE --where "+settings[0]+"' does",
+			"a site of more than %d nodes is not searched by setting here", MaxSearched)
 	}
 	all, err := s.Explained()
 	if err != nil {
@@ -177,7 +178,8 @@ func (s *Site) Budget(r maintenance.Rollout) *spec.RolloutBudget { return r.Budg
 func (s *Site) Rollout(name string) (r maintenance.Rollout, divide func(takes func(node string) bool) []maintenance.Wave, err error) {
 	r, ok := s.maintenance.Rollout(name)
 	if !ok {
-		return r, nil, report.Invalidf("kind: Rollout with that metadata.name is not among the site's documents", "the site has no rollout %q", name)
+		return r, nil, report.Invalidf("kind: Rollout with that metadata.name is not among the site's documents",
+			"the site has no rollout %q", name)
 	}
 	divide = func(takes func(string) bool) []maintenance.Wave {
 		return r.Divide(slices.DeleteFunc(slices.Clone(s.nodes), func(n inventory.Node) bool { return !takes(n.Name) }))

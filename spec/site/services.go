@@ -58,7 +58,8 @@ func (s *Site) readServices(r *document.Reader) {
 		if errors.As(err, &mend) {
 			hint = mend.Hint()
 		}
-		r.Report.Add(report.Problem{File: s.LockFile(), Severity: report.Error, Rule: "lock", Message: "read " + service.LockName + ": " + err.Error(), Hint: hint})
+		r.Report.Add(report.Problem{File: s.LockFile(), Severity: report.Error, Rule: "lock", Message: "read " +
+			service.LockName + ": " + err.Error(), Hint: hint})
 		return
 	}
 	s.lock = lock
@@ -97,7 +98,8 @@ func (s *Site) checkPlace(c *shape.Checker, to string, at report.Pos) {
 	}
 	for _, kept := range s.kept {
 		if rules.Overlap(to, kept) {
-			c.Errorf(at, "two-owners", "name a path that is not kept", "%s lies in %s of layer.persist: what is kept there would outlive the service", to, kept)
+			c.Errorf(at, "two-owners", "name a path that is not kept",
+				"%s lies in %s of layer.persist: what is kept there would outlive the service", to, kept)
 			return
 		}
 	}

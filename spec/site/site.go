@@ -111,7 +111,8 @@ func build(r *document.Reader) *Site {
 	} else {
 		var v document.Values
 		r.Decode(r.Tree, &v)
-		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
+		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf,
+			Manifests: v.Manifests, Labels: v.Labels}
 	}
 	warnOfTemplates(r.Checker, r.Tree, "")
 	if r.Site && s.doc.Metadata.At == (report.Pos{}) {
@@ -147,7 +148,8 @@ func build(r *document.Reader) *Site {
 	r.In("swap", func() {
 		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
 		if len(s.doc.Swap) > 0 && !layer {
-			r.Errorf(r.Tree.Get("swap").At, "contradiction", "remove one of the two", "a site without a layer has nothing that its nodes start over into")
+			r.Errorf(r.Tree.Get("swap").At, "contradiction", "remove one of the two",
+				"a site without a layer has nothing that its nodes start over into")
 		}
 	})
 	s.maintenance.CheckNodes(r.Checker, s.nodes)

@@ -102,7 +102,8 @@ func (s *Site) unusedLabels(c *module.Checker, p *override.Part) {
 			return ok && slices.Contains(t.Values, v)
 		}) {
 			c.Within(p.Where(), func() {
-				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], s.nodes), "the entry for label %s=%s has no effect: no node has it", t.Label, strings.Join(t.Values, "|"))
+				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], s.nodes),
+					"the entry for label %s=%s has no effect: no node has it", t.Label, strings.Join(t.Values, "|"))
 			})
 		}
 	}

@@ -65,7 +65,8 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 		}
 		return out
 	}
-	t.Release, t.Operator, t.Attestation = keys(d.Keys.Release, "release"), keys(d.Keys.Operator, "operator"), keys(d.Keys.Attestation, "attestation")
+	t.Release, t.Operator, t.Attestation = keys(d.Keys.Release, "release"), keys(d.Keys.Operator, "operator"),
+		keys(d.Keys.Attestation, "attestation")
 	perhaps := func(w shape.Words, name string) []string {
 		if !w.Set() {
 			return beside(name)
@@ -88,7 +89,8 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 	if d.Threshold.Set() {
 		t.Threshold = int(d.Threshold.N)
 		if d.Threshold.N < 1 || d.Threshold.N > int64(len(t.Operator)) {
-			c.Errorf(d.Threshold.At, "range", "list more files in trust.keys.operator", "a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
+			c.Errorf(d.Threshold.At, "range", "list more files in trust.keys.operator",
+				"a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
 		}
 	}
 	return t

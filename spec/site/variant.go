@@ -83,7 +83,8 @@ func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, t
 // recipe returns the recipe of a node's layer.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Base: l.Base, Modules: l.Kernel.Modules, Programs: l.State.Create.On || l.State.Repair.On}
+	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Base: l.Base, Modules: l.Kernel.Modules,
+		Programs: l.State.Create.On || l.State.Repair.On}
 	if d := l.Base.Debian; d != nil {
 		debian := *d
 		r.Base.Debian = &debian
@@ -162,7 +163,8 @@ func (s *Site) checkArches(c *shape.Checker) {
 			return
 		}
 		if c.Has(l.V, "base", "tar") && arch != own {
-			c.Errorf(at, "arch", "a base of Debian, or an image with both architectures, is known for each", "node %s is %s, and layer.base.tar is for %s", n.Name, arch, own)
+			c.Errorf(at, "arch", "a base of Debian, or an image with both architectures, is known for each",
+				"node %s is %s, and layer.base.tar is for %s", n.Name, arch, own)
 			return
 		}
 	}

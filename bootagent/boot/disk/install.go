@@ -211,7 +211,8 @@ func ESPBeside(sys, dev, state string) (*ESP, error) {
 	case !own:
 		return nil, fmt.Errorf("cannot: the partition table of %s is not as caisson makes it", e.disk.device)
 	case e.disk.sector != firmwareSector:
-		return nil, fmt.Errorf("cannot: the sectors of %s have %d bytes, and those of a loader's file system %d", e.disk.device, e.disk.sector, firmwareSector)
+		return nil, fmt.Errorf("cannot: the sectors of %s have %d bytes, and those of a loader's file system %d",
+			e.disk.device, e.disk.sector, firmwareSector)
 	case e.made.Boot:
 		return e, e.find()
 	case e.made.Start < gpt.Start:

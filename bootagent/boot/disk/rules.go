@@ -42,7 +42,8 @@ var rules = check.List[*candidate]{
 	}},
 	{Name: "medium", OK: func(c *candidate) error {
 		if c.removable != "" && !c.named() {
-			return fmt.Errorf("it is on %s; if it is meant, name its partition %s with 'caisson netboot --state-disk'", c.removable, orUnknown(c.uuid))
+			return fmt.Errorf("it is on %s; if it is meant, name its partition %s with 'caisson netboot --state-disk'",
+				c.removable, orUnknown(c.uuid))
 		}
 		return nil
 	}},
@@ -70,7 +71,8 @@ var rules = check.List[*candidate]{
 	{Name: "machine", OK: func(c *candidate) error {
 		mine := c.finder.Machine
 		if c.owner != nil && c.owner.Machine != "" && mine != "" && c.owner.Machine != mine && !c.named() {
-			return fmt.Errorf("it belongs to the machine with UUID %.80q, this is %s; to move it here, delete %s from it", c.owner.Machine, mine, ownerFile)
+			return fmt.Errorf("it belongs to the machine with UUID %.80q, this is %s; to move it here, delete %s from it",
+				c.owner.Machine, mine, ownerFile)
 		}
 		return nil
 	}},

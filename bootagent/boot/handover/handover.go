@@ -131,7 +131,8 @@ func holdIn(dir safepath.Dir, name string) (safepath.Dir, error) {
 
 // holdAs is hold for a name in a descriptor; errors call it path.
 func holdAs(in int, name, path string) (safepath.Dir, error) {
-	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return safepath.Dir{}, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

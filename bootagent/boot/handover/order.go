@@ -136,7 +136,8 @@ func (n *Node) stay() error {
 	}
 	for _, at := range []string{paths.RunDisk, paths.State} {
 		unit := unitorder.MountUnit(at)
-		if err := n.write("/etc/systemd/system/"+unit+".d/"+paths.Prefix+"stay.conf", []byte("[Unit]\nDefaultDependencies=no\n"), 0o644); err != nil {
+		if err := n.write("/etc/systemd/system/"+unit+".d/"+paths.Prefix+"stay.conf",
+			[]byte("[Unit]\nDefaultDependencies=no\n"), 0o644); err != nil {
 			return err
 		}
 	}
@@ -192,8 +193,9 @@ func (n *Node) deadlineUnits() map[string]string {
 	within, scripts := n.deadline()
 	begun := int(cmp.Or(within, proveWithin).Seconds())
 	const (
-		head    = "DefaultDependencies=no\nConditionPathExists=" + paths.RunDeadline + "\n"
-		timer   = head + "Conflicts=shutdown.target\nBefore=shutdown.target\n\n[Timer]\nAccuracySec=1s\n" // systemd has started long ago after a soft-reboot
+		head = "DefaultDependencies=no\nConditionPathExists=" + paths.RunDeadline + "\n"
+		// systemd has started long ago after a soft-reboot
+		timer   = head + "Conflicts=shutdown.target\nBefore=shutdown.target\n\n[Timer]\nAccuracySec=1s\n"
 		service = "\n[Service]\nType=oneshot\nTimeoutStartSec=20\n"
 	)
 	units := map[string]string{
@@ -204,7 +206,8 @@ func (n *Node) deadlineUnits() map[string]string {
 		"caisson-deadline-early.timer": "[Unit]\nDescription=Deadline of a new generation, where its scripts have ended\n" + timer +
 			fmt.Sprintf("OnActiveSec=%d\nOnUnitInactiveSec=10\n", begun),
 		"caisson-deadline-early.service": "[Unit]\nDescription=Ask whether this boot waits for a script\n" + head +
-			"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n", cli.ExitUsage, paths.Agent, paths.DeadlineOver, begun),
+			"OnFailure=caisson-deadline.service\n" + service + fmt.Sprintf("SuccessExitStatus=%d\nExecStart=%s %s %d\n",
+			cli.ExitUsage, paths.Agent, paths.DeadlineOver, begun),
 	}
 	wants := ""
 	if within > 0 {

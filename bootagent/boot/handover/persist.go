@@ -118,7 +118,8 @@ func (n *Node) sites(path string) bool {
 	kept := func(dir string) bool {
 		return n.Disk && !n.ReadOnly && rules.Persist(dir) == nil && rules.Within(path, dir)
 	}
-	return slices.ContainsFunc(n.Overlay.Persist, kept) || slices.ContainsFunc(n.Overlay.Items.Mounts, func(m spec.Mount) bool { return rules.Within(path, m.Target) })
+	return slices.ContainsFunc(n.Overlay.Persist, kept) ||
+		slices.ContainsFunc(n.Overlay.Items.Mounts, func(m spec.Mount) bool { return rules.Within(path, m.Target) })
 }
 
 // stateDirectory shows the agent's own directory where the service looks for it. What it is

@@ -29,7 +29,8 @@ import (
 
 // makeRoot stacks the layer, and makes it the node.
 func (b *boot) makeRoot(context.Context) error {
-	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.disk.store, Layer: &b.choice.layer, Trace: &b.trace,
+	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.disk.store,
+		Layer: &b.choice.layer, Trace: &b.trace,
 		WhenRead: b.choice.whenRead, ReadAll: func(why error) error { return b.chooser.prep.readAll(b.choice.layer, why) }, Node: handover.Node{
 			Overlay: b.choice.overlay, State: b.disk.folder, Disk: b.disk.device != "", ReadOnly: b.disk.readOnly != nil,
 			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.attempt.unproven, Lease: b.ways.lease, Say: b.say}}

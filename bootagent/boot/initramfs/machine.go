@@ -92,7 +92,8 @@ func (m *machine) booted(variables string) (string, error) {
 	if err := m.modules.Load("efi_pstore"); err != nil {
 		m.say("%v", err)
 	}
-	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil && !errors.Is(err, unix.EBUSY) {
 		return "", fmt.Errorf("mount %s: %w", variables, err)
 	}
 	return loader.Booted(variables)
@@ -131,7 +132,8 @@ type limits struct {
 
 // usual holds the limits of a machine's boot. In a minute an ordinary line brings an
 // ordinary layer; a slower one is the service's business, not the boot's.
-var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, trial: 10 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
+var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second,
+	hang: 15 * time.Minute, trial: 10 * time.Minute, talk: 5 * time.Second, hint: 15 * time.Minute}
 
 // from returns the limits with what the command line says of them. No wait may be
 // longer than the silence that starts the machine over.

@@ -148,7 +148,8 @@ func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadClose
 
 // Check refuses what cannot be the name of a loader.
 func Check(l spec.Loader) error {
-	if !digest.Valid(l.Image.Digest) || !digest.Valid(l.ESP.Digest) || l.Number <= 0 || l.Number >= 1e18 || l.Image.Size <= 0 || l.ESP.Size <= 0 || l.ESP.Size > maxESP {
+	if !digest.Valid(l.Image.Digest) || !digest.Valid(l.ESP.Digest) || l.Number <= 0 || l.Number >= 1e18 ||
+		l.Image.Size <= 0 || l.ESP.Size <= 0 || l.ESP.Size > maxESP {
 		return fmt.Errorf("fleet:current names no loader: number %d, program %.80q with %d bytes, file system %.80q with %d bytes", l.Number, l.Image.Digest, l.Image.Size, l.ESP.Digest, l.ESP.Size)
 	}
 	return nil
@@ -281,7 +282,8 @@ func plan(list []entry, want entry) (goes []entry, comes bool, why Why) {
 		}
 	}
 	back := func(has int64) Why {
-		return Why{fmt.Sprintf("fleet:current names loader %d, the disk has %d, and loaders never go back", want.number, has), want.number < starts}
+		return Why{fmt.Sprintf("fleet:current names loader %d, the disk has %d, and loaders never go back", want.number,
+			has), want.number < starts}
 	}
 	for _, e := range list {
 		switch {

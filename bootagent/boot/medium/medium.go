@@ -173,5 +173,6 @@ func isMedium(device string, at int64) bool {
 	if _, err := f.ReadAt(first, at); err != nil {
 		return false
 	}
-	return bytes.Equal(first[3:11], []byte("caisson ")) && bytes.Equal(first[71:82], fmt.Appendf(nil, "%-11s", paths.MediumLabel)) && bytes.Equal(first[82:87], []byte("FAT32"))
+	return bytes.Equal(first[3:11], []byte("caisson ")) &&
+		bytes.Equal(first[71:82], fmt.Appendf(nil, "%-11s", paths.MediumLabel)) && bytes.Equal(first[82:87], []byte("FAT32"))
 }

@@ -84,7 +84,8 @@ type route struct {
 }
 
 func addRoute(conn *rtnetlink.Conn, index uint32, r route) error {
-	m := &rtnetlink.RouteMessage{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: r.by, Scope: unix.RT_SCOPE_UNIVERSE, Type: unix.RTN_UNICAST,
+	m := &rtnetlink.RouteMessage{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: r.by,
+		Scope: unix.RT_SCOPE_UNIVERSE, Type: unix.RTN_UNICAST,
 		Attributes: rtnetlink.RouteAttributes{OutIface: index, Priority: r.metric}}
 	if !r.via.Is4() && r.via.IsValid() || r.to.Addr().Is6() {
 		m.Family = unix.AF_INET6
@@ -216,7 +217,8 @@ func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, he
 func global(name string) (netip.Prefix, error) {
 	all, err := addressesOf(name)
 	for _, a := range all {
-		if a.prefix.Addr().Is6() && a.prefix.Addr().IsGlobalUnicast() && a.flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_PERMANENT) == 0 {
+		if a.prefix.Addr().Is6() && a.prefix.Addr().IsGlobalUnicast() &&
+			a.flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_PERMANENT) == 0 {
 			return a.prefix, nil
 		}
 	}

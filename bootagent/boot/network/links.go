@@ -103,7 +103,8 @@ func (n *Network) makeBond(conn *rtnetlink.Conn, i spec.Interface, cards []table
 	if at := slices.Index(spec.HashPolicies, i.Bond.HashPolicy); at >= 0 { // one of a later release is left out
 		data.XmitHashPolicy = new(driver.BondXmitHashPolicy(at))
 	}
-	if err := add(conn, rtnetlink.LinkAttributes{Name: i.Name, Address: mac, Info: &rtnetlink.LinkInfo{Kind: "bond", Data: &data}}); err != nil {
+	if err := add(conn, rtnetlink.LinkAttributes{Name: i.Name, Address: mac,
+		Info: &rtnetlink.LinkInfo{Kind: "bond", Data: &data}}); err != nil {
 		return fmt.Errorf("make the bond: %w", err)
 	}
 	bond, err := net.InterfaceByName(i.Name)
@@ -158,7 +159,8 @@ func (n *Network) makeVLAN(conn *rtnetlink.Conn, i spec.Interface) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.VLAN.On, err)
 	}
-	if err := add(conn, rtnetlink.LinkAttributes{Name: i.Name, Type: uint32(on.Index), Info: &rtnetlink.LinkInfo{Kind: "vlan", Data: &vlan{id: uint16(i.VLAN.ID)}}}); err != nil {
+	if err := add(conn, rtnetlink.LinkAttributes{Name: i.Name, Type: uint32(on.Index),
+		Info: &rtnetlink.LinkInfo{Kind: "vlan", Data: &vlan{id: uint16(i.VLAN.ID)}}}); err != nil {
 		return fmt.Errorf("make the VLAN: %w", err)
 	}
 	return nil

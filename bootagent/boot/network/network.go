@@ -65,7 +65,8 @@ type Options struct {
 
 // Start makes the interfaces and begins to look for ways, until Leave.
 func Start(t table.Table, o Options) (*Network, error) {
-	n := &Network{Table: t, say: o.Say, load: o.Load, within: 2 * time.Second, lacp: 20 * time.Second, silent: map[string]error{}, changed: make(chan struct{})}
+	n := &Network{Table: t, say: o.Say, load: o.Load, within: 2 * time.Second, lacp: 20 * time.Second,
+		silent: map[string]error{}, changed: make(chan struct{})}
 	if n.Table.Any != "" {
 		n.Table.Interfaces = slices.Clone(t.Interfaces)
 		for _, c := range o.Cards {

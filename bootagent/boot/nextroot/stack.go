@@ -98,11 +98,15 @@ func (n *Next) Stack() (err error) {
 		return err
 	}
 	var steps trace.Recorder
-	made := root.Root{At: at, Images: n.path(paths.RunNext + "/images"), Upper: n.path(paths.RunNext + "/upper"), Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
-		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State, Disk: n.Boot.Disk != "", Watchdog: time.Duration(n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
+	made := root.Root{At: at, Images: n.path(paths.RunNext + "/images"), Upper: n.path(paths.RunNext + "/upper"),
+		Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
+		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State,
+			Disk: n.Boot.Disk != "", Watchdog: time.Duration(n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
 			UUID: n.UUID, Lease: n.Boot.Lease, Network: n.Boot.Network, Say: n.Say, SecretsLater: true}}
-	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble, Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
-		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images, Live: state.Live{Asked: n.Boot.Live.Asked, Had: n.Boot.Live.Had, Began: n.Boot.Live.Began, Counts: n.Boot.Live.Counts}}
+	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble,
+		Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
+		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images,
+		Live: state.Live{Asked: n.Boot.Live.Asked, Had: n.Boot.Live.Had, Began: n.Boot.Live.Began, Counts: n.Boot.Live.Counts}}
 	if n.Unproven { // what the registry has, as far as is known
 		record.Sync, record.SyncDetail = spec.SyncCurrent, ""
 		if n.Boot.Sync != spec.SyncUnreachable {

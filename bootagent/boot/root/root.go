@@ -72,7 +72,8 @@ func (r *Root) Make(record *state.Boot) error {
 	var id [16]byte
 	rand.Read(id[:])
 	record.RootID, record.Node, record.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
-	record.Lease, record.Network, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly, int64(r.Node.Watchdog.Seconds())
+	record.Lease, record.Network, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly,
+		int64(r.Node.Watchdog.Seconds())
 	record.Wrote, record.Originals = wrote, r.Node.Originals
 	return nil
 }
@@ -84,7 +85,8 @@ var ErrInMemory = errors.New("they are in memory")
 // Check brings a layer's images into the store. It returns the roots of those that the
 // kernel is to check while they are read, and what the record says of them all. trees is
 // asked for layers with roots alone; its error says why the kernel can check nothing.
-func Check(ctx context.Context, staged stage.Stager, layer spec.Layer, trees func() (*stage.Trees, error)) (whenRead map[string]verity.Hash, noted state.Images, err error) {
+func Check(ctx context.Context, staged stage.Stager, layer spec.Layer,
+	trees func() (*stage.Trees, error)) (whenRead map[string]verity.Hash, noted state.Images, err error) {
 	why := errors.New("the layer names no hash trees")
 	if len(layer.Roots) > 0 {
 		staged.Trees, why = trees()

@@ -57,7 +57,8 @@ func (f Failure) Lines() []string {
 		row("rescue", "%s", f.Rescue)
 	}
 	if f.Next > 0 {
-		row("next", "it tries again in %s, at %s UTC by its clock; nothing needs to be done here for that", f.Next, f.Now.Add(f.Next).UTC().Format(time.TimeOnly))
+		row("next", "it tries again in %s, at %s UTC by its clock; nothing needs to be done here for that", f.Next,
+			f.Now.Add(f.Next).UTC().Format(time.TimeOnly))
 	} else {
 		row("next", "the machine starts over in %s, at %s UTC by its clock", f.Over, f.Now.Add(f.Over).UTC().Format(time.TimeOnly))
 	}
@@ -81,7 +82,8 @@ func (f Failure) words() (what, do string) {
 	case errors.Is(f.Err, oci.ErrNotFound):
 		return "nothing is published for it", "put this machine into the site by an address or UUID above, and run 'caisson publish'; 'caisson unknown' has the line for it"
 	}
-	return "the registry does not answer as it should", "look at the registry, its name, its certificate and its clock, and at the way from " + f.Address + " to it"
+	return "the registry does not answer as it should",
+		"look at the registry, its name, its certificate and its clock, and at the way from " + f.Address + " to it"
 }
 
 func (f Failure) who() string {

@@ -66,7 +66,8 @@ func (e *uselessError) Error() string { return fmt.Sprint("chunks are not used: 
 
 // assemble makes the image of chunks. What it leaves in the store's partial file
 // when it fails is worth going on with, be it in parts or from the start.
-func (w Download) assemble(ctx context.Context, d oci.Descriptor, index []byte, kept []string, progress func(int64)) (tally Tally, err error) {
+func (w Download) assemble(ctx context.Context, d oci.Descriptor, index []byte, kept []string,
+	progress func(int64)) (tally Tally, err error) {
 	if index == nil {
 		return tally, &uselessError{}
 	}

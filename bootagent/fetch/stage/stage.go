@@ -98,7 +98,8 @@ func (s Stager) Here(ctx context.Context, digest string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !slices.ContainsFunc(append(Images(layer.Layer), Kernel(layer.Layer)...), func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
+	return !slices.ContainsFunc(append(Images(layer.Layer), Kernel(layer.Layer)...),
+		func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
 }
 
 // Missing brings the blobs that are not in the store.

@@ -198,7 +198,8 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			continue
 		}
 		prior, a := decode(e)
-		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove, From: a.Wants[len(a.Wants)-1].String(), To: prior.String()})
+		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove,
+			From: a.Wants[len(a.Wants)-1].String(), To: prior.String()})
 	}
 	return drift, nil
 }

@@ -166,7 +166,8 @@ func (p *Passwords) Apply(ctx context.Context, drift []spec.Drift) error {
 		if was, known := own[w.User]; known {
 			before = was
 		}
-		entries = append(entries, item.Entry{Item: PasswordsName, Key: w.User, Prior: item.Raw(before), Applied: item.Raw(before), Scope: item.Root})
+		entries = append(entries, item.Entry{Item: PasswordsName, Key: w.User, Prior: item.Raw(before),
+			Applied: item.Raw(before), Scope: item.Root})
 	}
 	if err := ctx.Err(); err != nil || len(entries) == 0 {
 		return errors.Join(append(errs, err)...)

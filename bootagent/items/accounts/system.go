@@ -152,7 +152,8 @@ func (s system) writable(name string) error {
 		}
 	}
 	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, s.path(name), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st); err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+	if err := unix.Statx(unix.AT_FDCWD, s.path(name), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS,
+		&st); err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return fmt.Errorf("something is mounted on %s", name)
 	}
 	return nil

@@ -250,7 +250,8 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 		}
 		for _, m := range members(w.Feature, n.features) {
 			if s := n.features[m]; s.Changeable {
-				e := item.Entry{Item: Name, Key: key(w.Interface, m), Prior: item.Raw(prior{n.index, w.On, w.On}), Applied: item.Raw(s.Active), Scope: item.Kernel}
+				e := item.Entry{Item: Name, Key: key(w.Interface, m), Prior: item.Raw(prior{n.index, w.On, w.On}),
+					Applied: item.Raw(s.Active), Scope: item.Kernel}
 				entries = append(entries, e)
 			}
 		}

@@ -37,7 +37,8 @@ func (n nic) due(want []spec.Feature) []spec.Drift {
 		d := n.compare(w)
 		if n.err == nil {
 			if why := n.conflict(w, target, by); why != "" && d.Action != spec.ActionRefuse {
-				d = spec.Drift{Item: Name, Key: key(w.Interface, w.Feature), From: d.From, To: onOff(w.On), Action: spec.ActionRefuse, Reason: conflict + why}
+				d = spec.Drift{Item: Name, Key: key(w.Interface, w.Feature), From: d.From, To: onOff(w.On),
+					Action: spec.ActionRefuse, Reason: conflict + why}
 			}
 		}
 		if d.Action == spec.ActionChange && d.Reason == "" {

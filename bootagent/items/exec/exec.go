@@ -190,7 +190,8 @@ func (i *Item) verdict(w spec.Exec, r record) (action, reason string) {
 	if r.overtime() {
 		how = r.Cause
 	}
-	reason = fmt.Sprintf("it %s at %s; its output is in %s; %s", how, r.End.Format(time.RFC3339), filepath.Join(i.script(w).dir, logFile), next)
+	reason = fmt.Sprintf("it %s at %s; its output is in %s; %s", how, r.End.Format(time.RFC3339),
+		filepath.Join(i.script(w).dir, logFile), next)
 	if w.OnFailure == "rollback" {
 		return spec.ActionRefuse, reason // a change that asks for it cannot be made yet
 	}

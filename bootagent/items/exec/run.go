@@ -87,8 +87,10 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 		return "", err
 	}
 	return i.runner.Start(ctx, process.Command{
-		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: s.limit(), MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
-		Secrets: i.files(s.want), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
+		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: s.limit(),
+		MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
+		Secrets: i.files(s.want), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
 	})
 }
 

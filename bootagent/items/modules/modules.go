@@ -54,7 +54,8 @@ func New(want *spec.Modules, at Places, s Systemd, j item.Journal) *Item {
 	k := kernel{sys: at.Sys, proc: at.Proc, lib: at.Lib}
 	settings := make([]tunable.Setting, 0, len(want.Parameters))
 	for _, p := range want.Parameters {
-		settings = append(settings, tunable.Setting{Key: p.Module + "/" + p.Name, Value: p.Value, Optional: true, Invalid: rules.ModuleParameter(p)})
+		settings = append(settings, tunable.Setting{Key: p.Module + "/" + p.Name, Value: p.Value, Optional: true,
+			Invalid: rules.ModuleParameter(p)})
 	}
 	kind := tunable.Kind{Name: Name, Files: k, Coupled: func(string) []string { return nil }, Same: same,
 		Fixed: "the module has read it; it acts when the module is loaded again, or after a reboot"}

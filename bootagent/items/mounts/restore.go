@@ -133,7 +133,8 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 		p, planErr := i.plan(w, t, nil)
 		switch {
 		case p.so:
-			entries = append(entries, item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(prior{Target: p.target}), Applied: item.Raw(applied{p.source, w}), Scope: item.Root})
+			entries = append(entries, item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(prior{Target: p.target}),
+				Applied: item.Raw(applied{p.source, w}), Scope: item.Root})
 		case p.now.point != "":
 			err = errors.Join(err, fmt.Errorf("something else is mounted on %s: %s", w.Target, p.now))
 		case planErr != nil:

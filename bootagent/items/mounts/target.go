@@ -173,7 +173,8 @@ func ordered[T any](list []T, of func(T) spec.Mount) []T {
 // needs reports whether a mount can be made only after that on target.
 func needs(w spec.Mount, target string) bool {
 	paths := []string{w.Target, w.Device}
-	return slices.ContainsFunc(append(paths, stacked(w.Options)...), func(path string) bool { return filepath.IsAbs(path) && within(path, target) })
+	return slices.ContainsFunc(append(paths, stacked(w.Options)...),
+		func(path string) bool { return filepath.IsAbs(path) && within(path, target) })
 }
 
 // stacked are the directories of an overlay.
@@ -238,7 +239,8 @@ func is(m mounted, w spec.Mount, o options, source string, t table) bool {
 			a.Ino == b.Ino && a.Dev == b.Dev && from.dev == m.dev
 	}
 	switch {
-	case m.fstype != w.Type && !(slices.Contains(spec.NetworkTypes, w.Type) && strings.HasPrefix(m.fstype, w.Type)) && !strings.HasPrefix(m.fstype, "fuse"):
+	case m.fstype != w.Type && !(slices.Contains(spec.NetworkTypes, w.Type) && strings.HasPrefix(m.fstype, w.Type)) &&
+		!strings.HasPrefix(m.fstype, "fuse"):
 		return false
 	case slices.Contains(virtual, w.Type):
 		return true

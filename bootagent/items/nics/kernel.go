@@ -33,9 +33,11 @@ type numbers struct {
 // groups are the structures. What the driver can do at most stands beside a value,
 // as rx-max.
 var groups = map[string]numbers{
-	"ring":     {unix.ETHTOOL_GRINGPARAM, unix.ETHTOOL_SRINGPARAM, []string{"rx-max", "rx-mini-max", "rx-jumbo-max", "tx-max", "rx", "rx-mini", "rx-jumbo", "tx"}},
-	"channels": {unix.ETHTOOL_GCHANNELS, unix.ETHTOOL_SCHANNELS, []string{"rx-max", "tx-max", "other-max", "combined-max", "rx", "tx", "other", "combined"}},
-	"pause":    {unix.ETHTOOL_GPAUSEPARAM, unix.ETHTOOL_SPAUSEPARAM, []string{"autoneg", "rx", "tx"}},
+	"ring": {unix.ETHTOOL_GRINGPARAM, unix.ETHTOOL_SRINGPARAM,
+		[]string{"rx-max", "rx-mini-max", "rx-jumbo-max", "tx-max", "rx", "rx-mini", "rx-jumbo", "tx"}},
+	"channels": {unix.ETHTOOL_GCHANNELS, unix.ETHTOOL_SCHANNELS,
+		[]string{"rx-max", "tx-max", "other-max", "combined-max", "rx", "tx", "other", "combined"}},
+	"pause": {unix.ETHTOOL_GPAUSEPARAM, unix.ETHTOOL_SPAUSEPARAM, []string{"autoneg", "rx", "tx"}},
 	"coalesce": {unix.ETHTOOL_GCOALESCE, unix.ETHTOOL_SCOALESCE, []string{
 		"rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq", "tx-usecs", "tx-frames", "tx-usecs-irq", "tx-frames-irq",
 		"stats-block-usecs", "adaptive-rx", "adaptive-tx", "pkt-rate-low", "rx-usecs-low", "rx-frames-low", "tx-usecs-low", "tx-frames-low",

@@ -55,7 +55,8 @@ func New(want []spec.NIC, sys string, j item.Journal) *tunable.Item {
 // keep adds an interface with one setting.
 func keep(items *spec.Items, key, value string) {
 	parts := strings.SplitN(key, "/", 3) // interface, group and name
-	items.NICs = append(items.NICs, spec.NIC{ID: key, Match: spec.NICMatch{Name: parts[0]}, Settings: []spec.NICSetting{{Group: parts[1], Name: parts[2], Value: value}}})
+	items.NICs = append(items.NICs, spec.NIC{ID: key, Match: spec.NICMatch{Name: parts[0]},
+		Settings: []spec.NICSetting{{Group: parts[1], Name: parts[2], Value: value}}})
 }
 
 // add adds a setting, unless another entry means the same interface: then it is the
@@ -66,7 +67,8 @@ func add(settings []tunable.Setting, s tunable.Setting) []tunable.Setting {
 		return append(settings, s)
 	}
 	if !same(s.Key, settings[at].Value, s.Value) {
-		settings[at].Invalid = errors.Join(settings[at].Invalid, fmt.Errorf("two entries mean this interface: %s and %s", settings[at].Value, s.Value))
+		settings[at].Invalid = errors.Join(settings[at].Invalid, fmt.Errorf("two entries mean this interface: %s and %s",
+			settings[at].Value, s.Value))
 	}
 	return settings
 }

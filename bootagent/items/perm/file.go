@@ -208,7 +208,8 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 		}
 		f.close()
 		was := w.to(f)
-		entries = append(entries, item.Entry{Item: Name, Key: w.path, Prior: item.Raw(was), Applied: item.Raw(applied{Attr: f.attr}), Scope: i.scope(f.dev)})
+		entries = append(entries, item.Entry{Item: Name, Key: w.path, Prior: item.Raw(was),
+			Applied: item.Raw(applied{Attr: f.attr}), Scope: i.scope(f.dev)})
 	}
 	return entries, err
 }

@@ -252,7 +252,8 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		to := w.to(f)
 		to.Ino, to.Born = 0, 0
 		todo[w.path] = change{f.attr, to}
-		entries = append(entries, item.Entry{Item: Name, Key: w.path, Prior: item.Raw(f.attr), Applied: item.Raw(applied{to, w.text}), Scope: i.scope(f.dev)})
+		entries = append(entries, item.Entry{Item: Name, Key: w.path, Prior: item.Raw(f.attr),
+			Applied: item.Raw(applied{to, w.text}), Scope: i.scope(f.dev)})
 	}
 	if len(entries) == 0 {
 		return errors.Join(errs...)

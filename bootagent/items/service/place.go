@@ -246,7 +246,8 @@ func (i *Item) restorePlace(ctx context.Context, e item.Entry) error {
 		return err
 	}
 	if slices.ContainsFunc(i.want, func(s spec.Service) bool { return s.Name == p.Service }) { // its unit is to know
-		if err := i.journal.Record(item.Entry{Item: Name, Key: pendingKey(p.Service), Prior: item.Raw(struct{}{}), Scope: item.Root}); err != nil {
+		if err := i.journal.Record(item.Entry{Item: Name, Key: pendingKey(p.Service), Prior: item.Raw(struct{}{}),
+			Scope: item.Root}); err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {

@@ -36,7 +36,8 @@ func Files(want []spec.Service, root string) (out []files.Want) {
 	order := unitorder.Read(root)
 	for _, s := range want {
 		if rules.ServiceUnit(s.Unit) == nil && !slices.Contains(rules.WaitingUnits, s.Unit) && order.After(s.Unit, paths.AgentService) {
-			out = append(out, files.Want{File: spec.File{Path: rules.UnitDropIn(s.Unit, dropIn), Content: "[Unit]\nAfter=" + paths.AgentService + "\n"}})
+			out = append(out, files.Want{File: spec.File{Path: rules.UnitDropIn(s.Unit, dropIn), Content: "[Unit]\nAfter=" +
+				paths.AgentService + "\n"}})
 		}
 	}
 	return out

@@ -192,7 +192,8 @@ func (t *tree) open(key string, flags int) (fd int, err error) {
 func (t *tree) Writable(key string) bool {
 	var st unix.Stat_t
 	name, err := t.enter(key)
-	return err == nil && unix.Fstatat(t.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o222 != 0
+	return err == nil && unix.Fstatat(t.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o222 != 0
 }
 
 // ignoringEINTR makes a system call until no signal cuts it.
@@ -206,8 +207,9 @@ func ignoringEINTR(call func() (int, error)) (int, error) {
 
 // sides are the keys that the kernel changes when another one is written.
 var sides = map[string][]string{
-	"net/ipv4/ip_forward":                           {"net/ipv4/conf/*/forwarding", "net/ipv4/conf/all/accept_redirects"},
-	"net/ipv4/conf/all/forwarding":                  {"net/ipv4/conf/*/forwarding", "net/ipv4/ip_forward", "net/ipv4/conf/all/accept_redirects"},
+	"net/ipv4/ip_forward": {"net/ipv4/conf/*/forwarding", "net/ipv4/conf/all/accept_redirects"},
+	"net/ipv4/conf/all/forwarding": {"net/ipv4/conf/*/forwarding", "net/ipv4/ip_forward",
+		"net/ipv4/conf/all/accept_redirects"},
 	"net/ipv6/conf/all/forwarding":                  {"net/ipv6/conf/*/forwarding"},
 	"net/ipv6/conf/all/disable_ipv6":                {"net/ipv6/conf/*/disable_ipv6"},
 	"net/ipv6/conf/all/ignore_routes_with_linkdown": {"net/ipv6/conf/*/ignore_routes_with_linkdown"},

@@ -47,7 +47,8 @@ func New(want []spec.Sysfs, sys, proc string, j item.Journal) *tunable.Item {
 
 // masks are the attributes whose values are sets of processors or queues, in
 // hexadecimal words.
-var masks = map[string]bool{"rps_cpus": true, "xps_cpus": true, "xps_rxqs": true, "smp_affinity": true, "default_smp_affinity": true, "cpumask": true}
+var masks = map[string]bool{"rps_cpus": true, "xps_cpus": true, "xps_rxqs": true, "smp_affinity": true,
+	"default_smp_affinity": true, "cpumask": true}
 
 // same reports whether two values of a file mean the same.
 func same(key, a, b string) bool {

@@ -222,7 +222,8 @@ func (i *Item) outdated(ctx context.Context, u spec.Unit) (d spec.Drift, err err
 	if err != nil || len(old) == 0 {
 		return d, err
 	}
-	return spec.Drift{Item: Name, Key: u.Name, From: "with the limits of before: " + strings.Join(old, " "), To: "restarted", Action: spec.ActionReport}, nil
+	return spec.Drift{Item: Name, Key: u.Name, From: "with the limits of before: " + strings.Join(old, " "),
+		To: "restarted", Action: spec.ActionReport}, nil
 }
 
 // Secrets are those that units name by their files, as LoadCredential= does, see
@@ -253,7 +254,8 @@ func (i *Item) WithSecrets(s Secrets) *Item {
 func (i *Item) newest(u spec.Unit) time.Time {
 	newest := i.root.newest(u)
 	for _, name := range u.SecretNames() {
-		if info, err := os.Lstat(filepath.Join(i.secrets.Dir, name)); err == nil && info.ModTime().After(newest) && !info.ModTime().After(time.Now()) {
+		if info, err := os.Lstat(filepath.Join(i.secrets.Dir, name)); err == nil && info.ModTime().After(newest) &&
+			!info.ModTime().After(time.Now()) {
 			newest = info.ModTime()
 		}
 	}

@@ -172,7 +172,8 @@ func (d *Destination) Axis(found *track.Found) (spec.Sync, string) {
 		if err == nil && s.Staged != nil && s.Staged.Same(found.Generation) && d.Rejected(*s.Staged) != "" {
 			return spec.SyncBehind, "on its own layer " + RejectedText(*s.Staged, d.Rejected(*s.Staged)) // no reboot leads there
 		}
-		return spec.SyncBehind, fmt.Sprintf("the layer of generation %d waits for a reboot: %s", found.Generation.Generation, spec.EffectOf(spec.PartLayer).Why)
+		return spec.SyncBehind, fmt.Sprintf("the layer of generation %d waits for a reboot: %s",
+			found.Generation.Generation, spec.EffectOf(spec.PartLayer).Why)
 	}
 	return sync, detail
 }

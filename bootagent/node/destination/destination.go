@@ -80,7 +80,8 @@ func RejectedText(g state.Generation, why string) string {
 		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
 	}
 	if g.Again != 0 {
-		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s, or by --retry", g.Generation, why, time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
+		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s, or by --retry", g.Generation, why,
+			time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
 }
@@ -156,7 +157,8 @@ func (d *Destination) nextBoot(s *state.State) *state.Generation {
 // Destination is the root that a node with a state goes to when it is started over, nil where
 // that is of the layer that runs, and how it gets there once it has its images. The
 // description of its layer is asked of a source where it is not here; nil asks nobody.
-func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class, why string, err error) {
+func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class,
+	why string, err error) {
 	boot := d.Owner.Boot()
 	if boot.Mode == spec.ModeAttached || d.Tracker == nil {
 		return nil, spec.ClassReboot, "caisson did not boot this host", nil

@@ -78,12 +78,14 @@ func (ef *Effect) Look(ctx context.Context, found *track.Found) items.Result {
 // Bounded gives something that is made of an overlay its time, and ends this process when
 // it is over: what heeds its context has deadlines of its own, and what takes longer is a
 // system call that hangs. The next agent begins where this one began.
-func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration,
+	run func(context.Context) items.Result) items.Result {
 	ctx, watch := ef.watch(ctx)
 	return ef.endAfter(ctx, watch, what, found, limit, run)
 }
 
-func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, found *track.Found,
+	limit time.Duration, run func(context.Context) items.Result) items.Result {
 	doing := new(items.Doing)
 	stop := watch.after(limit, func() {
 		lastWords()
@@ -103,7 +105,8 @@ func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, f
 // taken back as any that fails. For that there is as much time as it takes to make what
 // ran before; what hangs all the same is a system call, and only the end of its process
 // ends that, see abandon: forget has the state know that next is not to be made again.
-func (ef *Effect) InTime(parent context.Context, before, next *track.Found, forget func(s *state.State, why string)) (_ context.Context, made func(items.Result) items.Result) {
+func (ef *Effect) InTime(parent context.Context, before, next *track.Found,
+	forget func(s *state.State, why string)) (_ context.Context, made func(items.Result) items.Result) {
 	limit, ran := ef.MakingTime(&next.Overlay), &spec.Overlay{}
 	if before != nil {
 		ran = &before.Overlay

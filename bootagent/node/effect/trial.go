@@ -47,7 +47,8 @@ func (ef *Effect) BeginTrial(next *track.Found, kept spec.Items, step decide.Ste
 
 // Change changes the running root to a generation, all of it or nothing; before is nil where nothing
 // runs. forget has the state say so where an agent has to be ended that does not end it.
-func (ef *Effect) Change(ctx context.Context, before, next *track.Found, forget func(s *state.State, why string)) (result items.Result, err error) {
+func (ef *Effect) Change(ctx context.Context, before, next *track.Found,
+	forget func(s *state.State, why string)) (result items.Result, err error) {
 	making, made := ef.InTime(ctx, before, next, forget)
 	if before == nil {
 		result = made(items.Reconcile(making, ef.Items(next), ef.Journal))
@@ -88,7 +89,8 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 	}
 	if step.Act == decide.Withhold {
 		err := ef.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
-			b.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
+			b.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation,
+				Reason: reason, Kept: tried.Kept}
 			stacked.SetGeneration(b, tried.Generation)
 		}})
 		if err != nil {

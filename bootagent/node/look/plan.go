@@ -55,7 +55,8 @@ func (l *Look) Plan(ctx context.Context) ([]spec.Drift, error) {
 			}
 		}
 		if why != "" {
-			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
+			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation),
+				To:     fmt.Sprint(found.Generation.Generation),
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
 	}

@@ -143,7 +143,10 @@ func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
 			continue // it was lifted meanwhile
 		}
 		last := time.Time{}
-		if i := slices.IndexFunc(live.Refused, func(o spec.RefusedWrite) bool { return o.Key == r.Key && program(o.Rival) == program(r.Rival) }); i >= 0 {
+		if i := slices.IndexFunc(live.Refused, func(o spec.RefusedWrite) bool {
+			return o.Key == r.Key &&
+				program(o.Rival) == program(r.Rival)
+		}); i >= 0 {
 			last = live.Refused[i].At
 			r.Count += live.Refused[i].Count
 			live.Refused = slices.Delete(live.Refused, i, i+1)
@@ -151,7 +154,8 @@ func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
 		live.Refused = append(live.Refused, r)
 		live.Refused = live.Refused[max(0, len(live.Refused)-maxRefused):]
 		if !r.At.Truncate(refusedEach).Equal(last.Truncate(refusedEach)) {
-			p.Log("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)), events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
+			p.Log("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)),
+				events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
 		}
 	}
 	return p.Owner.Note(func(l *state.Live) { l.Refused = live.Refused })

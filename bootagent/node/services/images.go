@@ -126,7 +126,8 @@ func (sv *Services) serve(o *spec.Overlay) error {
 	if before+len(o.Services) == 0 {
 		return nil
 	}
-	return errors.Join(service.Tidy(service.Places{Root: sv.Root, Run: filepath.Join(sv.Root, paths.RunServices)}), sv.collectServices(changed))
+	return errors.Join(service.Tidy(service.Places{Root: sv.Root, Run: filepath.Join(sv.Root, paths.RunServices)}),
+		sv.collectServices(changed))
 }
 
 // keptImages is how many images of a service a node keeps: the present one and two to
@@ -230,7 +231,8 @@ func (sv *Services) change(o *spec.Overlay, name string, change func(spec.Servic
 		return spec.ServiceStatus{}, err
 	}
 	st := sv.List(o)[i]
-	sv.Log("service", events.With("service", name), events.With("tracking", st.Tracking), events.With("commit", st.Commit), events.With("why", k.Reason))
+	sv.Log("service", events.With("service", name), events.With("tracking", st.Tracking),
+		events.With("commit", st.Commit), events.With("why", k.Reason))
 	return st, nil
 }
 

@@ -44,14 +44,16 @@ const Service = "service"
 
 // Options are the seams; the zero value is this machine.
 type Options struct {
-	Root       string // prefix of every path, for tests
-	Build      time.Time
-	Version    string                          // of the agent
-	Name       string                          // of this node; "" takes it from the loader, the enrollment or the host
-	Runner     Runner                          // what programs run in; nil is services of systemd, or else process groups
-	By         string                          // who acts, for the records: Service, or a person and the verb
-	Within     time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
-	Made       time.Duration                   // that a change has to be made, and to be taken back, beside what its scripts take; 0 is five minutes, and one for each program
+	Root    string // prefix of every path, for tests
+	Build   time.Time
+	Version string        // of the agent
+	Name    string        // of this node; "" takes it from the loader, the enrollment or the host
+	Runner  Runner        // what programs run in; nil is services of systemd, or else process groups
+	By      string        // who acts, for the records: Service, or a person and the verb
+	Within  time.Duration // that a change has to prove that the node is still reached; 0 is trial.Within
+	// that a change has to be made, and to be taken back, beside what its scripts take; 0 is five
+	// minutes, and one for each program
+	Made       time.Duration
 	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
 	Hints      func(kind string) []string      // the sources that tell of changes; nil stands for those the service has named
 	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
@@ -229,7 +231,8 @@ func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
 		bootstrap = own
 	case own != nil && own.Fleet != bootstrap.Fleet && n.Boot.Mode == spec.ModeAttached:
 		// What is needed to take the fleet's settings back would be set aside.
-		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace", own.Fleet, bootstrap.Fleet)
+		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace",
+			own.Fleet, bootstrap.Fleet)
 	}
 	n.Tracker = &track.Tracker{Bootstrap: *bootstrap, Identity: n.Identity(bootstrap), Folder: n.Folder, Build: n.Options.Build, Say: n.Say}
 	if n.Lock == nil {
@@ -245,7 +248,8 @@ func (n *Session) Attached() (*state.Boot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
 	}
-	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable, SyncDetail: "the registry was not asked since this host started"}, nil
+	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable,
+		SyncDetail: "the registry was not asked since this host started"}, nil
 }
 
 // adopt puts into the journal what the handover replaced in this root. An
@@ -343,7 +347,8 @@ func (s nowhere) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCl
 
 // Way is how the registry is reached as a machine.
 func (n *Session) Way(s *state.State, as trust.Identity) track.Way {
-	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Own: filepath.Join(n.Path(spec.SecretDir), spec.OwnSecrets), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
+	return track.Way{Credentials: n.Folder.Path(paths.Credentials), Own: filepath.Join(n.Path(spec.SecretDir),
+		spec.OwnSecrets), Clock: track.Clock(s, n.Options.Build), Silence: patience, Agent: track.UserAgent(n.Options.Version, as)}
 }
 
 // Identity returns the name and the hardware of this machine. A host that caisson did not boot has the name

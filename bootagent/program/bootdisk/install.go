@@ -43,7 +43,8 @@ func Install(ctx context.Context, o session.Options, name string) (*Installation
 		return nil, err
 	}
 	if want == nil {
-		return nil, cli.WithHint(fmt.Errorf("fleet:current names no loader for %s", runtime.GOARCH), "'caisson loader' publishes one; 'caisson-agent sync' fetches it")
+		return nil, cli.WithHint(fmt.Errorf("fleet:current names no loader for %s", runtime.GOARCH),
+			"'caisson loader' publishes one; 'caisson-agent sync' fetches it")
 	}
 	if err := loader.Check(*want); err != nil {
 		return nil, err

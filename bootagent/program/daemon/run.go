@@ -74,7 +74,8 @@ type service struct {
 
 func newService(c Config) *service {
 	one := func() chan struct{} { return make(chan struct{}, 1) }
-	return &service{o: c.Node, report: c.Report, after: one(), staging: one(), judging: one(), starting: one(), telling: one(), rescuing: one()}
+	return &service{o: c.Node, report: c.Report, after: one(), staging: one(), judging: one(), starting: one(),
+		telling: one(), rescuing: one()}
 }
 
 // Run applies what the loader chose, tells systemd that the node is ready, and then

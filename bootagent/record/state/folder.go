@@ -45,7 +45,8 @@ func Open(dir string) (*Folder, error) {
 			return nil, fmt.Errorf("open state: %w", err)
 		}
 	}
-	for _, pattern := range []string{".*.json*.*", ".blackbox.*", "." + reserveFile + ".*", "overlays/.*.json.*", "identity/.secrets.*key.*", keysDir + "/.*.json.*"} {
+	for _, pattern := range []string{".*.json*.*", ".blackbox.*", "." + reserveFile + ".*", "overlays/.*.json.*",
+		"identity/.secrets.*key.*", keysDir + "/.*.json.*"} {
 		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
 		for _, name := range left {
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

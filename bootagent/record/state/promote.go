@@ -30,7 +30,8 @@ func (s *State) Accept(g Generation) {
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Same(g) { // a newer generation is to be tried, whatever came of the same content before
-			g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again, s.Staged.FailedAhead
+			g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt,
+				s.Staged.Again, s.Staged.FailedAhead
 		}
 		s.Staged = &g
 	}

@@ -23,19 +23,20 @@ type State struct {
 	OfFleet       string        `json:"ofFleet,omitempty"` // the fleet that all of this is about
 	Tracking      spec.Tracking `json:"tracking"`
 	TrackingSince int64         `json:"trackingSince,omitempty"` // seconds since 1970
-	DHCPName      string        `json:"told,omitempty"`          // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
-	Current       *Generation   `json:"current,omitempty"`       // the last good one
-	Previous      *Generation   `json:"previous,omitempty"`      // good before that
-	Staged        *Generation   `json:"staged,omitempty"`        // accepted, not yet proven by a boot or an apply
-	Ahead         *Generation   `json:"ahead,omitempty"`         // good on the layer of Current, which is not its own: that waits; see Best
-	Floor         spec.Floor    `json:"floor"`
-	AtFloor       string        `json:"atFloor,omitempty"`     // digest of the overlay that was accepted at the floor
-	Fleet         Fleet         `json:"fleet,omitzero"`        // what the newest fleet:current said
-	Newest        int64         `json:"newest,omitempty"`      // newest accepted issuedAt, seconds since 1970
-	Rejected      []string      `json:"rejected,omitempty"`    // digests of layers or overlays never to run again
-	MetricsFile   string        `json:"metricsFile,omitempty"` // where metrics are written, to be removed when they no longer are
-	Lost          []string      `json:"lost,omitempty"`        // what was damaged and how it was rebuilt, until a newer generation is accepted
-	Proof         Proof         `json:"proof,omitzero"`        // what this machine was bound by when it last accepted an overlay
+	// the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
+	DHCPName    string      `json:"told,omitempty"`
+	Current     *Generation `json:"current,omitempty"`  // the last good one
+	Previous    *Generation `json:"previous,omitempty"` // good before that
+	Staged      *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
+	Ahead       *Generation `json:"ahead,omitempty"`    // good on the layer of Current, which is not its own: that waits; see Best
+	Floor       spec.Floor  `json:"floor"`
+	AtFloor     string      `json:"atFloor,omitempty"`     // digest of the overlay that was accepted at the floor
+	Fleet       Fleet       `json:"fleet,omitzero"`        // what the newest fleet:current said
+	Newest      int64       `json:"newest,omitempty"`      // newest accepted issuedAt, seconds since 1970
+	Rejected    []string    `json:"rejected,omitempty"`    // digests of layers or overlays never to run again
+	MetricsFile string      `json:"metricsFile,omitempty"` // where metrics are written, to be removed when they no longer are
+	Lost        []string    `json:"lost,omitempty"`        // what was damaged and how it was rebuilt, until a newer generation is accepted
+	Proof       Proof       `json:"proof,omitzero"`        // what this machine was bound by when it last accepted an overlay
 
 	Earlier []Generation `json:"earlier,omitempty"` // good before the current one, newest first
 	Hold    *spec.Hold   `json:"hold,omitempty"`    // why an operator on this node has it keep what it has; see HoldAt
@@ -178,7 +179,8 @@ func (s *State) Layers() (digests []string) {
 // Clone returns a copy that shares nothing with s.
 func (s *State) Clone() *State {
 	c := *s
-	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
+	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject),
+		slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
 	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged, &c.Ahead, &c.Doubted} {
 		if *g != nil {
 			copied := **g

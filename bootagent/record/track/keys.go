@@ -125,7 +125,8 @@ func (f *Tracker) precede(ctx context.Context, c *chain.Chain, keep func(chain.L
 		}
 		earlier, err := f.savedKeys(oldest.Keys.Version - 1)
 		if err != nil || c.Precede(earlier) != nil {
-			_, err = trust.Keys(ctx, f.fleetPlaces(), oldest.Keys.Version-1, func(earlier trust.Candidate) (any, error) { return nil, c.Precede(earlier) })
+			_, err = trust.Keys(ctx, f.fleetPlaces(), oldest.Keys.Version-1,
+				func(earlier trust.Candidate) (any, error) { return nil, c.Precede(earlier) })
 		}
 		if err != nil {
 			return err
@@ -188,7 +189,8 @@ func (f *Tracker) versions() []spec.Bootstrap {
 // stays what the node can boot, by the keys that counted then; that its content must not
 // run is left to the reject list. One that was only accepted is judged by the keys of
 // now.
-func (f *Tracker) proved(s *state.State, g *state.Generation, judge func(spec.Bootstrap) (*trust.Accepted, error)) (*trust.Accepted, error) {
+func (f *Tracker) proved(s *state.State, g *state.Generation,
+	judge func(spec.Bootstrap) (*trust.Accepted, error)) (*trust.Accepted, error) {
 	all := f.versions()
 	if s.Staged != nil && s.Staged.Same(*g) && !slices.ContainsFunc(s.Kept(), g.Same) {
 		all = all[:1]

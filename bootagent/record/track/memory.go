@@ -122,7 +122,8 @@ func (f *Tracker) rememberFleet(s *state.State, fresh *trust.FleetState) {
 		issued = f.seen(s)
 	}
 	before := s.Fleet
-	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject, LeftOut: fresh.LeftOut, Keys: fresh.Keys}
+	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject,
+		LeftOut: fresh.LeftOut, Keys: fresh.Keys}
 	if c := f.Keys(); c != nil {
 		s.Fleet.KeysBy = c.Version()
 	}

@@ -142,15 +142,17 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		if err := f.behind(s); err != nil {
 			return nil, err
 		}
-		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: said})
+		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s),
+			trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: said})
 	})
 	if err != nil {
 		return l, err
 	}
 	a := l.accepted
 	l.found = &Found{
-		Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired, Unconfirmed: fresh().Unconfirmed(),
-		Generation: state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
+		Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired,
+		Unconfirmed: fresh().Unconfirmed(),
+		Generation:  state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
 	}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
 		l.found.Unchanged = true
@@ -223,7 +225,8 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
-	return &Found{Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
+	return &Found{Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires,
+		Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
 func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
@@ -248,7 +251,8 @@ func (f *Tracker) sparing(load func() (trust.Candidate, error)) trust.Candidate 
 }
 
 // accept is the decision for this kind of program.
-func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock, trust.Known) (*trust.Accepted, error) {
+func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock,
+	trust.Known) (*trust.Accepted, error) {
 	if f.CoreOnly {
 		return f.rules().AcceptCore
 	}

@@ -264,5 +264,6 @@ func (d Doors) begin(ctx context.Context, o *rescue.Open, left time.Duration) er
 	} else if state == active {
 		o.Getty = getty
 	}
-	return d.Systemd.Console(ctx, process.Terminal{Name: shellUnit, TTY: "/dev/" + tty, Args: []string{d.Program, paths.RescueShell, onConsole}, Limit: left, InPlaceOf: getty})
+	return d.Systemd.Console(ctx, process.Terminal{Name: shellUnit, TTY: "/dev/" + tty,
+		Args: []string{d.Program, paths.RescueShell, onConsole}, Limit: left, InPlaceOf: getty})
 }

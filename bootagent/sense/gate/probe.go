@@ -194,7 +194,8 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 		return err
 	}
 	id, err := p.Runner.Start(ctx, process.Command{Name: name, Args: c.Command, Dir: "/", Log: log, Limit: timeout,
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_CHECK=" + c.Name}})
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8",
+			"CAISSON_CHECK=" + c.Name}})
 	if err != nil {
 		return err
 	}

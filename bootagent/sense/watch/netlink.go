@@ -98,7 +98,8 @@ func ethtoolGroup() (uint32, error) {
 		return 0, err
 	}
 	header := []byte{unix.CTRL_CMD_GETFAMILY, 1, 0, 0}
-	answers, err := c.Execute(netlink.Message{Header: netlink.Header{Type: unix.GENL_ID_CTRL, Flags: netlink.Request | netlink.Acknowledge}, Data: append(header, data...)})
+	answers, err := c.Execute(netlink.Message{Header: netlink.Header{Type: unix.GENL_ID_CTRL,
+		Flags: netlink.Request | netlink.Acknowledge}, Data: append(header, data...)})
 	if err != nil {
 		return 0, fmt.Errorf("ask for netlink's %s: %w", unix.ETHTOOL_GENL_NAME, err)
 	}

@@ -60,7 +60,8 @@ func (s *writes) drain() (kinds []string, lost bool) {
 		who := s.who(e)
 		if e.Protected {
 			if !ownProgram(e) { // a verb is exempt while it is at work
-				w.noteRefused(spec.RefusedWrite{Key: e.Key, Value: strings.TrimSpace(e.Value), Rival: who, Count: 1, At: time.Now().UTC().Truncate(time.Second)})
+				w.noteRefused(spec.RefusedWrite{Key: e.Key, Value: strings.TrimSpace(e.Value), Rival: who, Count: 1,
+					At: time.Now().UTC().Truncate(time.Second)})
 			}
 			continue
 		}

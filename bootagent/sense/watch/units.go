@@ -75,7 +75,8 @@ func subscribe(names []string) (*dbus.Conn, error) {
 	}
 	for _, name := range names {
 		path := dbus.ObjectPath("/org/freedesktop/systemd1/unit/" + systemd.PathBusEscape(name))
-		matches = append(matches, []dbus.MatchOption{dbus.WithMatchObjectPath(path), dbus.WithMatchInterface(properties), dbus.WithMatchMember("PropertiesChanged")})
+		matches = append(matches, []dbus.MatchOption{dbus.WithMatchObjectPath(path), dbus.WithMatchInterface(properties),
+			dbus.WithMatchMember("PropertiesChanged")})
 	}
 	for _, m := range matches {
 		if err == nil {

@@ -62,7 +62,8 @@ type Watch struct {
 
 // Start begins to watch; what is decided by [Watch.Follow]. The caller closes it.
 func Start(root string, systemd bool, say func(format string, args ...any)) (*Watch, error) {
-	w := &Watch{root: root, systemd: systemd, say: say, sources: map[string]source{}, hinted: map[string]bool{}, rivals: map[string]rival{}, said: map[string]string{},
+	w := &Watch{root: root, systemd: systemd, say: say, sources: map[string]source{}, hinted: map[string]bool{},
+		rivals: map[string]rival{}, said: map[string]string{},
 		ready: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

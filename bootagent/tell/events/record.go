@@ -77,7 +77,8 @@ func (l Log) Record(event string, fields ...Field) {
 func (l Log) Changes(changes []spec.Drift, generation uint64, why string) {
 	for _, d := range changes {
 		d = rules.Spelled(d)
-		fields := []Field{{"item", d.Item}, {"key", d.Key}, {"from", d.From}, {"to", d.To}, {"action", d.Action}, {"generation", generation}, {"why", why}}
+		fields := []Field{{"item", d.Item}, {"key", d.Key}, {"from", d.From}, {"to", d.To}, {"action", d.Action},
+			{"generation", generation}, {"why", why}}
 		if d.Rival != "" {
 			fields = append(fields, Field{"rival", d.Rival})
 		}
@@ -104,7 +105,8 @@ func Note(box blackbox.Box, boot string, g state.Generation, e spec.Event) error
 		return err
 	}
 	if slices.ContainsFunc(before, func(b spec.Event) bool {
-		return b.Boot == e.Boot && b.Event == e.Event && b.Overlay == e.Overlay && b.Code == e.Code && (b.Why == e.Why || e.Event == spec.EventRefused)
+		return b.Boot == e.Boot && b.Event == e.Event && b.Overlay == e.Overlay && b.Code == e.Code &&
+			(b.Why == e.Why || e.Event == spec.EventRefused)
 	}) {
 		return nil
 	}

@@ -78,7 +78,8 @@ func (p *Post) Reporter() (*report.Reporter, error) {
 
 // RecordReport notes in systemd's journal that the node tells news.
 func (p *Post) RecordReport(r *spec.Report) {
-	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State), events.With("sync", r.Axes.Sync.State),
+	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State),
+		events.With("sync", r.Axes.Sync.State),
 		events.With("health", r.Axes.Health.State), events.With("activity", r.Axes.Activity.State), events.With("drift", len(r.Drift))}
 	if why := r.Axes.Health.Detail; why != "" {
 		fields = append(fields, events.With("why", why))
@@ -115,7 +116,8 @@ func (p *Post) Slots(o *spec.Overlay) slot.Holder {
 			if err := p.mayReport(); err != nil {
 				return err
 			}
-			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act, BootID: p.Boot, Time: time.Now().UTC()})
+			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act,
+				BootID: p.Boot, Time: time.Now().UTC()})
 			if err != nil {
 				return err
 			}

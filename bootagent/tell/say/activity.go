@@ -67,7 +67,8 @@ func (v *View) unconfirmed(st *spec.Status) *doing {
 	if st.Trial == nil || st.Trial.Left <= 0 {
 		return nil
 	}
-	return &doing{is: spec.ActivityWaiting("confirm"), detail: fmt.Sprintf("generation %d is undone in %d s", st.Trial.Generation, st.Trial.Left), since: st.Trial.Since}
+	return &doing{is: spec.ActivityWaiting("confirm"),
+		detail: fmt.Sprintf("generation %d is undone in %d s", st.Trial.Generation, st.Trial.Left), since: st.Trial.Since}
 }
 
 func (v *View) soaking(st *spec.Status) *doing {
@@ -88,7 +89,8 @@ func (v *View) paused(st *spec.Status) *doing {
 	if st.Pause == nil {
 		return nil
 	}
-	return &doing{is: spec.ActivityWaiting("resume"), detail: Pause(&spec.Hold{Author: st.PausedBy, Reason: st.Pause.Reason}), until: state.Time(st.Pause.Until)}
+	return &doing{is: spec.ActivityWaiting("resume"),
+		detail: Pause(&spec.Hold{Author: st.PausedBy, Reason: st.Pause.Reason}), until: state.Time(st.Pause.Until)}
 }
 
 func (v *View) swapping(st *spec.Status) *doing {
@@ -96,7 +98,8 @@ func (v *View) swapping(st *spec.Status) *doing {
 	if st.Staged == "" || swap == nil || swap.State != spec.OperationWaiting {
 		return nil
 	}
-	return &doing{is: spec.ActivityWaiting(cmp.Or(swap.For, swap.Name)), detail: "overlay " + st.Staged + " is staged; " + swap.Name + ": " + swap.Detail, until: swap.Next}
+	return &doing{is: spec.ActivityWaiting(cmp.Or(swap.For, swap.Name)), detail: "overlay " + st.Staged +
+		" is staged; " + swap.Name + ": " + swap.Detail, until: swap.Next}
 }
 
 func (v *View) rebooting(st *spec.Status) *doing {

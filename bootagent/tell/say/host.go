@@ -153,7 +153,8 @@ const (
 )
 
 // expected are directories that a running system writes into by its nature.
-var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock", "/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
+var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock",
+	"/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
 
 // Foreign lists the files of the writable upper of a root that neither the handover, a
 // kind of item, nor a system at its usual work wrote: what somebody changed by hand, and

@@ -27,13 +27,15 @@ func (v *View) Status() *spec.Status {
 		Items: append([]spec.ItemStatus{}, v.Items...), Drift: append([]spec.Drift{}, v.Drift...),
 		TrackingSince: state.Time(s.TrackingSince), SyncSince: state.Time(live.SyncSince), Asked: state.Time(live.Asked),
 		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent, Recipient: v.Recipient,
-		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.leftOut(), Keys: v.Keys, Rescue: v.Rescue,
+		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.leftOut(),
+		Keys: v.Keys, Rescue: v.Rescue,
 	}
 	for i := range status.Items {
 		status.Items[i].Hints = v.Hints[status.Items[i].Name]
 	}
 	if v.Rejected != "" {
-		status.Rejected = &spec.Rejected{Generation: s.Staged.Generation, Overlay: s.Staged.Overlay, Reason: v.Rejected, At: state.Time(s.Staged.FailedAt)}
+		status.Rejected = &spec.Rejected{Generation: s.Staged.Generation, Overlay: s.Staged.Overlay, Reason: v.Rejected,
+			At: state.Time(s.Staged.FailedAt)}
 	}
 	if s.Trial != nil {
 		status.Trial = v.trial()
@@ -67,7 +69,8 @@ func (v *View) leftOut() []string {
 // trial is a change on trial, or that was undone.
 func (v *View) trial() *spec.Trial {
 	t := v.State.Trial
-	st := &spec.Trial{Generation: t.Generation.Generation, Overlay: t.Generation.Overlay, Confirm: string(t.Confirm), Since: state.Time(t.Since), Undone: t.Reason}
+	st := &spec.Trial{Generation: t.Generation.Generation, Overlay: t.Generation.Overlay, Confirm: string(t.Confirm),
+		Since: state.Time(t.Since), Undone: t.Reason}
 	if t.Ends != 0 {
 		st.Left = int64(max(0, t.Left(v.Up)) / time.Second)
 	}

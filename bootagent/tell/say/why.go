@@ -81,8 +81,10 @@ func (e explainer) rejected() []spec.Finding {
 	if r == nil {
 		return nil
 	}
-	f := spec.Finding{What: fmt.Sprintf("generation %d is rejected on this node", r.Generation), Generation: r.Generation, Overlay: r.Overlay, Reason: r.Reason, Do: again}
-	e.fillFromEvents(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventOverdue, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
+	f := spec.Finding{What: fmt.Sprintf("generation %d is rejected on this node", r.Generation),
+		Generation: r.Generation, Overlay: r.Overlay, Reason: r.Reason, Do: again}
+	e.fillFromEvents(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventOverdue, spec.EventDeadline,
+		spec.EventCrashed, spec.EventLost)
 	if !r.At.IsZero() {
 		f.Since = r.At
 	}
@@ -98,7 +100,8 @@ func (e explainer) undone() []spec.Finding {
 	if t == nil || t.Undone == "" {
 		return nil
 	}
-	f := spec.Finding{What: fmt.Sprintf("generation %d was undone", t.Generation), Generation: t.Generation, Overlay: t.Overlay, Reason: t.Undone, Since: t.Since, Do: again}
+	f := spec.Finding{What: fmt.Sprintf("generation %d was undone", t.Generation), Generation: t.Generation,
+		Overlay: t.Overlay, Reason: t.Undone, Since: t.Since, Do: again}
 	e.fillFromEvents(&f, t.Overlay, spec.EventUndone)
 	return []spec.Finding{f}
 }
@@ -109,8 +112,10 @@ func (e explainer) broken() []spec.Finding {
 	if e.st.Health != spec.HealthBroken {
 		return nil
 	}
-	f := spec.Finding{What: fmt.Sprintf("generation %d did not pass its gates", e.st.Generation), Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer,
-		Reason: e.st.HealthDetail, Since: e.st.HealthSince, Did: "goes on with it: there is nothing better", Do: "mend what the check looks at, or publish a newer generation"}
+	f := spec.Finding{What: fmt.Sprintf("generation %d did not pass its gates", e.st.Generation),
+		Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer,
+		Reason: e.st.HealthDetail, Since: e.st.HealthSince, Did: "goes on with it: there is nothing better",
+		Do: "mend what the check looks at, or publish a newer generation"}
 	e.fillFromEvents(&f, e.st.Overlay, spec.EventGateFailed)
 	return []spec.Finding{f}
 }
@@ -122,7 +127,8 @@ func (e explainer) rescue() []spec.Finding {
 		return nil
 	}
 	f := spec.Finding{What: "rescue access is open: " + strings.Join(r.Opens, " and "), Reason: r.Reason, Since: r.Since,
-		Did: fmt.Sprintf("shuts it in %s", time.Duration(r.Left)*time.Second), Do: "journalctl -u caisson-agent; nothing, unless you do not know of it: then reboot, and revoke key " + strings.Join(r.Keys, ", ")}
+		Did: fmt.Sprintf("shuts it in %s", time.Duration(r.Left)*time.Second),
+		Do:  "journalctl -u caisson-agent; nothing, unless you do not know of it: then reboot, and revoke key " + strings.Join(r.Keys, ", ")}
 	if r.Trouble != "" {
 		f.Reason += "; " + r.Trouble
 	}
@@ -158,7 +164,8 @@ func (e explainer) items() []spec.Finding {
 		if i.State != spec.ItemDegraded && i.State != spec.ItemQuarantined {
 			continue
 		}
-		f := spec.Finding{What: i.Name + " is not as the overlay says", Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer, Item: i.Name, Reason: i.Error,
+		f := spec.Finding{What: i.Name + " is not as the overlay says", Generation: e.st.Generation, Overlay: e.st.Overlay,
+			Layer: e.st.Layer, Item: i.Name, Reason: i.Error,
 			Did: "tries again every minute", Do: "journalctl -u caisson-agent; mend it there or in the site"}
 		for _, d := range e.st.Drift {
 			if d.Item != i.Name || d.Action == spec.ActionDefer || d.Action == spec.ActionReport || d.Action == spec.ActionCannot {
@@ -195,7 +202,8 @@ func (e explainer) rest() []spec.Finding {
 		if d.Action != spec.ActionRefuse || ofItem || d.Item == "overlay" && (e.st.Rejected != nil || e.st.Trial != nil) {
 			continue
 		}
-		f := spec.Finding{What: d.Item + " " + d.Key, Item: d.Item, Key: d.Key, Reason: d.Reason, Since: d.Since, Did: "goes on", Do: remedies[d.Item]}
+		f := spec.Finding{What: d.Item + " " + d.Key, Item: d.Item, Key: d.Key, Reason: d.Reason, Since: d.Since,
+			Did: "goes on", Do: remedies[d.Item]}
 		if f.Do == "" {
 			f.Do = "caisson-agent status"
 		}

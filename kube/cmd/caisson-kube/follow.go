@@ -37,7 +37,8 @@ func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics.Me
 		services[namespace], sources[namespace] = s, s
 	}
 	events := mgr.GetEventRecorder("caisson-kube")
-	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Wrote: seen.Wrote, Conditions: o.conditions}, sources) {
+	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events,
+		Wrote: seen.Wrote, Conditions: o.conditions}, sources) {
 		if err := mgr.Add(m); err != nil {
 			return nil, err
 		}
@@ -53,7 +54,9 @@ func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics.Me
 		index := func(ctx context.Context, nodes []string) (map[string][]string, error) {
 			return r.Groups(ctx, namespace, nodes)
 		}
-		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Index: index, Most: o.drainMost, Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second, Again: 10 * time.Minute, Patience: 15 * time.Minute, Seen: seen.Drained}
+		d := &drain.Drainer{Client: set, Nodes: mgr.GetClient(), Events: events, Slots: services[namespace], Index: index,
+			Most: o.drainMost, Namespace: namespace, Alone: len(services) == 1, Policy: o.drain, Every: 10 * time.Second,
+			Again: 10 * time.Minute, Patience: 15 * time.Minute, Seen: seen.Drained}
 		if err := mgr.Add(d); err != nil {
 			return nil, err
 		}

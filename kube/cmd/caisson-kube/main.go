@@ -83,7 +83,8 @@ func main() {
 	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
 	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
 	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
-	flag.BoolVar(&o.noApproval, "without-approval", false, "publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
+	flag.BoolVar(&o.noApproval, "without-approval", false,
+		"publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
 	flag.BoolVar(&o.signedApproval, "signed-approval", false, "publish only what operators signed with 'caisson approve'")
 	flag.BoolVar(&o.newFleet, "new-fleet", false, "make a first fleet in a registry that has none")
 	flag.StringVar(&o.auth, "auth-file", "", "registry credentials in the form of docker's config.json, mode 0600")
@@ -98,7 +99,8 @@ func main() {
 	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
 	flag.Var(&o.prometheus, "prometheus", "NAMESPACE=URL: the Prometheus that analyses of the rollouts in a namespace ask")
 	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
-	flag.BoolVar(&o.conditions, "node-conditions", false, "give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
+	flag.BoolVar(&o.conditions, "node-conditions", false,
+		"give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
 	flag.Var(&o.registries, "registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in the place of what its Site says; only nodes that are published there are drained")
 	flag.IntVar(&o.drainMost, "drain-most", 1, "Nodes of a group that are drained, or not back yet, at a time, whatever slots the fleet's service gives out")
@@ -151,7 +153,8 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	config.UserAgent = "caisson-kube/" + version
-	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
+	caching := cache.Options{DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: whatIsRead}}}
 	if len(o.namespaces) > 0 {
 		caching.DefaultNamespaces = map[string]cache.Config{}
 		for _, name := range o.namespaces {
@@ -163,15 +166,19 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	one := true // there is one controller: a process that runs twice in a test is not a mistake
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: caching, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect, LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true, Controller: ctrlconfig.Controller{SkipNameValidation: &one},
-		Metrics: server.Options{BindAddress: o.metrics}, HealthProbeBindAddress: o.health})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: caching,
+		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}, LeaderElection: o.elect,
+		LeaderElectionID: "caisson-kube", LeaderElectionNamespace: o.electIn, LeaderElectionReleaseOnCancel: true,
+		Controller: ctrlconfig.Controller{SkipNameValidation: &one},
+		Metrics:    server.Options{BindAddress: o.metrics}, HealthProbeBindAddress: o.health})
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir, State: o.state, Open: o.open, Registries: registries,
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir,
+		State: o.state, Open: o.open, Registries: registries,
 		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now, Secret: secretsOf(mgr.GetAPIReader())}
 	seen, err := counting()
 	if err != nil {

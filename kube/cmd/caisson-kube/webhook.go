@@ -57,8 +57,10 @@ func (h *hook) Start(ctx context.Context) error {
 		return err
 	}
 	h.listens.Store(true)
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: h.keep.GetCertificate, NextProtos: []string{"http/1.1"}} // a connection asks one thing at a time
-	return httpserver.Serve(ctx, l, h.handler, httpserver.Options{TLS: config, Conns: admit.MaxConns, PerClient: admit.MaxConns / httpserver.Share})
+	// a connection asks one thing at a time
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: h.keep.GetCertificate, NextProtos: []string{"http/1.1"}}
+	return httpserver.Serve(ctx, l, h.handler, httpserver.Options{TLS: config, Conns: admit.MaxConns,
+		PerClient: admit.MaxConns / httpserver.Share})
 }
 
 // NeedLeaderElection says that each instance answers.

@@ -58,7 +58,8 @@ func Start(t testing.TB, change ...func(*envtest.APIServer)) *Cluster {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	dir := Programs(t)
-	env := &envtest.Environment{BinaryAssetsDirectory: dir, CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true}
+	env := &envtest.Environment{BinaryAssetsDirectory: dir,
+		CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true}
 	env.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
 	for _, c := range change {
 		c(env.ControlPlane.GetAPIServer())
@@ -136,7 +137,8 @@ func (c *Cluster) Manager(t testing.TB, flags ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(c.dir, "kube-controller-manager"), append([]string{"--kubeconfig", config, "--leader-elect=false", "--secure-port=0"}, flags...)...)
+	cmd := exec.Command(filepath.Join(c.dir, "kube-controller-manager"),
+		append([]string{"--kubeconfig", config, "--leader-elect=false", "--secure-port=0"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -148,7 +148,8 @@ func isSound(d *decision) error {
 		return refusal.New(refusal.Rescue, "it is to last %d s; at most %s", r.Lasts, spec.MaxRescue)
 	}
 	if len(r.SSHKeys) > spec.MaxRescueKeys || len(r.SSHKeys) == 0 && !r.Console {
-		return refusal.New(refusal.Rescue, "it opens the console: %t, and names %d ssh keys; at most %d", r.Console, len(r.SSHKeys), spec.MaxRescueKeys)
+		return refusal.New(refusal.Rescue, "it opens the console: %t, and names %d ssh keys; at most %d", r.Console,
+			len(r.SSHKeys), spec.MaxRescueKeys)
 	}
 	for _, line := range r.SSHKeys {
 		if problem := keyProblem(line); problem != "" {

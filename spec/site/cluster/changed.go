@@ -27,8 +27,9 @@ func check(docs []*tree.Value, r *report.Report) {
 		refusedIn(doc, nil, r)
 		if name := doc.Get("metadata").Get("name"); name != nil && doc.Get("kind") != nil {
 			if key := doc.Get("kind").Text + " " + name.Text; seen[key] {
-				r.Add(report.Problem{At: name.At, Path: "metadata.name", Severity: report.Error, Rule: "duplicate-name", Message: "the file has another " + key + ", and a namespace one object of a kind and name",
-					Hint: "give one of them another name"})
+				r.Add(report.Problem{At: name.At, Path: "metadata.name", Severity: report.Error, Rule: "duplicate-name",
+					Message: "the file has another " + key + ", and a namespace one object of a kind and name",
+					Hint:    "give one of them another name"})
 			} else {
 				seen[key] = true
 			}
@@ -104,7 +105,8 @@ func changedFields(v *tree.Value, s node, path []string, r *report.Report) {
 	each, _ := s["additionalProperties"].(node)
 	for _, f := range v.Fields {
 		if _, word := shape.FlagWord(f.Key); (word || number.MatchString(f.Key) && !canonical.MatchString(f.Key)) && !isQuoted(f.At) {
-			r.Add(report.Problem{At: f.At, Path: shape.JoinPath(path), Severity: report.Error, Rule: "quoted", Message: "the key " + f.Key + " is another one for kubectl", Hint: "quote it: " + strconv.Quote(f.Key)})
+			r.Add(report.Problem{At: f.At, Path: shape.JoinPath(path), Severity: report.Error, Rule: "quoted",
+				Message: "the key " + f.Key + " is another one for kubectl", Hint: "quote it: " + strconv.Quote(f.Key)})
 		}
 		below, ok := properties[f.Key].(node)
 		if !ok {

@@ -34,7 +34,8 @@ func (k Kind) Definition() ([]byte, error) {
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": node{"name": k.Plural + "." + Group},
 		"spec": node{"group": Group, "scope": "Namespaced",
-			"names":    node{"kind": k.Kind, "listKind": k.Kind + "List", "plural": k.Plural, "singular": strings.ToLower(k.Kind), "categories": []string{"caisson"}},
+			"names": node{"kind": k.Kind, "listKind": k.Kind + "List", "plural": k.Plural,
+				"singular": strings.ToLower(k.Kind), "categories": []string{"caisson"}},
 			"versions": []any{version}}})
 	return text, err
 }
@@ -54,7 +55,8 @@ func (k Kind) openAPI() node {
 	out := plain(k.schema).(node)
 	out["description"] = k.about
 	properties := out["properties"].(node)
-	properties["apiVersion"], properties["kind"], properties["metadata"] = node{"type": "string"}, node{"type": "string"}, node{"type": "object"}
+	properties["apiVersion"], properties["kind"], properties["metadata"] = node{"type": "string"},
+		node{"type": "string"}, node{"type": "object"}
 	if k.Doc || k.Kind == PublishApproval {
 		properties["status"] = k.status()
 	}
@@ -124,9 +126,12 @@ func (k Kind) status() node {
 		"observedGeneration": node{"type": "integer", "format": "int64", "description": "metadata.generation of what was looked at"}}}
 	properties := node{
 		"observedGeneration": node{"type": "integer", "format": "int64", "description": "metadata.generation of what was looked at last"},
-		"conditions":         node{"type": "array", "items": condition, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"type"}},
-		"problems": node{"type": "array", "description": "what is wrong, each with its place in the object", "items": node{"type": "object", "properties": node{
-			"severity": text("error or warning"), "path": text("of the field, as a JSON path"), "rule": text("a word for programs"), "message": text("what is wrong"), "hint": text("what to do")}}},
+		"conditions": node{"type": "array", "items": condition, "x-kubernetes-list-type": "map",
+			"x-kubernetes-list-map-keys": []any{"type"}},
+		"problems": node{"type": "array", "description": "what is wrong, each with its place in the object",
+			"items": node{"type": "object", "properties": node{
+				"severity": text("error or warning"), "path": text("of the field, as a JSON path"),
+				"rule": text("a word for programs"), "message": text("what is wrong"), "hint": text("what to do")}}},
 	}
 	if k.Kind == Site {
 		properties["generation"] = node{"type": "integer", "format": "int64", "description": "of the fleet, as it is published"}

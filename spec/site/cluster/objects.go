@@ -108,12 +108,14 @@ func (x Reader) Parse(at time.Time, dir string, beside []string, objects []Objec
 		}
 		if one.Kind == Site {
 			if sites++; sites > 1 {
-				r.Add(report.Problem{At: report.Pos{Src: one.src, Line: 1, Col: 1}, Severity: report.Error, Rule: "second-site", Message: "the namespace has more than one Site", Hint: "keep one: a namespace is a fleet"})
+				r.Add(report.Problem{At: report.Pos{Src: one.src, Line: 1, Col: 1}, Severity: report.Error, Rule: "second-site",
+					Message: "the namespace has more than one Site", Hint: "keep one: a namespace is a fleet"})
 			}
 		}
 	}
 	if sites == 0 && len(beside) == 0 {
-		r.Add(report.Problem{Severity: report.Error, Rule: "no-site", Message: "the namespace has no Site", Hint: "apply an object of kind Site: a namespace is a fleet"})
+		r.Add(report.Problem{Severity: report.Error, Rule: "no-site", Message: "the namespace has no Site",
+			Hint: "apply an object of kind Site: a namespace is a fleet"})
 	}
 	var s *site.Site
 	if r.Err() == nil { // nothing that an object names is opened before

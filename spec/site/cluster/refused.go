@@ -44,7 +44,8 @@ var Refused = []Refusal{
 	{Path: "cas/*", Does: "reads a file", Hint: "write the certificate itself, as PEM", pattern: "-----BEGIN",
 		good: func(text string) bool { return strings.Contains(text, "-----BEGIN") }},
 	{Path: "git/allowedSigners", Does: "reads a file", Hint: "have the service's own file name whose commits count, where it is locked"},
-	{Path: "git/url", Does: "reads a directory", Hint: "name a server: https, ssh or http", CEL: "!self.startsWith('file:') && !self.startsWith('/')",
+	{Path: "git/url", Does: "reads a directory", Hint: "name a server: https, ssh or http",
+		CEL:  "!self.startsWith('file:') && !self.startsWith('/')",
 		good: func(text string) bool { return !strings.HasPrefix(text, "file:") && !strings.HasPrefix(text, "/") }},
 }
 
@@ -125,7 +126,8 @@ func refusedIn(v *tree.Value, path []string, r *report.Report) {
 			continue
 		}
 		for _, bad := range one.in(v) {
-			r.Add(report.Problem{At: bad.At, Path: strings.Join(path, "."), Severity: report.Error, Rule: "refused", Message: one.String(), Hint: one.Hint})
+			r.Add(report.Problem{At: bad.At, Path: strings.Join(path, "."), Severity: report.Error, Rule: "refused",
+				Message: one.String(), Hint: one.Hint})
 		}
 	}
 	for _, f := range v.Fields {

@@ -24,7 +24,8 @@ var scalars = map[string]node{
 	"text":   {"type": "string"},
 	"flag":   {"type": "boolean"},
 	"number": {"x-kubernetes-int-or-string": true},
-	"words":  {"x-kubernetes-preserve-unknown-fields": true, forms: []any{node{"type": "string"}, node{"type": "array", "items": node{"type": "string"}, "maxItems": MaxItems}}},
+	"words": {"x-kubernetes-preserve-unknown-fields": true,
+		forms: []any{node{"type": "string"}, node{"type": "array", "items": node{"type": "string"}, "maxItems": MaxItems}}},
 }
 
 // MaxItems is how many entries a list has at most where nothing else is said of it.

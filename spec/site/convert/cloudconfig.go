@@ -120,7 +120,8 @@ func (r *reading) cloudFile(f *tree.Value) {
 		r.miss(line(f), what, "its content is at "+text(f.Get("source"), "uri")+": an import fetches nothing")
 		return
 	}
-	r.rest(f, what, map[string]string{"defer": "files are there before services start"}, "path", "content", "permissions", "owner", "encoding", "append")
+	r.rest(f, what, map[string]string{"defer": "files are there before services start"}, "path", "content",
+		"permissions", "owner", "encoding", "append")
 	out.owner, out.group, _ = strings.Cut(text(f, "owner"), ":")
 	switch encoding := text(f, "encoding"); encoding {
 	case "", "text/plain":

@@ -24,7 +24,8 @@ import (
 
 // looksLikeGitopper: a list of services, each with its machine.
 func looksLikeGitopper(text string) bool {
-	return regexp.MustCompile(`(?m)^\s*\[\[\s*services\s*\]\]`).MatchString(text) && regexp.MustCompile(`(?m)^\s*machine\s*=`).MatchString(text)
+	return regexp.MustCompile(`(?m)^\s*\[\[\s*services\s*\]\]`).MatchString(text) &&
+		regexp.MustCompile(`(?m)^\s*machine\s*=`).MatchString(text)
 }
 
 // operated is one entry of gitopper's services, with the lines that it was read from.
@@ -101,7 +102,8 @@ func readGitopper(r *reading) {
 
 // unended is the error for a file that cannot be read to its end.
 func unended(name string, line int, why any) error {
-	return report.Invalidf("is the file whole? gitopper would not start with it, either", "%s:%d: it cannot be read to its end: %v", name, line, why)
+	return report.Invalidf("is the file whole? gitopper would not start with it, either",
+		"%s:%d: it cannot be read to its end: %v", name, line, why)
 }
 
 const noKeys = "nodes have no listener: publishing needs an operator's key"
@@ -172,7 +174,8 @@ func (g *gitopper) directory(at *operated, dir *unstable.Node, n int, line strin
 		values[key] = string(it.Node().Value().Data)
 	}
 	if values["local"] == "" {
-		g.miss(n, line, "the directory "+values["link"]+" has no local: nodes have no checkout to read it from; write the path where the service looks for it")
+		g.miss(n, line, "the directory "+values["link"]+
+			" has no local: nodes have no checkout to read it from; write the path where the service looks for it")
 		return
 	}
 	d := map[string]any{"from": path.Clean(strings.TrimPrefix(values["link"], "/")), "to": path.Clean(values["local"])}
@@ -261,13 +264,15 @@ func (g *gitopper) write() {
 // finish adds a group's documents, unless a site would refuse them.
 func (g *gitopper) finish(one *group) {
 	one.doc["nodes"] = []any{one.name}
-	docs := []any{document[maintenance.NodeSetDoc](one.name, map[string]any{"match": map[string]any{"hosts": one.machines}}), document[service.ServiceDoc](one.name, one.doc)}
+	docs := []any{document[maintenance.NodeSetDoc](one.name,
+		map[string]any{"match": map[string]any{"hosts": one.machines}}), document[service.ServiceDoc](one.name, one.doc)}
 	why := refusedDocuments(docs)
 	for _, s := range one.of {
 		s.why = why
 		for key, l := range s.lines {
 			if l.Taken = why == ""; l.Taken {
-				l.As = "NodeService " + one.name + ", " + map[string]string{"machine": "nodes", "service": "unit", "upstream": "git.url", "branch": "git.branch", "dirs": "directories"}[key]
+				l.As = "NodeService " + one.name + ", " + map[string]string{"machine": "nodes", "service": "unit",
+					"upstream": "git.url", "branch": "git.branch", "dirs": "directories"}[key]
 				if strings.HasSuffix(l.As, ", ") {
 					l.As += key
 				}
@@ -280,7 +285,8 @@ func (g *gitopper) finish(one *group) {
 }
 
 func document[Doc any](name string, spec map[string]any) map[string]any {
-	return map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": shape.Kind[Doc](), "metadata": map[string]any{"name": name}, "spec": spec}
+	return map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": shape.Kind[Doc](),
+		"metadata": map[string]any{"name": name}, "spec": spec}
 }
 
 // refusedDocuments says why a site would not take some documents, or "".

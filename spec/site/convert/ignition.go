@@ -26,7 +26,8 @@ func (r *reading) ignition(v *tree.Value) {
 	if s := v.Get("storage"); s != nil {
 		r.entries(s, "files", r.ignitionFile)
 		r.entries(s, "filesystems", func(f *tree.Value) { r.ignitionMount(f, key("mountOptions", "mount_options")) })
-		r.rest(s, "storage", map[string]string{"disks": "a site partitions no disks", "raid": "a site assembles no arrays", "luks": "a site encrypts no disks",
+		r.rest(s, "storage", map[string]string{"disks": "a site partitions no disks", "raid": "a site assembles no arrays",
+			"luks":  "a site encrypts no disks",
 			"links": "a site has files, not links", "directories": "directories are made with their files",
 			"trees": "its files lie beside the document: import them too"}, "files", "filesystems")
 	}
@@ -90,12 +91,14 @@ func (r *reading) kernelArg(n int, line, arg string) {
 }
 
 func (r *reading) ignitionUser(u *tree.Value, key func(camel, snake string) string) {
-	name, hash, keys, exists := text(u, "name"), key("passwordHash", "password_hash"), key("sshAuthorizedKeys", "ssh_authorized_keys"), key("shouldExist", "should_exist")
+	name, hash, keys, exists := text(u, "name"), key("passwordHash", "password_hash"),
+		key("sshAuthorizedKeys", "ssh_authorized_keys"), key("shouldExist", "should_exist")
 	if u.Get(exists) != nil && !truth(u, exists) {
 		r.miss(line(u), "user "+name, "it takes an account away")
 		return
 	}
-	r.account(line(u), account{name: name, password: text(u, hash), uid: text(u, "uid"), shell: text(u, "shell"), keys: texts(u, keys), groups: texts(u, "groups")})
+	r.account(line(u), account{name: name, password: text(u, hash), uid: text(u, "uid"), shell: text(u, "shell"),
+		keys: texts(u, keys), groups: texts(u, "groups")})
 	r.rest(u, "user "+name, nil, "name", "uid", "shell", "groups", exists, hash, keys)
 }
 

@@ -38,7 +38,8 @@ var kinds = []kind{
 	{"tmpfiles", mostly(regexp.MustCompile(`^[a-zA-Z][+!=~^$-]*\s+[/%]\S+(\s+(-|[~:]?[0-7]{3,4})(\s.*)?)?$`)),
 		under("tmpfiles.d"), readTmpfiles},
 	{"udev", mostly(regexp.MustCompile(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`)), under("rules.d"), readUdev},
-	{"fstab", mostly(regexp.MustCompile(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`)), func(_, base string) bool { return base == "fstab" }, readFstab},
+	{"fstab", mostly(regexp.MustCompile(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`)),
+		func(_, base string) bool { return base == "fstab" }, readFstab},
 	{"sysctl", mostly(regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)[./][^=]*=`)),
 		func(dir, base string) bool { return dir == "sysctl.d" || base == "sysctl.conf" }, readSysctl},
 	{"limits", mostly(regexp.MustCompile(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`)),
@@ -47,7 +48,10 @@ var kinds = []kind{
 	{"packages", mostly(regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`)), nil, readPackages},
 	{"modprobe", mostly(regexp.MustCompile(`^(blacklist|options|install|remove|alias|softdep)\s+\S`)),
 		func(dir, base string) bool { return dir == "modprobe.d" || base == "modprobe.conf" }, readModprobe},
-	{"modules-load", nil, func(dir, base string) bool { return dir == "modules-load.d" || dir == "etc" && base == "modules" }, readModulesLoad},
+	{"modules-load", nil, func(dir, base string) bool {
+		return dir == "modules-load.d" || dir == "etc" &&
+			base == "modules"
+	}, readModulesLoad},
 }
 
 // kindOf tells a file by what it holds, else, where somebody named it or content

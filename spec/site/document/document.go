@@ -133,7 +133,8 @@ func manifestFields() []shape.Field {
 		out = append(out, shape.Field{Name: m.Switch(), Type: flag})
 	}
 	return append(out, shape.Field{Name: "daemonset_apt_remove_old_pkgs", Type: flag, Doc: "accepted: a layer never holds old packages"},
-		shape.Field{Name: "network_policy", Type: flag, Doc: "accepted, without effect"}, shape.Field{Name: "configmap_bin", Type: flag, Doc: "accepted, without effect"})
+		shape.Field{Name: "network_policy", Type: flag, Doc: "accepted, without effect"},
+		shape.Field{Name: "configmap_bin", Type: flag, Doc: "accepted, without effect"})
 }
 
 // Decode reads the switches.
@@ -187,7 +188,8 @@ type machineDoc struct {
 type ConfDoc struct{ Overrides OverridesDoc }
 
 func confFields() []shape.Field {
-	return append(module.ConfFields(), shape.Field{Name: "overrides", Type: reflect.TypeFor[OverridesDoc](), Doc: "what differs by host or label, by module"})
+	return append(module.ConfFields(), shape.Field{Name: "overrides", Type: reflect.TypeFor[OverridesDoc](),
+		Doc: "what differs by host or label, by module"})
 }
 
 // Decode reads the overrides.

@@ -145,7 +145,8 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	}
 	src := &report.Source{Name: name, Data: data}
 	if len(data) > tree.MaxFile {
-		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", tree.MaxFile>>20)
+		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files",
+			"the file is larger than %d MiB", tree.MaxFile>>20)
 		return
 	}
 	if !valuesOnly && r.longList(src, data) {
@@ -314,7 +315,8 @@ func (r *Reader) armada(doc, chart *tree.Value) {
 	if m := doc.Get("metadata"); m != nil {
 		if s := m.Get("substitutions"); s != nil && len(s.List) > 0 {
 			r.Within([]string{"metadata", "substitutions"}, func() {
-				r.Warnf(s.At, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.List))
+				r.Warnf(s.At, "armada", "render the documents first",
+					"%d substitutions are not made: secrets and addresses may be missing", len(s.List))
 			})
 		}
 		if l := m.Get("layeringDefinition"); l != nil && l.Get("abstract") != nil && l.Get("abstract").Text == "true" {
@@ -354,7 +356,8 @@ func (r *Reader) merge(doc *tree.Value) {
 		switch {
 		case over.Append:
 			r.Errorf(over.At, "append", "", "nothing but a list can be appended to")
-		case len(base.List) > 0 && over.At.Src != base.At.Src && over.At.Src != nil && !over.At.Src.Lenient: // Divingbell's files are known for it
+		// Divingbell's files are known for it
+		case len(base.List) > 0 && over.At.Src != base.At.Src && over.At.Src != nil && !over.At.Src.Lenient:
 			r.Notef(over.At, "replaced", "begin the key with + to keep both", "the list replaces the one at %s", base.At)
 		}
 	})

@@ -105,7 +105,8 @@ func (e *Explanation) AddHealth(checks health.Checks) {
 	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
 	e.Health, _ = w.walk(list, list, "/health", nil).([]any)
 	for i, c := range checks {
-		for key, v := range map[string]string{"timeout": seconds(c.Timeout), "interval": seconds(c.Interval), "retries": strconv.FormatInt(c.Retries, 10)} {
+		for key, v := range map[string]string{"timeout": seconds(c.Timeout), "interval": seconds(c.Interval),
+			"retries": strconv.FormatInt(c.Retries, 10)} {
 			if c.Written.Get(key) == nil {
 				pointer := fmt.Sprintf("/health/%d/%s", i, key)
 				e.Defaults[pointer], e.Origins[pointer] = v, Origin{Source: "default"}

@@ -41,7 +41,8 @@ func Join(c *shape.Checker, given []Node, claims []Claim) (nodes []Node, left []
 	for _, one := range claims {
 		if why, hint := j.doubt(nodes, one); why != "" {
 			left, out[one.name] = append(left, LeftOut{one.name, why}), true
-			c.Report.Add(report.Problem{At: one.at, Path: shape.JoinPath(c.Path), Severity: report.Warning, Rule: "left-out", Message: fmt.Sprintf("node %.120s is left out, and keeps what is published for it: %s", one.name, why), Hint: hint})
+			c.Report.Add(report.Problem{At: one.at, Path: shape.JoinPath(c.Path), Severity: report.Warning, Rule: "left-out",
+				Message: fmt.Sprintf("node %.120s is left out, and keeps what is published for it: %s", one.name, why), Hint: hint})
 			continue
 		}
 		i, is := j.given[one.name]
@@ -101,13 +102,15 @@ func (j *joining) doubt(nodes []Node, one Claim) (why, hint string) {
 	case one.uuid == "":
 		return "its kubelet says no UUID", "give it a match below nodes:"
 	case rules.MachineUUID(one.uuid) != nil:
-		return fmt.Sprintf("its kubelet says the UUID %s, which firmware has where nobody set one", one.uuid), "give it a match below nodes:, by its MAC addresses"
+		return fmt.Sprintf("its kubelet says the UUID %s, which firmware has where nobody set one", one.uuid),
+			"give it a match below nodes:, by its MAC addresses"
 	case len(j.say[one.uuid]) > 1:
 		other := j.say[one.uuid][0]
 		if other == one.name {
 			other = j.say[one.uuid][1]
 		}
-		return fmt.Sprintf("its kubelet says the UUID %s, and so does that of %s", one.uuid, other), "give the right one a match below nodes:, which nobody else can claim"
+		return fmt.Sprintf("its kubelet says the UUID %s, and so does that of %s", one.uuid, other),
+			"give the right one a match below nodes:, which nobody else can claim"
 	}
 	return "", ""
 }

@@ -96,7 +96,8 @@ func ownUUIDs(c *shape.Checker, nodes []NodeDoc) {
 	}
 	for i, n := range nodes {
 		if len(n.Match.UUIDs) > 0 && shared[strings.ToLower(n.Match.UUIDs[0].S)] {
-			c.Warnf(n.Name.At, "uuid", "give it a match below nodes:, by its MAC addresses", "node %.120s is matched by its name alone: more than one machine has the UUID %.40s", n.Name.S, n.Match.UUIDs[0].S)
+			c.Warnf(n.Name.At, "uuid", "give it a match below nodes:, by its MAC addresses",
+				"node %.120s is matched by its name alone: more than one machine has the UUID %.40s", n.Name.S, n.Match.UUIDs[0].S)
 			nodes[i].Match.UUIDs = nil
 		}
 	}
@@ -173,7 +174,8 @@ func (d *ClusterDoc) Select(c *shape.Checker, nodes []Member) []Claim {
 		key, value, given := strings.Cut(l.S, "=")
 		if !d.counts(key) {
 			c.Within([]string{"labels", shape.Nth(i)}, func() {
-				c.Errorf(l.At, "kubelet-label", "take one below "+restricted+", or name it in trustKubeletLabels", "a kubelet may give itself the label %.80q, and would choose whether it is a node of the fleet", key)
+				c.Errorf(l.At, "kubelet-label", "take one below "+restricted+", or name it in trustKubeletLabels",
+					"a kubelet may give itself the label %.80q, and would choose whether it is a node of the fleet", key)
 			})
 		}
 		wanted = append(wanted, want{key, value, !given})

@@ -42,7 +42,8 @@ func checkRouters(c *shape.Checker, v *tree.Value, i spec.Interface) {
 		case !family:
 			c.Errorf(at, "gateway", "give the card an address of this family", "the card has no address by which it reaches the router %s", a)
 		case network && !reached:
-			c.Warnf(at, "gateway", "write a route to it without via, in routes, if it is on the link all the same", "no network of the card has the router %s", a)
+			c.Warnf(at, "gateway", "write a route to it without via, in routes, if it is on the link all the same",
+				"no network of the card has the router %s", a)
 		}
 	}
 	if at := c.At(v, "gateway"); at != (report.Pos{}) {

@@ -47,7 +47,8 @@ type Settings struct {
 var (
 	// A blank or a quote elsewhere would change where the arguments end.
 	kernelArg = regexp.MustCompile(`^[!#-~]+$|^[!#-<>-~]+="[ !#-~]*"$`)
-	ownArg    = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`) // seconds, see bootagent/boot/identity and bootagent/decide/decisions
+	// seconds, see bootagent/boot/identity and bootagent/decide/decisions
+	ownArg = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`)
 )
 
 // Compile checks the settings of one target.
@@ -70,7 +71,8 @@ func KernelArgs(c *shape.Checker, args []shape.Text) []string {
 	for _, a := range args {
 		switch {
 		case !kernelArg.MatchString(a.S):
-			c.Errorf(a.At, "kernel-arg", `one argument an entry; a value with blanks stands in quotes, as in NAME="A B"`, "%q is not one kernel argument", a.S)
+			c.Errorf(a.At, "kernel-arg", `one argument an entry; a value with blanks stands in quotes, as in NAME="A B"`,
+				"%q is not one kernel argument", a.S)
 		case ownArg.MatchString(a.S):
 			out = append(out, a.S)
 		case strings.HasPrefix(a.S, "caisson."):

@@ -126,8 +126,10 @@ func checkMode(c *shape.Checker, v *tree.Value, mode string, rate *string, links
 		*rate = ""
 	}
 	minLinks(c, v, mode, links, members)
-	if at := c.At(v, "transmitHashPolicy"); at != (report.Pos{}) && slices.Contains(spec.BondModes, mode) && !slices.Contains(spec.HashModes, mode) {
-		c.Errorf(at, "conflict", "transmitHashPolicy is of modes "+strings.Join(spec.HashModes, ", "), "a bond of mode %s has no hash policy", mode)
+	if at := c.At(v, "transmitHashPolicy"); at != (report.Pos{}) && slices.Contains(spec.BondModes, mode) &&
+		!slices.Contains(spec.HashModes, mode) {
+		c.Errorf(at, "conflict", "transmitHashPolicy is of modes "+strings.Join(spec.HashModes, ", "),
+			"a bond of mode %s has no hash policy", mode)
 	}
 }
 
@@ -177,16 +179,19 @@ func checkTogether(c *shape.Checker, list *tree.Value, all []spec.Interface) {
 		d := list.List[i]
 		if v := one.VLAN; v != nil {
 			if other, twice := tagged[*v]; twice {
-				c.Errorf(c.At(d, "vlan", "id"), "duplicate", "give one of them all the addresses", "VLAN %d on %s is %s already", v.ID, v.On, cmp.Or(other, "another entry"))
+				c.Errorf(c.At(d, "vlan", "id"), "duplicate", "give one of them all the addresses", "VLAN %d on %s is %s already",
+					v.ID, v.On, cmp.Or(other, "another entry"))
 			}
 			tagged[*v] = one.Name
 			switch on, known := names[v.On]; {
 			case !known:
-				c.Errorf(c.At(d, "vlan", "on"), "unknown-name", "add an entry for the card, as in {name: "+shape.Quoted(v.On)+"}", "no interface is called %q", v.On)
+				c.Errorf(c.At(d, "vlan", "on"), "unknown-name", "add an entry for the card, as in {name: "+shape.Quoted(v.On)+"}",
+					"no interface is called %q", v.On)
 			case all[on].VLAN != nil:
 				c.Errorf(c.At(d, "vlan", "on"), "conflict", "name the card or the bond below", "%s is a VLAN itself", v.On)
 			case mtuBelow(all[on]) > 0 && one.MTU > mtuBelow(all[on]):
-				c.Errorf(c.At(d, "mtu"), "conflict", "give "+v.On+" this mtu or a higher one", "the MTU of a VLAN is at most that of what it is on: %s has %d", v.On, mtuBelow(all[on]))
+				c.Errorf(c.At(d, "mtu"), "conflict", "give "+v.On+" this mtu or a higher one",
+					"the MTU of a VLAN is at most that of what it is on: %s has %d", v.On, mtuBelow(all[on]))
 			}
 		}
 		bond, isMember := member[one.MAC]
@@ -234,7 +239,8 @@ func mtu(c *shape.Checker, v *tree.Value, n int64) {
 func addresses(c *shape.Checker, v *tree.Value, texts []string) {
 	for i, t := range texts {
 		if _, err := netip.ParsePrefix(t); err != nil {
-			c.Errorf(c.Nth(v.Get("addresses"), i), "address", "write the prefix length too, as in 192.0.2.7/24", "%q is not an address with a prefix length", t)
+			c.Errorf(c.Nth(v.Get("addresses"), i), "address", "write the prefix length too, as in 192.0.2.7/24",
+				"%q is not an address with a prefix length", t)
 		}
 	}
 }

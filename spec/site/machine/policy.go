@@ -41,9 +41,11 @@ func policyFields() (out []shape.Field) {
 	for i := range items.NumField() {
 		switch kind, _, _ := strings.Cut(items.Field(i).Tag.Get("json"), ","); {
 		case slices.Contains(spec.Policies(kind), spec.PolicyProtect):
-			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[sysctlPolicyDoc](), Doc: "enforce, report or protect; or one of them by key, with * for all other keys"})
+			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[sysctlPolicyDoc](),
+				Doc: "enforce, report or protect; or one of them by key, with * for all other keys"})
 		case spec.Policies(kind) != nil:
-			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[kindPolicyDoc](), Doc: "enforce or report; or one of them by key, with * for all other keys"})
+			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[kindPolicyDoc](),
+				Doc: "enforce or report; or one of them by key, with * for all other keys"})
 		}
 	}
 	slices.SortFunc(out, func(a, b shape.Field) int { return cmp.Compare(a.Name, b.Name) })
@@ -54,7 +56,8 @@ func policyFields() (out []shape.Field) {
 func (d *policyDoc) Decode(c *shape.Checker, v *tree.Value) {
 	for _, f := range v.Fields {
 		if f.Key == "exec" {
-			c.Errorf(f.At, "policy", "rerun_policy and the intervals of a script say when it runs", "scripts have no policy: what they did cannot be looked at")
+			c.Errorf(f.At, "policy", "rerun_policy and the intervals of a script say when it runs",
+				"scripts have no policy: what they did cannot be looked at")
 			v = v.Without(f.Key)
 		}
 	}
@@ -112,7 +115,8 @@ func wordOrWords(g *shape.Generator, policies []spec.Policy) any {
 	word := map[string]any{"enum": policies}
 	rule := map[string]any{"type": "object", "required": []string{"policy"}, "additionalProperties": false,
 		"properties": map[string]any{"policy": word, "onConflict": g.Of(reflect.TypeFor[spec.Budget](), false)}}
-	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{word, rule}}}}}
+	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object",
+		"additionalProperties": map[string]any{"anyOf": []any{word, rule}}}}}
 }
 
 // Normal gives the keys of policies their one spelling, so that two spellings of a key

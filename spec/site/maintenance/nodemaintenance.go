@@ -49,7 +49,8 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 	out.windows, open = m.pickWindows(c, d.Spec.Windows)
 	out.turn = d.Spec.turnDoc.check(c, out.windows)
 	if disturbs := slices.ContainsFunc(d.Spec.Operations, operationDoc.disturbs); out.turn.is() && !disturbs && len(d.Spec.Operations) > 0 {
-		c.Errorf(c.At(d.Spec.Operations[0].V), "order", "say disruptive: true where one disturbs its node", "when, slot, drain and soak are of operations that disturb, and none here does")
+		c.Errorf(c.At(d.Spec.Operations[0].V), "order", "say disruptive: true where one disturbs its node",
+			"when, slot, drain and soak are of operations that disturb, and none here does")
 	}
 	seen := names{}
 	c.In("operations", func() {

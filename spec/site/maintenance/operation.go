@@ -72,7 +72,8 @@ type operation struct {
 func (d operationDoc) disturbs() bool { return d.Disruptive.On || d.Reboots.On }
 
 func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Window, always bool) operation {
-	o := operation{Operation: spec.Operation{Name: maintenance + "/" + d.Name.S, Type: d.Type.S, Disruptive: d.Disruptive.On, Generation: d.Generation.N}}
+	o := operation{Operation: spec.Operation{Name: maintenance + "/" + d.Name.S, Type: d.Type.S,
+		Disruptive: d.Disruptive.On, Generation: d.Generation.N}}
 	o.Reboots = d.Reboots.On
 	o.Disruptive = d.disturbs()
 	if d.Exec != nil {
@@ -90,7 +91,8 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 		o.Jitter, o.CatchUp = seconds(o.schedule.jitter), o.schedule.catchUp
 	}
 	if o.Disruptive && len(windows) == 0 && !always {
-		c.Errorf(cmp.Or(d.Disruptive.At, d.Reboots.At), "window", "name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
+		c.Errorf(cmp.Or(d.Disruptive.At, d.Reboots.At), "window", "name windows, or write windows: [always]",
+			"%s disturbs its node and has no window", d.Name.S)
 	}
 	o.ID = identity(o.Operation)
 	return o
@@ -130,7 +132,8 @@ func (d *commandDoc) check(c *shape.Checker, v *tree.Value) *spec.Command {
 				at = c.Nth(v.Get("argv"), 0)
 			}
 			if c.Valid(at, rules.Argv(d.Argv)) && strings.ContainsAny(d.Argv[0], " \t") {
-				c.Warnf(at, "argv", "one word an entry, as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]", "the program is %q, with its blanks: no shell takes it apart", d.Argv[0])
+				c.Warnf(at, "argv", "one word an entry, as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]",
+					"the program is %q, with its blanks: no shell takes it apart", d.Argv[0])
 			}
 		})
 	}
@@ -202,7 +205,8 @@ func (m *Maintenance) AddSwaps(c *shape.Checker, docs []SwapDoc, written *tree.V
 	for i, s := range m.swaps {
 		if all := slices.IndexFunc(m.swaps[i+1:], func(later Swap) bool { return later.sets == nil }); all >= 0 {
 			c.In(shape.Nth(i), func() {
-				c.Warnf(s.Written.At, "dead-override", "put the entry for every node first", "the entry has no effect: that at %s is for every node", m.swaps[i+1+all].Written.At)
+				c.Warnf(s.Written.At, "dead-override", "put the entry for every node first",
+					"the entry has no effect: that at %s is for every node", m.swaps[i+1+all].Written.At)
 			})
 		}
 	}

@@ -116,7 +116,8 @@ func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
 		case shortest == 0:
 			c.Errorf(d.Spread.At, "slot", "name a window, or remove it", "nodes are spread over a window, and there is none")
 		case d.Spread.D >= shortest:
-			c.Errorf(d.Spread.At, "range", "something shorter than the shortest window less its startGuard", "some nodes could never start within %s", length(shortest))
+			c.Errorf(d.Spread.At, "range", "something shorter than the shortest window less its startGuard",
+				"some nodes could never start within %s", length(shortest))
 		}
 	})
 }
@@ -156,7 +157,8 @@ func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
 		group, ok := t.groupOf(n)
 		switch known, is := counts[group]; {
 		case !ok:
-			c.Errorf(t.at, "slot", "give it the label, or leave it out by a NodeSet", "the node %s has no label %q, whose values are the groups", n.Name, t.by)
+			c.Errorf(t.at, "slot", "give it the label, or leave it out by a NodeSet",
+				"the node %s has no label %q, whose values are the groups", n.Name, t.by)
 			return
 		case group == "":
 			return

@@ -139,7 +139,8 @@ func (o Openings) Write(w io.Writer) error {
 		}
 		for _, i := range window.Intervals {
 			const layout = "Mon 2006-01-02 15:04 MST"
-			if _, err := fmt.Fprintf(w, "  %s to %s, %s\n", i.From.In(window.zone).Format(layout), i.To.In(window.zone).Format(layout), length(i.To.Sub(i.From))); err != nil {
+			if _, err := fmt.Fprintf(w, "  %s to %s, %s\n", i.From.In(window.zone).Format(layout),
+				i.To.In(window.zone).Format(layout), length(i.To.Sub(i.From))); err != nil {
 				return err
 			}
 		}

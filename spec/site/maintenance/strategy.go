@@ -80,7 +80,8 @@ func (r Rollout) checkBudget(c *shape.Checker, mine []inventory.Node) {
 	rule := r.strategy
 	for _, n := range mine {
 		if _, has := n.Label(rule.Per); rule.Per != "" && !has {
-			c.Errorf(rule.At, "strategy", inventory.LabelHint(rule.Per, "", mine), "the node %s has no label %q, whose values are the groups", n.Name, rule.Per)
+			c.Errorf(rule.At, "strategy", inventory.LabelHint(rule.Per, "", mine),
+				"the node %s has no label %q, whose values are the groups", n.Name, rule.Per)
 			return
 		}
 	}

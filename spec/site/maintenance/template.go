@@ -86,7 +86,8 @@ func readTemplate(c *shape.Checker, v *tree.Value) *template {
 	if !doc.Metadata.Name.Set() || !doc.Spec.Version.Set() || doc.Spec.Operation.V == nil {
 		return nil // said already
 	}
-	t := &template{name: doc.Metadata.Name.S, version: doc.Spec.Version.S, defaults: map[string]*tree.Value{}, body: doc.Spec.Operation.V, at: doc.Metadata.Name.At,
+	t := &template{name: doc.Metadata.Name.S, version: doc.Spec.Version.S, defaults: map[string]*tree.Value{},
+		body: doc.Spec.Operation.V, at: doc.Metadata.Name.At,
 		digest: digest.Of(v.AppendText(nil))}
 	c.In(t.name, func() {
 		if strings.ContainsAny(t.version, "@ \t\n") || t.version == "" {

@@ -105,7 +105,8 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 // most returns as many entries of a list as a window may have, and reports that there are more.
 func most[T any](c *shape.Checker, d WindowDoc, list []T) []T {
 	if len(list) > calendar.MaxRules {
-		c.Errorf(d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several", "the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
+		c.Errorf(d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several",
+			"the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
 	}
 	return list[:min(len(list), calendar.MaxRules)]
 }

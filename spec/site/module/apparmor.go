@@ -22,7 +22,8 @@ type appArmorDoc struct {
 	Profiles shape.Map[profileDoc] `site:"profiles" doc:"profile text by file name, or {file: NAME} beside the site"`
 }
 
-var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[shape.Raw[appArmorDoc]](), About: "AppArmor profiles, baked into the layer",
+var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[shape.Raw[appArmorDoc]](),
+	About:   "AppArmor profiles, baked into the layer",
 	Inline:  inlineProfiles,
 	Compile: (*Checker).apparmor,
 	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
@@ -73,7 +74,8 @@ var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s
 func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 	if q := v.Get("complain_mode"); q != nil && q.Kind == tree.Scalar && !q.Plain && q.Text == "false" {
 		c.In("complain_mode", func() {
-			c.Warnf(q.At, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
+			c.Warnf(q.At, "quoted-flag", "write false without quotes",
+				"the text \"false\" turned complain mode on in Divingbell; here it means false")
 		})
 	}
 	var d appArmorDoc
@@ -96,12 +98,14 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 			if len(e.Val.S) > maxProfile {
 				c.Errorf(e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
 			}
-			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut && !strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
+			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut &&
+				!strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
 				c.Errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)
 			}
 			for _, name := range ProfileNames(e.Val.S) {
 				if first, dup := names[name]; dup && first.S != e.Key.S {
-					c.Errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel", "profile %s is defined by %s too, at %s", name, first.S, first.At)
+					c.Errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel",
+						"profile %s is defined by %s too, at %s", name, first.S, first.At)
 					continue
 				}
 				names[name] = e.Key

@@ -123,7 +123,8 @@ func (c *Checker) timeService(v *tree.Value, p spec.Packages, d aptDoc) {
 		}
 	}
 	if at != (report.Pos{}) && !slices.ContainsFunc(timeservice.Packages(), has) {
-		c.Warnf(at, "no-time", "ask for one of "+strings.Join(timeservice.Packages(), ", "), "no time service that is known here sets the clock of nodes: no window opens, and network.ntp is not heard")
+		c.Warnf(at, "no-time", "ask for one of "+strings.Join(timeservice.Packages(), ", "),
+			"no time service that is known here sets the clock of nodes: no window opens, and network.ntp is not heard")
 	}
 }
 
@@ -195,7 +196,8 @@ func (c *Checker) repository(v *tree.Value, e shape.Entry[repositoryDoc]) spec.R
 		key  string
 		list []string
 		rule func(string) error
-	}{{"distributions", r.Distributions, rules.Suite}, {"components", r.Components, rules.SourceWord}, {"subrepos", r.Subrepos, rules.SourceWord}} {
+	}{{"distributions", r.Distributions, rules.Suite}, {"components", r.Components, rules.SourceWord},
+		{"subrepos", r.Subrepos, rules.SourceWord}} {
 		for i, t := range l.list {
 			c.Valid(c.Nth(v.Get(l.key), i), l.rule(t))
 		}

@@ -16,7 +16,8 @@ func (*limitDoc) Example(instead *tree.Value) string {
 	if len(w) != 4 {
 		w = []string{"root", "hard", "nofile", "1024"}
 	}
-	return fmt.Sprintf("{domain: %s, type: %s, item: %s, value: %s}", shape.Quoted(w[0]), shape.Quoted(w[1]), shape.Quoted(w[2]), shape.Quoted(w[3])) + converts
+	return fmt.Sprintf("{domain: %s, type: %s, item: %s, value: %s}", shape.Quoted(w[0]), shape.Quoted(w[1]),
+		shape.Quoted(w[2]), shape.Quoted(w[3])) + converts
 }
 
 // converts says what turns whole files into entries.

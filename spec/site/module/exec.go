@@ -43,13 +43,15 @@ type execDoc struct {
 	At            report.Pos
 }
 
-var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[execDoc]]](), About: "scripts, run in the order of their names",
+var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[execDoc]]](),
+	About:  "scripts, run in the order of their names",
 	Inline: inlineExec, Normal: normalExec, Compile: (*Checker).exec,
 	Defaults: func(conf map[string]any, _ bool) map[string]any {
 		out := map[string]any{}
 		for name, script := range conf {
 			given, _ := script.(map[string]any)
-			for key, v := range map[string]string{"timeout": "1800", "rerun_policy": rules.RerunPolicies[0], "blocking_policy": rules.BlockingPolicies[0]} {
+			for key, v := range map[string]string{"timeout": "1800", "rerun_policy": rules.RerunPolicies[0],
+				"blocking_policy": rules.BlockingPolicies[0]} {
 				if given != nil && given[key] == nil {
 					out[name+"\x00"+key] = v
 				}
@@ -91,7 +93,8 @@ func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
 			continue
 		}
 		c.In(f.Key, func() {
-			c.Warnf(older.At, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
+			c.Warnf(older.At, "older-shape", "write timeout",
+				"script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
 			out.Fields[i].Val = c.Rename(f.Val, func(key string) string {
 				if key == "script_timeout" {
 					return "timeout"
@@ -118,7 +121,8 @@ func (c *Checker) exec(v *tree.Value, f *Fragment) {
 }
 
 func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
-	x := spec.Exec{Name: name.S, Data: named(d.Data.Text), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
+	x := spec.Exec{Name: name.S, Data: named(d.Data.Text), Rerun: d.Rerun.S, Blocking: d.Blocking.S,
+		RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, OnFailure: d.OnFailure.S, Revert: named(d.Revert.Text)}
 	for _, t := range []shape.Text{d.Data.Text, d.Revert.Text} {
@@ -145,19 +149,23 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 		x.Env[e.Key.S] = e.Val.Text.S
 	}
 	c.policy(&x, name.S, d)
-	x.MemoryMax = c.amount(d.MemoryMax, map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}, "bytes, with K, M or G, as in 256M")
+	x.MemoryMax = c.amount(d.MemoryMax, map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40},
+		"bytes, with K, M or G, as in 256M")
 	x.CPUQuota = c.amount(d.CPUQuota, map[string]int64{"%": 1}, "percent, as in 50%")
 	x.TasksMax = c.amount(d.TasksMax, map[string]int64{"": 1}, "a whole number")
 	for _, text := range []shape.Text{d.Data.Text, d.Revert.Text} {
 		if strings.Contains(text.S, "\r\n") {
-			c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does", "the lines of the script end in CR LF, which its interpreter takes for a part of each word")
+			c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does",
+				"the lines of the script end in CR LF, which its interpreter takes for a part of each word")
 		}
 		c.secretsIn(text)
 	}
 	checked := x
 	checked.Env, checked.SecretEnv = nil, nil // each name has a place of its own
-	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,
-		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At,
+	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At,
+		"blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,
+		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At,
+		"rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At,
 		"memoryMax": d.MemoryMax.At, "cpuQuota": d.CPUQuota.At, "tasksMax": d.TasksMax.At}, rules.Exec(checked))
 	return x
 }
@@ -180,7 +188,8 @@ func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 		return
 	}
 	if d.Blocking.Set() && !slices.Contains(rules.BlockingPolicies, d.Blocking.S) {
-		c.Errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, rules.BlockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
+		c.Errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, rules.BlockingPolicies),
+			"BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
 	}
 	if d.Timeout.Set() {
 		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)
@@ -193,10 +202,12 @@ func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 	x.RerunInterval = c.interval(d.RerunInterval, "rerun_interval", forName, always, "'rerun_policy' must be 'always'")
 	x.RetryInterval = x.RerunInterval
 	if d.RetryInterval.Set() {
-		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never", "'rerun_policy' must be 'always' or 'once_successfully'")
+		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never",
+			"'rerun_policy' must be 'always' or 'once_successfully'")
 	}
 	if always && !d.RerunInterval.Set() {
-		c.Warnf(d.At, "every-minute", "set rerun_interval, or rerun_policy: once_successfully", "%s runs about once a minute, as in Divingbell", name)
+		c.Warnf(d.At, "every-minute", "set rerun_interval, or rerun_policy: once_successfully",
+			"%s runs about once a minute, as in Divingbell", name)
 	}
 }
 

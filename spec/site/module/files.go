@@ -62,7 +62,8 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 			if at == (report.Pos{}) {
 				return
 			}
-			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S, Secret: e.Val.Secret.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
+			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S,
+				Secret: e.Val.Secret.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
 			if !e.Val.Content.Set() && !e.Val.Secret.Set() {
 				c.Errorf(at, "required", "write content, file or secret; content: '' is an empty file", "the file has no content")
 			}
@@ -72,7 +73,8 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 			c.secret(e.Val.Secret)
 			c.secretsIn(e.Val.Content.Text)
 			if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
-				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it", "%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
+				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it",
+					"%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
 				return
 			}
 			mode, err := rules.ParseMode(e.Val.Mode.S)
@@ -166,7 +168,8 @@ func (c *Checker) optionals(keys shape.Map[shape.Text], what string, do func(nam
 		c.In(e.Key.S, func() {
 			name, optional := strings.CutPrefix(e.Key.S, "-")
 			if first, dup := given[name]; dup {
-				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same %s is given at %s", what, first)
+				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does",
+					"the same %s is given at %s", what, first)
 				return
 			}
 			given[name] = e.Key.At
@@ -193,7 +196,8 @@ const byRunParts = "run-parts(8) runs names of letters, digits, _ and - only"
 
 // directories are those of Debian whose reader has a rule for names.
 var directories = []directory{
-	{"/etc/sudoers.d", func(name string) bool { return !strings.Contains(name, ".") && !strings.HasSuffix(name, "~") }, "sudoers(5) reads names without a dot and without ~ at the end", false},
+	{"/etc/sudoers.d", func(name string) bool { return !strings.Contains(name, ".") && !strings.HasSuffix(name, "~") },
+		"sudoers(5) reads names without a dot and without ~ at the end", false},
 	{"/etc/cron.d", runParts, "cron(8) reads names of letters, digits, _ and - only", false},
 	{"/etc/cron.hourly", runParts, byRunParts, true},
 	{"/etc/cron.daily", runParts, byRunParts, true},
@@ -213,9 +217,11 @@ var directories = []directory{
 	{"/etc/rsyslog.d", dotConf, "rsyslog.conf of Debian includes names that end in .conf", false},
 	{"/etc/profile.d", ending(".sh"), "/etc/profile of Debian reads names that end in .sh", false},
 	{"/etc/udev/rules.d", ending(".rules"), "udev(7) reads names that end in .rules", false},
-	{"/etc/systemd/network", ending(".network", ".netdev", ".link"), "systemd reads names that end in .network, .netdev or .link there", false},
+	{"/etc/systemd/network", ending(".network", ".netdev", ".link"),
+		"systemd reads names that end in .network, .netdev or .link there", false},
 	{"/etc/apt/sources.list.d", ending(".list", ".sources"), "sources.list(5) reads names that end in .list or .sources", false},
-	{"/etc/logrotate.d", func(name string) bool { return !taboo.MatchString(name) }, "logrotate(8) passes over endings of copies, such as .bak, .old and ~", false},
+	{"/etc/logrotate.d", func(name string) bool { return !taboo.MatchString(name) },
+		"logrotate(8) passes over endings of copies, such as .bak, .old and ~", false},
 }
 
 func ending(of ...string) func(string) bool {

@@ -21,7 +21,8 @@ type kernelModulesDoc struct {
 	Blacklist  shape.Words                      `site:"blacklist" doc:"modules that the kernel does not load by itself"`
 }
 
-var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kernelModulesDoc]](), About: "kernel modules and their parameters",
+var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kernelModulesDoc]](),
+	About: "kernel modules and their parameters",
 	Paths: []string{rules.ModulesLoadFile, rules.ModprobeFile}, Normal: normalModules, Compile: (*Checker).modules,
 	Lines: func(i *spec.Items) (out []Line) {
 		if i.Modules == nil {

@@ -65,7 +65,8 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 }
 
 // networkTypes are file systems behind a network.
-var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p", "afs", "ocfs2", "gfs2", "lustre", "beegfs"}
+var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p",
+	"afs", "ocfs2", "gfs2", "lustre", "beegfs"}
 
 // runtimeDirs are directories that a container runtime stacks its own overlays in,
 // which the kernel refuses on ours; the agent always mounts something there.
@@ -137,7 +138,8 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {
 		return spec.Mount{}, false
 	}
-	m := spec.Mount{ID: e.Key.S, Device: d.Device.S, Target: path.Clean(d.Target.S), Type: d.Type.S, Before: d.Before.List, After: d.After.List}
+	m := spec.Mount{ID: e.Key.S, Device: d.Device.S, Target: path.Clean(d.Target.S), Type: d.Type.S,
+		Before: d.Before.List, After: d.After.List}
 	for _, o := range strings.Split(d.Options.S, ",") {
 		if o = strings.TrimSpace(o); o != "" {
 			m.Options = append(m.Options, o)
@@ -166,7 +168,8 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	early := (&spec.Items{Mounts: []spec.Mount{m}}).Early()
 	for _, u := range m.Before {
 		if early.IsEmpty() && slices.Contains(rules.EarlyUnits, u) {
-			c.Warnf(d.Before.At, "order", "name the services that use the mount", "%s is there before the agent starts, which mounts: this order cannot hold", u)
+			c.Warnf(d.Before.At, "order", "name the services that use the mount",
+				"%s is there before the agent starts, which mounts: this order cannot hold", u)
 		}
 	}
 	for _, u := range m.After {

@@ -30,7 +30,8 @@ type nicDoc struct {
 	V        *tree.Value
 }
 
-var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control, speed and features of interfaces",
+var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](),
+	About:  "rings, channels, coalescing, flow control, speed and features of interfaces",
 	Normal: normalNICs, Compile: (*Checker).nics,
 	Keys: func(i *spec.Items) (keys []string) {
 		for _, n := range i.NICs {
@@ -98,7 +99,8 @@ func (c *Checker) nics(v *tree.Value, f *Fragment) {
 				return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
 			})
 			if len(n.Settings) == 0 {
-				c.Errorf(e.Val.V.At, "required", "write ring, channels, coalesce, pause, link, private or features", "nothing is asked of the interface")
+				c.Errorf(e.Val.V.At, "required", "write ring, channels, coalesce, pause, link, private or features",
+					"nothing is asked of the interface")
 			}
 			f.Items.NICs = append(f.Items.NICs, n)
 		})
@@ -123,7 +125,8 @@ func (c *Checker) nicSettings(group string, settings shape.Map[shape.Text]) (out
 	return out
 }
 
-var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Map[shape.Flag]]]](), About: "offload features by interface",
+var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Map[shape.Flag]]]](),
+	About:  "offload features by interface",
 	Normal: normalEthtool, Compile: (*Checker).ethtool,
 	Flag: func(path []string) bool { return len(path) == 2 },
 	Lines: func(i *spec.Items) (out []Line) {
@@ -138,7 +141,8 @@ var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape
 // that -k prints under another. A group of several kernel features is left as it is.
 var featureAliases = map[string]string{
 	"rx": "rx-checksumming", "tx": "tx-checksumming", "sg": "scatter-gather", "tso": "tcp-segmentation-offload",
-	"gso": "generic-segmentation-offload", "gro": "generic-receive-offload", "lro": "large-receive-offload", "ufo": "udp-fragmentation-offload",
+	"gso": "generic-segmentation-offload", "gro": "generic-receive-offload", "lro": "large-receive-offload",
+	"ufo":    "udp-fragmentation-offload",
 	"rxvlan": "rx-vlan-offload", "txvlan": "tx-vlan-offload", "ntuple": "ntuple-filters", "rxhash": "receive-hashing",
 	"rx-checksum": "rx-checksumming", "rx-gro": "generic-receive-offload", "rx-lro": "large-receive-offload", "rx-hashing": "receive-hashing",
 	"rx-vlan-hw-parse": "rx-vlan-offload", "tx-vlan-hw-insert": "tx-vlan-offload", "rx-ntuple-filter": "ntuple-filters",

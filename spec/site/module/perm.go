@@ -43,7 +43,8 @@ var permModule = Module{Name: "perm", Image: true, // of baked paths; the rest i
 			out = append(out, Line{p.Path, strings.TrimSpace(p.Mode + " " + p.Owner + ":" + p.Group)})
 		}
 		if p := i.Perm; p.Rerun != "" || p.Interval != 0 || p.IgnoreMissing {
-			out = append(out, Line{"policy", strings.TrimSpace(p.Rerun + " " + strconv.FormatInt(p.Interval, 10) + " " + strconv.FormatBool(p.IgnoreMissing))})
+			out = append(out, Line{"policy", strings.TrimSpace(p.Rerun + " " + strconv.FormatInt(p.Interval, 10) + " " +
+				strconv.FormatBool(p.IgnoreMissing))})
 		}
 		return out
 	},

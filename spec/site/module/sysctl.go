@@ -15,7 +15,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "kernel parameters, in dot or slash spelling",
+var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](),
+	About:  "kernel parameters, in dot or slash spelling",
 	Normal: normalSysctl, Compile: (*Checker).sysctl,
 	Keys: func(i *spec.Items) (keys []string) {
 		for _, s := range i.Sysctl {
@@ -83,7 +84,8 @@ func (c *Checker) interfaceSysctl(path string, at report.Pos) {
 		c.Errorf(at, "sysctl-key", "write default for interfaces to come, all for all, or name each", "a pattern is not a kernel parameter")
 	case len(parts) > 5:
 		name := strings.Join(parts[3:len(parts)-1], "/")
-		c.Errorf(at, "sysctl-key", "write net."+parts[1]+"."+parts[2]+"."+name+"."+parts[len(parts)-1]+" for the interface "+strings.ReplaceAll(name, "/", "."),
+		c.Errorf(at, "sysctl-key", "write net."+parts[1]+"."+parts[2]+"."+name+"."+parts[len(parts)-1]+
+			" for the interface "+strings.ReplaceAll(name, "/", "."),
 			"there is no such kernel parameter: a dot in an interface's name is written as a slash")
 	}
 }
@@ -104,7 +106,8 @@ func (c *Checker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
 	}
 }
 
-var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "attributes of the kernel and its devices below /sys, and affinities below /proc/irq",
+var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](),
+	About:  "attributes of the kernel and its devices below /sys, and affinities below /proc/irq",
 	Normal: normalSysfs, Compile: (*Checker).sysfs,
 	Keys: func(i *spec.Items) (keys []string) {
 		for _, s := range i.Sysfs {

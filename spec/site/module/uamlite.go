@@ -32,7 +32,8 @@ type userDoc struct {
 	At       report.Pos
 }
 
-var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[shape.Raw[uamliteDoc]](), About: "users, baked into the layer",
+var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[shape.Raw[uamliteDoc]](),
+	About:   "users, baked into the layer",
 	Compile: (*Checker).uamlite,
 	Paths: []string{"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid",
 		"/etc/sudoers.d/60-caisson-*", "/etc/ssh/authorized_keys.d/*"},
@@ -101,7 +102,8 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	slices.SortFunc(f.Items.Passwords, func(a, b spec.Password) int { return strings.Compare(a.User, b.User) })
 	if d.Builtin.Set() && !wayIn {
 		c.In("builtin_account", func() {
-			c.Warnf(d.Builtin.At, "lock-out", "give a user with sudo a key", "%s stays, because no user here can log in and become root", d.Builtin.S)
+			c.Warnf(d.Builtin.At, "lock-out", "give a user with sudo a key",
+				"%s stays, because no user here can log in and become root", d.Builtin.S)
 		})
 	}
 }
@@ -121,7 +123,8 @@ func (c *Checker) user(d userDoc) spec.User {
 		c.Notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: existing keys will be removed", u.Name)
 	case len(*d.Keys) == 0:
 		c.In("user_sshkeys", func() {
-			c.Warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys", "an empty list leaves the keys of %s as they are", u.Name)
+			c.Warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys",
+				"an empty list leaves the keys of %s as they are", u.Name)
 		})
 	case len(*d.Keys) == 1 && (*d.Keys)[0].S == "Unmanaged":
 	default:

@@ -27,7 +27,8 @@ type unitDoc struct {
 	At      report.Pos
 }
 
-var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](), About: "units of systemd; the entry system.conf sets the limits of all services without limits of their own",
+var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](),
+	About:  "units of systemd; the entry system.conf sets the limits of all services without limits of their own",
 	Inline: inlineFiles, Compile: (*Checker).units,
 	Flag: func(path []string) bool { return len(path) == 2 && path[1] == "restart" },
 	// A unit may hold a secret: of texts only their identity is shown.
@@ -76,7 +77,8 @@ func (c *Checker) units(v *tree.Value, f *Fragment) {
 			c.secretsIn(e.Val.Content.Text)
 			u.DropIns = append(u.DropIns, c.unitLimits(u.Name, e.Val.Limits)...)
 			slices.SortFunc(u.DropIns, func(a, b spec.DropIn) int { return strings.Compare(a.Name, b.Name) })
-			c.ValidFields(e.Key.At, map[string]report.Pos{"content": e.Val.Content.At, "state": e.Val.State.At, "run": e.Val.Run.At}, rules.UnitSettings(u))
+			c.ValidFields(e.Key.At, map[string]report.Pos{"content": e.Val.Content.At, "state": e.Val.State.At,
+				"run": e.Val.Run.At}, rules.UnitSettings(u))
 			if u.Content == "" && len(u.DropIns) == 0 && u.State == "" && u.Run == "" {
 				c.Errorf(e.Val.At, "required", "write content, dropIns, limits, state or run", "nothing is asked of the unit")
 			}
@@ -111,7 +113,8 @@ func (c *Checker) unitLimits(unit string, limits shape.Map[shape.Text]) []spec.D
 	if len(lines) == 0 {
 		return nil
 	}
-	section := map[string]string{".service": "Service", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap", path.Ext(rules.ManagerConf): "Manager"}[path.Ext(unit)]
+	section := map[string]string{".service": "Service", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap",
+		path.Ext(rules.ManagerConf): "Manager"}[path.Ext(unit)]
 	if section == "" {
 		c.Errorf(limits[0].Key.At, "limit", "", "a unit such as %s runs nothing that could have limits", unit)
 		return nil

@@ -177,7 +177,8 @@ func (p *Part) deadLabels(c *shape.Checker) {
 			dead = dead && taken[v]
 		}
 		if dead {
-			c.Warnf(t.At, "dead-override", "only the last entry that fits a node applies", "the entry has no effect: label %s=%s is taken by the entry at %s",
+			c.Warnf(t.At, "dead-override", "only the last entry that fits a node applies",
+				"the entry has no effect: label %s=%s is taken by the entry at %s",
 				t.Label, strings.Join(t.Values, "|"), by.At)
 		}
 	}

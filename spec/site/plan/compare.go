@@ -18,7 +18,8 @@ import (
 )
 
 // parts are those of an overlay whose changes are shown under another name.
-var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance",
+var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network",
+	"interface": "network", "window": "maintenance", "operation": "maintenance",
 	"policy": "agent", "service": "services", "health": "gates", "secret": "secrets"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
@@ -46,7 +47,8 @@ func (c *comparison) add(item, key, from, to string) {
 		action = spec.ActionRemove
 	}
 	e := effectOf(item)
-	c.changes = append(c.changes, Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action}, Class: e.Class, why: e.Why})
+	c.changes = append(c.changes, Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action},
+		Class: e.Class, why: e.Why})
 }
 
 // itemKind is a kind of items, the module that writes it, and the part of an overlay that it is.
@@ -103,7 +105,8 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if from.OnExpired != to.OnExpired {
 		c.add("onExpired", "trust", orRun(from.OnExpired), orRun(to.OnExpired))
 	}
-	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
+	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer,
+		func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
 	c.policy(from.Agent, to.Agent)
 	text("agent", "poll", pollText(from.Agent), pollText(to.Agent))
@@ -144,7 +147,8 @@ func budgetText(b *spec.Budget) string {
 // items compares a kind of items, whose values differ.
 func (c *comparison) items(k itemKind, from, to *spec.Overlay) {
 	var out comparison
-	compareLists(&out, k.name, k.Lines(k.only(&from.Items)), k.Lines(k.only(&to.Items)), func(l module.Line) (string, string) { return l.Key, l.Text })
+	compareLists(&out, k.name, k.Lines(k.only(&from.Items)), k.Lines(k.only(&to.Items)),
+		func(l module.Line) (string, string) { return l.Key, l.Text })
 	for i := range out.changes {
 		if k.name == "mounts" {
 			mountEffect(&out.changes[i])

@@ -35,9 +35,11 @@ func (all *Differences) Plan(d Difference) NodePlan {
 	switch {
 	case d.From == nil && d.To == nil:
 	case d.From == nil:
-		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it came"})
+		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, To: "published",
+			Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it came"})
 	case d.To == nil:
-		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, From: "published", Action: spec.ActionRemove}, Class: spec.ClassNone, why: "it left"})
+		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, From: "published",
+			Action: spec.ActionRemove}, Class: spec.ClassNone, why: "it left"})
 	default:
 		c := &comparison{changes: compareOverlays(d.From, d.To)}
 		n.Changes = append(n.Changes, c.changes...)

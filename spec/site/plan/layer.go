@@ -91,7 +91,8 @@ func moved(from, to string, fetch int64, old, next *spec.Layer, c *comparison) [
 	for i := range c.changes {
 		c.changes[i].Class, c.changes[i].why = class, why
 	}
-	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, Class: class, Fetch: fetch, why: why}
+	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange},
+		Class: class, Fetch: fetch, why: why}
 	return append([]Change{change}, c.changes...)
 }
 

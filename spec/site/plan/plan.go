@@ -43,7 +43,9 @@ type NodePlan struct {
 	AtOnce bool `json:"atOnce,omitempty"`
 
 	Next *Turn `json:"nextDisruption,omitempty"` // by what the node would be sent
-	Swap *Turn `json:"swap,omitempty"`           // when the node starts over by itself into these changes; absent where they need no boot, or somebody has to reboot it
+	// when the node starts over by itself into these changes; absent where they need no boot, or
+	// somebody has to reboot it
+	Swap *Turn `json:"swap,omitempty"`
 }
 
 // Change is a published value that differs from the site's.
@@ -64,8 +66,10 @@ type LayerPlan struct {
 	Action  string   `json:"action"`           // none, change (publishing moves nodes to it) or build (publish refuses until it is built)
 	From    []string `json:"from,omitempty"`   // layers that its nodes have now and would leave, sorted
 	Nodes   int      `json:"nodes"`
-	Fast    bool     `json:"fast,omitempty"`    // it was built with --fast, and a layer that its nodes would leave was not: they fetch more than a build without would cost
-	Differs string   `json:"differs,omitempty"` // parts in which it differs from the default variant
+	// it was built with --fast, and a layer that its nodes would leave was not: they fetch more than a
+	// build without would cost
+	Fast    bool   `json:"fast,omitempty"`
+	Differs string `json:"differs,omitempty"` // parts in which it differs from the default variant
 
 	Advisories []*advisory.Change `json:"advisories,omitempty"` // one of each layer in From; absent where no file of them was given
 }
@@ -127,7 +131,8 @@ type move struct {
 
 // New returns a planner of a site. A site without a layer needs no layers.
 func New(s *site.Site, layers Layers) *Planner {
-	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{}, moves: map[move][]Change{}, ended: map[string][]Change{},
+	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{},
+		moves: map[move][]Change{}, ended: map[string][]Change{},
 		plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}, NotLooked: []string{}}, same: map[string][]Change{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants() // fails only without a layer
@@ -155,7 +160,8 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	}
 	var changes []Change
 	if published == nil {
-		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}
+		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd},
+			Class: spec.ClassCold, why: "it boots with this site for the first time"}}
 		published = &spec.Overlay{}
 	} else {
 		changes = compareOverlays(published, want)
@@ -302,7 +308,8 @@ func (p *Planner) Plan() *Plan {
 	p.plan.Layers = []LayerPlan{}
 	def := p.site.DefaultRecipe()
 	for i, v := range p.variants {
-		l := LayerPlan{Variant: v.Name, Recipe: digest.FromHex(site.RecipeID(v.Recipe)), Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe),
+		l := LayerPlan{Variant: v.Name, Recipe: digest.FromHex(site.RecipeID(v.Recipe)), Action: spec.ClassNone,
+			Nodes: len(v.Nodes), Differs: differs(def, v.Recipe),
 			From: slices.Sorted(maps.Keys(p.froms[i]))}
 		switch next := p.next[i]; {
 		case next == nil:

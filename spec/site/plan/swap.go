@@ -74,9 +74,10 @@ func commandText(c spec.Command) string {
 
 // Turn is when an operation acts next.
 type Turn struct {
-	Operation string    `json:"operation"`
-	Window    string    `json:"window,omitempty"` // empty where it needs none, and where none is known to open
-	From      time.Time `json:"from,omitzero"`    // not before; preconditions, slots and delays come on top. Absent where none is known to open
+	Operation string `json:"operation"`
+	Window    string `json:"window,omitempty"` // empty where it needs none, and where none is known to open
+	// not before; preconditions, slots and delays come on top. Absent where none is known to open
+	From time.Time `json:"from,omitzero"`
 }
 
 // soonest returns when an operation may first act in any of its windows; run says when

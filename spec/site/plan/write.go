@@ -102,7 +102,8 @@ func (p *Plan) Write(w io.Writer) {
 	if p.Terms != nil && p.Changed() {
 		p.Terms.write(w)
 	}
-	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plain.Count(len(p.Nodes)-unchanged, "node"), plain.Count(unchanged, "node"), plain.Count(len(p.Layers), "layer variant"))
+	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plain.Count(len(p.Nodes)-unchanged, "node"),
+		plain.Count(unchanged, "node"), plain.Count(len(p.Layers), "layer variant"))
 }
 
 // writeHeld prints the nodes that are held, those with the same reason in one line.
@@ -138,7 +139,8 @@ func (p *Plan) writeNoKey(w io.Writer) {
 		names[what] = append(names[what], n.Name)
 	}
 	for _, what := range order {
-		fmt.Fprintf(w, "%s without a key: cannot have %s\n  %s\n\n", plain.Count(len(names[what]), "node"), report.Printable(what, 200), plain.Some(names[what], shown))
+		fmt.Fprintf(w, "%s without a key: cannot have %s\n  %s\n\n", plain.Count(len(names[what]), "node"),
+			report.Printable(what, 200), plain.Some(names[what], shown))
 	}
 }
 

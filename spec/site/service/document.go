@@ -94,7 +94,8 @@ func (s *Service) At() report.Pos { return s.at }
 
 // Check makes services of documents, sorted by name, and reports what is wrong with
 // them. Beside returns the name of a file that the document at a place names.
-func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes []inventory.Node, beside func(report.Pos, string) string) []Service {
+func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes []inventory.Node,
+	beside func(report.Pos, string) string) []Service {
 	var out []Service
 	maintenance.CheckEach(c, docs, func(d ServiceDoc) { out = append(out, d.check(c, m, beside)) })
 	slices.SortFunc(out, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
@@ -104,8 +105,10 @@ func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes
 
 func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside func(report.Pos, string) string) Service {
 	name, v := d.Metadata.Name, d.Spec.V
-	s := Service{Git: d.Spec.Git, at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(c.At(v, "unit"), name.At), signersAt: c.At(v, "git", "allowedSigners")}
-	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit, name.S)), User: d.Spec.User, Package: d.Spec.Package, Action: d.Spec.Action}
+	s := Service{Git: d.Spec.Git, at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(c.At(v, "unit"), name.At),
+		signersAt: c.At(v, "git", "allowedSigners")}
+	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit, name.S)), User: d.Spec.User,
+		Package: d.Spec.Package, Action: d.Spec.Action}
 	c.In("nodes", func() { s.sets = m.PickSets(c, d.Spec.Nodes) })
 	c.In("git", func() { s.Git.check(c, v.Get("git"), beside) })
 	c.In("directories", func() {
@@ -119,7 +122,8 @@ func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside f
 	if len(d.Spec.Directories) > 0 && len(s.Directories) != len(d.Spec.Directories) {
 		whole.Directories = []spec.ServiceDirectory{{From: "x", To: "/srv/x"}} // each was said to be wrong already
 	}
-	c.ValidFields(name.At, map[string]report.Pos{"name": name.At, "unit": s.unitAt, "user": c.At(v, "user"), "package": c.At(v, "package")}, rules.Service(whole))
+	c.ValidFields(name.At, map[string]report.Pos{"name": name.At, "unit": s.unitAt, "user": c.At(v, "user"),
+		"package": c.At(v, "package")}, rules.Service(whole))
 	return s
 }
 
@@ -150,8 +154,9 @@ func unitName(name string) string {
 
 func (g *Git) check(c *shape.Checker, v *tree.Value, beside func(report.Pos, string) string) {
 	ways := 0
-	for key, rule := range map[string]func() error{"url": func() error { return rules.GitURL(g.URL) }, "branch": func() error { return rules.GitRef(g.Branch) },
-		"tag": func() error { return rules.GitRef(g.Tag) }, "commit": func() error { return rules.GitCommit(g.Commit) }} {
+	for key, rule := range map[string]func() error{"url": func() error { return rules.GitURL(g.URL) },
+		"branch": func() error { return rules.GitRef(g.Branch) },
+		"tag":    func() error { return rules.GitRef(g.Tag) }, "commit": func() error { return rules.GitCommit(g.Commit) }} {
 		if c.Has(v, key) {
 			if key != "url" {
 				ways++
@@ -167,7 +172,8 @@ func (g *Git) check(c *shape.Checker, v *tree.Value, beside func(report.Pos, str
 	}
 	if strings.HasPrefix(g.URL, "http://") && g.AllowedSigners == "" {
 		c.In("url", func() {
-			c.Warnf(c.At(v, "url"), "plain-http", "write https://, or name allowedSigners", "whoever is between here and the server decides what %s says", g.URL)
+			c.Warnf(c.At(v, "url"), "plain-http", "write https://, or name allowedSigners",
+				"whoever is between here and the server decides what %s says", g.URL)
 		})
 	}
 }
@@ -194,7 +200,8 @@ func checkPairs(c *shape.Checker, all []Service, nodes []inventory.Node) {
 					c.Errorf(b.unitAt, "two-owners", "give them different nodes", "%s would have two services of %s: %s, too", where, b.Unit, a.Name)
 				}
 				if place != "" {
-					c.Errorf(b.to[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other", where, other, place, a.Name)
+					c.Errorf(b.to[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other",
+						where, other, place, a.Name)
 				}
 			})
 		}

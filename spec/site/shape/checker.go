@@ -62,7 +62,10 @@ func (c *Checker) problem(severity string, at report.Pos, rule, hint, format str
 // unread reports whether the value at a path is of another kind than it should be: nothing
 // else can be said of it.
 func (c *Checker) unread(path string) bool {
-	return slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool { return p.Path == path && p.Rule == "type" && p.Severity == report.Error })
+	return slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool {
+		return p.Path == path &&
+			p.Rule == "type" && p.Severity == report.Error
+	})
 }
 
 // Errorf reports what makes the input unusable.

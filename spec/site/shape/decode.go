@@ -226,7 +226,8 @@ func readFields(t reflect.Type) []structField {
 			continue
 		}
 		form, required := strings.CutPrefix(rest, "required")
-		f := structField{name: name, index: []int{i}, typ: written(t.Field(i).Type, strings.TrimPrefix(form, ",")), required: required, doc: tag.Get("doc"), as: tag.Get("as")}
+		f := structField{name: name, index: []int{i}, typ: written(t.Field(i).Type, strings.TrimPrefix(form, ",")),
+			required: required, doc: tag.Get("doc"), as: tag.Get("as")}
 		if e := tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}

@@ -36,7 +36,8 @@ func (d Document) Kind() string {
 func Schema(id, title string, lenient bool, first Document, others ...Document) ([]byte, error) {
 	g := Generator{defs: map[string]any{}, types: map[string]reflect.Type{}, values: lenient, whole: first.Whole}
 	out := g.structure(first.Type, false)
-	maps.DeleteFunc(out["properties"].(map[string]any), func(name string, _ any) bool { return strings.HasPrefix(name, "+") }) // a document is a whole
+	// a document is a whole
+	maps.DeleteFunc(out["properties"].(map[string]any), func(name string, _ any) bool { return strings.HasPrefix(name, "+") })
 	for _, o := range others {
 		g.whole = o.Whole
 		out = map[string]any{
@@ -215,7 +216,8 @@ func (*Flag) Schema(g *Generator) any {
 }
 
 func (*Number) Schema(g *Generator) any {
-	return g.define("number", map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string", "pattern": "^[-+]?[0-9]+$"}}})
+	return g.define("number", map[string]any{"anyOf": []any{map[string]any{"type": "integer"},
+		map[string]any{"type": "string", "pattern": "^[-+]?[0-9]+$"}}})
 }
 
 func (*Duration) Schema(g *Generator) any {

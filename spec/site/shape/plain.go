@@ -15,8 +15,10 @@ import (
 
 // readers are the types that read plain fields, by the kind of the field or by the form that
 // its tag names.
-var readers = map[string]reflect.Type{"string": reflect.TypeFor[Text](), "bool": reflect.TypeFor[Flag](), "int": reflect.TypeFor[Number](), "int64": reflect.TypeFor[Number](),
-	"block": reflect.TypeFor[Block](), "words": reflect.TypeFor[Words](), "duration": reflect.TypeFor[Duration](), "pause": reflect.TypeFor[Pause]()}
+var readers = map[string]reflect.Type{"string": reflect.TypeFor[Text](), "bool": reflect.TypeFor[Flag](),
+	"int": reflect.TypeFor[Number](), "int64": reflect.TypeFor[Number](),
+	"block": reflect.TypeFor[Block](), "words": reflect.TypeFor[Words](), "duration": reflect.TypeFor[Duration](),
+	"pause": reflect.TypeFor[Pause]()}
 
 // written returns the type that reads a field of a type: the type itself where it is not plain.
 func written(t reflect.Type, form string) reflect.Type {

@@ -29,7 +29,8 @@ var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 // Parse returns the documents of a file.
 func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 	if tooManyValues(data) {
-		r.Add(report.Problem{At: report.Pos{Src: src, Line: 1, Col: 1}, Severity: report.Error, Rule: "too-large", Message: "the file has too many values", Hint: "split it into several files"})
+		r.Add(report.Problem{At: report.Pos{Src: src, Line: 1, Col: 1}, Severity: report.Error, Rule: "too-large",
+			Message: "the file has too many values", Hint: "split it into several files"})
 		return nil
 	}
 	return parse(src, data, 0, r)
@@ -47,7 +48,8 @@ func tooManyValues(data []byte) bool {
 // parse returns the documents in a part of a file, after so many lines.
 func parse(src *report.Source, data []byte, before int, r *report.Report) (docs []*Value) {
 	fail := func(line int, rule, hint, format string, args ...any) {
-		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(before + line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(before + line), Col: 1}, Severity: report.Error,
+			Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	// The library parses recursively; a fault in it must not end the program.
 	defer func() {

@@ -46,7 +46,8 @@ func Installed() bool {
 func (Programs) Make(device, label string, offset, bytes int64) error {
 	// No block is kept for root, who is the only one to write; nothing is discarded, since
 	// the disk is empty. What mke2fs leaves to the kernel, the kernel does once it is mounted.
-	code, said, err := call(paths.Mke2fs, "-q", "-F", "-t", "ext4", "-m", "0", "-L", label, "-E", fmt.Sprintf("offset=%d,nodiscard", offset), device, fmt.Sprintf("%dk", bytes>>10))
+	code, said, err := call(paths.Mke2fs, "-q", "-F", "-t", "ext4", "-m", "0", "-L", label, "-E",
+		fmt.Sprintf("offset=%d,nodiscard", offset), device, fmt.Sprintf("%dk", bytes>>10))
 	if err == nil && code != 0 {
 		err = fmt.Errorf("mke2fs ended with %d: %s", code, said)
 	}

@@ -150,7 +150,8 @@ func (t Layout) Alone(r io.ReaderAt) error {
 		return err
 	}
 	header, list := data[:t.Sector], data[t.Sector:]
-	if !empty(header) && (!bytes.HasPrefix(header, []byte("EFI PART")) || !t.isOurs(header[56:72], func(t Layout) [16]byte { return t.Disk })) {
+	if !empty(header) && (!bytes.HasPrefix(header, []byte("EFI PART")) ||
+		!t.isOurs(header[56:72], func(t Layout) [16]byte { return t.Disk })) {
 		return fmt.Errorf("another partition table is on it")
 	}
 	if !empty(list[:entry]) && !t.isOurs(list[16:32], func(t Layout) [16]byte { return t.Partition }) {
@@ -226,7 +227,8 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 			return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
 		}
 	}
-	if t.Start, err = strconv.ParseInt(words[4], 10, 64); err != nil || t.Start < Mebibyte || t.Start%Mebibyte != 0 || size >= Mebibyte && t.Start >= t.end() {
+	if t.Start, err = strconv.ParseInt(words[4], 10, 64); err != nil || t.Start < Mebibyte || t.Start%Mebibyte != 0 ||
+		size >= Mebibyte && t.Start >= t.end() {
 		return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
 	}
 	step, t.Boot = strings.CutSuffix(words[1], withBoot)

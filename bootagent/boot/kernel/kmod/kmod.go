@@ -42,7 +42,8 @@ type alias struct{ pattern, module string }
 // have parameters of modules, as in module.name=value. A missing directory is an error: a loader
 // without modules cannot mount a squashfs.
 func Open(dir string, words []string) (*Index, error) {
-	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, soft: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, words: words, load: finit}
+	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, soft: map[string][]string{},
+		loaded: map[string]bool{}, seen: map[string]bool{}, words: words, load: finit}
 	err := eachLine(filepath.Join(dir, "modules.dep"), func(line string) {
 		file, needs, ok := strings.Cut(line, ":")
 		if !ok {

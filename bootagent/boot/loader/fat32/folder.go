@@ -253,7 +253,8 @@ func (f *folder) place(n int, giving *File) (at, more int, err error) {
 	}
 	end := f.end()
 	free := func(slot int) bool {
-		return slot >= end || f.slot(slot)[0] == deleted || giving != nil && sectorOf(giving.from) == sectorOf(giving.record) && slot >= giving.from && slot <= giving.record
+		return slot >= end || f.slot(slot)[0] == deleted || giving != nil &&
+			sectorOf(giving.from) == sectorOf(giving.record) && slot >= giving.from && slot <= giving.record
 	}
 	fits := func(at int) bool {
 		if sectorOf(at) != sectorOf(at+n-1) {

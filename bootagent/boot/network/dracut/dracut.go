@@ -97,7 +97,8 @@ func (l *line) entry(name string) (*spec.Interface, error) {
 	}
 	mac, known := l.cards[name]
 	if !known {
-		return nil, fmt.Errorf("there is no interface %q; cards are %s", name, cmp.Or(strings.Join(slices.Sorted(maps.Keys(l.cards)), ", "), "none"))
+		return nil, fmt.Errorf("there is no interface %q; cards are %s", name,
+			cmp.Or(strings.Join(slices.Sorted(maps.Keys(l.cards)), ", "), "none"))
 	}
 	l.all = append(l.all, spec.Interface{Name: name, MAC: mac})
 	return &l.all[len(l.all)-1], nil

@@ -171,7 +171,8 @@ func deviceFile(i spec.Interface) string {
 	case i.Bond != nil:
 		// Without a look at the members' links nothing but LACP would notice a dead one. The
 		// address is the loader's, which DHCP knows.
-		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=bond\nMACAddress=%s\n\n[Bond]\nMode=%s\nMIIMonitorSec=100ms\n", i.Name, i.Bond.Members[0], i.Bond.Mode)
+		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=bond\nMACAddress=%s\n\n[Bond]\nMode=%s\nMIIMonitorSec=100ms\n", i.Name,
+			i.Bond.Members[0], i.Bond.Mode)
 		if i.Bond.LACPRate != "" {
 			fmt.Fprintf(&b, "LACPTransmitRate=%s\n", i.Bond.LACPRate)
 		}

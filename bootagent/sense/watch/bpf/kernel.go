@@ -107,7 +107,8 @@ func load(name string, code []byte) (int, error) {
 		KernelVersion, Flags uint32
 		Name                 [16]byte
 		Ifindex, Attach      uint32
-	}{Kind: typeSysctl, Count: uint32(len(code) / 8), Code: pointer(&pin, &code[0]), License: pointer(&pin, &text[0]), Name: objectName(name), Attach: attachSysctl}
+	}{Kind: typeSysctl, Count: uint32(len(code) / 8), Code: pointer(&pin, &code[0]), License: pointer(&pin, &text[0]),
+		Name: objectName(name), Attach: attachSysctl}
 	fd, err := call(progLoad, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 	if err == nil || !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EACCES) {
 		return fd, err

@@ -59,7 +59,8 @@ func Kernel(m Machine, kernel, initrd []byte, line string) (segments kexec.Segme
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the kernel: %w", err)
 	}
-	at, err := memory.AddKexecSegmentExplicit(kernel, uint(max(parsed.Header.ImageSize, uint64(len(kernel)))), uint(parsed.Header.TextOffset), granule)
+	at, err := memory.AddKexecSegmentExplicit(kernel, uint(max(parsed.Header.ImageSize, uint64(len(kernel)))),
+		uint(parsed.Header.TextOffset), granule)
 	if err != nil {
 		return nil, 0, fmt.Errorf("place the kernel: %w", err)
 	}

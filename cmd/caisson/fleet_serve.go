@@ -179,12 +179,12 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)
 	}
-	v.http.Knows = true
 	return serveHub(ctx, stop, o.Hub, func(ctx context.Context) error { return httpserver.Serve(ctx, l, h, v.http) })
 }
 
 // options are those that are known before it listens.
 func (v *serving) options(a *app) (o server.Options, err error) {
+	v.http.Knows = true
 	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {

@@ -156,7 +156,7 @@ func (s *Server) routes() []route {
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
 		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
 		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the one whose number is after.", s.getActs},
-		{"GET /v1/unknown", Reader, "Machines that asked for an overlay and have none, those that asked last first. What they say of themselves is not proven.", s.gives(s.unknownMachines)},
+		{"GET /v1/unknown", Reader, "Machines that asked for an overlay and have none, those that asked last first. What they say of themselves is not proven.", s.gives(func(context.Context) any { return s.strangers() })},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},

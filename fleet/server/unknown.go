@@ -4,7 +4,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"strings"
 
@@ -19,9 +18,7 @@ type Unknown struct {
 	Trouble  string            `json:"trouble,omitempty"` // why the list cannot be read
 }
 
-// unknownMachines returns the machines that asked in vain, those that asked last first.
-func (s *Server) unknownMachines(context.Context) any { return s.strangers() }
-
+// strangers returns the machines that asked in vain, those that asked last first.
 func (s *Server) strangers() Unknown {
 	u := Unknown{Known: s.o.Unknown != nil, Machines: []unknown.Machine{}}
 	if !u.Known {

@@ -244,21 +244,7 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 			}
 			reasons[cause{c, why}].Nodes++
 		}
-		if n.Differs() {
-			s.Differ++
-		}
-		if word, _ := n.Attestation(now); word != "" {
-			if s.TPM == nil {
-				s.TPM = map[Attestation]int{}
-			}
-			s.TPM[word]++
-		}
-		if n.overdue(now) && !n.Silent(now) {
-			s.Unheard++
-		}
-		if h := n.Hinted(now); h != nil {
-			s.Hints = append(s.Hints, *h)
-		}
+		s.note(n, now)
 		if n.Published != nil && n.Published.Layer != "" {
 			layer(n.Published.Layer).Published++
 		}
@@ -297,4 +283,23 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 	}
 	slices.SortFunc(s.Releases, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name)) })
 	return s
+}
+
+// note counts what a node's condition does not say.
+func (s *Summary) note(n *Node, now time.Time) {
+	if n.Differs() {
+		s.Differ++
+	}
+	if word, _ := n.Attestation(now); word != "" {
+		if s.TPM == nil {
+			s.TPM = map[Attestation]int{}
+		}
+		s.TPM[word]++
+	}
+	if n.overdue(now) && !n.Silent(now) {
+		s.Unheard++
+	}
+	if h := n.Hinted(now); h != nil {
+		s.Hints = append(s.Hints, *h)
+	}
 }

@@ -193,29 +193,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	if len(services) > 0 {
-		r.Reports = func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error) {
-			s := services[namespace]
-			if s == nil {
-				return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
-			}
-			by, err := rollout.OpenReporters(filepath.Join(r.State, namespace+".reporters"), false)
-			if err != nil {
-				return nil, err
-			}
-			return s.Reports(ctx, asked, by)
-		}
-		r.Slots = func(ctx context.Context, namespace string) (map[string]string, error) {
-			s := services[namespace]
-			if s == nil {
-				return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
-			}
-			held, err := s.Slots(ctx)
-			busy := map[string]string{}
-			for _, one := range held {
-				busy[one.Node] = "slot of " + one.Group
-			}
-			return busy, err
-		}
+		hear(r, services)
 	}
 	if err := r.Watch(mgr); err != nil {
 		return err
@@ -224,6 +202,39 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// hear has a reconciler ask the fleets' services, by namespace, for reports and slots.
+func hear(r *sites.Reconciler, services map[string]*service.Client) {
+	of := func(namespace string) (*service.Client, error) {
+		if s := services[namespace]; s != nil {
+			return s, nil
+		}
+		return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
+	}
+	r.Reports = func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error) {
+		s, err := of(namespace)
+		if err != nil {
+			return nil, err
+		}
+		by, err := rollout.OpenReporters(filepath.Join(r.State, namespace+".reporters"), false)
+		if err != nil {
+			return nil, err
+		}
+		return s.Reports(ctx, asked, by)
+	}
+	r.Slots = func(ctx context.Context, namespace string) (map[string]string, error) {
+		s, err := of(namespace)
+		if err != nil {
+			return nil, err
+		}
+		held, err := s.Slots(ctx)
+		busy := map[string]string{}
+		for _, one := range held {
+			busy[one.Node] = "slot of " + one.Group
+		}
+		return busy, err
+	}
 }
 
 // registriesOf reads the registry of each namespace.

@@ -40,7 +40,7 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 }
 
 // unproved returns the nodes that are not proved: they go back at once, whatever the budget. Those
-// that failed may be well by now, which a report tells whoever goes on with the way back.
+// that failed may be well by now, as a report shows the driver that goes on with the way back.
 func unproved(row spec.Rollout) map[string]bool {
 	names := map[string]bool{}
 	for _, w := range row.Waves {

@@ -32,7 +32,7 @@ type Report struct {
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
 	Attests bool      // its TPM showed that it booted what it runs
-	Stale   bool      // its TPM has shown nothing of that yet, or for a while
+	Stale   bool      // its TPM has not shown that yet, or not for a while
 	Garbled string    // why the report does not count: the node is silent
 
 	RefusedSince time.Time     // zero where that is not known

@@ -163,7 +163,7 @@ func (w *world) read() *publish.Fleet {
 // database returns where the service keeps what it heard, as it was when the run began.
 func (w *world) database() string {
 	w.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "caisson-simulated-") // nothing of it outlives the test
+	dir, err := os.MkdirTemp("/dev/shm", "caisson-simulated-") // removed with the test
 	if err != nil {
 		dir = w.TempDir()
 	}

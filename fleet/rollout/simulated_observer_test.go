@@ -11,7 +11,7 @@ import (
 )
 
 // observer counts for itself who is unavailable, by what nodes' tags lead to, by what nodes said,
-// and by who holds a slot. It knows nothing of the driver's books.
+// and by who holds a slot. It does not read the driver's books.
 //
 // What moves a node or gives it a slot makes an available node unavailable only where the budget
 // has room for it. What fails by itself may use up more than that; what was made unavailable never

@@ -57,7 +57,7 @@ func (s *service) start() {
 	}
 }
 
-// look has a service that knows nothing of what is published look again, as it does by a clock that
+// look has a service that does not know what is published look again, as it does by a clock that
 // is not the simulation's.
 func (s *service) look() {
 	s.w.standing.Lock()

@@ -31,7 +31,7 @@ type Post struct {
 	Tracker *track.Tracker                                   // nil is Unbound
 	Unbound error                                            // why nobody is trusted
 	By      func(ctx context.Context, l report.Letter) error // sends a letter as this machine
-	TPM     TPM                                              // nil: reports say nothing of it
+	TPM     TPM                                              // nil: reports leave it out
 	Log     func(event string, fields ...events.Field)
 	Say     func(format string, args ...any)
 

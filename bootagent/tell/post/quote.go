@@ -40,7 +40,7 @@ func (p *Post) nameTPM() string {
 	}
 	key, err := p.TPM.Key()
 	if err != nil {
-		p.Say("reports say nothing of the TPM: %v", err)
+		p.Say("reports leave the TPM out: %v", err)
 	}
 	t.key, t.again = key, time.Now().Add(askAgain)
 	return key

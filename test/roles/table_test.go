@@ -20,13 +20,16 @@ func soon(command string) string {
 // ann runs a command as the user of the site, in a session.
 func ann(command string) string { return "runuser -l ann -c '\n" + command + "'" }
 
-// box makes an image of busybox.
-const box = "podman import /tmp/box.tar localhost/box"
+// boxTar makes a file of busybox, and box an image of that.
+const (
+	boxTar = "mkdir -p /tmp/box/bin && cp /bin/busybox /tmp/box/bin && ln -s busybox /tmp/box/bin/sh && ln -s busybox /tmp/box/bin/cat && ln -s busybox /tmp/box/bin/httpd && " +
+		"tar -C /tmp/box -cf /tmp/box.tar ."
+	box = "podman import /tmp/box.tar localhost/box"
+)
 
 var roles = []role{
 	{"containers", true, []does{
-		{"an image, of root", "mkdir -p /tmp/box/bin && cp /bin/busybox /tmp/box/bin && ln -s busybox /tmp/box/bin/sh && ln -s busybox /tmp/box/bin/cat && ln -s busybox /tmp/box/bin/httpd && " +
-			"tar -C /tmp/box -cf /tmp/box.tar . && " + box},
+		{"an image, of root", boxTar + " && " + box},
 		{"the kernel's overlays", "podman info --format '{{.Store.GraphDriverName}}' | grep -x overlay && podman info | grep 'Native Overlay Diff'"},
 		{"a container runs", "podman run --rm localhost/box /bin/cat /etc/hostname"},
 		{"its memory is limited", "podman run --rm -m 64m localhost/box cat /sys/fs/cgroup/memory.max | grep -x 67108864"},
@@ -46,9 +49,32 @@ var roles = []role{
 		{"it moves to who has precedence", "ip netns exec far keepalived --use-file=/etc/keepalived/far.conf --pid=/run/far-keepalived.pid --vrrp_pid=/run/far-vrrp.pid && " +
 			soon("ip -n far addr show far | grep 192.0.2.9/24 && ! ip addr show lan | grep 192.0.2.9/24")},
 		{"it comes back from who has died", "kill $(cat /run/far-keepalived.pid) && " + soon("ip addr show lan | grep 192.0.2.9/24")},
+		{"haproxy has listened from the first", "systemctl show -P NRestarts haproxy | grep -x 0"},
+		{"and answers at that address", soon("ip netns exec far bash -c \"exec 3<>/dev/tcp/192.0.2.9/8080; printf \\\"GET / HTTP/1.0\\r\\n\\r\\n\\\" >&3; grep -x balanced <&3\"")},
+		{"chrony serves its time", soon("ip netns exec far perl /etc/far/ntp 192.0.2.1 | grep -x 8")},
+		{"WireGuard lets a peer in", "ip -n far link add tunnel type wireguard && ip -n far addr add 198.18.0.2/24 dev tunnel && ip netns exec far wg set tunnel " +
+			"private-key /etc/far/tunnel.key peer FP2ZZXIya6J+/Rf3N4MAmggXMv3eb2AlsrlyiRgDJ28= endpoint 192.0.2.1:51820 allowed-ips 198.18.0.1/32 && " +
+			"ip -n far link set tunnel up && " + soon("ip netns exec far perl /etc/far/ntp 198.18.0.1 | grep -x 8")},
 	}},
 	{"database", true, []does{
 		{"PostgreSQL answers", soon(`runuser -u postgres -- psql -qAtc "select 6*7" | grep -x 42`)},
 		{"it keeps a row", `runuser -u postgres -- psql -qAtc "create table t (n int); insert into t values (1); checkpoint; select n from t" | grep -x 1`},
+		{"MariaDB answers", soon(`mariadb -NBe "select 6*7" | grep -x 42`)},
+		{"it keeps a row", `mariadb -NBe "create database kept; create table kept.t (n int); insert into kept.t values (1); select n from kept.t" | grep -x 1`},
+	}},
+	{"docker", false, []does{
+		{"an image", boxTar + " && docker import /tmp/box.tar box"},
+		{"the kernel's overlays", "docker info | grep -i 'storage driver: overlay'"},
+		{"a container runs", "docker run --rm box cat /etc/hostname"},
+		{"its memory is limited", "docker run --rm -m 64m box cat /sys/fs/cgroup/memory.max | grep -x 67108864"},
+		{"it is confined", "docker run --rm box cat /proc/self/attr/current | grep -x 'docker-default (enforce)'"},
+		{"its port is published", "docker run -d -p 8080:80 box httpd -f -p 80 -h /bin && " + soon("busybox wget -qO /dev/null http://127.0.0.1:8080/sh")},
+	}},
+	{"member", false, []does{
+		{"MUNGE opens what it has sealed", soon("munge -n | unmunge | grep STATUS.*Success")},
+		{"LUKS, by crypttab", "truncate -s 64M /var/tmp/disk && cryptsetup luksFormat -q --pbkdf pbkdf2 --pbkdf-force-iterations 1000 /var/tmp/disk /etc/data.key && systemctl start systemd-cryptsetup@data"},
+		{"LVM on it", "vgcreate data /dev/mapper/data && lvcreate -l 100%FREE -n kept data && mkfs.ext4 -q /dev/data/kept && mount /dev/data/kept /mnt && echo 42 >/mnt/kept"},
+		{"it is there when it is opened again", "umount /mnt && vgchange -an data && systemctl stop systemd-cryptsetup@data && systemctl start systemd-cryptsetup@data && " +
+			soon("vgchange -ay data && mount /dev/data/kept /mnt") + " && grep -x 42 /mnt/kept"},
 	}},
 }

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -130,7 +129,7 @@ func Refused(g state.Generation, begun int, now int64) string {
 func (f *Facts) refused() string { return Refused(f.Offer.Generation, f.Offer.Attempts, f.Now) }
 
 // waits reports whether a change of this boot is in effect and waits for its operator.
-func (f *Facts) waits() bool { return f.Run.Phase == run.Confirming }
+func (f *Facts) waits() bool { return f.Run.Phase == Confirming }
 
 // partial reports whether a generation runs without what could cut the node off.
 func (f *Facts) partial(g state.Generation) bool {

@@ -5,7 +5,6 @@ package decide
 import (
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -47,7 +46,7 @@ type Facts struct {
 	Retry     bool          // an operator asks for what failed, too
 
 	// What is written down.
-	Run     run.Record
+	Run     Run
 	Best    *state.Generation // the newest that proved itself
 	Current *state.Generation // the newest that proved itself on its own layer
 	Staged  *state.Generation // accepted, and not proven

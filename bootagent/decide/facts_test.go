@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -47,7 +46,7 @@ func anyFacts(r *rand.Rand) *Facts {
 	}
 	f := &Facts{
 		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Now: int64(r.IntN(100)), Ended: yes(), Retry: yes(),
-		Run:  run.Record{Phase: run.Phases[r.IntN(len(run.Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100)), Early: yes()},
+		Run:  Run{Phase: Phases[r.IntN(len(Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100)), Early: yes()},
 		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"), Doubt: yes(), Outage: yes(),
 		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes(), Unreached: yes(), Medium: yes()},
 		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
@@ -95,24 +94,24 @@ func TestAnyFacts(t *testing.T) {
 		f := anyFacts(r)
 		s := Next(f)
 		met[s.Name]++
-		pending := f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming || f.Run.Phase == run.Prepared
+		pending := f.Run.Phase == Changing || f.Run.Phase == Confirming || f.Run.Phase == Prepared
 		wrong := ""
 		switch {
 		case Table[slices.IndexFunc(Table, func(r Row) bool { return r.Name == s.Name })].On != f.Event:
 			wrong = "a row of another event"
-		case f.Event == Begin && f.Run.Phase == run.Changing && s.Act != PutBack && s.Act != Forget:
+		case f.Event == Begin && f.Run.Phase == Changing && s.Act != PutBack && s.Act != Forget:
 			wrong = "a change that nobody sees to goes on"
 		case f.Event == Early && (f.Begun || pending) && (s.Act == Set || s.Act == SetOnTrial):
 			wrong = "two write at once, or beside a trial"
-		case f.Event == Early && f.Run.Phase == run.Entering && f.Prior.Cuts != "" && s.Act == Set, s.Act == SetOnTrial && !f.Prior.Heard:
+		case f.Event == Early && f.Run.Phase == Entering && f.Prior.Cuts != "" && s.Act == Set, s.Act == SetOnTrial && !f.Prior.Heard:
 			wrong = "what can cut the node off is set before services start, and no trial shows it"
-		case s.Act == ApplyUntested && f.Run.Phase == run.Prepared:
+		case s.Act == ApplyUntested && f.Run.Phase == Prepared:
 			wrong = "what was set before services started is not taken back where it may have cut the node off"
 		case f.Event == Begin && s.Act == Forget && (!f.Run.Early || f.Run.Boot == f.Boot):
 			wrong = "what an agent has begun is forgotten"
 		case f.Event == Begin && pending && f.Run.Boot != f.Boot && s.Act != PutBack && s.Act != Forget:
 			wrong = "a change outlives its boot"
-		case f.Event == Begin && pending && f.Run.Phase != run.Prepared && f.Run.Left(f.Up) <= 0 && s.Act != PutBack && s.Act != Forget:
+		case f.Event == Begin && pending && f.Run.Phase != Prepared && f.Run.Left(f.Up) <= 0 && s.Act != PutBack && s.Act != Forget:
 			wrong = "a change outlives its time"
 		case f.Paused != "" && slices.Contains([]Event{Look, Answer, Judged}, f.Event) && slices.Contains(changes, s.Act):
 			wrong = "a paused node is changed"
@@ -148,7 +147,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a way back that does not lead there"
 		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == KeepLooking:
 			wrong = "nothing is done about what failed"
-		case f.Event == Swap && s.Act == SetOut && (pending || f.Run.Phase == run.Soaking):
+		case f.Event == Swap && s.Act == SetOut && (pending || f.Run.Phase == Soaking):
 			wrong = "a machine is started over while something has to prove itself"
 		case f.Event == Swap && s.Act != NeverReboot && (f.Awaits.Uncounted || f.Awaits.Forgotten):
 			wrong = "a machine is started over again and again"

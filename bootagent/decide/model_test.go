@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -69,7 +68,7 @@ type model struct {
 type entry struct {
 	step    string
 	event   Event
-	phase   run.Phase
+	phase   Phase
 	err     error
 	effect  string
 	decided bool
@@ -230,7 +229,7 @@ func (m *model) facts(e Event) *Facts {
 	if m.paused && m.begun {
 		f.Paused = "paused"
 	}
-	f.Run = run.Read(s, &m.live, run.Root{Attached: m.attached, Begun: m.begun, By: m.root, Boot: f.Boot, Runs: f.Runs, Judged: f.Runs != nil && m.gates == f.Runs.Overlay})
+	f.Run = ReadRun(s, &m.live, RunRoot{Attached: m.attached, Begun: m.begun, By: m.root, Boot: f.Boot, Runs: f.Runs, Judged: f.Runs != nil && m.gates == f.Runs.Overlay})
 	return f
 }
 

@@ -5,7 +5,6 @@ package decide
 import (
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -82,9 +81,9 @@ var Table = []Row{
 		why: func(*Facts) string { return "the machine was started over before it was confirmed" }},
 	{Name: "early-goes-on", On: Begin, Act: Go, When: "a change on trial was begun before services started",
 		Does: "goes on, wherever that was cut: the agent makes the rest, and the trial ends with it",
-		is:   func(f *Facts) bool { return f.Run.Phase == run.Prepared }},
+		is:   func(f *Facts) bool { return f.Run.Phase == Prepared }},
 	{Name: "undo-after-cut", On: Begin, Act: PutBack, When: "a change on trial was begun, and its agent has ended", Does: "undoes it",
-		is:  func(f *Facts) bool { return f.Run.Phase == run.Changing },
+		is:  func(f *Facts) bool { return f.Run.Phase == Changing },
 		why: func(*Facts) string { return "the agent ended before it was confirmed" }},
 	{Name: "undo-unconfirmed", On: Begin, Act: PutBack, When: "a change waits to be confirmed, and its time is over", Does: "undoes it",
 		is:  func(f *Facts) bool { return f.waits() && f.Run.Left(f.Up) <= 0 },
@@ -105,7 +104,7 @@ var Table = []Row{
 		Does: "applies it, on trial where it can cut the node off",
 		is:   func(f *Facts) bool { return f.comesUp() }},
 	{Name: "back-by-boot", On: Look, Act: Return, When: "what runs cut the node off, and what proved itself needs another root", Does: "starts the machine over into that",
-		is:  func(f *Facts) bool { return f.Run.Phase == run.Partial && f.Elsewhere && f.Remembers },
+		is:  func(f *Facts) bool { return f.Run.Phase == Partial && f.Elsewhere && f.Remembers },
 		why: func(f *Facts) string { return f.Run.Why }},
 	{Name: "keep", On: Look, Act: Keep, When: "else", Does: "corrects what differs from what runs"},
 
@@ -115,7 +114,7 @@ var Table = []Row{
 	{Name: "no-answer", On: Answer, Act: Report, When: "no overlay was received that may take effect",
 		Does: "goes on with what it has", is: func(f *Facts) bool { return f.Offer.Failed }},
 	{Name: "early-first", On: Answer, Act: LookNow, When: "what is there before services start is set, on trial",
-		Does: "makes the rest of that before anything newer", is: func(f *Facts) bool { return f.Run.Phase == run.Prepared }},
+		Does: "makes the rest of that before anything newer", is: func(f *Facts) bool { return f.Run.Phase == Prepared }},
 	{Name: "overtaken", On: Answer, Act: PutBack, When: "a change waits to be confirmed, and another generation came",
 		Does: "undoes the one that waits, and decides again",
 		is: func(f *Facts) bool {
@@ -139,7 +138,7 @@ var Table = []Row{
 	{Name: "not-applied-yet", On: Answer, Act: LookNow,
 		When: "this root came up with it, and nothing of it was applied yet", Does: "applies it",
 		is: func(f *Facts) bool {
-			return f.Run.Phase == run.Entering && f.Runs != nil && f.Runs.Pair(f.Offer.Generation)
+			return f.Run.Phase == Entering && f.Runs != nil && f.Runs.Pair(f.Offer.Generation)
 		}},
 	{Name: "same-content", On: Answer, Act: NoteNumber, When: "it is a newer number of what runs", Does: "notes the number",
 		is: func(f *Facts) bool {
@@ -161,7 +160,7 @@ var Table = []Row{
 	{Name: "early-unreached", On: Try, Act: ComeUpWithout,
 		When: "what was set before services started can have cut the node off, and the registry is not reached",
 		Does: "takes it back and comes up without: what follows shows whose fault it is",
-		is:   func(f *Facts) bool { return f.Run.Phase == run.Prepared && f.Try.Unreached != "" },
+		is:   func(f *Facts) bool { return f.Run.Phase == Prepared && f.Try.Unreached != "" },
 		why:  func(f *Facts) string { return f.Try.Unreached }},
 	{Name: "untested", On: Try, Act: ApplyUntested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: afterwards nothing would show what cut the node off",
 		is: func(f *Facts) bool { return f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
@@ -284,7 +283,7 @@ var Table = []Row{
 		}},
 	{Name: "swap-soaking", On: Swap, Act: DeferReboot, When: "what runs has to pass its checks, and has not failed",
 		Does: "waits until they decide", waits: spec.ForGates,
-		is:  func(f *Facts) bool { return f.Run.Phase == run.Soaking },
+		is:  func(f *Facts) bool { return f.Run.Phase == Soaking },
 		why: func(f *Facts) string { return fmt.Sprintf("generation %d has to pass its gates", f.Run.To.Generation) }},
 	{Name: "swap-unstaged", On: Swap, Act: DeferReboot, When: "its images are not on the state disk, or in memory, yet",
 		Does: "waits until they are", waits: spec.ForStaging,
@@ -325,11 +324,11 @@ var Table = []Row{
 	{Name: "early-on-trial", On: Early, Act: SetOnTrial,
 		When: "it can cut the node off, nothing proved it, and the registry answered before this boot",
 		Does: "saves that it is on trial, and sets it",
-		is:   func(f *Facts) bool { return f.Run.Phase == run.Entering && f.Prior.Cuts != "" && f.Prior.Heard },
+		is:   func(f *Facts) bool { return f.Run.Phase == Entering && f.Prior.Cuts != "" && f.Prior.Heard },
 		why:  func(f *Facts) string { return "it changes " + f.Prior.Cuts }},
 	{Name: "early-unheard", On: Early, Act: SetHarmless, When: "it can cut the node off, and nothing proved it",
 		Does: "sets what cannot: the agent asks the registry before the rest",
-		is:   func(f *Facts) bool { return f.Run.Phase == run.Entering && f.Prior.Cuts != "" }},
+		is:   func(f *Facts) bool { return f.Run.Phase == Entering && f.Prior.Cuts != "" }},
 	{Name: "early", On: Early, Act: Set, When: "else", Does: "sets it"},
 
 	{Name: "fetched", On: Fetched, Act: Enter, When: "the kernel and all images are here",
@@ -365,11 +364,11 @@ var Table = []Row{
 
 // onTrial reports whether a change has no outcome yet.
 func (f *Facts) onTrial() bool {
-	return f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming || f.Run.Phase == run.Prepared
+	return f.Run.Phase == Changing || f.Run.Phase == Confirming || f.Run.Phase == Prepared
 }
 
 // comesUp reports whether this root came up with what was never in effect.
-func (f *Facts) comesUp() bool { return f.Run.Phase == run.Entering || f.Run.Phase == run.Prepared }
+func (f *Facts) comesUp() bool { return f.Run.Phase == Entering || f.Run.Phase == Prepared }
 
 // same reports whether two are one publication.
 func same(a, b state.Generation) bool { return a.Same(b) }

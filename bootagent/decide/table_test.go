@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -166,8 +165,8 @@ func TestATrialThatIsFound(t *testing.T) {
 			row.change(&copied)
 			s.Trial = &copied
 		}
-		root := run.Root{Boot: row.boot, Runs: new(state.Generation)}
-		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: run.Read(s, new(state.Live), root)})
+		root := RunRoot{Boot: row.boot, Runs: new(state.Generation)}
+		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: ReadRun(s, new(state.Live), root)})
 		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || strings.HasPrefix(row.want, "early-")) {
 			t.Errorf("%s: %+v", name, got)
 		}

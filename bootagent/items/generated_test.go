@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	execs "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
@@ -86,7 +86,7 @@ func (w *world) shown() []string {
 	}
 	links, _ := filepath.Glob("/sys/class/net/*")
 	for _, link := range links {
-		features, err := ethtool.NewKernel().Features(filepath.Base(link))
+		features, err := nics.NewEthtoolKernel().Features(filepath.Base(link))
 		if err != nil {
 			w.Fatal(err)
 		}

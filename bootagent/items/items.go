@@ -15,20 +15,19 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/items/ethtool"
+
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/limits"
+
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
-	"github.com/caisson-os/caisson/bootagent/items/swaps"
-	"github.com/caisson-os/caisson/bootagent/items/sysctl"
-	"github.com/caisson-os/caisson/bootagent/items/sysfs"
+
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/configcheck"
@@ -105,17 +104,17 @@ func Table(want spec.Items, o Options) []item.Item {
 		sealed, // what uses them follows
 		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
-		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
+		mounts.NewSwaps(want.Swaps, o.Proc, o.Dev, o.Journal),
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
-		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
+		files.NewLimits(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
 		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks,
 			Ask: configcheck.AskSecret}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
 			return configcheck.Ask(ctx, filepath.Dir(o.Etc), path, content)
 		}),
-		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
-		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
-		ethtool.New(want.Ethtool, want.NICs, o.Sys, ethtool.NewKernel(), o.Journal),
+		tunable.NewSysctl(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
+		tunable.NewSysfs(want.Sysfs, o.Sys, o.Proc, o.Journal),
+		nics.NewFeatures(want.Ethtool, want.NICs, o.Sys, nics.NewEthtoolKernel(), o.Journal),
 		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log).WithAccounts(o.Accounts.Makes),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal).WithSecrets(units.Secrets{Dir: at.Dir, Lacks: sealed.Lacks}),
@@ -136,8 +135,8 @@ func or(path, fallback string) string {
 // The kinds that are set before services start: those that the kernel has at once come before
 // those that wait for disks, which may use what they set, as huge pages.
 var (
-	EarlyKernel = []string{sysctl.Name, sysfs.Name, ethtool.Name, nics.Name}
-	EarlyDisks  = []string{mounts.Name, swaps.Name}
+	EarlyKernel = []string{tunable.SysctlName, tunable.SysfsName, nics.FeaturesName, nics.Name}
+	EarlyDisks  = []string{mounts.Name, mounts.SwapsName}
 )
 
 // Add makes what items of some kinds want and the system lacks. What left the config stays:

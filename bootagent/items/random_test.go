@@ -20,18 +20,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	execs "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/limits"
+
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
-	"github.com/caisson-os/caisson/bootagent/items/swaps"
-	"github.com/caisson-os/caisson/bootagent/items/sysctl"
-	"github.com/caisson-os/caisson/bootagent/items/sysfs"
+
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
@@ -87,10 +85,10 @@ func (m *machine) makeSwap() {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { _ = m.swapoff(name) }) // a test that failed may have left it
-	it := swaps.New([]spec.Swap{{Device: name}}, "/proc", "/dev", m.journal)
+	it := mounts.NewSwaps([]spec.Swap{{Device: name}}, "/proc", "/dev", m.journal)
 	err := it.Apply(m.t.Context(), []spec.Drift{{Key: name, Action: spec.ActionAdd}})
 	if err == nil {
-		m.swap, err = name, it.Restore(m.t.Context(), m.journal.Entries(swaps.Name))
+		m.swap, err = name, it.Restore(m.t.Context(), m.journal.Entries(mounts.SwapsName))
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -284,7 +282,7 @@ func (m *machine) files() string {
 			fmt.Fprintln(&out, d.Key, d.From)
 		}
 	}
-	features, err := ethtool.NewKernel().Features(nic)
+	features, err := nics.NewEthtoolKernel().Features(nic)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -332,17 +330,17 @@ func (m *machine) meddle(r *rand.Rand) {
 		}
 	}
 	for _, id := range []string{"one", "two"} {
-		if kept(limits.Name, id) {
+		if kept(files.LimitsName, id) {
 			spoil(m.root + "/etc/security/limits.d/60-caisson-" + id + ".conf")
 		}
 	}
 	for _, s := range []spec.Sysctl{{Key: "net/ipv4/tcp_rmem", Value: "4096 9000 70000"}, {Key: "net/ipv4/ip_local_reserved_ports", Value: "7-9"}} {
-		if kept(sysctl.Name, s.Key) {
+		if kept(tunable.SysctlName, s.Key) {
 			do(os.WriteFile("/proc/sys/"+s.Key, []byte(s.Value), 0))
 		}
 	}
 	for _, name := range []string{"scheduler", "nr_requests"} {
-		if kept(sysfs.Name, "/sys/block/vda/queue/"+name) {
+		if kept(tunable.SysfsName, "/sys/block/vda/queue/"+name) {
 			do(os.WriteFile(m.root+"/sys/block/vda/queue/"+name, []byte("9\n"), 0))
 		}
 	}
@@ -351,11 +349,11 @@ func (m *machine) meddle(r *rand.Rand) {
 			_ = unix.Unmount(target, 0) // it may have gone by a kill
 		}
 	}
-	if kept(swaps.Name, m.swap) {
+	if kept(mounts.SwapsName, m.swap) {
 		_ = m.swapoff(m.swap) // the same
 	}
-	if kept(ethtool.Name, nic+"/rx-gro") {
-		do(ethtool.NewKernel().Change(nic, map[string]bool{"rx-gro": r.IntN(2) == 0}))
+	if kept(nics.FeaturesName, nic+"/rx-gro") {
+		do(nics.NewEthtoolKernel().Change(nic, map[string]bool{"rx-gro": r.IntN(2) == 0}))
 	}
 	if kept(nics.Name, nic+"/channels/rx") {
 		if out, err := exec.Command("ethtool", "-L", nic, "rx", "4").CombinedOutput(); err != nil && !strings.Contains(string(out), "no channel parameters changed") {

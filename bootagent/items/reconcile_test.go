@@ -476,15 +476,16 @@ func TestCancelledTransactIsTakenBack(t *testing.T) {
 func TestTable(t *testing.T) {
 	var names []string
 	folder := func(kind string) string {
-		if kind == "passwords" { // what writes rows of one database is one package
-			return "accounts"
+		with := map[string]string{"passwords": "accounts", "swaps": "mounts", "limits": "files", "sysctl": "tunable", "sysfs": "tunable", "ethtool": "nics"}
+		if at, ok := with[kind]; ok {
+			return at
 		}
 		return kind
 	}
 	for _, it := range Table(spec.Items{}, Options{}) {
 		names = append(names, it.Name())
 		if _, err := os.Stat(folder(it.Name())); err != nil {
-			t.Errorf("item %s has no folder of its name", it.Name())
+			t.Errorf("item %s has no folder", it.Name())
 		}
 	}
 	if diff := cmp.Diff([]string{"secrets", "modules", "mounts", "swaps", "accounts", "passwords", "limits", "files", "sysctl", "sysfs", "ethtool", "nics", "perm", "units", "service", "exec"}, names); diff != "" {
@@ -501,19 +502,20 @@ func TestTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(data), "itemtest.Run(") {
-			tested[filepath.Dir(name)] = true
+			tested[strings.TrimSuffix(name, "_test.go")] = true
 		}
 	}
+	folders := map[string]bool{}
 	for _, name := range names {
-		if !tested[folder(name)] {
-			t.Errorf("item %s does not run the conformance suite", name)
+		folders[folder(name)] = true
+		if !tested[folder(name)+"/"+name] {
+			t.Errorf("item %s does not run the conformance suite in %s/%[1]s_test.go", name, folder(name))
 		}
-	}
-	for _, name := range names {
-		delete(tested, folder(name))
 	}
 	for name := range tested {
-		t.Errorf("folder %s runs the conformance suite and is not in the table", name)
+		if !folders[filepath.Dir(name)] {
+			t.Errorf("%s runs the conformance suite and is of no kind in the table", name)
+		}
 	}
 }
 

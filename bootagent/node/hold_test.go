@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/node/hold"
+	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -136,7 +136,7 @@ func TestRollback(t *testing.T) {
 			m.is("drifted", m.apply(), step.generation, spec.Held, step.swappiness)
 		}
 	}
-	var kept hold.NotKept
+	var kept operate.NotKept
 	if _, err := m.rollback(); !errors.As(err, &kept) || !strings.Contains(kept.Hint(), "it keeps 3, 2, 1") {
 		t.Errorf("nothing is older: %v", err)
 	}

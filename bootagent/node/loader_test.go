@@ -17,7 +17,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -72,7 +72,7 @@ func newBooting(t *testing.T, bootFromDisk bool) *booting {
 // installed makes the disk one that boots.
 func (b *booting) installed() {
 	b.t.Helper()
-	f := &disk.Finder{Sys: b.root + "/sys", Dev: b.root + "/dev", Fleet: fixture.Name, Programs: e2fs.Programs{}, Mounter: noMounts{}, Say: b.t.Logf}
+	f := &disk.Finder{Sys: b.root + "/sys", Dev: b.root + "/dev", Fleet: fixture.Name, Programs: disk.E2fsPrograms{}, Mounter: noMounts{}, Say: b.t.Logf}
 	target, err := f.Target(b.root + "/dev/vda")
 	if err == nil {
 		err = errors.Join(target.Check(false), target.Install(func(io.WriterAt) error { return nil }))

@@ -34,11 +34,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/hold"
+
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/protect"
-	"github.com/caisson-os/caisson/bootagent/node/services"
+
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
@@ -53,14 +53,14 @@ import (
 type Node struct {
 	session     *session.Session
 	root        *stacked.Root
-	services    *services.Services
+	services    *stacked.Services
 	protect     *protect.Protection
 	effect      *effect.Effect
 	destination *destination.Destination
 	soak        *soak.Soak
 	post        *post.Post
 	operate     *operate.Operations
-	holds       *hold.Holds
+	holds       *operate.Holds
 	look        *look.Look
 	cycle       *cycle.Cycle
 }
@@ -95,12 +95,12 @@ func assemble(s *session.Session) *Node {
 	n := &Node{session: s}
 	n.root = &stacked.Root{Dir: dir, ID: root, Alone: alone, Owner: s.Owner, Journal: s.Journal, Tracker: s.Tracker, Store: s.Store,
 		Log: s.Record, Say: s.Say}
-	n.services = &services.Services{Root: dir, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker,
+	n.services = &stacked.Services{Root: dir, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker,
 		Store: s.Store, Log: s.Record, Say: s.Say}
 	n.protect = &protect.Protection{Root: dir, Cgroup: o.Cgroup, Owner: s.Owner, Log: s.Record}
 	n.post = &post.Post{Folder: s.Folder, Boot: kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send,
 		TPM: measure.Of(dir, s.Say), Log: s.Record, Say: s.Say}
-	n.holds = &hold.Holds{Owner: s.Owner, By: o.By, Log: s.Record}
+	n.holds = &operate.Holds{Owner: s.Owner, By: o.By, Log: s.Record}
 	n.effect = &effect.Effect{Unbound: s.Unbound, Last: s.Last, Clock: s, Made: o.Made, Within: s.Within(), Rival: o.Rival,
 		Table: effect.Table{Dir: dir, Scopes: s.Scopes, Alone: alone, Owner: s.Owner, Folder: s.Folder, Journal: s.Journal, Tracker: s.Tracker,
 			Root: n.root, Services: n.services, Runner: s.Runner(), Systemd: s.Systemd(), Log: s}}

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/node/hold"
+	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -245,12 +245,12 @@ func (n *Node) Resume() error { return n.holds.Resume() }
 // Rollback goes back to the generation that this node ran well before the one that it
 // runs, and keeps it. No registry is asked.
 func (n *Node) Rollback(ctx context.Context, reason string, lasts time.Duration) (*spec.Status, error) {
-	return n.cycle.ReturnTo(ctx, n.holds.Make(spec.HoldRollback, reason, lasts), hold.Earlier)
+	return n.cycle.ReturnTo(ctx, n.holds.Make(spec.HoldRollback, reason, lasts), operate.Earlier)
 }
 
 // Pin goes to one of the generations that this node ran well, and keeps it.
 func (n *Node) Pin(ctx context.Context, generation uint64, reason string, lasts time.Duration) (*spec.Status, error) {
-	return n.cycle.ReturnTo(ctx, n.holds.Make(spec.HoldPin, reason, lasts), hold.Numbered(generation))
+	return n.cycle.ReturnTo(ctx, n.holds.Make(spec.HoldPin, reason, lasts), operate.Numbered(generation))
 }
 
 // Confirm ends the trial of a change that waits for its operator: it stands.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/program/daemon"
+	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -128,7 +128,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 		}
 		o := a.options("apply")
 		o.Name = s.node
-		if judged := daemon.Judge(ctx, o, b, a.complain); judged != nil {
+		if judged := program.Judge(ctx, o, b, a.complain); judged != nil {
 			st = judged
 		}
 	}
@@ -205,7 +205,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "run").parse(a, args); err != nil {
 		return err
 	}
-	return daemon.Run(ctx, daemon.Config{Node: a.options("run"), Report: a.complain})
+	return program.RunDaemon(ctx, program.DaemonConfig{Node: a.options("run"), Report: a.complain})
 }
 
 // complain says what went wrong where that is not the end.

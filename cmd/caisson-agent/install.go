@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
-	"github.com/caisson-os/caisson/bootagent/program/enroll"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -123,7 +123,7 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	if s.node != "" {
 		b.Node = s.node
 	}
-	found, err := enroll.Host(ctx, a.options("enroll"), *b, *replace)
+	found, err := program.EnrollHost(ctx, a.options("enroll"), *b, *replace)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
@@ -66,14 +66,14 @@ var hands = map[string]struct {
 	"ethtool": {deed: func(i int) deed {
 		gro := func(command, value uint32) (uint32, error) {
 			v := struct{ command, value uint32 }{command, value}
-			err := ifreq.Ethtool(fmt.Sprint("c", i), unsafe.Pointer(&v))
+			err := netif.Ethtool(fmt.Sprint("c", i), unsafe.Pointer(&v))
 			return v.value, err
 		}
 		return deed{func() error { _, err := gro(unix.ETHTOOL_SGRO, 1); return err }, func() bool { v, err := gro(unix.ETHTOOL_GGRO, 1); return err == nil && v == 0 }}
 	}},
 	"nics": {deed: func(i int) deed {
 		type channels struct{ command, maxRx, maxTx, maxOther, maxCombined, rx, tx, other, combined uint32 }
-		do := func(v *channels) error { return ifreq.Ethtool(fmt.Sprint("c", i), unsafe.Pointer(v)) }
+		do := func(v *channels) error { return netif.Ethtool(fmt.Sprint("c", i), unsafe.Pointer(v)) }
 		return deed{func() error { return do(&channels{command: unix.ETHTOOL_SCHANNELS, rx: 1, tx: 1}) }, func() bool {
 			v := channels{command: unix.ETHTOOL_GCHANNELS}
 			return do(&v) == nil && v.rx == 2 && v.tx == 2

@@ -18,7 +18,7 @@ import (
 
 // loaders are packages of the agent that its service never runs: they act in the
 // initramfs, which nothing confines. Nobody else may import them but each other.
-var loaders = []string{"bootagent/boot/initramfs", "bootagent/boot/kernel/kexec", "bootagent/boot/kernel/kmod"}
+var loaders = []string{"bootagent/boot/initramfs", "bootagent/boot/kernel"}
 
 // begins is what starts as the one or the other.
 const begins = "cmd/caisson-agent"

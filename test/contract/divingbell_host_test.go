@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	agent "github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/program/enroll"
+	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -83,7 +83,7 @@ func (h *host) enroll() {
 	h.Helper()
 	b := h.fleet.Bootstrap()
 	b.Node = fixture.Node
-	_, err := enroll.Host(h.Context(), h.options(), b, false)
+	_, err := program.EnrollHost(h.Context(), h.options(), b, false)
 	h.must(err)
 }
 

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	scripts "github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
-	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
@@ -236,26 +236,26 @@ func goneFileGoneRule(p *probe) {
 }
 
 // card is an interface with the features of a newer kernel.
-type card map[string]ethtool.State
+type card map[string]nics.FeatureState
 
 func (c card) Index(name string) (int, error) {
 	if name != "eth0" {
-		return 0, ethtool.ErrMissing
+		return 0, nics.ErrMissing
 	}
 	return 1, nil
 }
-func (c card) Features(string) (map[string]ethtool.State, error) { return maps.Clone(c), nil }
+func (c card) Features(string) (map[string]nics.FeatureState, error) { return maps.Clone(c), nil }
 func (c card) Change(_ string, want map[string]bool) error {
 	for name, on := range want {
-		c[name] = ethtool.State{Changeable: true, Requested: on, Active: on}
+		c[name] = nics.FeatureState{Changeable: true, Requested: on, Active: on}
 	}
 	return nil
 }
 
 func tsoOfNewKernels(p *probe) {
-	on := ethtool.State{Changeable: true, Requested: true, Active: true}
+	on := nics.FeatureState{Changeable: true, Requested: true, Active: true}
 	c := card{"tx-tcp-segmentation": on, "tx-tcp6-segmentation": on, "tx-tcp-accecn-segmentation": on, "rx-gro": on}
-	it := ethtool.New(p.items(hosts+"conf: {ethtool: {eth0: {tso: off}}}\n").Ethtool, nil, "", c, itemtest.Journal(p.T, p.TempDir()))
+	it := nics.NewFeatures(p.items(hosts+"conf: {ethtool: {eth0: {tso: off}}}\n").Ethtool, nil, "", c, itemtest.Journal(p.T, p.TempDir()))
 	drift, err := it.Check(p.Context())
 	p.must(err)
 	p.must(it.Apply(p.Context(), drift))
@@ -267,7 +267,7 @@ func tsoOfNewKernels(p *probe) {
 func ethtoolWords(p *probe) {
 	c := card{"tx-tcp-segmentation": {Changeable: true, Requested: false, Active: true}, "highdma": {Requested: true, Active: true}}
 	features := p.items(hosts + "conf: {ethtool: {eth0: {none-such: on, highdma: off, tx-tcp-segmentation: off}}}\n").Ethtool
-	drift, err := ethtool.New(features, nil, "", c, itemtest.Journal(p.T, p.TempDir())).Check(p.Context())
+	drift, err := nics.NewFeatures(features, nil, "", c, itemtest.Journal(p.T, p.TempDir())).Check(p.Context())
 	p.must(err)
 	var said strings.Builder
 	for _, d := range drift {
@@ -321,14 +321,14 @@ func interfaceAgain(p *probe) {
 	link("add", "cs0", "type", "veth", "peer", "name", "cs1")
 	set("1")
 	j := itemtest.Journal(p.T, p.TempDir())
-	it := sysctl.New(p.items(hosts+"conf: {sysctl: {net.ipv4.conf.cs0.forwarding: 0}}\n").Sysctl, "/proc/sys", j)
+	it := tunable.NewSysctl(p.items(hosts+"conf: {sysctl: {net.ipv4.conf.cs0.forwarding: 0}}\n").Sysctl, "/proc/sys", j)
 	drift, err := it.Check(p.Context())
 	p.must(err)
 	p.must(it.Apply(p.Context(), drift))
 	link("del", "cs0")
 	link("add", "cs0", "type", "veth", "peer", "name", "cs1")
 	set("0")
-	p.must(sysctl.New(nil, "/proc/sys", j).Restore(p.Context(), j.Entries(sysctl.Name)))
+	p.must(tunable.NewSysctl(nil, "/proc/sys", j).Restore(p.Context(), j.Entries(tunable.SysctlName)))
 	text, err := os.ReadFile(file)
 	p.must(err)
 	p.equal("the other interface's value", "0\n", string(text))

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
+	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/test/require"
@@ -40,12 +40,12 @@ func TestACopiedDiskBecomesItsOwn(t *testing.T) {
 	if one.Disk == other.Disk || one.Partition == other.Partition {
 		t.Error("two copies get one identifier")
 	}
-	if _, err := d.WriteAt(one.First(one.Note(gpt.Growing, "metal-a")), 0); err != nil {
+	if _, err := d.WriteAt(one.First(one.Note(disk.StepGrowing, "metal-a")), 0); err != nil {
 		t.Fatal(err)
 	}
 	// A cut here: what the note says is done by the next boot.
-	again, step, fleet, err := gpt.ReadNote(d, size, sector)
-	if err != nil || step != gpt.Growing || fleet != "metal-a" || again != one {
+	again, step, fleet, err := disk.ReadNote(d, size, sector)
+	if err != nil || step != disk.StepGrowing || fleet != "metal-a" || again != one {
 		t.Fatalf("%+v, %q, %q, %v; want %+v", again, step, fleet, err, one)
 	}
 	for range 2 { // before the table was written, and behind
@@ -60,7 +60,7 @@ func TestACopiedDiskBecomesItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	serial := make([]byte, 4)
-	if _, err := d.ReadAt(serial, gpt.Mebibyte+67); err != nil || !bytes.Equal(serial, one.Disk[:4]) {
+	if _, err := d.ReadAt(serial, disk.Mebibyte+67); err != nil || !bytes.Equal(serial, one.Disk[:4]) {
 		t.Errorf("serial number %x, %v; want %x", serial, err, one.Disk[:4])
 	}
 	if _, err := d.WriteAt(one.First(""), 0); err != nil {
@@ -76,21 +76,21 @@ func TestACopiedDiskBecomesItsOwn(t *testing.T) {
 		t.Errorf("the disk has the identifier of its image\n%s", out)
 	}
 	const much = 16 << 20
-	if _, more, err := gpt.Wider(d, size, sector, much); err != nil || more {
+	if _, more, err := disk.WiderTable(d, size, sector, much); err != nil || more {
 		t.Errorf("it is made its own twice: %v", err)
 	}
 	if err := d.Truncate(size + 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	if wider, more, err := gpt.Wider(d, size+1<<30, sector, much); err != nil || !more || wider.Disk != one.Disk || !wider.Boot {
+	if wider, more, err := disk.WiderTable(d, size+1<<30, sector, much); err != nil || !more || wider.Disk != one.Disk || !wider.Boot {
 		t.Errorf("a larger disk is not filled: %+v, %v", wider, err)
 	}
 }
 
 // own returns the table that the loader would give to a copy.
-func own(t *testing.T, d *os.File, size int64) gpt.Layout {
+func own(t *testing.T, d *os.File, size int64) disk.Layout {
 	t.Helper()
-	table, more, err := gpt.Wider(d, size, 512, 16<<20)
+	table, more, err := disk.WiderTable(d, size, 512, 16<<20)
 	if err != nil || !more || !table.Boot || table.Copied() {
 		t.Fatalf("%+v, %v, %v", table, more, err)
 	}
@@ -119,7 +119,7 @@ func TestADiskWithALayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close() // only read
-	if table := own(t, d, size); table.Start < gpt.Start+layer {
+	if table := own(t, d, size); table.Start < disk.LayoutStart+layer {
 		t.Errorf("%+v", table)
 	}
 }
@@ -142,7 +142,7 @@ func TestANodesDiskStaysItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if table, more, err := gpt.Wider(d, info.Size(), 512, 16<<20); err != nil || more || !table.Boot || table.Copied() {
+	if table, more, err := disk.WiderTable(d, info.Size(), 512, 16<<20); err != nil || more || !table.Boot || table.Copied() {
 		t.Errorf("%+v, %v, %v", table, more, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -67,7 +67,7 @@ func hold(t *testing.T, want []spec.Sysctl) {
 	}
 	defer j.Close() // the test is over
 	for range 2 {
-		result := items.Reconcile(t.Context(), []item.Item{sysctl.New(want, filepath.Join(root, "proc/sys"), j)}, j)
+		result := items.Reconcile(t.Context(), []item.Item{tunable.NewSysctl(want, filepath.Join(root, "proc/sys"), j)}, j)
 		if result.Err != nil {
 			t.Fatal(result.Err)
 		}

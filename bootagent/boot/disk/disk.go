@@ -11,8 +11,10 @@
 // A partition that cannot be used is set aside, with the reason and a remedy on the
 // console, and the node boots without it; one that can only be read is read. Where the
 // site asks for it and there is none, an empty disk becomes one, see [Finder.Make]. The
-// package does not know what the state means. bootagent/boot/initramfs imports it, and
-// bootagent/node, which makes a disk one that boots.
+// package does not know what the state means.
+//
+// Below that decision are three tools that ask nothing: [CheckBlank] reads whether a disk is
+// empty, [Layout] is its partition table, [E2fsPrograms] its file system.
 package disk
 
 import (
@@ -22,7 +24,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -129,7 +130,7 @@ func (f *Finder) look() []*candidate {
 		f.judged = map[string]*candidate{}
 	}
 	for _, p := range partitions(f.Sys, f.Dev, f.Named) {
-		if f.judged[p.device] != nil || f.Ask != nil && p.unfinished == gpt.Making {
+		if f.judged[p.device] != nil || f.Ask != nil && p.unfinished == StepMaking {
 			continue // Make goes on with the latter
 		}
 		c := &candidate{partition: p, finder: f}

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -233,11 +232,11 @@ func TestRereadWhileLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close() // only read
-	if err := announce(d, gpt.Layout{Start: 2 * gpt.Mebibyte}); err != nil {
+	if err := announce(d, Layout{Start: 2 * Mebibyte}); err != nil {
 		t.Fatal(err)
 	}
 	var major, minor uint32
-	if _, err := fmt.Sscanf(read(fmt.Sprintf("/sys/class/block/%sp%d/dev", filepath.Base(device), gpt.BootNumber)), "%d:%d", &major, &minor); err != nil {
+	if _, err := fmt.Sscanf(read(fmt.Sprintf("/sys/class/block/%sp%d/dev", filepath.Base(device), BootNumber)), "%d:%d", &major, &minor); err != nil {
 		t.Fatal(err)
 	}
 	part := filepath.Join(t.TempDir(), "part")

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
@@ -95,7 +94,7 @@ func TestAGrownDisk(t *testing.T) {
 	if err := isState(t, image); err != nil {
 		t.Error(err)
 	}
-	if end := fmt.Sprintf("Last sector: %d ", (2*diskSize-gpt.Mebibyte)/512-1); !strings.Contains(command(t, "sgdisk", "-i", "1", image), end) {
+	if end := fmt.Sprintf("Last sector: %d ", (2*diskSize-Mebibyte)/512-1); !strings.Contains(command(t, "sgdisk", "-i", "1", image), end) {
 		t.Errorf("the partition does not end at %q:\n%s", end, command(t, "sgdisk", "-i", "1", image))
 	}
 }
@@ -109,7 +108,7 @@ func TestACutWhileItGrows(t *testing.T) {
 	if b.finder(&spec.NewStateDisk{}).Make() == "" {
 		t.Fatal(b.said.String())
 	}
-	b.resize(t, "vda", diskSize+64*gpt.Mebibyte)
+	b.resize(t, "vda", diskSize+64*Mebibyte)
 	before := content(t, image)
 	var log []write
 	f := b.finder(&spec.NewStateDisk{})

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -24,7 +23,7 @@ import (
 const foreignSize = 320 << 20
 
 // espStart is where the state partition of an installed disk of these tests starts.
-const espStart = 16 * gpt.Mebibyte
+const espStart = 16 * Mebibyte
 
 // put writes bytes into a disk where no tool makes what they are of: md wants its driver,
 // ZFS is not in Debian, BitLocker is Windows'.
@@ -117,21 +116,21 @@ func installedOn(t *testing.T, image string) {
 	}
 	part := image + ".part"
 	defer os.Remove(part)
-	command(t, "sh", "-ec", `dd if="$1" of="$2" bs=1M skip=$3 conv=sparse status=none; e2fsck -fn "$2" 2>&1`, "sh", image, part, fmt.Sprint(espStart/gpt.Mebibyte))
+	command(t, "sh", "-ec", `dd if="$1" of="$2" bs=1M skip=$3 conv=sparse status=none; e2fsck -fn "$2" 2>&1`, "sh", image, part, fmt.Sprint(espStart/Mebibyte))
 	d, err := os.Open(image)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close() // only read
-	if _, step, _, err := gpt.ReadNote(d, foreignSize, 512); err != nil || step != "" {
+	if _, step, _, err := ReadNote(d, foreignSize, 512); err != nil || step != "" {
 		t.Errorf("the note stays: %q, %v", step, err)
 	}
-	layout, _, own, err := gpt.Own(d, foreignSize, 512)
+	layout, _, own, err := OwnTable(d, foreignSize, 512)
 	if err != nil || !own || !layout.Boot {
 		t.Errorf("the table is %+v, %v, %v", layout, own, err)
 	}
 	first := make([]byte, 3)
-	if _, err := d.ReadAt(first, gpt.Mebibyte); err != nil || string(first) != "esp" {
+	if _, err := d.ReadAt(first, Mebibyte); err != nil || string(first) != "esp" {
 		t.Errorf("the partition of the loader has %q, %v", first, err)
 	}
 	if what := what(image, foreignSize); what != "a GUID partition table" {
@@ -263,7 +262,7 @@ func TestESPThatIsCut(t *testing.T) {
 	made := false
 	for cut := 0; !made; cut++ {
 		b := newBench(t)
-		image := b.add(t, "vda", gpt.Start+smallest, nil)
+		image := b.add(t, "vda", LayoutStart+smallest, nil)
 		f := b.finder(&spec.NewStateDisk{})
 		f.begins = 0
 		if f.Make() == "" {
@@ -284,7 +283,7 @@ func TestESPThatIsCut(t *testing.T) {
 			d, err := os.OpenFile(w.device, os.O_RDWR, 0)
 			return &lasting{d, &left}, err
 		}
-		e.tell = func(blockDevice, gpt.Layout) error {
+		e.tell = func(blockDevice, Layout) error {
 			writeFile(t, filepath.Join(dir, "vda2/uevent"), "DEVNAME=vda2\nPARTNAME=caisson\n")
 			writeFile(t, filepath.Join(dir, "vda2/partition"), "2")
 			return nil
@@ -301,9 +300,9 @@ func TestESPThatIsCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		after, _, own, err := gpt.Own(d, gpt.Start+smallest, 512)
+		after, _, own, err := OwnTable(d, LayoutStart+smallest, 512)
 		first := make([]byte, 3)
-		if _, readErr := d.ReadAt(first, gpt.Mebibyte); errors.Join(err, readErr, d.Close()) != nil || !own || after.Partition != before.Partition || after.Start != before.Start || made && !after.Boot || after.Boot && string(first) != "esp" {
+		if _, readErr := d.ReadAt(first, Mebibyte); errors.Join(err, readErr, d.Close()) != nil || !own || after.Partition != before.Partition || after.Start != before.Start || made && !after.Boot || after.Boot && string(first) != "esp" {
 			t.Errorf("after cut %d: %+v, own %v, %q, %v", cut, after, own, first, err)
 		}
 		if made {

@@ -14,8 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/blank"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -87,7 +85,7 @@ func what(device string, size int64) string {
 		return err.Error()
 	}
 	defer d.Close() // only read
-	return blank.What(d, size)
+	return Contents(d, size)
 }
 
 // ErrNotEmpty is returned where a disk holds what no operator has said may go.
@@ -105,8 +103,8 @@ func (e notEmpty) Unwrap() error        { return e.error }
 func (t *Target) Check(wipe bool) (err error) {
 	f, w := t.finder, t.disk
 	switch {
-	case w.size < f.start()-gpt.Mebibyte+smallest:
-		return fmt.Errorf("%s has %d bytes, and at least %d are needed", w.device, w.size, f.start()-gpt.Mebibyte+smallest)
+	case w.size < f.start()-Mebibyte+smallest:
+		return fmt.Errorf("%s has %d bytes, and at least %d are needed", w.device, w.size, f.start()-Mebibyte+smallest)
 	case w.sector != firmwareSector:
 		return fmt.Errorf("the sectors of %s have %d bytes, and those of a loader's file system %d", w.device, w.sector, firmwareSector)
 	case f.Programs == nil:
@@ -121,9 +119,9 @@ func (t *Target) Check(wipe bool) (err error) {
 	}
 	t.half, err = f.vacant(w)
 	switch {
-	case err == nil, wipe && !errors.Is(err, blank.ErrUnreadable):
+	case err == nil, wipe && !errors.Is(err, ErrUnreadable):
 		return nil
-	case errors.Is(err, blank.ErrUnreadable):
+	case errors.Is(err, ErrUnreadable):
 		return fmt.Errorf("%s: %w", w.device, err)
 	}
 	return notEmpty{fmt.Errorf("%s: %w", w.device, err)}
@@ -134,10 +132,10 @@ func (t *Target) Check(wipe bool) (err error) {
 // leaves is a disk that says of itself that it is being made.
 func (t *Target) Install(fill func(io.WriterAt) error) error {
 	f, w := t.finder, t.disk
-	made := gpt.New(w.size, w.sector, f.start())
+	made := NewLayout(w.size, w.sector, f.start())
 	made.Boot = true
 	if err := f.change(w, func(d blockDevice) error {
-		if _, err := d.WriteAt(made.First(made.Note(gpt.Making, f.Fleet)), 0); err != nil {
+		if _, err := d.WriteAt(made.First(made.Note(StepMaking, f.Fleet)), 0); err != nil {
 			return err
 		}
 		if err := d.Sync(); err != nil {
@@ -146,10 +144,10 @@ func (t *Target) Install(fill func(io.WriterAt) error) error {
 		if err := erase(d, w, made); err != nil {
 			return err
 		}
-		if err := begin(made, d, gpt.Making, f.Fleet); err != nil {
+		if err := begin(made, d, StepMaking, f.Fleet); err != nil {
 			return err
 		}
-		return errors.Join(fill(io.NewOffsetWriter(d, gpt.Mebibyte)), made.Serial(d))
+		return errors.Join(fill(io.NewOffsetWriter(d, Mebibyte)), made.Serial(d))
 	}); err != nil {
 		return fmt.Errorf("install on %s: %w", w.device, err)
 	}
@@ -160,9 +158,9 @@ func (t *Target) Install(fill func(io.WriterAt) error) error {
 }
 
 // erase takes away what others know a disk by: its ends, and those of the partitions to be.
-func erase(d io.WriterAt, w whole, made gpt.Layout) error {
-	const edge = 4 * gpt.Mebibyte
-	zeros := make([]byte, gpt.Mebibyte)
+func erase(d io.WriterAt, w whole, made Layout) error {
+	const edge = 4 * Mebibyte
+	zeros := make([]byte, Mebibyte)
 	for _, span := range [][2]int64{{w.sector, edge}, {made.Start - edge, made.Start + edge}, {w.size - 2*edge, w.size}} {
 		for at := max(span[0], w.sector); at < span[1]; at += int64(len(zeros)) {
 			if _, err := d.WriteAt(zeros[:min(int64(len(zeros)), span[1]-at)], at); err != nil {
@@ -183,10 +181,10 @@ type ESP struct {
 	Device string // of the partition, "" where there is none yet
 
 	disk whole
-	made gpt.Layout
+	made Layout
 
-	opener func(w whole) (blockDevice, error)      // nil opens the disk
-	tell   func(d blockDevice, t gpt.Layout) error // nil tells the kernel
+	opener func(w whole) (blockDevice, error)  // nil opens the disk
+	tell   func(d blockDevice, t Layout) error // nil tells the kernel
 }
 
 // ESPBeside looks for the partition that firmware starts from beside a state partition, given
@@ -204,7 +202,7 @@ func ESPBeside(sys, dev, state string) (*ESP, error) {
 	}
 	defer d.Close() // only read
 	var own bool
-	e.made, _, own, err = gpt.Own(d, e.disk.size, e.disk.sector)
+	e.made, _, own, err = OwnTable(d, e.disk.size, e.disk.sector)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", e.disk.device, err)
@@ -215,7 +213,7 @@ func ESPBeside(sys, dev, state string) (*ESP, error) {
 			e.disk.device, e.disk.sector, firmwareSector)
 	case e.made.Boot:
 		return e, e.find()
-	case e.made.Start < gpt.Start:
+	case e.made.Start < LayoutStart:
 		return nil, ErrNoRoom
 	}
 	return e, nil
@@ -228,12 +226,12 @@ const firmwareSector = 512
 func (e *ESP) find() error {
 	files, _ := filepath.Glob(filepath.Join(e.disk.dir, "*", "partition")) // the pattern is valid
 	for _, file := range files {
-		if read(file) == fmt.Sprint(gpt.BootNumber) {
+		if read(file) == fmt.Sprint(BootNumber) {
 			e.Device = filepath.Join(filepath.Dir(e.disk.device), uevent(filepath.Join(filepath.Dir(file), "uevent"))["DEVNAME"])
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: the kernel does not know its partition %d: restart the machine", e.disk.device, gpt.BootNumber)
+	return fmt.Errorf("%s: the kernel does not know its partition %d: restart the machine", e.disk.device, BootNumber)
 }
 
 // Make makes the partition, with the file system that fill writes at its beginning. A cut
@@ -250,10 +248,10 @@ func (e *ESP) Make(fleet string, fill func(io.WriterAt) error) (err error) {
 	t := e.made
 	t.Boot = true
 	for _, step := range []func() error{
-		func() error { return fill(io.NewOffsetWriter(d, gpt.Mebibyte)) },
+		func() error { return fill(io.NewOffsetWriter(d, Mebibyte)) },
 		func() error { return t.Serial(d) },
 		d.Sync,
-		func() error { return begin(t, d, gpt.Growing, fleet) },
+		func() error { return begin(t, d, StepGrowing, fleet) },
 		d.Sync,
 		func() error {
 			_, err := d.WriteAt(t.First(""), 0)
@@ -276,12 +274,12 @@ func together(w whole) (blockDevice, error) {
 }
 
 // announce tells the kernel of the partition: it does not read the table of a disk that is in use.
-func announce(disk blockDevice, t gpt.Layout) error {
+func announce(disk blockDevice, t Layout) error {
 	d, ok := disk.(*os.File)
 	if !ok {
 		return errors.New("not a block device")
 	}
-	p := unix.BlkpgPartition{Start: gpt.Mebibyte, Length: t.Start - gpt.Mebibyte, Pno: gpt.BootNumber}
+	p := unix.BlkpgPartition{Start: Mebibyte, Length: t.Start - Mebibyte, Pno: BootNumber}
 	arg := unix.BlkpgIoctlArg{Op: unix.BLKPG_ADD_PARTITION, Datalen: int32(unsafe.Sizeof(p)), Data: (*byte)(unsafe.Pointer(&p))}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.Fd(), unix.BLKPG, uintptr(unsafe.Pointer(&arg))); errno != 0 && errno != unix.EBUSY {
 		return fmt.Errorf("tell the kernel of the partition: %w", errno)

@@ -15,9 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/blank"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -90,8 +87,8 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 		return false, errors.New("layer.stateDisk.disks has other disks")
 	case w.removable != "" && !named:
 		return false, fmt.Errorf("it is %s; if it is meant, name it in layer.stateDisk.disks", w.removable)
-	case w.size < max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest):
-		return false, fmt.Errorf("it has %d bytes, and at least %d are needed", w.size, max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest))
+	case w.size < max(f.Ask.AtLeast, f.start()-Mebibyte+smallest):
+		return false, fmt.Errorf("it has %d bytes, and at least %d are needed", w.size, max(f.Ask.AtLeast, f.start()-Mebibyte+smallest))
 	}
 	return f.vacant(w)
 }
@@ -104,14 +101,14 @@ func (f *Finder) vacant(w whole) (half bool, err error) {
 		return false, err
 	}
 	defer d.Close() // only read
-	t, step, fleet, err := gpt.ReadNote(d, w.size, w.sector)
+	t, step, fleet, err := ReadNote(d, w.size, w.sector)
 	switch {
 	case err != nil:
 		return false, err
-	case step == gpt.Making && fleet == f.Fleet:
+	case step == StepMaking && fleet == f.Fleet:
 		return true, t.Alone(d)
 	}
-	return false, blank.Disk(d, w.size)
+	return false, CheckBlank(d, w.size)
 }
 
 // unused opens a disk that nobody uses, to read it.
@@ -130,10 +127,10 @@ func (f *Finder) unused(w whole) (blockDevice, error) {
 }
 
 // smallest is less than any state disk has, without the room for a loader.
-const smallest = 64 * gpt.Mebibyte
+const smallest = 64 * Mebibyte
 
 // start is where the partition of a new disk starts.
-func (f *Finder) start() int64 { return cmp.Or(f.begins, gpt.Start) }
+func (f *Finder) start() int64 { return cmp.Or(f.begins, LayoutStart) }
 
 // make writes a note of what is being done, a table and a file system, and takes the note
 // away. What a power cut leaves has the note, and is made again.
@@ -141,15 +138,15 @@ func (f *Finder) make(w whole) error {
 	if f.Programs == nil {
 		return errors.New("this loader has no mke2fs: the layer whose loader it is was built without layer.stateDisk.create")
 	}
-	t := gpt.New(w.size, w.sector, f.start())
-	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Making, f.Fleet) }); err != nil {
+	t := NewLayout(w.size, w.sector, f.start())
+	if err := f.change(w, func(d blockDevice) error { return begin(t, d, StepMaking, f.Fleet) }); err != nil {
 		return err
 	}
 	return f.fill(w, t)
 }
 
 // fill makes the file system, and takes the note away.
-func (f *Finder) fill(w whole, t gpt.Layout) error {
+func (f *Finder) fill(w whole, t Layout) error {
 	if err := f.Programs.Make(w.device, paths.StateLabel, t.Start, t.Room()); err != nil {
 		return err
 	}
@@ -157,7 +154,7 @@ func (f *Finder) fill(w whole, t gpt.Layout) error {
 }
 
 // begin writes the note, and then the table.
-func begin(t gpt.Layout, d blockDevice, step, fleet string) error {
+func begin(t Layout, d blockDevice, step, fleet string) error {
 	if _, err := d.WriteAt(t.First(t.Note(step, fleet)), 0); err != nil {
 		return fmt.Errorf("note what is done: %w", err)
 	}
@@ -168,7 +165,7 @@ func begin(t gpt.Layout, d blockDevice, step, fleet string) error {
 }
 
 // finish takes the note away and has the kernel read the table.
-func (f *Finder) finish(w whole, t gpt.Layout) error {
+func (f *Finder) finish(w whole, t Layout) error {
 	if err := f.change(w, func(d blockDevice) error {
 		_, err := d.WriteAt(t.First(""), 0)
 		return err
@@ -199,7 +196,7 @@ func (f *Finder) open(w whole, flags int) (blockDevice, error) {
 }
 
 // much is how much more room there must be for growing to be worth it.
-const much = 16 * gpt.Mebibyte
+const much = 16 * Mebibyte
 
 // mend writes the table of a disk again where a power cut may have torn it while it grew.
 // No other disk is opened: that may wake it up, or take it from who is to have it alone.
@@ -232,8 +229,8 @@ func (f *Finder) mendOne(w whole) error {
 	if err != nil {
 		return nil // in use, or gone: no disk of ours
 	}
-	t, step, fleet, err := gpt.ReadNote(d, w.size, w.sector)
-	if err == nil && step == gpt.Growing && fleet == f.Fleet {
+	t, step, fleet, err := ReadNote(d, w.size, w.sector)
+	if err == nil && step == StepGrowing && fleet == f.Fleet {
 		err = t.Alone(d)
 	} else {
 		step, err = "", nil // a disk that cannot be read, or of another fleet, is not mended
@@ -259,12 +256,12 @@ func (f *Finder) growPartition(p partition) error {
 	if err != nil {
 		return nil // something else on it is in use: not ours alone
 	}
-	t, more, err := gpt.Wider(d, w.size, w.sector, much)
+	t, more, err := WiderTable(d, w.size, w.sector, much)
 	if err := errors.Join(err, d.Close()); err != nil || !more || f.Ask == nil && !t.Boot {
 		return err
 	}
 	if err := f.change(w, func(d blockDevice) error {
-		return errors.Join(begin(t, d, gpt.Growing, f.Fleet), t.Serial(d))
+		return errors.Join(begin(t, d, StepGrowing, f.Fleet), t.Serial(d))
 	}); err != nil {
 		return err
 	}
@@ -274,7 +271,7 @@ func (f *Finder) growPartition(p partition) error {
 // Grow has a mounted file system take what its device has more, where that is worth it, and
 // gives it an identifier of its own where it has that of an image.
 func (kernel) Grow(device, at string) error {
-	return errors.Join(e2fs.Grow(device, at, much), e2fs.Renew(device, at, paths.ImageState))
+	return errors.Join(GrowExt4(device, at, much), RenewExt4(device, at, paths.ImageState))
 }
 
 // looks is how long udev may look at a disk that was written to: it opens disk and partitions

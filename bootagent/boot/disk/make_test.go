@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -72,12 +70,12 @@ func writeFile(t *testing.T, name, text string) {
 }
 
 func (b *bench) finder(ask *spec.NewStateDisk) *Finder {
-	return &Finder{Sys: b.sys, Dev: b.dev, Fleet: "metal-a", Ask: ask, Mounter: links{}, Programs: hosts{}, begins: gpt.Mebibyte,
+	return &Finder{Sys: b.sys, Dev: b.dev, Fleet: "metal-a", Ask: ask, Mounter: links{}, Programs: hosts{}, begins: Mebibyte,
 		Say: func(format string, args ...any) { fmt.Fprintf(&b.said, format+"\n", args...) }}
 }
 
 // hosts are the programs of the machine that runs the test.
-type hosts struct{ e2fs.Programs }
+type hosts struct{ E2fsPrograms }
 
 // isState reports what is wrong with a disk that was made: its table as sgdisk reads it,
 // its file system as e2fsck does.
@@ -97,7 +95,7 @@ func isState(t *testing.T, image string) error {
 		return err
 	}
 	defer d.Close() // only read
-	if _, step, _, err := gpt.ReadNote(d, diskSize, 512); err != nil || step != "" {
+	if _, step, _, err := ReadNote(d, diskSize, 512); err != nil || step != "" {
 		return fmt.Errorf("the note stays: %q, %v", step, err)
 	}
 	return nil
@@ -292,7 +290,7 @@ func TestACutWhileItIsMade(t *testing.T) {
 		if err := os.WriteFile(image, cut(r, make([]byte, diskSize), log, n), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		noted := unfinished(whole{device: image, size: diskSize, sector: 512}) == gpt.Making
+		noted := unfinished(whole{device: image, size: diskSize, sector: 512}) == StepMaking
 		made := b.finder(&spec.NewStateDisk{}).Make()
 		if err := isState(t, image); err != nil {
 			t.Fatalf("a cut at write %d of %d: noted %v, made %v: %v\n%s", n, len(log), noted, made, err, b.said.String())
@@ -305,9 +303,9 @@ func TestACutWhileItIsMade(t *testing.T) {
 // partition, and the file system is in the partition.
 func TestRoomForALoader(t *testing.T) {
 	b := newBench(t)
-	const size = gpt.Start + 80*gpt.Mebibyte
+	const size = LayoutStart + 80*Mebibyte
 	image := b.add(t, "vda", size, nil)
-	small := b.add(t, "vdb", gpt.Start, nil)
+	small := b.add(t, "vdb", LayoutStart, nil)
 	f := b.finder(&spec.NewStateDisk{})
 	f.begins = 0
 	if made := f.Make(); made != filepath.Join(b.dev, "vda") {
@@ -322,7 +320,7 @@ func TestRoomForALoader(t *testing.T) {
 	}
 	defer d.Close() // only read
 	magic := make([]byte, 2)
-	if _, err := d.ReadAt(magic, gpt.Start+1024+56); err != nil || string(magic) != "\x53\xef" {
+	if _, err := d.ReadAt(magic, LayoutStart+1024+56); err != nil || string(magic) != "\x53\xef" {
 		t.Errorf("no ext4 superblock in the partition: %x, %v", magic, err)
 	}
 }

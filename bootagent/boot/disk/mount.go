@@ -11,8 +11,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
 )
 
 // mount mounts the state disk at a directory, writable. A disk that only lets
@@ -100,7 +98,7 @@ func (kernel) Mount(device, at string, readOnly bool) error {
 // preen repairs a file system as far as that needs no question, and says what it did. A
 // file system that it does not know is left as it is: the mount says what is wrong.
 func (f *Finder) preen(device string, force bool) error {
-	if f.Programs == nil || !e2fs.On(device) {
+	if f.Programs == nil || !IsExt4(device) {
 		return nil
 	}
 	repaired, err := f.Programs.Preen(device, force)

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -70,7 +69,7 @@ func unfinished(w whole) string {
 		return ""
 	}
 	defer d.Close() // only read
-	_, step, _, err := gpt.ReadNote(d, w.size, w.sector)
+	_, step, _, err := ReadNote(d, w.size, w.sector)
 	if err != nil {
 		return ""
 	}

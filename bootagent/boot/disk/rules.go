@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -48,7 +47,7 @@ var rules = check.List[*candidate]{
 		return nil
 	}},
 	{Name: "whole", OK: func(c *candidate) error {
-		if c.unfinished == gpt.Making {
+		if c.unfinished == StepMaking {
 			return fmt.Errorf("the machine stopped while it was made; with layer.stateDisk.create it is made again, else make a new partition table")
 		}
 		return nil

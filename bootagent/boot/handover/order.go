@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
-	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -27,7 +27,7 @@ const orderFile = paths.Prefix + "mounts.conf"
 // left out and said: systemd would break it anywhere, and the agent could be what it leaves out.
 func (n *Node) order() error {
 	items := &n.Overlay.Items
-	o := ordering{unitorder.Read(n.Root), map[string][]string{}}
+	o := ordering{units.ReadOrder(n.Root), map[string][]string{}}
 	first := o.waitForAgent(items.Mounts)
 	for _, u := range items.Units {
 		if n.SecretsLater && len(u.SecretNames()) > 0 && !slices.Contains(rules.WaitingUnits, u.Name) && !o.after(u.Name, paths.AgentService) {
@@ -88,7 +88,7 @@ func (n *Node) comeAfter(o ordering, m spec.Mount, by string) {
 
 // ordering is the order of a root's units, and the lines of drop-ins that add to it, by unit.
 type ordering struct {
-	units *unitorder.Order
+	units *units.Order
 	lines map[string][]string
 }
 
@@ -135,7 +135,7 @@ func (n *Node) stay() error {
 		return nil
 	}
 	for _, at := range []string{paths.RunDisk, paths.State} {
-		unit := unitorder.MountUnit(at)
+		unit := units.MountUnit(at)
 		if err := n.write("/etc/systemd/system/"+unit+".d/"+paths.Prefix+"stay.conf",
 			[]byte("[Unit]\nDefaultDependencies=no\n"), 0o644); err != nil {
 			return err

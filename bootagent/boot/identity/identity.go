@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -83,7 +83,7 @@ func Look(words []string, sys string) trust.Identity {
 		if _, err := os.Stat(filepath.Join(dir, "device")); err != nil {
 			continue // lo, bonds and the like say nothing of the machine
 		}
-		mac := strings.ToLower(nicmatch.Address(sys, filepath.Base(dir)))
+		mac := strings.ToLower(netif.Address(sys, filepath.Base(dir)))
 		if mac != "" && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
 			m.MACs = append(m.MACs, mac)
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
@@ -119,8 +119,10 @@ func TestNothingNewOnAReadOnlyDisk(t *testing.T) {
 // has the second one do the same.
 func TestTheLastAttemptBehindItsKexec(t *testing.T) {
 	for name, behind := range map[string]func(*published) []string{
-		"this release": func(p *published) []string { return []string{kexec.Marker, p.attempt.counted(p.notes.of.Overlay)} },
-		"one before":   func(*published) []string { return []string{kexec.Marker} },
+		"this release": func(p *published) []string {
+			return []string{kernel.KexecMarker, p.attempt.counted(p.notes.of.Overlay)}
+		},
+		"one before": func(*published) []string { return []string{kernel.KexecMarker} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := publish(t)
@@ -250,7 +252,7 @@ func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 		}
 		p.notes.of = found.Generation
 		p.begin() // and enters the kernel of generation 2
-		line.pulled, p.machine.words, p.attempt.unproven = true, []string{kexec.Marker, p.attempt.counted(p.notes.of.Overlay), "virtio_net.napi_tx=0"}, false
+		line.pulled, p.machine.words, p.attempt.unproven = true, []string{kernel.KexecMarker, p.attempt.counted(p.notes.of.Overlay), "virtio_net.napi_tx=0"}, false
 		if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.notes.of.Generation, err)
 		}
@@ -269,7 +271,7 @@ func TestALoaderBehindAKexecStartsOver(t *testing.T) {
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	line := &cord{Source: p.ways.source, pulled: true}
 	p.ways.source = line
-	p.machine.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.machine.words = []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
 	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Errorf("behind a kexec: %v", err)

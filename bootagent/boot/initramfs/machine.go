@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -31,7 +31,7 @@ type machine struct {
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	limits    limits
-	modules   *kmod.Index
+	modules   *kernel.Modules
 	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
 	id        trust.Identity
 }
@@ -108,7 +108,7 @@ func (m *machine) bootMAC() string {
 }
 
 // afterKexec reports whether this loader is the second one of its boot.
-func (m *machine) afterKexec() bool { return kexec.Ran(m.words, m.proc) }
+func (m *machine) afterKexec() bool { return kernel.RanKexec(m.words, m.proc) }
 
 func release() string {
 	var u unix.Utsname

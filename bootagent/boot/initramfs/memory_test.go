@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -104,7 +104,7 @@ func TestTooLittleMemory(t *testing.T) {
 // next: a loader behind a kexec starts over, and the one before it has what the machine has.
 func TestTooLittleMemoryBehindAKexec(t *testing.T) {
 	p := publish(t)
-	p.machine.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.machine.words = []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
 	p.hasMemory(500<<20, memory.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/spec"
@@ -191,14 +191,14 @@ func (a *attempt) countedFor(overlay string) bool {
 	if !a.machine.afterKexec() {
 		return false
 	}
-	counted, said := kexec.CountedFor(a.machine.words)
+	counted, said := kernel.CountedFor(a.machine.words)
 	return counted == overlay || !said // loaders before this one counted whatever they entered
 }
 
 // counted tells a loader started by kexec how often this generation was begun.
 func (a *attempt) counted(overlay string) string {
 	if !a.unproven {
-		return kexec.Counted
+		return kernel.KexecCounted
 	}
-	return kexec.Counted + overlay
+	return kernel.KexecCounted + overlay
 }

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -112,7 +112,7 @@ func TestAKexecIsOneBoot(t *testing.T) {
 		p.boots()
 		p.notes.note(about(p.notes.of, spec.Event{Event: spec.EventKexec}))
 		if behind {
-			p.machine.words = []string{kexec.Marker}
+			p.machine.words = []string{kernel.KexecMarker}
 		}
 		p.nextBoot("b2", "")
 		if _, names := p.blackBox(); !slices.Equal(names, want) {

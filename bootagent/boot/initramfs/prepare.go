@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
@@ -164,7 +164,7 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 		if running != layer.Kernel.Release {
 			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
 		}
-		if counted, _ := kexec.CountedFor(p.machine.words); counted != "" && counted != found.Generation.Overlay {
+		if counted, _ := kernel.CountedFor(p.machine.words); counted != "" && counted != found.Generation.Overlay {
 			// Those of another generation, which may be what keeps it from the network: it counts as
 			// begun, and the loader before any kexec runs the good one once that has failed too often.
 			return fmt.Errorf("%w: the arguments of %s, which could not be run, are not those of generation %d", errStartOver, counted,
@@ -210,13 +210,13 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	p.attempt.begin(found.Generation, p.ways.heard)
 	g := found.Generation
 	p.notes.note(about(g, spec.Event{Event: spec.EventKexec, Transition: p.notes.transition, Why: "kernel " + layer.Kernel.Release}))
-	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, append(line.Words, p.attempt.counted(g.Overlay)), p.disk.settle))
+	return fmt.Errorf("%w: %w", errStartOver, kernel.Kexec(k, initrd, append(line.Words, p.attempt.counted(g.Overlay)), p.disk.settle))
 }
 
 // commandLine returns the line that the layer's kernel must have, and whether it, or
 // the kernel, is another than the one that runs.
-func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kexec.Line, another bool) {
-	line = kexec.Arguments(m.words, m.bootstrap.KernelArgs, found.Overlay.KernelArgs)
+func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kernel.KexecLine, another bool) {
+	line = kernel.KexecArguments(m.words, m.bootstrap.KernelArgs, found.Overlay.KernelArgs)
 	return line, line.Differs || release() != layer.Kernel.Release
 }
 

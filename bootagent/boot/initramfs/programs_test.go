@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -15,15 +15,15 @@ import (
 // making progress for so long that it starts the machine over.
 func TestProgramsAreProgress(t *testing.T) {
 	require.Tool(t, "mke2fs", "e2fsck")
-	if e2fs.Limit >= usual.hang {
-		t.Errorf("a program may take %v, and the loader is ended after %v", e2fs.Limit, usual.hang)
+	if disk.E2fsLimit >= usual.hang {
+		t.Errorf("a program may take %v, and the loader is ended after %v", disk.E2fsLimit, usual.hang)
 	}
 	image := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(image, make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	made := 0
-	p := watched{e2fs.Programs{}, func() { made++ }}
+	p := watched{disk.E2fsPrograms{}, func() { made++ }}
 	if err := p.Make(image, "x", 0, 8<<20); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/trust"
 )
@@ -30,7 +30,7 @@ func TestTheFailureScreen(t *testing.T) {
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
 	p.machine.bootstrap.Registry = "10.0.2.2:5000/metal-a"
 	p.ways.source = &cord{Source: p.ways.source, pulled: true}
-	p.machine.words = []string{kexec.Marker} // behind which a loader does not try for ever
+	p.machine.words = []string{kernel.KexecMarker} // behind which a loader does not try for ever
 	p.machine.limits.pause = 40 * time.Millisecond
 	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -116,7 +116,7 @@ func TestASlowRegistry(t *testing.T) {
 // looks again, and goes on where it was. Behind a kexec, too: a start-over would lose that.
 // Where nothing at all comes there, the arguments of the kexec may be why.
 func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
-	behind := []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	behind := []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	for name, row := range map[string]struct {
 		words []string
 		some  bool // of the layer comes

@@ -28,10 +28,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kmod"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/watchdog"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide/decisions"
@@ -76,9 +76,9 @@ var stages = []bootStage{
 // boot holds the results of the stages.
 type boot struct {
 	console
-	settings []*setting                        // that the loader changes for itself
-	watchdog atomic.Pointer[watchdog.Hardware] // nil without one
-	progress *watchdog.Progress
+	settings []*setting                      // that the loader changes for itself
+	watchdog atomic.Pointer[kernel.Watchdog] // nil without one
+	progress *kernel.WatchdogProgress
 	trace    trace.Recorder
 	machine  *machine
 	disk     *stateDisk
@@ -95,7 +95,7 @@ type boot struct {
 func newBoot(c console, m machine, tell Hint) *boot {
 	b := &boot{console: c, machine: &m}
 	feed := func() error { return b.watchdog.Load().Feed() }
-	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
+	b.progress = &kernel.WatchdogProgress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
 	m.say = b.say
 	b.log = measure.Of("", b.say)
 	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore) }, machine: &m}
@@ -196,7 +196,7 @@ func (b *boot) readBootstrap(context.Context) error {
 }
 
 func (b *boot) loadModules(context.Context) (err error) {
-	if b.machine.modules, err = kmod.Open(paths.ModulesDir+"/"+release(), b.machine.words); err != nil {
+	if b.machine.modules, err = kernel.OpenModules(paths.ModulesDir+"/"+release(), b.machine.words); err != nil {
 		return err
 	}
 	data, _ := os.ReadFile(paths.ModulesLoad) // what no device asks for; most layers have none
@@ -219,7 +219,7 @@ func (b *boot) guard(context.Context) error {
 	if timeout == 0 {
 		return nil
 	}
-	dog, err := watchdog.Open(watchdog.Device, timeout)
+	dog, err := kernel.OpenWatchdog(kernel.WatchdogDevice, timeout)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		b.say("no hardware watchdog")
@@ -261,8 +261,8 @@ func (b *boot) openState(context.Context) error {
 	known := &b.machine.bootstrap
 	b.disk.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: known.Fleet, Named: known.StateDisk,
 		Ask: known.NewStateDisk, Say: b.disk.trouble}
-	if e2fs.Installed() {
-		b.disk.finder.Programs = watched{e2fs.Programs{}, b.progress.Made}
+	if disk.E2fsInstalled() {
+		b.disk.finder.Programs = watched{disk.E2fsPrograms{}, b.progress.Made}
 	}
 	if len(b.machine.id.UUIDs) > 0 {
 		b.disk.finder.Machine = b.machine.id.UUIDs[0]

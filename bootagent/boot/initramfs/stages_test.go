@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/kexec"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -95,8 +95,8 @@ func TestAnAttemptIsCounted(t *testing.T) {
 	}{
 		{nil, state.Generation{Generation: 1, Overlay: "sha256:01"}, false, 0},
 		{nil, g, true, 1},
-		{[]string{kexec.Marker, kexec.Counted + g.Overlay}, g, true, 1},
-		{[]string{kexec.Marker, kexec.Counted}, g, true, 2},
+		{[]string{kernel.KexecMarker, kernel.KexecCounted + g.Overlay}, g, true, 1},
+		{[]string{kernel.KexecMarker, kernel.KexecCounted}, g, true, 2},
 	} {
 		a.machine.words, a.unproven = row.words, false
 		a.begin(row.enters, false)

@@ -9,8 +9,8 @@
 // loader whose starts are spent stays as the note of that, behind the one before it. Loaders
 // only go forward; an older layer is entered by kexec.
 //
-// What comes is named by digest in fleet:current and copied as it is. The package decides by
-// names of files alone. Package node says when a boot was good.
+// What comes is named by digest in fleet:current and copied as it is. What is decided is decided
+// by names of files alone; [Volume] writes them so that a power cut costs nothing. Package node says when a boot was good.
 package loader
 
 import (
@@ -32,7 +32,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/loader/fat32"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -42,7 +41,7 @@ const folder = "EFI/Linux"
 
 // Partition is an open EFI system partition.
 type Partition struct {
-	volume *fat32.Volume
+	volume *Volume
 	list   []entry
 	close  func() error
 }
@@ -68,9 +67,9 @@ func Open(device string) (*Partition, error) {
 	return p, nil
 }
 
-func open(d fat32.Device, size int64) (p *Partition, err error) {
+func open(d Device, size int64) (p *Partition, err error) {
 	p = &Partition{close: func() error { return nil }}
-	if p.volume, err = fat32.Open(d, size); err != nil {
+	if p.volume, err = OpenVolume(d, size); err != nil {
 		return nil, err
 	}
 	return p, p.look()

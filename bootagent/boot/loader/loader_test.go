@@ -17,7 +17,6 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"github.com/caisson-os/caisson/bootagent/boot/loader/fat32"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fat32test"
@@ -55,7 +54,7 @@ func firmware(t *testing.T, d *fat32test.Disk) (booted string) {
 	if !e.counted || e.left == 0 {
 		return e.file
 	}
-	v, err := fat32.Open(d, fat32test.Size)
+	v, err := OpenVolume(d, fat32test.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +194,7 @@ func TestPowerCuts(t *testing.T) {
 // content reads a loader from a disk.
 func content(t *testing.T, d *fat32test.Disk, e entry) []byte {
 	t.Helper()
-	v, err := fat32.Open(d, fat32test.Size)
+	v, err := OpenVolume(d, fat32test.Size)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
-	"github.com/caisson-os/caisson/bootagent/boot/network/router"
+	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
+
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -136,7 +136,7 @@ func broadcast(p netip.Prefix) net.IP {
 // advertised makes a way of an interface as a router says there: by an address that the
 // kernel makes of the router's prefix, or by one of DHCPv6. The default route is the
 // kernel's in both cases.
-func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Servers) error {
+func (s seek) advertised(ctx context.Context, i spec.Interface, hear *lease.Advertised) error {
 	if err := s.carrier(ctx, i); err != nil {
 		return err
 	}
@@ -147,13 +147,13 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Ser
 	}
 	var flags uint32
 	if err := until(ctx, func() (bool, error) {
-		flags, err = router.Said(card.Index)
-		return flags&router.Received != 0, err
+		flags, err = lease.RouterFlags(card.Index)
+		return flags&lease.FlagReceived != 0, err
 	}); err != nil {
 		return err
 	}
 	l := &state.Lease{Interface: i.Name, MAC: s.mac(i), DNS: s.dns(), Search: slices.Clone(s.Table.Search)}
-	if flags&router.Managed != 0 {
+	if flags&lease.FlagManaged != 0 {
 		s.waits(errors.New("no answer to DHCPv6"))
 		return s.leased(ctx, *card, l, hear)
 	}
@@ -164,8 +164,8 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Ser
 	}); err != nil {
 		return err
 	}
-	if flags&router.Other != 0 {
-		if found, err := dhcp.Resolvers6(ctx, *card, s.within); err == nil {
+	if flags&lease.FlagOther != 0 {
+		if found, err := lease.Resolvers6(ctx, *card, s.within); err == nil {
 			l.DNS, l.Search = append(l.DNS, found.DNS...), append(l.Search, found.Search...)
 		} else {
 			s.say("interface %s: DHCPv6 says nothing of resolvers: %v", i.Name, err)
@@ -177,18 +177,18 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *router.Ser
 }
 
 // heard adds what routers said of names on an interface.
-func heard(l *state.Lease, hear *router.Servers, index int) {
+func heard(l *state.Lease, hear *lease.Advertised, index int) {
 	dns, search := hear.Of(index)
 	l.DNS = append(l.DNS, dns...)
 	known := func(name string) bool { return slices.Contains(l.Search, name) }
-	l.Search = append(l.Search, slices.DeleteFunc(dhcp.PlainNames(search), known)...)
+	l.Search = append(l.Search, slices.DeleteFunc(lease.PlainNames(search), known)...)
 }
 
 // leased is advertised by DHCPv6, asked until it answers, and again after half of the time
 // for which the address is preferred.
-func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, hear *router.Servers) error {
+func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, hear *lease.Advertised) error {
 	for {
-		p, half, found, err := dhcp.Address6(ctx, card, s.within)
+		p, half, found, err := lease.Address6(ctx, card, s.within)
 		if err == nil {
 			got := *l
 			got.Address, got.DNS, got.Search = p, slices.Concat(l.DNS, found.DNS), slices.Concat(l.Search, found.Search)

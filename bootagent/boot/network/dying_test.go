@@ -14,7 +14,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4/server4"
 	"github.com/jsimonetti/rtnetlink/v2"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
+	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
@@ -58,16 +58,16 @@ func TestADHCPServerThatDies(t *testing.T) {
 	const within = 100 * time.Millisecond // a loaded machine that takes longer asks more often
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	lease, _, err := dhcp.Ask(ctx, *card, within)
-	if err != nil || lease.Address.String() != "192.0.2.9/24" || offers.Load() < 2 || requests.Load() < 4 {
-		t.Errorf("%+v, %v after %d offers and %d requests", lease, err, offers.Load(), requests.Load())
+	got, _, err := lease.Ask(ctx, *card, within)
+	if err != nil || got.Address.String() != "192.0.2.9/24" || offers.Load() < 2 || requests.Load() < 4 {
+		t.Errorf("%+v, %v after %d offers and %d requests", got, err, offers.Load(), requests.Load())
 	}
 	dead.Store(true)
 	ctx, cancel = context.WithTimeout(t.Context(), 10*within)
 	defer cancel()
 	begun := time.Now()
-	if lease, _, err := dhcp.Ask(ctx, *card, within); err == nil || time.Since(begun) > 5*time.Minute {
-		t.Errorf("%+v, %v after %s", lease, err, time.Since(begun))
+	if got, _, err := lease.Ask(ctx, *card, within); err == nil || time.Since(begun) > 5*time.Minute {
+		t.Errorf("%+v, %v after %s", got, err, time.Since(begun))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/dhcp"
+	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -173,7 +173,7 @@ func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) er
 		if err != nil {
 			return err
 		}
-		l, half, err := dhcp.Ask(ctx, *card, s.within)
+		l, half, err := lease.Ask(ctx, *card, s.within)
 		if err != nil {
 			return err
 		}

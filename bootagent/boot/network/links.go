@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -26,8 +26,8 @@ func Cards(sys string) ([]table.Card, error) {
 	}
 	var cards []table.Card
 	for _, i := range all {
-		if driver, pci, isDevice := nicmatch.Device(sys, i.Name); isDevice && i.Flags&net.FlagLoopback == 0 {
-			cards = append(cards, table.Card{Name: i.Name, MAC: nicmatch.Address(sys, i.Name), Driver: driver, PCI: pci})
+		if driver, pci, isDevice := netif.Device(sys, i.Name); isDevice && i.Flags&net.FlagLoopback == 0 {
+			cards = append(cards, table.Card{Name: i.Name, MAC: netif.Address(sys, i.Name), Driver: driver, PCI: pci})
 		}
 	}
 	slices.SortFunc(cards, func(a, b table.Card) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })

@@ -30,7 +30,7 @@ import (
 	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/router"
+	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
@@ -83,7 +83,7 @@ func Start(t table.Table, o Options) (*Network, error) {
 		return nil, err
 	}
 	defer conn.Close() // each request has had its answer
-	hear := router.Hear()
+	hear := lease.HearRouters()
 	if err := n.makeLinks(conn, o.Cards); err != nil {
 		return nil, err
 	}

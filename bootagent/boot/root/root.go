@@ -2,7 +2,8 @@
 
 // Package root makes a root that a node can enter, out of a layer whose images are
 // verified and in the store: it stacks them, hands the node over and fills in the
-// record. The loader enters it by switch_root(8), a running node by a soft-reboot.
+// record. The loader enters it by switch_root(8), a running node by a soft-reboot where that is
+// enough, see [Class], and else by way of the loader.
 package root
 
 import (

@@ -9,7 +9,8 @@
 // and kept as an original. The loader applies this kind once to a new root,
 // before PID 1 starts; the service keeps it from then on. Kinds that are made of
 // files, such as modules and units, have theirs written by it under their own
-// name. Package items, those kinds and the handover stage import it.
+// name. Limits are files of a name and a form of their own, see [Limits]. Package items, those kinds
+// and the handover stage import it.
 package files
 
 import (

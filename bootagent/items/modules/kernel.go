@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 )
 
 // kernel names the places where the running kernel shows its modules, and where the layer has files

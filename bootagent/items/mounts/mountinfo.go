@@ -9,8 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"github.com/caisson-os/caisson/bootagent/items/item/device"
 )
 
 // maxInfo caps /proc/self/mountinfo: some 100,000 mounts.
@@ -79,13 +77,13 @@ func parseLine(text string) (mounted, bool) {
 	return mounted{
 		id:          id,
 		dev:         head[2],
-		root:        device.Unescape(head[3]),
-		point:       device.Unescape(head[4]),
+		root:        UnescapeDevice(head[3]),
+		point:       UnescapeDevice(head[4]),
 		options:     strings.Split(head[5], ","),
 		propagation: head[6:],
-		fstype:      device.Unescape(tail[0]),
-		source:      device.Unescape(tail[1]),
-		super:       strings.Split(device.Unescape(tail[2]), ","),
+		fstype:      UnescapeDevice(tail[0]),
+		source:      UnescapeDevice(tail[1]),
+		super:       strings.Split(UnescapeDevice(tail[2]), ","),
 	}, true
 }
 

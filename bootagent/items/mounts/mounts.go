@@ -7,7 +7,8 @@
 // mounts there, so nothing is written to /etc/fstab or /etc/systemd. A changed
 // option is a remount, never an unmount; a busy mount is an error, never a lazy
 // unmount. Targets may lie where users write, so each is reached by package
-// safepath and mounted on by its descriptor. Only bootagent/items imports it.
+// safepath and mounted on by its descriptor. Swap space is the other thing that disks are put to use
+// for, see [Swaps]. Only bootagent/items imports it.
 package mounts
 
 import (

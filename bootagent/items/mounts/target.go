@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/item/device"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -191,17 +190,17 @@ func stacked(options []string) (dirs []string) {
 var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
 	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
 
-var errDeferred = device.ErrMissing
+var errDeferred = ErrMissingDevice
 
 // source returns the source for mount(2): the device behind a tag, or the device as
 // it is. It is errDeferred while it is not there.
 func (i *Item) source(w spec.Mount, o options) (string, error) {
-	if path, tagged, err := device.Tagged(i.dev, w.Device); tagged {
+	if path, tagged, err := TaggedDevice(i.dev, w.Device); tagged {
 		return path, err
 	}
 	for _, dir := range stacked(o.data) {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-			return "", device.Missing(dir)
+			return "", MissingDevice(dir)
 		}
 	}
 	if o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)) {
@@ -213,7 +212,7 @@ func (i *Item) source(w spec.Mount, o options) (string, error) {
 	}
 	path, err := follow(w.Device)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", device.Missing(w.Device)
+		return "", MissingDevice(w.Device)
 	}
 	return path, err
 }

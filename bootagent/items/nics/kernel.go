@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
-	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -54,7 +54,7 @@ func split(key string) (iface, group, name string) {
 func (g numbers) read(iface string) ([]uint32, error) {
 	data := make([]uint32, 1+len(g.names))
 	data[0] = g.get
-	if err := ifreq.Ethtool(iface, unsafe.Pointer(&data[0])); err != nil {
+	if err := netif.Ethtool(iface, unsafe.Pointer(&data[0])); err != nil {
 		return nil, err
 	}
 	return data[1:], nil
@@ -62,7 +62,7 @@ func (g numbers) read(iface string) ([]uint32, error) {
 
 func (g numbers) write(iface string, values []uint32) error {
 	data := append([]uint32{g.set}, values...)
-	return ifreq.Ethtool(iface, unsafe.Pointer(&data[0]))
+	return netif.Ethtool(iface, unsafe.Pointer(&data[0]))
 }
 
 // Read implements tunable.Files.
@@ -72,7 +72,7 @@ func (kernel) Read(key string) (string, error) {
 		return "", fs.ErrNotExist
 	}
 	value, err := read(iface, group, name)
-	if errors.Is(err, ifreq.ErrMissing) {
+	if errors.Is(err, netif.ErrMissing) {
 		return "", fs.ErrNotExist
 	}
 	return value, err
@@ -136,7 +136,7 @@ func (kernel) Writable(string) bool { return true }
 // Owner implements tunable.Files.
 func (kernel) Owner(key string) uint64 {
 	iface, _, _ := split(key)
-	index, err := ifreq.Index(iface)
+	index, err := netif.Index(iface)
 	if err != nil {
 		return 0
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nics sets what network interfaces have beside their features: lengths of
-// rings, numbers of channels, coalescing, flow control, speed and private flags of
+// Package nics sets what network interfaces have: their offload features, see [Features], lengths
+// of rings, numbers of channels, coalescing, flow control, speed and private flags of
 // the driver, as ethtool(8) -G, -L, -C, -A, -s and --set-priv-flags do, and puts the
 // originals back.
 //
@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/item/ifreq"
-	"github.com/caisson-os/caisson/bootagent/items/item/nicmatch"
-	"github.com/caisson-os/caisson/bootagent/items/item/tunable"
+
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -35,7 +35,7 @@ const Name = "nics"
 func New(want []spec.NIC, sys string, j item.Journal) *tunable.Item {
 	var settings []tunable.Setting
 	for _, n := range want {
-		names := nicmatch.Find(sys, n.Match)
+		names := netif.Find(sys, n.Match)
 		if len(names) == 0 {
 			names = []string{n.Match.String()} // which no interface is called
 		}
@@ -109,7 +109,7 @@ const unknown = 1<<32 - 1
 // its masks alone, below zero.
 func link(iface string) (*linkSettings, error) {
 	s := &linkSettings{cmd: unix.ETHTOOL_GLINKSETTINGS}
-	if err := ifreq.Ethtool(iface, unsafe.Pointer(s)); err != nil {
+	if err := netif.Ethtool(iface, unsafe.Pointer(s)); err != nil {
 		return nil, err
 	}
 	words := -s.words
@@ -117,7 +117,7 @@ func link(iface string) (*linkSettings, error) {
 		return nil, fmt.Errorf("the kernel says that masks of link modes have %d words", words)
 	}
 	s = &linkSettings{cmd: unix.ETHTOOL_GLINKSETTINGS, words: words}
-	err := ifreq.Ethtool(iface, unsafe.Pointer(s))
+	err := netif.Ethtool(iface, unsafe.Pointer(s))
 	return s, err
 }
 
@@ -168,7 +168,7 @@ func writeLink(iface, name, value string) error {
 	case "duplex":
 		s.duplex = map[string]uint8{"half": 0, "full": 1, "unknown": 0xff}[value]
 	}
-	return ifreq.Ethtool(iface, unsafe.Pointer(s))
+	return netif.Ethtool(iface, unsafe.Pointer(s))
 }
 
 // flags are the private flags of a driver.
@@ -180,13 +180,13 @@ type flags struct {
 const setPrivate = 2 // ETH_SS_PRIV_FLAGS
 
 func private(iface string) (flags, error) {
-	names, err := ifreq.Names(iface, setPrivate)
+	names, err := netif.Names(iface, setPrivate)
 	if err != nil {
 		return flags{}, err
 	}
 	value := struct{ cmd, bits uint32 }{cmd: unix.ETHTOOL_GPFLAGS}
 	if len(names) > 0 {
-		err = ifreq.Ethtool(iface, unsafe.Pointer(&value))
+		err = netif.Ethtool(iface, unsafe.Pointer(&value))
 	}
 	return flags{names, value.bits}, err
 }
@@ -215,5 +215,5 @@ func (f flags) write(iface, name string, on bool) error {
 	if on {
 		value.bits |= bit
 	}
-	return ifreq.Ethtool(iface, unsafe.Pointer(&value))
+	return netif.Ethtool(iface, unsafe.Pointer(&value))
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -33,7 +33,7 @@ func Files(want []spec.Service, root string) (out []files.Want) {
 	if len(want) == 0 {
 		return nil
 	}
-	order := unitorder.Read(root)
+	order := units.ReadOrder(root)
 	for _, s := range want {
 		if rules.ServiceUnit(s.Unit) == nil && !slices.Contains(rules.WaitingUnits, s.Unit) && order.After(s.Unit, paths.AgentService) {
 			out = append(out, files.Want{File: spec.File{Path: rules.UnitDropIn(s.Unit, dropIn), Content: "[Unit]\nAfter=" +

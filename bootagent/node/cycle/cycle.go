@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decide/run"
+
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/hold"
+
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
@@ -46,7 +46,7 @@ type Cycle struct {
 	Destination *destination.Destination
 	Soak        *soak.Soak
 	Operations  *operate.Operations
-	Holds       *hold.Holds
+	Holds       *operate.Holds
 	Look        *look.Look
 	Starts      *early.Early
 }
@@ -158,7 +158,7 @@ func (c *Cycle) Early(ctx context.Context, when spec.When) error {
 	}
 	is, err := c.Operations.Phase(now, c.Effect.Runs(now.State))
 	if err == nil {
-		_, err = c.cycle(ctx, starting{c.Starts.Plan(now.State, found, is.Phase != run.Entering, when)})
+		_, err = c.cycle(ctx, starting{c.Starts.Plan(now.State, found, is.Phase != decide.Entering, when)})
 	}
 	return err
 }

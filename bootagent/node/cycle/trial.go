@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/early"
-	"github.com/caisson-os/caisson/bootagent/node/hold"
+	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -104,7 +104,7 @@ func (e starting) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 // ReturnTo changes the node to the generation that choose returns. The decision is saved
 // first: cut in between, the next look goes on with it. A change that fails is taken back,
 // and the decision with it.
-func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (*spec.Status, error) {
+func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose operate.Choice) (*spec.Status, error) {
 	if c.Effect.Tracker == nil {
 		return nil, c.Effect.Unbound
 	}
@@ -118,7 +118,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose hold.Choice) (
 	}
 	to := choose(s.Kept(), before.Generation)
 	if to == nil {
-		return nil, hold.NotKept(s.Kept())
+		return nil, operate.NotKept(s.Kept())
 	}
 	next, err := c.Effect.Tracker.Return(to)
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/nextroot"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-	"github.com/caisson-os/caisson/bootagent/node/services"
+
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record"
@@ -47,7 +47,7 @@ type Destination struct {
 	Tracker  *track.Tracker // nil where no key is trusted
 	Store    func() (*layers.Store, error)
 	Root     *stacked.Root
-	Services *services.Services
+	Services *stacked.Services
 	Effect   *effect.Effect
 	Machine  Machine
 	Runner   process.Runner // makes the next root; nil where systemd does not run
@@ -134,7 +134,7 @@ func (d *Destination) stageSoon(ctx context.Context) error {
 
 // Next is destination for a node that cannot fetch any more: where a soft-reboot leads to
 // it, its images are here.
-func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why string, err error) {
+func (d *Destination) Next(ctx context.Context) (next *root.Next, class, why string, err error) {
 	now, err := d.Owner.Read()
 	if err != nil {
 		return nil, "", "", err
@@ -157,7 +157,7 @@ func (d *Destination) nextBoot(s *state.State) *state.Generation {
 // Destination is the root that a node with a state goes to when it is started over, nil where
 // that is of the layer that runs, and how it gets there once it has its images. The
 // description of its layer is asked of a source where it is not here; nil asks nobody.
-func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class,
+func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *root.Next, class,
 	why string, err error) {
 	boot := d.Owner.Boot()
 	if boot.Mode == spec.ModeAttached || d.Tracker == nil {
@@ -192,7 +192,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if err := trust.ForMachine(layer, d.Tracker.Bootstrap, runtime.GOARCH); err != nil {
 		return nil, "", "", err
 	}
-	next = &nextroot.Next{Pair: nextroot.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: boot, State: d.Folder,
+	next = &root.Next{Pair: root.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: boot, State: d.Folder,
 		Store: store, Unproven: s.Staged == g, Say: d.Log.Say}
 	if uuids := d.Tracker.Identity.UUIDs; len(uuids) > 0 {
 		next.UUID = uuids[0]
@@ -206,7 +206,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if !next.Unproven {
 		to.Generation.Attempts = 0 // it came up
 	}
-	class, why = nextroot.Class(boot, &running.Overlay, to)
+	class, why = root.Class(boot, &running.Overlay, to)
 	if class == spec.ClassSoftReboot && boot.InMemory() {
 		class, why, err = d.fitsMemory(next, class, why)
 	}
@@ -243,7 +243,7 @@ func (d *Destination) Reboot(ctx context.Context) (class, why string, err error)
 
 // softReboot goes to the next root. The attempt is counted before, as the loader counts
 // its own: where nothing comes up, the machine starts over and the loader decides.
-func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err error) {
+func (d *Destination) softReboot(ctx context.Context, next *root.Next) (err error) {
 	if err := d.stackNext(ctx); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
-	"github.com/caisson-os/caisson/bootagent/boot/nextroot"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/memory"
@@ -113,7 +113,7 @@ func (d *Destination) BytesOf(layer string) *spec.Bytes {
 
 // fitsMemory is the class of a soft-reboot into a root some of whose images have yet to be
 // brought into memory.
-func (d *Destination) fitsMemory(next *nextroot.Next, class, why string) (string, string, error) {
+func (d *Destination) fitsMemory(next *root.Next, class, why string) (string, string, error) {
 	if len(next.Missing) == 0 {
 		return class, why, nil
 	}
@@ -156,7 +156,7 @@ func (d *Destination) stageInMemory(ctx context.Context, s *state.State) error {
 }
 
 // giveUp frees the memory of images that only a root has which is not gone to.
-func (d *Destination) giveUp(s *state.State, next *nextroot.Next) error {
+func (d *Destination) giveUp(s *state.State, next *root.Next) error {
 	others := []*state.Generation{&d.Owner.Boot().Generation}
 	if s.Current != nil && s.Current.Layer != next.Pair.Generation.Layer {
 		others = append(others, s.Current)

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -102,15 +102,15 @@ func (e *Early) remote(all []spec.Mount) []spec.Mount {
 
 func (e *Early) path(name string) string { return filepath.Join(e.Dir, name) }
 
-// units are where systemd looks for units of mounts, those of fstab(5) among them.
-var units = []string{"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/lib/systemd/system"}
+// unitDirs are where systemd looks for units of mounts, those of fstab(5) among them.
+var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/lib/systemd/system"}
 
 // coveredLater reports whether systemd mounts something at or above a path, which would hide
 // what is mounted there before.
 func (e *Early) coveredLater(path string) bool {
 	for ; filepath.IsAbs(path) && path != "/"; path = filepath.Dir(path) {
-		for _, dir := range units {
-			if to, err := filepath.EvalSymlinks(e.path(dir + "/" + unitorder.MountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
+		for _, dir := range unitDirs {
+			if to, err := filepath.EvalSymlinks(e.path(dir + "/" + units.MountUnit(path))); err == nil && to != "/dev/null" && !e.mounted(path) {
 				return true
 			}
 		}

@@ -78,18 +78,18 @@ func next() *track.Found {
 // is mounted already.
 func TestWhatIsCoveredLater(t *testing.T) {
 	e, _ := starting(t)
-	for _, dir := range []string{"/proc/self", units[0], units[3]} {
+	for _, dir := range []string{"/proc/self", unitDirs[0], unitDirs[3]} {
 		if err := os.MkdirAll(e.Dir+dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range map[string]string{"/proc/self/mountinfo": "1 2 0:3 / /srv/c rw - ext4 x rw\n",
-		units[3] + "/srv-a\\x20b.mount": "", units[0] + "/srv-c.mount": ""} {
+		unitDirs[3] + "/srv-a\\x20b.mount": "", unitDirs[0] + "/srv-c.mount": ""} {
 		if err := os.WriteFile(e.Dir+name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("/dev/null", e.Dir+units[0]+"/srv-d.mount"); err != nil {
+	if err := os.Symlink("/dev/null", e.Dir+unitDirs[0]+"/srv-d.mount"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{"/srv/a b": true, "/srv/a b/below": true, "/srv/c": false, "/srv/d": false, "/srv": false,

@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/units"
-	"github.com/caisson-os/caisson/bootagent/node/services"
+
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record"
@@ -37,7 +37,7 @@ type Table struct {
 	Journal  *journal.Journal
 	Tracker  *track.Tracker // nil where no key is trusted
 	Root     *stacked.Root
-	Services *services.Services
+	Services *stacked.Services
 	Runner   process.Runner // of programs; nil is process groups
 	Systemd  units.Systemd  // nil where it does not run
 	Log      Log

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/item/unitorder"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue"
@@ -197,7 +197,7 @@ func (l *Look) brokenOrders(mounts []spec.Mount) (broken []string) {
 		if len(m.Before)+len(m.After) == 0 {
 			continue
 		}
-		_, mounted := times(unitorder.MountUnit(m.Target))
+		_, mounted := times(units.MountUnit(m.Target))
 		if mounted == 0 {
 			continue // which the look itself reports
 		}

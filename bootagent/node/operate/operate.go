@@ -2,7 +2,7 @@
 
 // Package operate makes the engine of a node's operations, see package operation: its
 // clocks, its ledger, its turns, how the node is judged afterwards, and the swap of a layer,
-// which is an operation as well.
+// which is an operation as well. It keeps what an operator holds, too, see [Holds].
 package operate
 
 import (

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/run"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
@@ -80,8 +80,8 @@ func TestPhase(t *testing.T) {
 	for _, c := range []struct {
 		judged string // the root of the checks
 		runs   *state.Generation
-		want   run.Phase
-	}{{"", nil, run.Nothing}, {"another", &g, run.Idle}, {"r", &g, run.Soaking}} {
+		want   decide.Phase
+	}{{"", nil, decide.Nothing}, {"another", &g, decide.Idle}, {"r", &g, decide.Soaking}} {
 		r := gate.Record{Root: c.judged, Overlay: "o"}
 		if err := r.Save(filepath.Join(op.Base.Root, paths.RunGates)); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestPhase(t *testing.T) {
 	}
 	op, _ = operating(t, spec.Status{})
 	now = record.Snapshot{State: &state.State{Staged: &g}, Boot: &state.Boot{Mode: "netboot", Generation: g}}
-	if is, err := op.Phase(now, &g); err != nil || is.Phase != run.Entering {
+	if is, err := op.Phase(now, &g); err != nil || is.Phase != decide.Entering {
 		t.Errorf("%s, %v", is.Phase, err)
 	}
 }

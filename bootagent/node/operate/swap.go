@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/decide/run"
+
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/operation"
@@ -113,20 +113,20 @@ func (op *Operations) missing(now record.Snapshot, a *destination.Awaited) (stri
 }
 
 // Phase returns the phase that this node is in.
-func (op *Operations) Phase(now record.Snapshot, runs *state.Generation) (run.Record, error) {
-	root := run.Root{Attached: now.Boot.Mode == spec.ModeAttached, Begun: op.Effect.Begun(), Boot: op.Kernel, By: now.Boot.Generation,
+func (op *Operations) Phase(now record.Snapshot, runs *state.Generation) (decide.Run, error) {
+	root := decide.RunRoot{Attached: now.Boot.Mode == spec.ModeAttached, Begun: op.Effect.Begun(), Boot: op.Kernel, By: now.Boot.Generation,
 		Runs: runs}
 	if runs != nil {
 		judged, err := gate.Load(filepath.Join(op.Base.Root, paths.RunGates))
 		if err != nil {
-			return run.Record{}, err
+			return decide.Run{}, err
 		}
 		root.Judged = judged.Of(op.Root, runs.Overlay)
 		if !root.Attached {
 			root.Takes = op.Destination.Candidate(now.State)
 		}
 	}
-	return run.Read(now.State, &now.Boot.Live, root), nil
+	return decide.ReadRun(now.State, &now.Boot.Live, root), nil
 }
 
 // forgotten reports whether a root may have been tried by a boot that remembers nothing: the

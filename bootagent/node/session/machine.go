@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/trial"
+
 	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
@@ -48,11 +48,11 @@ func (n *Session) Now() time.Time {
 }
 
 // clock tells how long the kernel runs, however the other one is set.
-func (n *Session) clock() trial.Clock {
+func (n *Session) clock() TrialClock {
 	if n.Options.Kernel != nil {
 		return n.Options.Kernel
 	}
-	return trial.Kernel{Uptime: trace.Uptime}
+	return KernelClock{Uptime: trace.Uptime}
 }
 
 // Up is how long this kernel runs.
@@ -81,7 +81,7 @@ func (n *Session) Dial(ctx context.Context) error {
 
 // Reached asks the registry, which a node that is not cut off reaches, for as long as within.
 func (n *Session) Reached(ctx context.Context, within time.Duration) error {
-	if err := trial.Reach(ctx, n.clock(), within, n.Dial); err != nil {
+	if err := ReachWithin(ctx, n.clock(), within, n.Dial); err != nil {
 		return fmt.Errorf("the registry was not reached within %s: %w", within.Round(time.Second), err)
 	}
 	return nil
@@ -92,7 +92,7 @@ func (n *Session) Within() time.Duration {
 	if n.Options.Within > 0 {
 		return n.Options.Within
 	}
-	return trial.Within
+	return TrialTime
 }
 
 // Store is where the images of layers are kept: on the state disk, or in memory.

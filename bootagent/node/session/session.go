@@ -29,7 +29,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/trial"
+
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -61,7 +61,7 @@ type Options struct {
 	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
 	Cgroup     string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
 	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
-	Kernel     trial.Clock                     // by which checks and trials are timed; nil is the kernel's
+	Kernel     TrialClock                      // by which checks and trials are timed; nil is the kernel's
 	Reboot     func(ctx context.Context) error // nil asks systemd
 	SoftReboot func(ctx context.Context) error // nil asks systemd
 	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt

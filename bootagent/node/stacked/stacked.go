@@ -4,7 +4,8 @@
 // that it is made of, and those that differ from it in accounts only, which are put over
 // it. What a layer changes is read from its images once and kept as long as the root.
 //
-// It needs the images of both; [Root.Bring] fetches what is not here.
+// It needs the images of both; [Root.Bring] fetches what is not here. The images that services
+// have beside the layers are kept by [Services].
 package stacked
 
 import (

@@ -10,7 +10,7 @@ import (
 	"runtime"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-	"github.com/caisson-os/caisson/bootagent/boot/disk/e2fs"
+
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -50,8 +50,8 @@ func Install(ctx context.Context, o session.Options, name string) (*Installation
 		return nil, err
 	}
 	f := &disk.Finder{Sys: n.Path("/sys"), Dev: n.Path("/dev"), Fleet: n.Tracker.Bootstrap.Fleet, Say: n.Say}
-	if e2fs.Installed() {
-		f.Programs = e2fs.Programs{}
+	if disk.E2fsInstalled() {
+		f.Programs = disk.E2fsPrograms{}
 	}
 	i := &Installation{Loader: *want, look: &following{session: n, want: want, ctx: ctx}}
 	if i.Target, err = f.Target(name); err != nil {

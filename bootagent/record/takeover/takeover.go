@@ -8,7 +8,7 @@
 //
 // It knows Divingbell's files and no kind of item: originals are told as the items
 // that would make them. Packages, accounts and profiles stay as they are, for they
-// need a layer. Only bootagent/node/effect and bootagent/program/enroll import it.
+// need a layer. Only bootagent/node/effect and bootagent/program import it.
 package takeover
 
 import (

@@ -10,7 +10,7 @@
 // next one may come. What cannot be watched on a machine is said once and is left to the
 // minute's look.
 //
-// Only bootagent/program/daemon imports it: the service watches, verbs do not.
+// Only bootagent/program imports it: the service watches, verbs do not.
 package watch
 
 import (

@@ -5,13 +5,13 @@
 // network.interfaces has them. There are four places where that may stand, and the first
 // that says anything of this machine is all that counts:
 //
-//  1. the kernel's command line, see package dracut;
+//  1. the kernel's command line, in the words of dracut.cmdline(7);
 //  2. rows of bootNetwork in site.cpio, by what the cards are;
 //  3. the row of this node in site.cpio, where the node has no DHCP;
 //  4. nowhere: then each card is asked by DHCP.
 //
-// The package looks at nothing and changes nothing. Only bootagent/boot/network and
-// bootagent/boot/initramfs import it.
+// The package looks at nothing and changes nothing. Only bootagent/boot/network,
+// bootagent/boot/initramfs and bootagent/boot/kernel import it.
 package table
 
 import (
@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/dracut"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -59,7 +58,7 @@ func Make(m Machine, b *spec.Bootstrap) (t Table, notes []string) {
 	for _, c := range m.Cards {
 		names[c.Name] = c.MAC
 	}
-	line, any, notes := dracut.Parse(m.Words, names, m.Boot)
+	line, any, notes := Parse(m.Words, names, m.Boot)
 	if any != "" || line.Interfaces != nil {
 		return Table{line, any, "the kernel's command line"}, notes
 	}

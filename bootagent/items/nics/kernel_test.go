@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nics
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// ip runs ip(8) in the namespace of the test.
+func ethtoolIp(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func kernelSnapshot(t *testing.T, name string) string {
+	t.Helper()
+	states, err := NewEthtoolKernel().Features(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, f := range sorted(states) {
+		fmt.Fprintf(&out, "%s %+v\n", f, states[f])
+	}
+	return out.String()
+}
+
+// A veth pair of the real kernel, in a network namespace of its own.
+func TestEthtoolKernel(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	for _, feature := range []string{"tx-checksumming", "tso", "rx-gro", "sg"} {
+		t.Run(feature, func(t *testing.T) {
+			itemtest.Run(t, func(t *testing.T) itemtest.World {
+				ethtoolIp(t, "link", "add", "cs0", "type", "veth", "peer", "name", "cs1")
+				t.Cleanup(func() { ethtoolIp(t, "link", "del", "cs0") })
+				states, err := NewEthtoolKernel().Features("cs0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				on := false
+				for _, m := range members(feature, states) {
+					on = on || states[m].Active
+				}
+				want := []spec.Feature{{Interface: "cs0", Feature: feature, On: !on}}
+				return itemtest.World{
+					Wanted:   func(j item.Journal) item.Item { return NewFeatures(want, nil, "", NewEthtoolKernel(), j) },
+					Empty:    func(j item.Journal) item.Item { return NewFeatures(nil, nil, "", NewEthtoolKernel(), j) },
+					Snapshot: func() string { return kernelSnapshot(t, "cs0") },
+				}
+			})
+		})
+	}
+	t.Run("missing, fixed, unknown", func(t *testing.T) {
+		for _, tc := range []struct {
+			want   spec.Feature
+			action string
+		}{
+			{spec.Feature{Interface: "none0", Feature: "tso"}, spec.ActionDefer},
+			{spec.Feature{Interface: "lo", Feature: "tx-lockless", On: false}, spec.ActionRefuse},
+			{spec.Feature{Interface: "lo", Feature: "tcp-segmentation"}, spec.ActionRefuse},
+			{spec.Feature{Interface: "a/b", Feature: "tso"}, spec.ActionRefuse},
+		} {
+			drift, err := NewFeatures([]spec.Feature{tc.want}, nil, "", NewEthtoolKernel(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			if err != nil || len(drift) != 1 || drift[0].Action != tc.action || drift[0].Reason == "" {
+				t.Errorf("%+v: drift %+v, %v; want %s with a reason", tc.want, drift, err, tc.action)
+			}
+		}
+	})
+}
+
+// The table of needs is the kernel's: without what a feature needs, it is kept off.
+func TestKernelNeeds(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	tried := 0
+	for _, kind := range []string{"veth", "bridge"} {
+		ethtoolIp(t, "link", "add", "cs0", "type", kind)
+		for _, need := range needs {
+			k := NewEthtoolKernel()
+			had, err := k.Features("cs0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			without, back := map[string]bool{}, map[string]bool{}
+			for _, n := range need.oneOf {
+				if had[n].Active && had[n].Changeable {
+					without[n], back[n] = false, true
+				}
+			}
+			if len(without) == 0 || !had[need.feature].Active || !had[need.feature].Changeable {
+				continue
+			}
+			if err := k.Change("cs0", without); err != nil {
+				t.Fatal(err)
+			}
+			now, err := k.Features("cs0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tried++; now[need.feature].Active {
+				t.Errorf("%s: %s is on without %v", kind, need.feature, sorted(without))
+			}
+			if err := k.Change("cs0", back); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ethtoolIp(t, "link", "del", "cs0")
+	}
+	if tried < 4 {
+		t.Errorf("only %d needs could be tried", tried)
+	}
+}
+
+// The ioctl reports the same as ethtool(8), for every feature by its own name.
+func TestKernelAgreesWithEthtool(t *testing.T) {
+	require.Tool(t, "ethtool")
+	out, err := exec.Command("ethtool", "-k", "lo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, err := NewEthtoolKernel().Features("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		s, ok := states[name]
+		if !ok {
+			continue // a group's name, or the heading
+		}
+		compared++
+		if s.Active != strings.HasPrefix(value, "on") || s.Changeable == strings.Contains(value, "[fixed]") {
+			t.Errorf("%s: %+v, and ethtool says %q", name, s, value)
+		}
+	}
+	if compared < 20 {
+		t.Fatalf("only %d features have names that both know", compared)
+	}
+}

@@ -26,47 +26,36 @@ type written struct {
 }
 
 func (a *app) manCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "man DIR",
-		Short:   "Write manual pages, one for each verb",
-		Example: "  caisson man /usr/local/share/man/man1",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			header := &doc.GenManHeader{Section: "1", Source: "caisson " + version, Manual: "caisson"}
-			c.Root().DisableAutoGenTag = true
-			if err := doc.GenManTree(c.Root(), header, args[0]); err != nil {
-				return fmt.Errorf("write manual pages: %w", err)
-			}
-			entries, err := os.ReadDir(args[0])
-			if err != nil {
-				return err
-			}
-			w := written{Dir: args[0], Files: []string{}}
-			for _, e := range entries {
-				w.Files = append(w.Files, e.Name())
-			}
-			return a.show(w, func() { a.say("%d pages in %s", len(w.Files), w.Dir) })
-		},
-	}
+	return verb("man", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
+		header := &doc.GenManHeader{Section: "1", Source: "caisson " + version, Manual: "caisson"}
+		c.Root().DisableAutoGenTag = true
+		if err := doc.GenManTree(c.Root(), header, args[0]); err != nil {
+			return fmt.Errorf("write manual pages: %w", err)
+		}
+		entries, err := os.ReadDir(args[0])
+		if err != nil {
+			return err
+		}
+		w := written{Dir: args[0], Files: []string{}}
+		for _, e := range entries {
+			w.Files = append(w.Files, e.Name())
+		}
+		return a.show(w, func() { a.say("%d pages in %s", len(w.Files), w.Dir) })
+	})
 }
 
 // version is set by the Makefile.
 var version = "development"
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return a.show(map[string]string{"version": version, "go": runtime.Version()}, func() {
-				cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
-			})
-		},
-	}
+	return verb("version", cobra.NoArgs, func(*cobra.Command, []string) error {
+		return a.show(map[string]string{"version": version, "go": runtime.Version()}, func() {
+			cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
+		})
+	})
 }
 
 // complete adds what a shell can offer for flags that many verbs have. A flag

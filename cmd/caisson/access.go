@@ -122,10 +122,6 @@ func loopback(ref string) bool {
 	return err == nil && r.Loopback()
 }
 
-// layerHelp explains how a layer is named on the command line.
-const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST, or REF/layer:VERSION as other tools have it; REF is\n" +
-	"host[:port]/prefix or oci:DIR, the version is 'current' when none is given."
-
 // noKey is what verbs say that show layers and verify none.
 const noKey = "no --key: who released this is not verified, whoever can push chose it"
 

@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVarP(&a.format, "output", "o", "text", "output format: text or json")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
 	f.BoolVarP(&a.detail, "verbose", "v", false, "also print notes and duration")
-	for _, g := range a.groups() {
+	for _, g := range a.headings() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, c := range g.verbs {
 			c.GroupID = g.title
@@ -114,15 +114,15 @@ func (a *app) root() *cobra.Command {
 // about is the heading of the verbs that every program has.
 const about = "About this program"
 
-// group is a heading of --help and the verbs below it.
-type group struct {
+// heading is one of --help and the verbs below it.
+type heading struct {
 	title string
 	verbs []*cobra.Command
 }
 
-// groups are the verbs in the order in which a new fleet needs them.
-func (a *app) groups() []group {
-	return []group{
+// headings are the verbs in the order in which a new fleet needs them.
+func (a *app) headings() []heading {
+	return []heading{
 		{"Write a site", []*cobra.Command{a.initCommand(), a.importCommand(), a.validateCommand(), a.explainCommand(),
 			a.windowsCommand(), a.operationsCommand(), a.servicesCommand(), a.schemaCommand()}},
 		{"Build layers, and what boots them", []*cobra.Command{a.buildCommand(), a.lockCommand(), a.inspectCommand(),

@@ -24,21 +24,9 @@ type bisectFlags struct {
 
 func (a *app) bisectCommand() *cobra.Command {
 	var f bisectFlags
-	c := &cobra.Command{
-		Use:   "bisect FILE… --node NAME --good GEN --check COMMAND",
-		Short: "Find the change that broke a check, by booting what was published before",
-		Long: "Find the change that broke a check, by booting what was published before.\n\n" +
-			"The node's kept generations are booted as 'caisson try' does, from the middle of what is left, until the two are\n" +
-			"known between which the check broke. Both are booted once more, so that a check that flaps is seen. Then\n" +
-			"overlays are booted that have some settings of the one and the rest of the other, until the smallest change is\n" +
-			"found that breaks it. Of a layer, images are tried apart. What does not boot is passed by and said.\n\n" +
-			"Nothing is built, and nothing is published. Without --check the node's health decides. Ctrl-C ends it at any\n" +
-			"time: the same command goes on, as each answer is written down below the cache until the search has ended.",
-		Example: "  caisson bisect site.yaml --node node1 --good 41 --check 'systemctl is-active nginx'\n" +
-			"  caisson bisect site.yaml --from oci:./out --node node1 --good 3 --bad 9 --check 'test $(sysctl -n vm.swappiness) -lt 50'",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error { return a.bisect(c.Context(), f, names) },
-	}
+	c := verb("bisect", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		return a.bisect(c.Context(), f, names)
+	})
 	fs := c.Flags()
 	fs.StringVar(&f.from, "from", "", "where the site is published; the site's registry when absent")
 	fs.StringVar(&f.good, "good", "", "a generation, `GEN`, with which the check passes")

@@ -27,54 +27,44 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var f nodesAsk
 	var reach access
 	var from, out string
-	c := &cobra.Command{
-		Use:   "bootstrap FILE…",
-		Short: "Write site.json for attached hosts",
-		Long: "Write site.json for attached hosts, which caisson does not boot: the keys that a host trusts and the registry\n" +
-			"that it asks. With root keys in the site it has the newest version of the keys that is published, so the host\n" +
-			"follows the chain.\n" +
-			"It holds no secret. Copy it to hosts over a channel that you trust.",
-		Example: "  caisson bootstrap site.yaml --out site.json\n  caisson-agent enroll --site site.json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			if out != "" {
-				if err := writable("--out", out); err != nil {
-					return err
-				}
-			}
-			s, err := a.loadSite(names...)
-			if err != nil {
+	c := verb("bootstrap", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		if out != "" {
+			if err := writable("--out", out); err != nil {
 				return err
 			}
-			o, err := reach.options(f.ask)
-			if err != nil {
-				return err
-			}
-			b, err := f.anchor(s, o.CAs)
-			if err != nil {
-				return err
-			}
-			from = cmp.Or(from, s.Registry())
-			if b, err = a.follows(c.Context(), b, s, reach, from, names[0]); err != nil {
-				return err
-			}
-			data, err := spec.Encode(netboot.ForHost(b))
-			if err != nil {
-				return err
-			}
-			if out == "" {
-				_, err = a.out.Write(append(data, '\n'))
-				return err
-			}
-			if err := durable.WriteFile(out, data, 0o644); err != nil {
-				return fmt.Errorf("write site.json: %w", err)
-			}
-			return a.show(bootstrapped{out}, func() {
-				cli.Printf(a.out, "%s\n", out)
-				a.say("on the host: caisson-agent enroll --site %s", out)
-			})
-		},
-	}
+		}
+		s, err := a.loadSite(names...)
+		if err != nil {
+			return err
+		}
+		o, err := reach.options(f.ask)
+		if err != nil {
+			return err
+		}
+		b, err := f.anchor(s, o.CAs)
+		if err != nil {
+			return err
+		}
+		from = cmp.Or(from, s.Registry())
+		if b, err = a.follows(c.Context(), b, s, reach, from, names[0]); err != nil {
+			return err
+		}
+		data, err := spec.Encode(netboot.ForHost(b))
+		if err != nil {
+			return err
+		}
+		if out == "" {
+			_, err = a.out.Write(append(data, '\n'))
+			return err
+		}
+		if err := durable.WriteFile(out, data, 0o644); err != nil {
+			return fmt.Errorf("write site.json: %w", err)
+		}
+		return a.show(bootstrapped{out}, func() {
+			cli.Printf(a.out, "%s\n", out)
+			a.say("on the host: caisson-agent enroll --site %s", out)
+		})
+	})
 	f.flags(c.Flags())
 	reach.flags(a, c.Flags())
 	c.Flags().StringVar(&from, "from", "", "registry or layout where the fleet is published (the site's own when empty)")

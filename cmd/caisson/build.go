@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spf13/pflag"
+
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/agent"
 	"github.com/caisson-os/caisson/builder/release"
@@ -26,7 +28,6 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/spf13/pflag"
 )
 
 // buildFlags are the flags of build.
@@ -51,23 +52,10 @@ type buildFlags struct {
 
 func (a *app) buildCommand() *cobra.Command {
 	var f buildFlags
-	c := &cobra.Command{
-		Use:   "build FILE… --to REF",
-		Short: "Build the system layers of a site, and push them",
-		Long: "Build the system layers of a site, and push them.\n\n" +
-			"Needs root, of the host, of a container that may mount, or of a user namespace. A lock beside the\n" +
-			"site (see 'caisson lock') is used when it is there; else the newest packages are taken. A file that is fetched or\n" +
-			"taken from --debs by a lock must be in an index that an archive of the site signs now, or --unsigned names it.\n\n" +
-			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
-			"keys are taken that lie beside the site's public ones; --key= signs nothing. --boot-key, or keys/boot.key\n" +
-			"beside the site, signs the layer's kernel and the modules that are made for it. " + keys.SourceHelp + "\n" + keys.CommandHelp,
-		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			f.named, f.bootNamed = c.Flags().Changed("key") || c.Flags().Changed("attest-key"), c.Flags().Changed("boot-key")
-			return a.build(c.Context(), f, names)
-		},
-	}
+	c := verb("build", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		f.named, f.bootNamed = c.Flags().Changed("key") || c.Flags().Changed("attest-key"), c.Flags().Changed("boot-key")
+		return a.build(c.Context(), f, names)
+	})
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME, fd:N or command:CMD")

@@ -34,10 +34,6 @@ type fromCluster struct {
 	plan               string
 }
 
-const fromClusterHelp = `--from-cluster reads the site from the objects of one namespace, with kubectl, by its current context
-unless --context and --namespace say otherwise. Files may be named beside it: the objects override
-them. Keys, locks and the publisher's memory are beside the first, or in the current directory.`
-
 func (f *fromCluster) flags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.on, "from-cluster", false, "read the site from the objects of a namespace")
 	flags.StringVar(&f.context, "context", "", "the `NAME` of the cluster in kubectl's configuration")

@@ -27,22 +27,9 @@ type copyFlags struct {
 
 func (a *app) copyCommand() *cobra.Command {
 	var f copyFlags
-	c := &cobra.Command{
-		Use:   "copy SRC DST (--site FILE | --trust PUB… | --unverified)",
-		Short: "Copy a published fleet or a layer to another registry or layout",
-		Long: "Copy a published fleet or a layer to another registry or layout: behind an air gap, to a second\n" +
-			"site, from a canary's registry to production's. What arrives has the digests and signatures that it\n" +
-			"had; nothing is signed again.\n\n" +
-			"SRC is REF for a whole fleet: every released layer with its signatures, SBOM and provenance, every\n" +
-			"node's overlay, fleet:index and fleet:current. Or it is a layer, as in REF/layer:VERSION or\n" +
-			"REF@sha256:DIGEST. All is verified first, with the keys of --site, or for a fleet with --trust; an\n" +
-			"older fleet never replaces a newer one. The copy of a fleet is verified, too.\n\n" +
-			"What is there already is not copied again: a copy that was cut goes on when it is started again.",
-		Example: "  caisson copy registry.example.org/metal-a oci:stick --site site.yaml\n" +
-			"  caisson copy registry.example.org/canary/layer:7 registry.example.org/metal-a --site site.yaml",
-		Args: cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error { return a.copy(c.Context(), f, args[0], args[1]) },
-	}
+	c := verb("copy", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+		return a.copy(c.Context(), f, args[0], args[1])
+	})
 	f.from.flags(a, c.Flags())
 	c.Flags().BoolVar(&f.fromPlain, "from-plain-http", false, "talk HTTP to SRC only")
 	c.Flags().BoolVar(&f.toPlain, "to-plain-http", false, "talk HTTP to DST only")

@@ -22,64 +22,49 @@ func (a *app) diffCommand() *cobra.Command {
 	var look looking
 	var files bool
 	var by, nodes []string
-	c := &cobra.Command{
-		Use:   "diff (LAYER LAYER | REF GEN GEN | REF [GEN] --node A --node B)",
-		Short: "Compare two system layers, two generations of a fleet, or two nodes",
-		Long: "Compare two system layers, two generations of a fleet, or two nodes of one.\n\n" +
-			"Of layers it shows packages, kernel, accounts, profiles, sizes, what a node would fetch,\n" +
-			"and with --files every file. Exit code 3: they differ. With --key, exit code 4: a layer is not\n" +
-			"released by that key, and nothing is compared.\n\n" +
-			"With REF and two generations, as 'caisson history' lists them, it shows what going from the first to the second\n" +
-			"did to each node, or to that of --node, and how much it disturbed it. With two --node it shows in what the second\n" +
-			"differs from the first, in that generation or in the newest. Both need --site or --trust.\n\n" + layerHelp,
-		Example: "  caisson diff oci:out@6 oci:out@7\n  caisson diff --files registry.example.org/metal@6 registry.example.org/metal\n" +
-			"  caisson diff registry.example.org/metal 41 42 --site site.yaml\n" +
-			"  caisson diff registry.example.org/metal --node node30 --node node31 --site site.yaml",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(nodes) == 2 {
-				return cobra.RangeArgs(1, 2)(c, args)
+	c := verb("diff", func(c *cobra.Command, args []string) error {
+		if len(nodes) == 2 {
+			return cobra.RangeArgs(1, 2)(c, args)
+		}
+		return cobra.RangeArgs(2, 3)(c, args)
+	}, func(c *cobra.Command, args []string) error {
+		switch {
+		case len(nodes) == 2:
+			return a.diffNodes(c.Context(), &look, args, nodes)
+		case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
+			return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes",
+				"--node does not go with these")
+		case len(args) == 3 && len(by) > 0:
+			return errReleaseKey
+		case len(args) == 2 && look.whom.said():
+			return errOperators
+		case len(args) == 3:
+			return a.diffGenerations(c.Context(), &look, args, nodes)
+		}
+		from, err := openLayers(c.Context(), &look.reach, args[0])
+		if err != nil {
+			return err
+		}
+		to, err := openLayers(c.Context(), &look.reach, args[1])
+		if err != nil {
+			return err
+		}
+		if err := a.released(c.Context(), by, from, to); err != nil {
+			return err
+		}
+		found, alone, err := release.Compare(c.Context(), from, to, files)
+		if err != nil {
+			return err
+		}
+		for _, variant := range alone {
+			a.say("variant %s is in one of the two only", variant)
+		}
+		return cmp.Or(a.show(found, func() {
+			for _, d := range found {
+				d.Write(a.out)
 			}
-			return cobra.RangeArgs(2, 3)(c, args)
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case len(nodes) == 2:
-				return a.diffNodes(c.Context(), &look, args, nodes)
-			case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
-				return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes",
-					"--node does not go with these")
-			case len(args) == 3 && len(by) > 0:
-				return errReleaseKey
-			case len(args) == 2 && look.whom.said():
-				return errOperators
-			case len(args) == 3:
-				return a.diffGenerations(c.Context(), &look, args, nodes)
-			}
-			from, err := openLayers(c.Context(), &look.reach, args[0])
-			if err != nil {
-				return err
-			}
-			to, err := openLayers(c.Context(), &look.reach, args[1])
-			if err != nil {
-				return err
-			}
-			if err := a.released(c.Context(), by, from, to); err != nil {
-				return err
-			}
-			found, alone, err := release.Compare(c.Context(), from, to, files)
-			if err != nil {
-				return err
-			}
-			for _, variant := range alone {
-				a.say("variant %s is in one of the two only", variant)
-			}
-			return cmp.Or(a.show(found, func() {
-				for _, d := range found {
-					d.Write(a.out)
-				}
-			}), drift(len(found) > 0))
-		},
-	}
+		}), drift(len(found) > 0))
+	})
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
 	c.Flags().StringArrayVar(&nodes, "node", nil, "compare this node in two generations, or the two `NODE`s that are named")

@@ -5,10 +5,13 @@ package main
 import (
 	"bytes"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
 
@@ -68,5 +71,41 @@ func TestEveryVerbHasAHeading(t *testing.T) {
 		if !root.ContainsGroup(c.GroupID) || c.GroupID == "" {
 			t.Errorf("%s is below no heading", c.Name())
 		}
+	}
+}
+
+// TestEveryTextIsOfAVerb: a verb without a text does not start, see helpText; a text that no verb
+// and no other text has would stay for ever.
+func TestEveryTextIsOfAVerb(t *testing.T) {
+	used := map[string]bool{}
+	var note func(name string)
+	note = func(name string) {
+		data, err := help.ReadFile("help/" + name + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		used["help/"+name+".txt"] = true
+		for _, word := range shared.FindAllString(string(data), -1) {
+			note("shared/" + strings.Trim(word, "{}"))
+		}
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.HasParent() {
+			note(strings.ReplaceAll(strings.TrimPrefix(c.CommandPath(), "caisson "), " ", "_"))
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newApp(io.Discard, io.Discard).root())
+	err := fs.WalkDir(help, "help", func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && !used[name] {
+			t.Errorf("%s is of no verb: delete it", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,51 +19,37 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var node, other, key string
 	var labels, conditions []string
-	c := &cobra.Command{
-		Use:   "explain FILE… (--node NAME | --key KEY | --where KEY=VALUE)",
-		Short: "Show the settings of a node, with the origin of each value",
-		Long: "Show the settings of a node, with the origin of each value.\n\n" +
-			"At most one override of a module applies to a node: that of its host name, else the last label\n" +
-			"entry that fits. The node need not exist: --label says what it would be.\n\n" +
-			"--against NAME shows in what the node differs from another one; exit code 3: they differ. --key KIND/KEY lists the\n" +
-			"values that a setting has on the site's nodes, each with its origin; a kind alone lists all of it. --where lists the\n" +
-			"nodes that have a setting, or that have it with this value.",
-		Example: "  caisson explain site.yaml --node alpha\n  caisson explain values.yaml --node new --label role=db -o json\n" +
-			"  caisson explain site.yaml --node alpha --against beta\n  caisson explain site.yaml --key sysctl/vm.swappiness\n" +
-			"  caisson explain site.yaml --where sysctl/vm.swappiness=10 --where apt/packages/jq",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			set, err := parseLabels(labels)
-			if err != nil {
-				return err
-			}
-			switch all := key != "" || len(conditions) > 0; {
-			case node == "" && !all:
-				return cli.Usage("name the node to explain", "--node is missing")
-			case all && node+other != "" || key != "" && len(conditions) > 0 || len(labels) > 0 && node == "" || other != "" && len(labels) > 0:
-				return cli.Usage("--node with --label or --against, or --key, or --where", "these do not go together")
-			}
-			s, err := a.loadNamed(names...)
-			switch {
-			case err != nil:
-				return err
-			case key != "":
-				return a.uses(s, key)
-			case len(conditions) > 0:
-				return a.where(s, conditions)
-			case other != "":
-				return a.against(s, node, other)
-			}
-			e, err := s.Explain(node, set)
-			if err != nil {
-				return err
-			}
-			if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
-				a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
-			}
-			return a.show(e, func() { e.Write(a.out) })
-		},
-	}
+	c := verb("explain", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+		set, err := parseLabels(labels)
+		if err != nil {
+			return err
+		}
+		switch all := key != "" || len(conditions) > 0; {
+		case node == "" && !all:
+			return cli.Usage("name the node to explain", "--node is missing")
+		case all && node+other != "" || key != "" && len(conditions) > 0 || len(labels) > 0 && node == "" || other != "" && len(labels) > 0:
+			return cli.Usage("--node with --label or --against, or --key, or --where", "these do not go together")
+		}
+		s, err := a.loadNamed(names...)
+		switch {
+		case err != nil:
+			return err
+		case key != "":
+			return a.uses(s, key)
+		case len(conditions) > 0:
+			return a.where(s, conditions)
+		case other != "":
+			return a.against(s, node, other)
+		}
+		e, err := s.Explain(node, set)
+		if err != nil {
+			return err
+		}
+		if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
+			a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
+		}
+		return a.show(e, func() { e.Write(a.out) })
+	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	c.Flags().StringVar(&node, "host", "", "the same as --node")
 	c.Flags().StringArrayVar(&labels, "label", nil, "a label KEY=VALUE it has, over the site's; may be repeated")
@@ -88,48 +74,39 @@ func parseLabels(list []string) (map[string]string, error) {
 
 func (a *app) windowsCommand() *cobra.Command {
 	var from, until, node string
-	c := &cobra.Command{
-		Use:   "windows FILE…",
-		Short: "List the openings of a site's maintenance windows",
-		Long: "List the openings of a site's maintenance windows.\n\n" +
-			"Openings that overlap the time asked for are shown in full; adjoining ones are merged. Times are\n" +
-			"given as YYYY-MM-DD, the start of that day in UTC, or as in 2026-11-21T22:00:00Z.",
-		Example: "  caisson windows site.yaml\n  caisson windows site.yaml --from 2026-12-20 --until 2027-01-10 -o json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			now := time.Now()
-			span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
-			if err := moment(&span.From, "--from", from); err != nil {
+	c := verb("windows", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+		now := time.Now()
+		span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
+		if err := moment(&span.From, "--from", from); err != nil {
+			return err
+		}
+		if from != "" {
+			span.To = maintenance.Horizon(span.From).To
+		}
+		if err := moment(&span.To, "--until", until); err != nil {
+			return err
+		}
+		if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
+			return cli.Usage("at most two years later", "--until must be after --from")
+		}
+		s, err := a.loadNamed(names...)
+		if err != nil {
+			return err
+		}
+		m := s.Maintenance()
+		if node != "" {
+			if m, err = s.MaintenanceOf(node); err != nil {
 				return err
 			}
-			if from != "" {
-				span.To = maintenance.Horizon(span.From).To
+		}
+		o := m.Openings(span)
+		return a.show(o, func() {
+			if len(o.Windows) == 0 {
+				a.say("there is no MaintenanceWindow")
 			}
-			if err := moment(&span.To, "--until", until); err != nil {
-				return err
-			}
-			if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
-				return cli.Usage("at most two years later", "--until must be after --from")
-			}
-			s, err := a.loadNamed(names...)
-			if err != nil {
-				return err
-			}
-			m := s.Maintenance()
-			if node != "" {
-				if m, err = s.MaintenanceOf(node); err != nil {
-					return err
-				}
-			}
-			o := m.Openings(span)
-			return a.show(o, func() {
-				if len(o.Windows) == 0 {
-					a.say("there is no MaintenanceWindow")
-				}
-				_ = o.Write(a.out) // the verb ends with what its output could not take
-			})
-		},
-	}
+			_ = o.Write(a.out) // the verb ends with what its output could not take
+		})
+	})
 	c.Flags().StringVar(&node, "node", "", "only windows that this node waits for")
 	c.Flags().StringVar(&from, "from", "", "from when on; now when absent")
 	c.Flags().StringVar(&until, "until", "", "until when; the first of the fourth month after when absent")
@@ -154,56 +131,48 @@ func moment(into *time.Time, flag, text string) error {
 
 func (a *app) operationsCommand() *cobra.Command {
 	var node string
-	c := &cobra.Command{
-		Use:   "operations FILE… --node NAME",
-		Short: "List scheduled operations",
-		Long: "List scheduled operations of a node, with their ids, times and windows, as they would be\n" +
-			"published now. A node remembers by the id what it has done.",
-		Example: "  caisson operations site.yaml --node alpha -o json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			if node == "" {
-				return cli.Usage("name the node", "--node is missing")
+	c := verb("operations", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+		if node == "" {
+			return cli.Usage("name the node", "--node is missing")
+		}
+		s, err := a.loadNamed(names...)
+		if err != nil {
+			return err
+		}
+		o, err := s.Overlay(node, "")
+		if err != nil {
+			return err
+		}
+		m := spec.Maintenance{Operations: []spec.Operation{}}
+		if o.Maintenance != nil {
+			m = *o.Maintenance
+		}
+		return a.show(m, func() {
+			if len(m.Operations)+len(m.Realtime) == 0 {
+				a.say("%s has no operations", node)
 			}
-			s, err := a.loadNamed(names...)
-			if err != nil {
-				return err
-			}
-			o, err := s.Overlay(node, "")
-			if err != nil {
-				return err
-			}
-			m := spec.Maintenance{Operations: []spec.Operation{}}
-			if o.Maintenance != nil {
-				m = *o.Maintenance
-			}
-			return a.show(m, func() {
-				if len(m.Operations)+len(m.Realtime) == 0 {
-					a.say("%s has no operations", node)
+			for _, o := range m.Operations {
+				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+				if o.From != "" {
+					cli.Printf(a.out, "  from %s\n", o.From)
 				}
-				for _, o := range m.Operations {
-					cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
-					if o.From != "" {
-						cli.Printf(a.out, "  from %s\n", o.From)
-					}
-					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
-					for _, at := range o.Runs {
-						cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
-					}
+				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
+				for _, at := range o.Runs {
+					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
 				}
-				for _, r := range m.Realtime {
-					cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
-					for _, k := range r.Keys {
-						cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
-					}
-					if r.From != "" {
-						cli.Printf(a.out, "  from %s\n", r.From)
-					}
-					cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
+			}
+			for _, r := range m.Realtime {
+				cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
+				for _, k := range r.Keys {
+					cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
 				}
-			})
-		},
-	}
+				if r.From != "" {
+					cli.Printf(a.out, "  from %s\n", r.From)
+				}
+				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
+			}
+		})
+	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	return c
 }

@@ -27,17 +27,9 @@ const mostActs = 1_000_000
 func (a *app) fleetAuditCommand() *cobra.Command {
 	var at asking
 	var against string
-	c := &cobra.Command{
-		Use:   "audit",
-		Short: "Show and check the log of what people and tokens did at the service",
-		Long: "Show what people and tokens did at the fleet's service: keys that were accepted, slots that were released, nodes\n" +
-			"that were said to be drained, logins. The rows are chained by hash: an altered, moved or removed one is an\n" +
-			"error. Who can write to the service's database can make the whole chain anew; --against, with what -o json\n" +
-			"wrote before, shows that.",
-		Example: "  caisson fleet audit\n  caisson fleet audit -o json >audit.json\n  caisson fleet audit --against audit.json",
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return a.fleetAudit(c.Context(), &at, against) },
-	}
+	c := verb("fleet audit", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+		return a.fleetAudit(c.Context(), &at, against)
+	})
 	at.flags(c.Flags())
 	c.Flags().StringVar(&against, "against", "", "`FILE` with an earlier log, as -o json writes it")
 	return c

@@ -28,19 +28,9 @@ type relaying struct {
 
 func (a *app) fleetRelayCommand() *cobra.Command {
 	var v relaying
-	c := &cobra.Command{
-		Use:   "relay REF",
-		Short: "Serve a registry once more, near the nodes of a rack",
-		Long: "Serve what nodes ask a registry for from a directory: each image crosses the link to the registry once, and goes\n" +
-			"to all who ask for it while it arrives. What is new is asked for every --fresh, once for all. Without an answer\n" +
-			"of the registry there is none here, and nodes ask their next place: 'caisson netboot' takes the relay as --registry,\n" +
-			"and the registry as --mirror.\n\n" +
-			"Nodes verify what it gives, as from any mirror. It logs in with its own credentials: everybody who can reach\n" +
-			"the address can read every overlay, unless --client-ca or --users-file is given.",
-		Example: "  caisson fleet relay registry.example.org/metal-a --dir /var/cache/caisson-relay --listen :5000",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(c *cobra.Command, args []string) error { return a.relay(c.Context(), &v, args[0]) },
-	}
+	c := verb("fleet relay", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return a.relay(c.Context(), &v, args[0])
+	})
 	f := c.Flags()
 	v.access.flags(a, f)
 	f.StringVar(&v.o.Dir, "dir", "", "`DIR` where content is kept; nothing else may be in it")

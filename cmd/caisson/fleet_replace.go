@@ -34,23 +34,9 @@ type replacing struct {
 
 func (a *app) fleetReplaceCommand() *cobra.Command {
 	var x replacing
-	c := &cobra.Command{
-		Use:   "replace SITE NODE",
-		Short: "Put another machine in the place of a node's",
-		Long: "Put another machine in the place of a node's: its identifiers in the row of the inventory, the recipient of its\n" +
-			"secrets, and its key of reports at the service. Say which machine comes by --machine, an address or the UUID of an\n" +
-			"unknown machine that the service saw, or by --mac and --uuid. The old recipient is forgotten, unless --same-disk\n" +
-			"says that the state disk moved along. Once the new machine is up, give what its console shows with --recipient and\n" +
-			"--report-key; where only the disk is another one, give these alone.\n\n" +
-			"The row's file is changed at that place only. What the old machine still has is listed, with commands; --dry-run\n" +
-			"changes nothing. Cut anywhere, the same command goes on. Nothing is signed: publish the site afterwards.",
-		Example: "  caisson fleet replace site.yaml n1 --dry-run\n  caisson fleet replace site.yaml n1 --machine 52:54:00:12:34:56\n" +
-			"  caisson fleet replace site.yaml n1 --recipient age1… --report-key bcYdxJIdBqKgp1p3aq1QcVx0Y4ISThEqzGAKIsFmuyU=",
-		Args: cobra.MinimumNArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.fleetReplace(c.Context(), &x, args[:len(args)-1], args[len(args)-1])
-		},
-	}
+	c := verb("fleet replace", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+		return a.fleetReplace(c.Context(), &x, args[:len(args)-1], args[len(args)-1])
+	})
 	f := c.Flags()
 	f.StringVar(&x.machine, "machine", "", "the unknown machine with this MAC address or UUID comes: `ID`")
 	f.StringArrayVar(&x.macs, "mac", nil, "the machine that comes has this `MAC` address; several are possible")

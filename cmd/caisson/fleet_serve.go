@@ -54,21 +54,7 @@ type serving struct {
 
 func (a *app) fleetServeCommand() *cobra.Command {
 	var v serving
-	c := &cobra.Command{
-		Use:   "serve --from REF (--site FILE | --trust PUB)",
-		Short: "Receive reports of nodes; serve pages, JSON, metrics and slots",
-		Long: "Take the reports of nodes, compare them with what is published, and show the fleet: a page for browsers, JSON\n" +
-			"(/openapi.json describes it), metrics (/metrics) and slots by FleetLock. It prints the address to open,\n" +
-			"and ends with a signal. A second instance at the same database shows what the first wrote, and takes over when\n" +
-			"that ends.\n\n" +
-			"With --site it follows a change of keys that the site's root key signed. With --trust it knows those keys alone:\n" +
-			"when one is revoked it reads nothing more that is published, says so, and has to be started again with the new one.\n\n" +
-			"Without --tokens everybody who reaches it may read and report; that is for a loopback only.",
-		Example: "  caisson fleet serve --from registry.example.org:5000/metal-a --site site.yaml --listen :8443 \\\n" +
-			"    --tls-cert tls.crt --tls-key tls.key --host fleet.example.org --tokens fleet.tokens",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) },
-	}
+	c := verb("fleet serve", cobra.NoArgs, func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) })
 	f := c.Flags()
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
 	f.StringVar(&v.listen, "listen", "127.0.0.1:8090", "address to listen on")

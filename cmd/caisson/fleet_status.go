@@ -22,48 +22,33 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	var x storedReports
 	q := url.Values{} // as GET /v1/nodes has it
 	var labels, settings []string
-	c := &cobra.Command{
-		Use:   "status [NODE]",
-		Short: "Count healthy nodes and list problems",
-		Long: "Count the nodes that are fine and those that are not, and say why. With --condition, --search, --label, --set,\n" +
-			"--setting, --layer, --version, --health, --sync, --service or --commit, list the nodes that match all of them, the\n" +
-			"worst first; --condition trouble selects nodes that need attention. With NODE, show all that is known of one\n" +
-			"node: its state and since when, what drifts and who did it, operations, slots, services, keys. Labels, sets and\n" +
-			"settings are those of the service's site.\n\n" +
-			"Exit code 3: a node that is counted, listed or shown needs attention, or the service cannot read something.\n" +
-			"A value that no node can match, as an unknown condition or a label that no node of the site has, is exit\n" +
-			"code 2 and never an empty list.\n\n" + fromHelp,
-		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
-			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage --sort reported\n  caisson fleet status superhost",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			for name, field := range listFilters {
-				if f := c.Flags().Lookup(name); f.Changed {
-					if f.Value.String() == "" {
-						return cli.Usage("leave it out to list all", "--%s is empty", name)
-					}
-					q.Set(field.name, f.Value.String())
+	c := verb("fleet status", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+		for name, field := range listFilters {
+			if f := c.Flags().Lookup(name); f.Changed {
+				if f.Value.String() == "" {
+					return cli.Usage("leave it out to list all", "--%s is empty", name)
 				}
+				q.Set(field.name, f.Value.String())
 			}
-			for name, words := range map[string][]string{"label": labels, "setting": settings} {
-				if len(words) > 0 {
-					q[name] = words
-				}
+		}
+		for name, words := range map[string][]string{"label": labels, "setting": settings} {
+			if len(words) > 0 {
+				q[name] = words
 			}
-			if len(args) == 1 && len(q) > 0 {
-				return cli.Usage("a node is shown by itself, or some are listed", "NODE and a flag that lists nodes do not go together")
+		}
+		if len(args) == 1 && len(q) > 0 {
+			return cli.Usage("a node is shown by itself, or some are listed", "NODE and a flag that lists nodes do not go together")
+		}
+		return a.fleetShown(c.Context(), &x, func(of shown) error {
+			switch {
+			case len(args) == 1:
+				return a.nodeStatus(c.Context(), of, args[0])
+			case len(q) > 0:
+				return a.listStatus(c.Context(), of, q, x.limit)
 			}
-			return a.fleetShown(c.Context(), &x, func(of shown) error {
-				switch {
-				case len(args) == 1:
-					return a.nodeStatus(c.Context(), of, args[0])
-				case len(q) > 0:
-					return a.listStatus(c.Context(), of, q, x.limit)
-				}
-				return a.summaryStatus(c.Context(), of)
-			})
-		},
-	}
+			return a.summaryStatus(c.Context(), of)
+		})
+	})
 	for name, field := range listFilters {
 		c.Flags().String(name, "", field.says)
 	}

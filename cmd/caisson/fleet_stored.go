@@ -31,9 +31,6 @@ type storedReports struct {
 	limit             int // of nodes that people are shown
 }
 
-const fromHelp = "With --from no service is asked: what is published is read there, and the reports that nodes put into a registry\n" +
-	"at --reports. Which key is whose is kept in --db, so use the same one each time; 'caisson fleet serve' may have it, too."
-
 func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
 	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, instead of a service")
 	f.StringVar(&x.reports, "reports", "", "`REF` where nodes put reports (that of --from when empty)")

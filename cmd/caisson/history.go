@@ -18,53 +18,38 @@ import (
 func (a *app) historyCommand() *cobra.Command {
 	var node, key string
 	var look looking
-	c := &cobra.Command{
-		Use:   "history REF [GEN] (--site FILE | --trust PUB)",
-		Short: "List the generations of a fleet: changes, times, authors, reasons",
-		Long: "List the generations of a fleet, the newest first: which verb made it, when, how many nodes got an overlay,\n" +
-			"who and why. First comes the key that signed it, by the name of its file: author and reason are notes. What only\n" +
-			"keys signed that were revoked since is marked, and equal lines of that are one. The commit of the site is that\n" +
-			"of the directory that was published, with a + where the site differed from it.\n\n" +
-			"With --node those in which the node got something else, or was held or let go; with --key, too, those in which that\n" +
-			"setting changed, and from what to what. With GEN that generation alone, and what it changed on each node.\n" +
-			"'caisson diff' shows what lies between any two, 'caisson rollback --to' goes back, 'caisson prune' removes old ones.",
-		Example: "  caisson history registry.example.org:5000/metal-a --site site.yaml --node superhost\n" +
-			"  caisson history registry.example.org:5000/metal-a --site site.yaml --node superhost --key sysctl/vm.swappiness\n" +
-			"  caisson history registry.example.org:5000/metal-a 41 --site site.yaml",
-		Args: cobra.RangeArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case key != "" && node == "":
-				return cli.Usage("name the node, as in --node superhost", "--key is about one node")
-			case len(args) == 2 && node != "":
-				return cli.Usage("'caisson diff REF GEN GEN --node NAME' compares a node", "GEN is shown whole, and --node is about one node")
-			}
-			fleet, err := look.open(c.Context(), a, args[0])
-			if err != nil {
-				return err
-			}
-			names, err := look.whom.names(a)
-			if err != nil {
-				return err
-			}
-			if len(args) == 2 {
-				return a.generation(c.Context(), fleet, args[1], names)
-			}
-			var list []history.Entry
-			if key != "" {
-				list, err = history.Setting(c.Context(), fleet, node, key, names)
-			} else {
-				list, err = history.List(c.Context(), fleet, node, names)
-			}
-			if err != nil {
-				return err
-			}
-			if len(list) == 0 {
-				a.say("no generation that is kept has it")
-			}
-			return a.show(list, func() { history.Write(a.out, list) })
-		},
-	}
+	c := verb("history", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+		switch {
+		case key != "" && node == "":
+			return cli.Usage("name the node, as in --node superhost", "--key is about one node")
+		case len(args) == 2 && node != "":
+			return cli.Usage("'caisson diff REF GEN GEN --node NAME' compares a node", "GEN is shown whole, and --node is about one node")
+		}
+		fleet, err := look.open(c.Context(), a, args[0])
+		if err != nil {
+			return err
+		}
+		names, err := look.whom.names(a)
+		if err != nil {
+			return err
+		}
+		if len(args) == 2 {
+			return a.generation(c.Context(), fleet, args[1], names)
+		}
+		var list []history.Entry
+		if key != "" {
+			list, err = history.Setting(c.Context(), fleet, node, key, names)
+		} else {
+			list, err = history.List(c.Context(), fleet, node, names)
+		}
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			a.say("no generation that is kept has it")
+		}
+		return a.show(list, func() { history.Write(a.out, list) })
+	})
 	c.Flags().StringVar(&node, "node", "", "show what changed for this node")
 	c.Flags().StringVar(&key, "key", "", "with --node: show when the setting KIND/`KEY` changed, or one below it")
 	look.flags(a, c.Flags())

@@ -49,22 +49,9 @@ type imageFlags struct {
 
 func (a *app) imageCommand() *cobra.Command {
 	var f imageFlags
-	c := &cobra.Command{
-		Use:   "image FILE… --from REF --out FILE",
-		Short: "Write a program for UEFI, a CD, a USB stick or a disk that boots nodes",
-		Long: "Write what boots nodes where no boot network does. The format follows the name:\n\n" +
-			"  .efi                     the loader: for HTTP boot, or as EFI/BOOT/BOOTX64.EFI (BOOTAA64.EFI) of a medium\n" +
-			"  .iso                     a CD for virtual media of BMCs, and the same as a USB stick\n" +
-			"  .raw, .raw.zst, .qcow2   a disk with systemd-boot, the loader and a state partition\n\n" +
-			"With --with-layer the medium has the layer and the overlays, and boots without any network. All of\n" +
-			"it is verified before. The same inputs make the same bytes. A medium has no identity; two machines\n" +
-			"that start from copies of one are two. With --node it says which node its machine is.\n\n" +
-			"Whoever holds a medium can read it: what looks like a credential in it is named before.",
-		Example: "  caisson image site.yaml --from oci:out --out boot.iso --registry 192.0.2.1:5000/fleet --registry-plain-http\n" +
-			"  caisson image site.yaml --from oci:out --out node1.raw --node node1 --with-layer",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error { return a.image(c.Context(), f, names) },
-	}
+	c := verb("image", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		return a.image(c.Context(), f, names)
+	})
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")

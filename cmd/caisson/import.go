@@ -25,58 +25,46 @@ import (
 func (a *app) importCommand() *cobra.Command {
 	var kind string
 	var strict bool
-	c := &cobra.Command{
-		Use:   "import FILE…",
-		Short: "Convert host configuration files to site YAML",
-		Long: "Convert host configuration files to site YAML: sysctl.d, limits.d, fstab, passwd, .link, units, what ethtool -k\n" +
-			"and dpkg --get-selections print, gitopper's config.toml, Ignition, butane, MachineConfig, cloud-config, netplan,\n" +
-			".network, Talos, TuneD, sources, preseed, tmpfiles and udev rules. FILE may be a directory. What a file is shows\n" +
-			"in its content; --as says it.\n" +
-			"The result goes to standard output; what was not taken, and why, to standard error. Files count in\n" +
-			"the order given: a later line wins. -o json has every line in \"coverage\".",
-		Example: "  caisson import /etc/sysctl.d /etc/fstab >conf.yaml\n  apt-mark showmanual >manual.txt && caisson import --as packages manual.txt",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			if kind != "" && !slices.Contains(convert.Kinds, kind) {
-				return cli.Usage("one of "+strings.Join(convert.Kinds, ", "), "--as: unknown kind %q", kind)
-			}
-			var files []convert.File
-			for _, name := range names {
-				found, err := hostFilesAt(name, kind)
-				if err != nil {
-					return err
-				}
-				files = append(files, found...)
-			}
-			r, err := convert.Import(files)
+	c := verb("import", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+		if kind != "" && !slices.Contains(convert.Kinds, kind) {
+			return cli.Usage("one of "+strings.Join(convert.Kinds, ", "), "--as: unknown kind %q", kind)
+		}
+		var files []convert.File
+		for _, name := range names {
+			found, err := hostFilesAt(name, kind)
 			if err != nil {
 				return err
 			}
-			shown := a.show(r, func() { err = r.WriteYAML(a.out) })
-			if err := cmp.Or(shown, err); err != nil {
-				return err
+			files = append(files, found...)
+		}
+		r, err := convert.Import(files)
+		if err != nil {
+			return err
+		}
+		shown := a.show(r, func() { err = r.WriteYAML(a.out) })
+		if err := cmp.Or(shown, err); err != nil {
+			return err
+		}
+		unknown := 0
+		for _, l := range r.Coverage {
+			switch {
+			case l.Why != "" && l.Line > 0:
+				a.say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
+			case l.Why != "":
+				unknown++
+				a.sayDetail("%s: %s", l.File, l.Why)
 			}
-			unknown := 0
-			for _, l := range r.Coverage {
-				switch {
-				case l.Why != "" && l.Line > 0:
-					a.say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
-				case l.Why != "":
-					unknown++
-					a.sayDetail("%s: %s", l.File, l.Why)
-				}
-			}
-			if unknown > 0 {
-				a.say("%s of unknown kinds left out; -v lists them", plain.Count(unknown, "file"))
-			}
-			missed := r.Missed()
-			a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
-			if strict && missed > 0 {
-				return cli.ErrInvalid
-			}
-			return nil
-		},
-	}
+		}
+		if unknown > 0 {
+			a.say("%s of unknown kinds left out; -v lists them", plain.Count(unknown, "file"))
+		}
+		missed := r.Missed()
+		a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
+		if strict && missed > 0 {
+			return cli.ErrInvalid
+		}
+		return nil
+	})
 	c.Flags().StringVar(&kind, "as", "", "what the files are: "+strings.Join(convert.Kinds, ", "))
 	c.Flags().BoolVar(&strict, "strict", false, "fail when a line was not taken as it is")
 	return c

@@ -42,44 +42,33 @@ type initialised struct {
 func (a *app) initCommand() *cobra.Command {
 	answers := scaffold.Usual("")
 	var nodes []string
-	c := &cobra.Command{
-		Use:   "init [DIR]",
-		Short: "Create a site: site.yaml and keys",
-		Long: "Create a site: site.yaml and keys.\n\n" +
-			"On a terminal and without flags it asks. Else the site is for real machines: the full kernel, with\n" +
-			"the firmware that drivers of usual servers ask for; --kernel linux-image-cloud-amd64 is for virtual\n" +
-			"ones. Nothing that exists is overwritten. The private keys are not encrypted: keep keys/*.key out\n" +
-			"of version control (.gitignore says so) and off the nodes.",
-		Example: "  caisson init metal-a\n  caisson init metal-a --registry registry.example.org/metal-a --node superhost=3c:fd:fe:12:34:56",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			dir := "."
-			if len(args) > 0 {
-				dir = args[0]
-			}
-			for _, n := range nodes {
-				answers.Nodes = append(answers.Nodes, scaffold.ParseNode(n))
-			}
-			if c.LocalFlags().NFlag() == 0 && a.asks() {
-				if err := ask(os.Stdin, a.err, &answers); err != nil {
-					return err
-				}
-			}
-			made, err := newSite(dir, answers)
-			if err != nil {
+	c := verb("init", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		for _, n := range nodes {
+			answers.Nodes = append(answers.Nodes, scaffold.ParseNode(n))
+		}
+		if c.LocalFlags().NFlag() == 0 && a.asks() {
+			if err := ask(os.Stdin, a.err, &answers); err != nil {
 				return err
 			}
-			return a.show(initialised{dir, made}, func() {
-				for _, name := range made {
-					cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
-				}
-				a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is",
-					filepath.Join(dir, "keys"), filepath.Join(dir, "keys", "operator.key"))
-				a.say("take %s off this machine: it is needed to change keys, and for nothing else", filepath.Join(dir, "keys", "root.key"))
-				a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))
-			})
-		},
-	}
+		}
+		made, err := newSite(dir, answers)
+		if err != nil {
+			return err
+		}
+		return a.show(initialised{dir, made}, func() {
+			for _, name := range made {
+				cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
+			}
+			a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is",
+				filepath.Join(dir, "keys"), filepath.Join(dir, "keys", "operator.key"))
+			a.say("take %s off this machine: it is needed to change keys, and for nothing else", filepath.Join(dir, "keys", "root.key"))
+			a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))
+		})
+	})
 	c.Flags().StringVar(&answers.Registry, "registry", answers.Registry, "registry or layout of the site")
 	c.Flags().StringVar(&answers.Kernel, "kernel", answers.Kernel, "PACKAGE of the kernel")
 	c.Flags().StringVar(&answers.Suite, "suite", answers.Suite, "suite of Debian")

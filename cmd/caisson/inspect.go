@@ -43,62 +43,50 @@ func (a *app) inspectCommand() *cobra.Command {
 	var keys []string
 	var packages, profiles, sbom bool
 	var node string
-	c := &cobra.Command{
-		Use:   "inspect (LAYER | REF --node N)",
-		Short: "Show the content of a system layer, or a node's overlay",
-		Long: "Show the content of a system layer, or a node's overlay.\n\n" +
-			"Of a layer it shows images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
-			"With --key, exit code 4: a layer is not released by that key. Without, whoever can push says what\n" +
-			"you see. --sbom prints the SPDX document that the build attached.\n\n" +
-			"With --node it shows what the registry has for a node: its row in the fleet's index, how it is held, and its\n" +
-			"overlay, all verified with the keys of --site or --trust.\n\n" + layerHelp,
-		Example: "  caisson inspect oci:out\n  caisson inspect registry.example.org/metal@7 --packages --key keys/release.pub",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if node != "" {
-				if sbom || packages || profiles {
-					return cli.Usage("--sbom, --packages and --profiles apply to layers", "give either --node or --sbom, --packages and --profiles")
-				}
-				if len(keys) > 0 {
-					return errReleaseKey
-				}
-				return a.inspectNode(c.Context(), &look, args[0], node)
+	c := verb("inspect", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		if node != "" {
+			if sbom || packages || profiles {
+				return cli.Usage("--sbom, --packages and --profiles apply to layers", "give either --node or --sbom, --packages and --profiles")
 			}
-			if look.whom.said() {
-				return errOperators
+			if len(keys) > 0 {
+				return errReleaseKey
 			}
-			layers, err := openLayers(c.Context(), &look.reach, args[0])
+			return a.inspectNode(c.Context(), &look, args[0], node)
+		}
+		if look.whom.said() {
+			return errOperators
+		}
+		layers, err := openLayers(c.Context(), &look.reach, args[0])
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			a.say(noKey)
+		}
+		if sbom {
+			return a.printSBOM(c.Context(), layers, keys)
+		}
+		var out []inspected
+		var unsigned error // the first one
+		for _, l := range layers {
+			one, err := inspectOne(c.Context(), l, keys)
 			if err != nil {
 				return err
 			}
-			if len(keys) == 0 {
-				a.say(noKey)
+			out = append(out, one)
+			if unsigned == nil {
+				unsigned = one.refused
 			}
-			if sbom {
-				return a.printSBOM(c.Context(), layers, keys)
+		}
+		return cmp.Or(a.show(out, func() {
+			for i, one := range out {
+				if i > 0 {
+					cli.Printf(a.out, "\n")
+				}
+				one.print(a.out, packages, profiles)
 			}
-			var out []inspected
-			var unsigned error // the first one
-			for _, l := range layers {
-				one, err := inspectOne(c.Context(), l, keys)
-				if err != nil {
-					return err
-				}
-				out = append(out, one)
-				if unsigned == nil {
-					unsigned = one.refused
-				}
-			}
-			return cmp.Or(a.show(out, func() {
-				for i, one := range out {
-					if i > 0 {
-						cli.Printf(a.out, "\n")
-					}
-					one.print(a.out, packages, profiles)
-				}
-			}), unsigned)
-		},
-	}
+		}), unsigned)
+	})
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
 	c.Flags().BoolVar(&profiles, "profiles", false, "list the AppArmor profiles")
 	c.Flags().StringArrayVar(&keys, "key", nil, releaseKeyHelp)

@@ -31,42 +31,24 @@ type keyInfo struct {
 }
 
 func (a *app) keysCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "keys",
-		Short: "Create and show signing keys",
-		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format; boot is RSA-2048.\n\n" +
-			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
-			"signs how a layer came about, epoch (kept offline) raises the security epoch, root (kept offline)\n" +
-			"says which keys count, rescue lets somebody into a node, boot signs what firmware starts. Never use one key\n" +
-			"for two roles: tools take any statement by a key for its approval.",
-	}
-	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
+	return group("keys", a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
 		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(),
 		a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand())
-	return c
 }
 
 func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
 	var boot bool
-	c := &cobra.Command{
-		Use:   "generate NAME",
-		Short: "Create the key pair NAME.key and NAME.pub",
-		Long: "Create the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.\n\n" +
-			"--boot makes a key of RSA-2048 and a certificate, NAME.crt, by which kernels and firmware know it.",
-		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator\n  caisson keys generate --boot keys/boot",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if boot {
-				return a.generateBoot(args[0], &pass)
-			}
-			key, err := sign.Generate()
-			if err != nil {
-				return err
-			}
-			return a.writePair(key, args[0], &pass)
-		},
-	}
+	c := verb("keys generate", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+		if boot {
+			return a.generateBoot(args[0], &pass)
+		}
+		key, err := sign.Generate()
+		if err != nil {
+			return err
+		}
+		return a.writePair(key, args[0], &pass)
+	})
 	passphraseFlag(c.Flags(), &pass)
 	c.Flags().BoolVar(&boot, "boot", false, "make a boot key: RSA-2048, with a certificate")
 	return c
@@ -103,56 +85,42 @@ func pairName(name string) string {
 
 func (a *app) keysImportCommand() *cobra.Command {
 	var pass keys.Passphrase
-	c := &cobra.Command{
-		Use:     "import FILE NAME",
-		Short:   "Convert another key file to NAME.key and NAME.pub",
-		Long:    "Make NAME.key and NAME.pub from a key in cosign's encrypted PEM, PKCS#8 or SEC 1. The same\npassphrase opens FILE and encrypts NAME.key.",
-		Example: "  caisson keys import cosign.key keys/release",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			key, err := keys.Open(args[0], &pass)
-			if err != nil {
-				return err
-			}
-			return a.writePair(key, args[1], &pass)
-		},
-	}
+	c := verb("keys import", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
+		key, err := keys.Open(args[0], &pass)
+		if err != nil {
+			return err
+		}
+		return a.writePair(key, args[1], &pass)
+	})
 	passphraseFlag(c.Flags(), &pass)
 	return c
 }
 
 func (a *app) keysShowCommand() *cobra.Command {
 	var pass keys.Passphrase
-	c := &cobra.Command{
-		Use:     "show FILE",
-		Short:   "Print the id and the public half of a key",
-		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private\nkey, or caisson.keys of a site: then its versions are printed.",
-		Example: "  caisson keys show keys/operator.pub\n  caisson keys show caisson.keys",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+	c := verb("keys show", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+		text, err := os.ReadFile(args[0])
+		if err != nil {
+			return fmt.Errorf("read key: %w", err)
+		}
+		if c, err := chain.Parse(text); err == nil {
+			return a.printChain(c)
+		}
+		info := keyInfo{Public: args[0]}
+		var pub sign.Verifier
+		if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
+			key, err := keys.Open(args[0], &pass)
 			if err != nil {
-				return fmt.Errorf("read key: %w", err)
+				return err
 			}
-			if c, err := chain.Parse(text); err == nil {
-				return a.printChain(c)
-			}
-			info := keyInfo{Public: args[0]}
-			var pub sign.Verifier
-			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
-				key, err := keys.Open(args[0], &pass)
-				if err != nil {
-					return err
-				}
-				pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
-			} else if pub, err = sign.ParsePublic(text); err != nil {
-				return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err),
-					"it takes a public or a private key, or caisson.keys, which has the keys of a site")
-			}
-			info.ID, info.PEM = pub.ID(), string(pub.PEM())
-			return a.printKey(info)
-		},
-	}
+			pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
+		} else if pub, err = sign.ParsePublic(text); err != nil {
+			return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err),
+				"it takes a public or a private key, or caisson.keys, which has the keys of a site")
+		}
+		info.ID, info.PEM = pub.ID(), string(pub.PEM())
+		return a.printKey(info)
+	})
 	passphraseFlag(c.Flags(), &pass)
 	return c
 }

@@ -24,29 +24,17 @@ import (
 func (a *app) keysPlanCommand() *cobra.Command {
 	r := rotating{looks: true}
 	var service asking
-	c := &cobra.Command{
-		Use:   "plan SITE…",
-		Short: "Compare the site's keys with the published keys",
-		Long: "Compare the site's keys with the published keys, and list the nodes that do not follow the chain by\n" +
-			"themselves: the agent of their layer is older, so they take new keys at a boot by a loader that does.\n" +
-			"With --at, the fleet's service is asked, too: which nodes know an earlier version, which keep nothing\n" +
-			"over a boot and have boot files of an earlier version, and which have boot files that begin no chain.\n" +
-			"Write those again after a revocation.\n" +
-			"It takes no private key. Exit code 3: a rotation is due, or a node is behind.",
-		Example: "  caisson keys plan site.yaml",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			p, now, err := r.follow(c.Context(), a, args, "'caisson keys rotate' makes the first one")
-			if err != nil {
-				return err
-			}
-			out, _, err := r.next(now)
-			if err != nil {
-				return err
-			}
-			return a.printKeysPlan(c, p, now, out, &service)
-		},
-	}
+	c := verb("keys plan", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		p, now, err := r.follow(c.Context(), a, args, "'caisson keys rotate' makes the first one")
+		if err != nil {
+			return err
+		}
+		out, _, err := r.next(now)
+		if err != nil {
+			return err
+		}
+		return a.printKeysPlan(c, p, now, out, &service)
+	})
 	f := c.Flags()
 	service.flags(f)
 	r.looking(a, f, toSite)
@@ -170,50 +158,33 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 
 func (a *app) keysRehearseCommand() *cobra.Command {
 	var r rotating
-	c := &cobra.Command{
-		Use:   "rehearse SITE…",
-		Short: "Simulate a rotation for each node",
-		Long: "Simulate a rotation for each node: it is made in memory, with the keys that would sign it, and each node's\n" +
-			"decision is computed twice, from the previous version of the keys and from the new one. Nothing is\n" +
-			"written. A node that would be lost is an error, unless --lose names it; where none is, it says what the\n" +
-			"version would change.",
-		Example: "  caisson keys rehearse site.yaml --root-key keys/root.key --key keys/operator2.key",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			r.dry = true
-			return r.run(c.Context(), a, args)
-		},
-	}
+	c := verb("keys rehearse", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		r.dry = true
+		return r.run(c.Context(), a, args)
+	})
 	r.flags(a, c)
 	return c
 }
 
 func (a *app) keysPullCommand() *cobra.Command {
 	r := rotating{looks: true}
-	c := &cobra.Command{
-		Use:     "pull SITE…",
-		Short:   "Download published key versions",
-		Long:    "Download published key versions into caisson.keys beside the site. Each is verified by the root keys of\nthe one before. trust.keys of the site stays as it is: 'keys plan' says what differs.",
-		Example: "  caisson keys pull site.yaml",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			p, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
-			for errors.Is(err, chain.ErrLong) { // each is signed by root keys: it ends
-				if err := r.write(now.Chain); err != nil {
-					return err
-				}
-				now, err = p.Follow(c.Context(), r.policy, false)
-			}
-			if now.Chain != nil { // what could be had is kept, whatever came after it
-				err = errors.Join(err, r.write(now.Chain))
-			}
-			if err != nil {
+	c := verb("keys pull", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		p, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
+		for errors.Is(err, chain.ErrLong) { // each is signed by root keys: it ends
+			if err := r.write(now.Chain); err != nil {
 				return err
 			}
-			a.say("%s has version %d", r.site.Trust().Chain, now.Chain.Version())
-			return a.printChain(now.Chain)
-		},
-	}
+			now, err = p.Follow(c.Context(), r.policy, false)
+		}
+		if now.Chain != nil { // what could be had is kept, whatever came after it
+			err = errors.Join(err, r.write(now.Chain))
+		}
+		if err != nil {
+			return err
+		}
+		a.say("%s has version %d", r.site.Trust().Chain, now.Chain.Version())
+		return a.printChain(now.Chain)
+	})
 	r.looking(a, c.Flags(), toSite)
 	return c
 }

@@ -43,19 +43,7 @@ type enrollFlags struct {
 
 func (a *app) keysEnrollImageCommand() *cobra.Command {
 	var f enrollFlags
-	c := &cobra.Command{
-		Use:   "enroll-image --pk NAME --kek NAME --db FILE… --out FILE.iso",
-		Short: "Write a CD or USB stick that puts keys into a machine's firmware",
-		Long: "Write a CD, which is a USB stick, too, that puts keys into the firmware of a machine in setup mode: whose\n" +
-			"programs it starts (db), who may change that (KEK), and who may change KEK (PK). From then on the\n" +
-			"firmware verifies what it starts. systemd-boot counts down on the screen, does it, and starts the machine again.\n\n" +
-			"'caisson keys generate --boot' makes each pair. --db and --kek-too take certificates in PEM and DER,\n" +
-			"signature lists, and copies of what Linux has below /sys/firmware/efi/efivars: so the vendor's stay. Cards\n" +
-			"whose firmware the vendor signed need them.",
-		Example: "  caisson keys enroll-image --pk keys/pk --kek keys/kek --db keys/boot.crt --db vendor-db --kek-too vendor-kek --out enroll.iso",
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return a.enrollImage(c.Context(), f) },
-	}
+	c := verb("keys enroll-image", cobra.NoArgs, func(c *cobra.Command, _ []string) error { return a.enrollImage(c.Context(), f) })
 	c.Flags().StringVar(&f.pk, "pk", "", "`NAME` of the pair that becomes PK: NAME.key and NAME.crt")
 	c.Flags().StringVar(&f.kek, "kek", "", "`NAME` of the pair that becomes KEK")
 	c.Flags().StringArrayVar(&f.db, "db", nil, "`FILE` with certificates whose programs are started")
@@ -156,17 +144,9 @@ func signatureLists(flag string, files []string) (lists []byte, names []string, 
 func (a *app) keysRevokeLoaderCommand() *cobra.Command {
 	var kek, out string
 	var pass keys.Passphrase
-	c := &cobra.Command{
-		Use:   "revoke-loader FILE.efi… --kek NAME --out FILE",
-		Short: "Write an update of dbx that keeps firmware from starting a loader",
-		Long: "Write an update of the firmware's dbx, signed by KEK, that adds the digests of loaders, or of other\n" +
-			"programs: firmware that took it starts them no more, nor do kernels enter them. Nothing takes it back but\n" +
-			"the firmware's setup. Bring a newer loader to the disks, and write media again, before.\n\n" +
-			"docs/keys.md says how a node gives it to its firmware.",
-		Example: "  caisson keys revoke-loader old.efi --kek keys/kek --out dbx.auth",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(_ *cobra.Command, files []string) error { return a.revokeLoader(files, kek, out, &pass) },
-	}
+	c := verb("keys revoke-loader", cobra.MinimumNArgs(1), func(_ *cobra.Command, files []string) error {
+		return a.revokeLoader(files, kek, out, &pass)
+	})
 	c.Flags().StringVar(&kek, "kek", "", "`NAME` of the pair that is KEK")
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write")
 	for _, name := range []string{"kek", "out"} {

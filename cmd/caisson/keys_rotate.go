@@ -52,27 +52,11 @@ type rotating struct {
 	policy publish.Policy
 }
 
-const rotateHelp = "The site says which keys are to count: edit trust.keys first. Everything that nodes hold or may be\n" +
-	"given again is signed by the new keys beside the old signatures, then the version is published, so a node\n" +
-	"that boots meanwhile finds what it can verify, whichever version it knows. A run that was cut is repeated.\n" +
-	"The private operator key of the version before is not needed: it may be lost.\n\n" +
-	"Where a key leaves that a node needs, since the agent of its layer does not follow the keys or, as it told\n" +
-	"the fleet's service at --at, its boot files begin no chain, nothing is written unless --lose names it.\n\n" +
-	"caisson.keys beside the site has all versions; keep it under version control. Boot files written with\n" +
-	"'caisson netboot' and 'caisson image' carry the newest one: write them again after a revocation, since a node\n" +
-	"without a disk remembers nothing else."
-
 func (a *app) keysRotateCommand() *cobra.Command {
 	var r rotating
-	c := &cobra.Command{
-		Use:   "rotate SITE…",
-		Short: "Publish a version of fleet:keys with the site's keys",
-		Long: "Publish a version of fleet:keys with the site's keys. The first run makes version 1; nodes follow the\n" +
-			"chain once their boot files were written after it.\n\n" + rotateHelp + "\n\n" + signerHelp,
-		Example: "  caisson keys rotate site.yaml --root-key keys/root.key --key keys/operator2.key --reason 'yearly'",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) },
-	}
+	c := verb("keys rotate", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		return r.run(c.Context(), a, args)
+	})
 	r.flags(a, c)
 	r.dryFlag(c)
 	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written again")
@@ -82,16 +66,9 @@ func (a *app) keysRotateCommand() *cobra.Command {
 
 func (a *app) keysRevokeCommand() *cobra.Command {
 	r := rotating{revoke: true}
-	c := &cobra.Command{
-		Use:   "revoke SITE…",
-		Short: "Rotate keys and revoke the removed ones",
-		Long: "Rotate keys and revoke the removed ones: for keys that were stolen. Nodes refuse what those\n" +
-			"sign from then on; what a node accepted and proved before stays what it can boot, unless 'caisson\n" +
-			"refresh --reject' names its digest.\n\n" + rotateHelp + "\n\n" + signerHelp,
-		Example: "  caisson keys revoke site.yaml --root-key keys/root.key --key keys/operator2.key --reason 'laptop stolen'",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) },
-	}
+	c := verb("keys revoke", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		return r.run(c.Context(), a, args)
+	})
 	r.flags(a, c)
 	r.dryFlag(c)
 	c.Flags().StringVar(&r.layers, "layers", "", "`DIGEST` of the index that layer:current leads to, to sign it again on your word: where a release key was stolen and caisson.memory does not have it, whoever has the key may have made it current")

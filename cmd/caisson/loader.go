@@ -38,20 +38,9 @@ type loaderVerb struct {
 
 func (a *app) loaderCommand() *cobra.Command {
 	var f loaderVerb
-	c := &cobra.Command{
-		Use:   "loader FILE… --key KEY",
-		Short: "Publish the loader for node disks",
-		Long: "Publish the loader for node disks: it is made of the layer's kernel and initrd and of site.cpio,\n" +
-			"pushed beside the layers, and named in fleet:current. Nodes with layer.stateDisk.boot put it on their\n" +
-			"disk, 'caisson-agent install' does, and disks that boot go on to it: on trial, beside the one before.\n\n" +
-			"Run it when site.cpio has changed (trusted keys, registries), and for a kernel that machines need to start. A newer\n" +
-			"layer needs no newer loader: its kernel is entered by kexec. A loader that is the same for disks\n" +
-			"is not published again. Numbers of loaders only rise: one more than the layer's date, which media\n" +
-			"have, or than the one before.\n\n" + signerHelp,
-		Example: "  caisson loader site.yaml --key keys/operator.key",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(c *cobra.Command, names []string) error { return a.publishLoader(c.Context(), f, names) },
-	}
+	c := verb("loader", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		return a.publishLoader(c.Context(), f, names)
+	})
 	f.loaderFlags.flags(a, c)
 	f.who.flags(c.Flags())
 	f.known.flags(c.Flags())

@@ -33,23 +33,13 @@ type locking struct {
 
 func (a *app) lockCommand() *cobra.Command {
 	var x locking
-	c := &cobra.Command{
-		Use:   "lock FILE…",
-		Short: "Lock every package of the layers: version, architecture, sha256",
-		Long: "Lock every package of the layers: version, architecture, sha256.\n\n" +
-			"Without a lock one is written. With one, what the archives would change is printed and the\n" +
-			"exit code is 3 when there is something; --update takes it. --missing locks the variants that have\n" +
-			"no lock of their packages as they are asked for now, and leaves the others as they are.",
-		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml\n  caisson lock --missing site.yaml",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			if x.update && x.Missing {
-				return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
-			}
-			x.name = cmp.Or(x.name, lockName(names[0]))
-			return x.run(c.Context(), a, names)
-		},
-	}
+	c := verb("lock", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		if x.update && x.Missing {
+			return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
+		}
+		x.name = cmp.Or(x.name, lockName(names[0]))
+		return x.run(c.Context(), a, names)
+	})
 	c.Flags().StringVar(&x.name, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	c.Flags().StringVar(&x.Cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().BoolVar(&x.update, "update", false, "take what the archives have now")

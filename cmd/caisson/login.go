@@ -29,44 +29,32 @@ func (a *app) loginCommand() *cobra.Command {
 	var reach access
 	var l pull.Login
 	var fromStdin bool
-	c := &cobra.Command{
-		Use:   "login HOST[:PORT]",
-		Short: "Store the credentials for a registry",
-		Long: "Store the credentials for a registry, after it accepted them, where docker and crane look: with the\n" +
-			"program that docker's config.json names (credsStore, credHelpers), else in that file, unencrypted.\n\n" +
-			"Every verb finds credentials in CAISSON_REGISTRY_USER and CAISSON_REGISTRY_PASSWORD for the host\n" +
-			"in CAISSON_REGISTRY; in docker's config.json ($DOCKER_CONFIG or ~/.docker); in podman's auth.json\n" +
-			"($REGISTRY_AUTH_FILE, or containers/auth.json below $XDG_RUNTIME_DIR or ~/.config). The first that\n" +
-			"knows the host counts. They go to that host and port only.",
-		Example: "  caisson login registry.example.org --username ci --password-stdin <password",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) (err error) {
-			host, err := hostOf(args[0])
-			if err != nil {
-				return err
-			}
-			if l, err = askLogin(l.User, fromStdin); err != nil {
-				return err
-			}
-			o, err := reach.options(args[0])
-			if err != nil {
-				return err
-			}
-			o.Logins = func(context.Context, string) (pull.Login, error) { return l, nil }
-			asked, err := pull.Ping(c.Context(), host, o)
-			if err != nil {
-				return err
-			}
-			if !asked {
-				a.say("warning: %s asked for no credentials, so these are not verified", host)
-			}
-			where, err := keychain.Save(c.Context(), host, l)
-			if err != nil {
-				return err
-			}
-			return a.stored(loggedIn{host, where}, "the credentials for %s are in %s")
-		},
-	}
+	c := verb("login", cobra.ExactArgs(1), func(c *cobra.Command, args []string) (err error) {
+		host, err := hostOf(args[0])
+		if err != nil {
+			return err
+		}
+		if l, err = askLogin(l.User, fromStdin); err != nil {
+			return err
+		}
+		o, err := reach.options(args[0])
+		if err != nil {
+			return err
+		}
+		o.Logins = func(context.Context, string) (pull.Login, error) { return l, nil }
+		asked, err := pull.Ping(c.Context(), host, o)
+		if err != nil {
+			return err
+		}
+		if !asked {
+			a.say("warning: %s asked for no credentials, so these are not verified", host)
+		}
+		where, err := keychain.Save(c.Context(), host, l)
+		if err != nil {
+			return err
+		}
+		return a.stored(loggedIn{host, where}, "the credentials for %s are in %s")
+	})
 	c.Flags().StringVarP(&l.User, "username", "u", "", "user `NAME` (asked for on a terminal)")
 	c.Flags().BoolVar(&fromStdin, "password-stdin", false, "read the password from standard input (asked for on a terminal)")
 	reach.wayFlags(a, c.Flags())
@@ -74,27 +62,21 @@ func (a *app) loginCommand() *cobra.Command {
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "logout HOST[:PORT]",
-		Short:   "Remove the stored credentials for a registry",
-		Example: "  caisson logout registry.example.org",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			host, err := hostOf(args[0])
-			if err != nil {
-				return err
-			}
-			where, found, err := keychain.Forget(c.Context(), host)
-			if err != nil {
-				return err
-			}
-			if !found {
-				return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host),
-					"'caisson login --help' lists the other places where they may be")
-			}
-			return a.stored(loggedIn{host, where}, "the credentials for %s are no longer in %s")
-		},
-	}
+	return verb("logout", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		host, err := hostOf(args[0])
+		if err != nil {
+			return err
+		}
+		where, found, err := keychain.Forget(c.Context(), host)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return cli.WithHint(fmt.Errorf("%s has no credentials for %s", where, host),
+				"'caisson login --help' lists the other places where they may be")
+		}
+		return a.stored(loggedIn{host, where}, "the credentials for %s are no longer in %s")
+	})
 }
 
 func (a *app) stored(l loggedIn, format string) error {

@@ -102,17 +102,9 @@ type netbootFlags struct {
 
 func (a *app) netbootCommand() *cobra.Command {
 	var f netbootFlags
-	c := &cobra.Command{
-		Use:   "netboot FILE… --from REF --out DIR",
-		Short: "Write boot files for the network: kernel, initrd, site.cpio, boot.ipxe",
-		Long: "Write boot files for the network: kernel, initrd, site.cpio (whom the nodes\n" +
-			"trust and which registry they ask) and boot.ipxe, which loads the three.\n\n" +
-			"PXE trusts its network: the loader is as safe as the wire it came over, unless firmware\n" +
-			"verifies it. Everything that the loader fetches is signed.",
-		Example: "  caisson netboot site.yaml --from oci:out --out boot --registry 192.0.2.1:5000/fleet --registry-plain-http\n  caisson netboot serve boot",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(c *cobra.Command, names []string) error { return a.netboot(c.Context(), f, names) },
-	}
+	c := verb("netboot", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		return a.netboot(c.Context(), f, names)
+	})
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")

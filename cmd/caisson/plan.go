@@ -27,66 +27,53 @@ func (a *app) planCommand() *cobra.Command {
 	var objects fromCluster
 	var secrets opening
 	var advisories advisoryFlag
-	c := &cobra.Command{
-		Use:   "plan FILE… --from REF",
-		Short: "Show what publishing a site would change on each node",
-		Long: "Show what publishing a site would change on each node: items added (+), changed (~) and removed (-),\n" +
-			"the packages, accounts and profiles in which layers differ, layers to be built, and how much each\n" +
-			"node is disturbed and fetches. Nothing is written.\n\n" +
-			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +
-			"keys. --node, --label and --set plan some nodes, as they publish some. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
-			"to be built first, or a secret was not looked at: its value may have changed. --identity opens files, --run-commands runs\n" +
-			"the commands of secrets, and --read-secrets reads those of a cluster.\n\n" + fromClusterHelp,
-		Example: "  caisson plan site.yaml --from registry.example.org:5000/metal-a\n  caisson plan site.yaml --from oci:./out --node alpha -o json",
-		Args:    objects.args,
-		RunE: func(c *cobra.Command, names []string) error {
-			s, err := objects.load(c.Context(), a, names)
+	c := verb("plan", objects.args, func(c *cobra.Command, names []string) error {
+		s, err := objects.load(c.Context(), a, names)
+		if err != nil {
+			return err
+		}
+		from = cmp.Or(from, s.Registry())
+		known.remember = cmp.Or(known.remember, memoryName(besideName(names)))
+		w, err := a.preview(s, from, layer, reach, known)
+		if err != nil {
+			return err
+		}
+		if advisories != "" {
+			lock, err := builder.ReadLock(lockName(besideName(names)))
 			if err != nil {
 				return err
 			}
-			from = cmp.Or(from, s.Registry())
-			known.remember = cmp.Or(known.remember, memoryName(besideName(names)))
-			w, err := a.preview(s, from, layer, reach, known)
+			by, err := advisories.open(lock)
 			if err != nil {
 				return err
 			}
-			if advisories != "" {
-				lock, err := builder.ReadLock(lockName(besideName(names)))
-				if err != nil {
-					return err
-				}
-				by, err := advisories.open(lock)
-				if err != nil {
-					return err
-				}
-				w.Advise = by.Layers
-			}
-			only, err := which.of(s)
-			if err != nil {
-				return err
-			}
-			sealer, err := secrets.open(c.Context(), &objects, s, only, false)
-			if err != nil {
-				return err
-			}
-			if sealer != nil {
-				sealer.Expect = true
-			}
-			p, err := w.Plan(c.Context(), only)
-			if err != nil {
-				return err
-			}
-			if sealer != nil {
-				p.NotLooked = append(p.NotLooked, sealer.NotLooked()...)
-				for i, n := range p.Nodes {
-					if _, accepted := sealer.Accepted()[n.Name]; accepted { // publish seals to it
-						p.Nodes[i].NoKey = nil
-					}
+			w.Advise = by.Layers
+		}
+		only, err := which.of(s)
+		if err != nil {
+			return err
+		}
+		sealer, err := secrets.open(c.Context(), &objects, s, only, false)
+		if err != nil {
+			return err
+		}
+		if sealer != nil {
+			sealer.Expect = true
+		}
+		p, err := w.Plan(c.Context(), only)
+		if err != nil {
+			return err
+		}
+		if sealer != nil {
+			p.NotLooked = append(p.NotLooked, sealer.NotLooked()...)
+			for i, n := range p.Nodes {
+				if _, accepted := sealer.Accepted()[n.Name]; accepted { // publish seals to it
+					p.Nodes[i].NoKey = nil
 				}
 			}
-			return cmp.Or(a.show(p, func() { p.Write(a.out) }), drift(p.Changed()))
-		},
-	}
+		}
+		return cmp.Or(a.show(p, func() { p.Write(a.out) }), drift(p.Changed()))
+	})
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")

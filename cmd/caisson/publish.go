@@ -39,30 +39,7 @@ type publishFlags struct {
 
 func (a *app) publishCommand() *cobra.Command {
 	var x publishFlags
-	c := &cobra.Command{
-		Use:   "publish FILE…",
-		Short: "Compile, sign and push the overlays of nodes",
-		Long: "Compile, sign and push the overlays of nodes.\n\n" +
-			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
-			"keeps its generation; its signature is renewed when two thirds of its life are over. --all gives\n" +
-			"every node the new generation, which also raises the lowest generation that diskless nodes accept. --node,\n" +
-			"--label and --set publish some nodes; the others stay as they are.\n\n" +
-			"Nodes that are held (freeze, pin, rollback, pause) keep their content and are named; a hold whose time\n" +
-			"is over ends. Nodes that left the site leave the index; 'caisson retire' removes their names, too.\n\n" +
-			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
-			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
-			"of the site signed them, and older ones than a node has only by digest. Services are published at the\n" +
-			"commits of services.lock, see 'caisson services'; images that the registry lacks are pushed.\n\n" +
-			"Secrets are sealed to the recipients that were accepted, see 'caisson secrets', and what was sealed is kept in\n" +
-			"secrets.lock. A secret whose file is the one that was sealed is not opened again; a command is run each time, and a\n" +
-			"Secret of the cluster read.\n\n" +
-			fromClusterHelp + "\nWhat is published from a cluster was written by whoever may write objects there: the plan is shown and asked\n" +
-			"about, or --plan has its digest, as the Site's status or 'publish --dry-run' says it.\n\n" + signerHelp,
-		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
-			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
-		Args: x.objects.args,
-		RunE: func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) },
-	}
+	c := verb("publish", x.objects.args, func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) })
 	f := c.Flags()
 	f.StringVar(&x.layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	f.DurationVar(&x.confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
@@ -185,44 +162,33 @@ func (a *app) approveCommand() *cobra.Command {
 	var fleet, plan, name, namespace string
 	var why changer
 	var who signers
-	c := &cobra.Command{
-		Use:   "approve",
-		Short: "Sign that caisson-kube may publish one plan",
-		Long: "Sign that caisson-kube may publish one plan, and print the PublishApproval that says so, for kubectl.\n\n" +
-			"The plan is a digest, as a dry run of 'publish --from-cluster' prints it after you looked at it; the status of the\n" +
-			"Site has what caisson-kube computed. It covers what each node would get, the registry, for how long and by how many\n" +
-			"keys it is signed, the waves of Rollouts, and the generation that is published: the approval counts once, for nothing\n" +
-			"else, and not after something else was published. Where the site needs several keys, each operator approves.\n\n" + signerHelp,
-		Example: "  caisson approve --fleet metal-a --plan act:sha256:… --key keys/operator.key --reason 'new motd' | kubectl create --namespace metal-a -f -",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			bare, err := publish.ActDigest(plan)
-			if err != nil {
+	c := verb("approve", cobra.NoArgs, func(*cobra.Command, []string) error {
+		bare, err := publish.ActDigest(plan)
+		if err != nil {
+			return err
+		}
+		by, err := who.load(a, nil)
+		if err != nil {
+			return err
+		}
+		b := why.by()
+		statements, err := publish.Approve(by, plan, sign.ApprovalPredicate{Fleet: fleet, Author: b.Author, Reason: b.Reason, IssuedAt: now()})
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			if name, err = approvalName(bare, by[0].Public()); err != nil {
 				return err
 			}
-			by, err := who.load(a, nil)
-			if err != nil {
-				return err
-			}
-			b := why.by()
-			statements, err := publish.Approve(by, plan, sign.ApprovalPredicate{Fleet: fleet, Author: b.Author, Reason: b.Reason, IssuedAt: now()})
-			if err != nil {
-				return err
-			}
-			if name == "" {
-				if name, err = approvalName(bare, by[0].Public()); err != nil {
-					return err
-				}
-			}
-			object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason,
-				Statements: statements})
-			text, err := object.YAML()
-			if err != nil {
-				return err
-			}
-			return a.show(object, func() { _, err = a.out.Write(text) })
-		},
-	}
+		}
+		object := cluster.NewApproval(namespace, name, cluster.ApprovalSpec{Plan: plan, Author: b.Author, Reason: b.Reason,
+			Statements: statements})
+		text, err := object.YAML()
+		if err != nil {
+			return err
+		}
+		return a.show(object, func() { _, err = a.out.Write(text) })
+	})
 	f := c.Flags()
 	f.StringVar(&fleet, "fleet", "", "the fleet's `NAME`, as the Site has it")
 	f.StringVar(&plan, "plan", "", "the `DIGEST` of the plan")

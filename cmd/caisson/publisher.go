@@ -34,10 +34,6 @@ type trustFlags struct {
 	loaded *site.Site // that of --site
 }
 
-const trustHelp = "What is published is verified before any of it is used: with the keys and the threshold of --site, or\n" +
-	"with --trust and --threshold (all of the keys when it is absent). Without either, every key that signs\n" +
-	"now must have signed before."
-
 func (t *trustFlags) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&t.site, "site", nil, "trust the keys of the site in `FILE`; several are merged")
 	f.StringArrayVar(&t.keys, "trust", nil, "trust this operator's public key `FILE`; several for a threshold")
@@ -217,13 +213,6 @@ type signers struct {
 	passphrase keys.Passphrase
 	dry        bool
 }
-
-const signerHelp = `Keys: --key FILE is cosign's encrypted PEM, PKCS#8 or SEC 1, ECDSA P-256. Without
---key, the private keys are taken that lie beside the site's public ones. The
-passphrase comes from --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD, or is asked
-for on a terminal. ` + keys.SourceHelp + `
-` + keys.CommandHelp + `
---signer-command CMD is --key command:CMD.`
 
 func (s *signers) flags(f *pflag.FlagSet) {
 	s.keyFlags(f)

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
 )
@@ -27,25 +26,9 @@ type rehearseFlags struct {
 
 func (a *app) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	c := &cobra.Command{
-		Use:   "rehearse FILE… --node NAME",
-		Short: "Take a node through a change and back in a virtual machine, before it is published",
-		Long: "Take a node through a change and back in a virtual machine, before it is published.\n\n" +
-			"The machine is that of 'caisson try'. It boots what is published for the node now, from the registry --from,\n" +
-			"verified with the site's keys and signed again for this boot alone. It is then offered what publishing the\n" +
-			"site would give it, with the layer that is current there, or else one that is built; goes its own way, live,\n" +
-			"by a soft-reboot or by a boot; runs each --check; and goes back by a hold, as 'caisson rollback' sets it.\n\n" +
-			"Before and after, a picture is taken without the agent: kernel parameters, attributes, mounts,\n" +
-			"written files, units, accounts, links, addresses, routes, features of cards, modules, limits. What did not\n" +
-			"come back is named. Exit code 5: the node, or a check, failed. Exit code 3: it works, and something does not\n" +
-			"come back, or the class is not the one that 'caisson plan' says. Nothing is published, and nothing is left.\n\n" +
-			"--statement and --push sign what was found, also of a rehearsal that failed; a Rollout with 'rehearsed' wants the\n" +
-			"newest statement of a change to say that it passed, exit code 0. " + keys.SourceHelp,
-		Example: "  caisson rehearse site.yaml --node node1\n  caisson rehearse site.yaml --node node1 --check 'systemctl is-active nginx' -o json\n" +
-			"  caisson rehearse site.yaml --node node1 --push --attest-key keys/attestation.key",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error { return a.rehearse(c.Context(), f, names) },
-	}
+	c := verb("rehearse", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+		return a.rehearse(c.Context(), f, names)
+	})
 	fs := c.Flags()
 	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
 	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the changed node as root, which must end with 0; may be given again")

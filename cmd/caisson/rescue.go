@@ -52,24 +52,9 @@ type rescuing struct {
 
 func (a *app) rescueCommand() *cobra.Command {
 	var r rescuing
-	c := &cobra.Command{
-		Use:   "rescue SITE… NODE",
-		Short: "Grant temporary access to a node",
-		Long: "Grant temporary access to a node: root by an SSH key, a root shell on the console, or both. The\n" +
-			"node obeys this once, while it shows the code that --code names: it is new at each boot and after each\n" +
-			"use, on the console of a node that does not come up, and for root in 'caisson-agent status'. The time\n" +
-			"runs from when the node takes the statement; a reboot ends it.\n\n" +
-			"NODE is the node's name, or mac-525400000001 or uuid-… of a machine that the site does not have. It is\n" +
-			"published as rescue:NODE, and by the addresses and UUIDs that the site has of the node, since its loader\n" +
-			"may know no name; --out FILE.iso makes a CD instead, which is written to a\n" +
-			"stick as it is, or put in as virtual media; another name is the file RESCUE of a CD labelled\n" +
-			"CAISSON-RESCUE that you make yourself. Neither asks a registry.\n\n" + signerHelp,
-		Example: "  caisson rescue site.yaml node1 --code k7m2q-9xfab --for 2h --ssh-key id.pub --reason 'disk full' --key keys/rescue.key",
-		Args:    cobra.MinimumNArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			return r.run(c.Context(), a, args[:len(args)-1], args[len(args)-1])
-		},
-	}
+	c := verb("rescue", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+		return r.run(c.Context(), a, args[:len(args)-1], args[len(args)-1])
+	})
 	f := c.Flags()
 	f.StringVar(&r.code, "code", "", "the `CODE` that the node shows")
 	f.DurationVar(&r.lasts, "for", time.Hour, "how long access lasts, at most 24h")

@@ -29,18 +29,9 @@ import (
 )
 
 func (a *app) rolloutCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "rollout",
-		Short: "Publish a site in waves",
-		Long: "Publish a site in waves: the site's document of kind Rollout says which nodes come when, how long a wave must be\n" +
-			"healthy, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md describes all of it.",
-	}
-	c.AddCommand(a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
-		a.rolloutVerb(rollout.Pause, "Pause a rollout: no wave begins or ends"),
-		a.rolloutVerb(rollout.Resume, "Resume a rollout after a pause or a halt, from the first incomplete wave"),
-		a.rolloutVerb(rollout.Abort, "Abort a rollout; its nodes keep their content"),
-		a.rolloutVerb(rollout.Undo, "Abort a rollout, and roll its nodes back"))
-	return c
+	return group("rollout", a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
+		a.rolloutVerb(rollout.Pause), a.rolloutVerb(rollout.Resume),
+		a.rolloutVerb(rollout.Abort), a.rolloutVerb(rollout.Undo))
 }
 
 // publication is a site that is ready to be published.
@@ -161,68 +152,56 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 	var x publishing
 	var layer string
 	var secrets opening
-	c := &cobra.Command{
-		Use:   "start NAME FILE…",
-		Short: "Sign the plan of a rollout",
-		Long: "Sign the plan of a rollout: the waves of the site's Rollout NAME, with what each node is to get. No node gets\n" +
-			"anything yet: 'caisson rollout run' publishes wave by wave, with the site as it is now. Nodes of a rollout are\n" +
-			"not published otherwise until it ends. Two rollouts that have a node in common are refused.\n\n" +
-			"A layer that is older than what a node has, and is not named by its digest, and what nodes would refuse, as what\n" +
-			"is on the reject list, is an error now and not in the middle of a wave.\n\n" +
-			"--dry-run shows the waves, when each can begin at the earliest, and which nodes are held, and signs nothing.\n\n" + signerHelp,
-		Example: "  caisson rollout start racks site.yaml --dry-run\n  caisson rollout start racks site.yaml --key keys/operator.key --reason 'kernel of October'",
-		Args:    cobra.MinimumNArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			at := now()
-			s, err := a.loadSiteAt(at, args[1:]...)
-			if err != nil {
-				return err
+	c := verb("rollout start", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+		at := now()
+		s, err := a.loadSiteAt(at, args[1:]...)
+		if err != nil {
+			return err
+		}
+		r, err := x.open(a, s, args[1], "", false)
+		if err != nil {
+			return err
+		}
+		source, err := x.services(c.Context(), a, r)
+		if err != nil {
+			return err
+		}
+		if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
+			return err
+		}
+		o, err := r.order(c.Context(), args[0], layer, at)
+		if err != nil {
+			return err
+		}
+		if err := r.askKept(c.Context(), a, source, layer, o.Nodes); err != nil {
+			return err
+		}
+		var plan *spec.RolloutPlan
+		var held map[string]string
+		if x.who.dry {
+			plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
+		} else {
+			plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.of(c.Context(), a, r.site), o)
+		}
+		if err != nil {
+			return err
+		}
+		state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
+		state.LeaveOut(held)
+		if err := state.Lack(rollout.Unrehearsed(c.Context(), r.p, r.policy, plan, o.Nodes)); err != nil {
+			a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
+		}
+		if x.who.dry {
+			return a.printPlan(state, plan, at)
+		}
+		return a.show(state, func() {
+			state.Write(a.out)
+			if len(held) > 0 {
+				a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
 			}
-			r, err := x.open(a, s, args[1], "", false)
-			if err != nil {
-				return err
-			}
-			source, err := x.services(c.Context(), a, r)
-			if err != nil {
-				return err
-			}
-			if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
-				return err
-			}
-			o, err := r.order(c.Context(), args[0], layer, at)
-			if err != nil {
-				return err
-			}
-			if err := r.askKept(c.Context(), a, source, layer, o.Nodes); err != nil {
-				return err
-			}
-			var plan *spec.RolloutPlan
-			var held map[string]string
-			if x.who.dry {
-				plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
-			} else {
-				plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.of(c.Context(), a, r.site), o)
-			}
-			if err != nil {
-				return err
-			}
-			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
-			state.LeaveOut(held)
-			if err := state.Lack(rollout.Unrehearsed(c.Context(), r.p, r.policy, plan, o.Nodes)); err != nil {
-				a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
-			}
-			if x.who.dry {
-				return a.printPlan(state, plan, at)
-			}
-			return a.show(state, func() {
-				state.Write(a.out)
-				if len(held) > 0 {
-					a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
-				}
-				a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
-			})
-		},
-	}
+			a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
+		})
+	})
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	secrets.flags(c.Flags())
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
@@ -282,69 +261,55 @@ type rolloutList struct {
 
 func (a *app) rolloutStatusCommand() *cobra.Command {
 	var look looking
-	c := &cobra.Command{
-		Use:     "status REF [NAME] (--site FILE | --trust PUB)",
-		Short:   "Show the progress of rollouts",
-		Long:    "Show the progress of rollouts, the newest first: phase, waves, and which nodes were left out or failed, and why.\n\n" + trustHelp,
-		Example: "  caisson rollout status registry.example.org:5000/metal-a racks --site site.yaml",
-		Args:    cobra.RangeArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error {
-			fleet, err := look.open(c.Context(), a, args[0])
-			if err != nil {
-				return err
+	c := verb("rollout status", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+		fleet, err := look.open(c.Context(), a, args[0])
+		if err != nil {
+			return err
+		}
+		states, err := rollout.States(c.Context(), fleet)
+		if err != nil {
+			return err
+		}
+		if len(args) == 2 {
+			states = slices.DeleteFunc(states, func(s rollout.State) bool { return s.Name != args[1] })
+			if len(states) == 0 {
+				return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
 			}
-			states, err := rollout.States(c.Context(), fleet)
-			if err != nil {
-				return err
+		}
+		return a.show(rolloutList{states}, func() {
+			for _, s := range states {
+				s.Write(a.out)
 			}
-			if len(args) == 2 {
-				states = slices.DeleteFunc(states, func(s rollout.State) bool { return s.Name != args[1] })
-				if len(states) == 0 {
-					return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
-				}
-			}
-			return a.show(rolloutList{states}, func() {
-				for _, s := range states {
-					s.Write(a.out)
-				}
-			})
-		},
-	}
+		})
+	})
 	look.flags(a, c.Flags())
 	return c
 }
 
 // rolloutVerb is one that an operator uses while a rollout is under way, or after.
-func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
+func (a *app) rolloutVerb(act rollout.Verb) *cobra.Command {
 	var why changer
 	var x changing
-	c := &cobra.Command{
-		Use:     string(verb) + " REF NAME",
-		Short:   short,
-		Long:    short + ".\n\n" + trustHelp + "\n\n" + signerHelp,
-		Example: "  caisson rollout " + string(verb) + " registry.example.org:5000/metal-a racks --site site.yaml --reason 'fans' --key keys/operator.key",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			if verb == rollout.Undo && why.reason == "" {
-				return errNoReason
-			}
-			p, err := x.publisher(a, args[0])
-			if err != nil {
-				return err
-			}
-			if p.Trust == nil {
-				return trustsNobody(args[0])
-			}
-			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], verb)
-			if err != nil {
-				return err
-			}
-			for _, name := range plain.Names(maps.Keys(result.Stay)) {
-				a.say("node %s does not go back: %s", name, result.Stay[name])
-			}
-			return a.published(args[0], result, nil)
-		},
-	}
+	c := verb("rollout "+string(act), cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+		if act == rollout.Undo && why.reason == "" {
+			return errNoReason
+		}
+		p, err := x.publisher(a, args[0])
+		if err != nil {
+			return err
+		}
+		if p.Trust == nil {
+			return trustsNobody(args[0])
+		}
+		result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], act)
+		if err != nil {
+			return err
+		}
+		for _, name := range plain.Names(maps.Keys(result.Stay)) {
+			a.say("node %s does not go back: %s", name, result.Stay[name])
+		}
+		return a.published(args[0], result, nil)
+	})
 	f := c.Flags()
 	why.flags(f)
 	x.flags(a, f)

@@ -36,21 +36,9 @@ type runFlags struct {
 
 func (a *app) rolloutRunCommand() *cobra.Command {
 	var x runFlags
-	c := &cobra.Command{
-		Use:   "run NAME FILE…",
-		Short: "Publish a rollout, wave by wave",
-		Long: "Publish a rollout, wave by wave: a wave begins when the one before it is healthy, as its nodes report to the fleet\n" +
-			"service. It ends with the rollout, or when that halts (exit code 3). An interrupted run is continued by the next one,\n" +
-			"here or elsewhere; two runs at once make each step once. The site must be what it\n" +
-			"was when the plan was signed. Images of its services that the registry lacks are pushed, as 'caisson publish' does.\n\n" +
-			"Reports can delay a wave or let the next one begin; nodes obey signatures alone.\n" +
-			"Each report is verified here by its node's key; keys count as at the service. A node without a report that counts is silent.\n\n" + signerHelp,
-		Example: "  caisson rollout run racks site.yaml --at https://fleet.example.org --key keys/operator.key",
-		Args:    cobra.MinimumNArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			return x.run(c.Context(), a, args[0], args[1:])
-		},
-	}
+	c := verb("rollout run", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+		return x.run(c.Context(), a, args[0], args[1:])
+	})
 	f := c.Flags()
 	x.service.flags(f)
 	f.DurationVar(&x.interval, "interval", 30*time.Second, "look again after so long")

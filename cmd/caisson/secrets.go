@@ -118,17 +118,7 @@ func sealedOnly(s *site.Site) error {
 }
 
 func (a *app) secretsCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "secrets",
-		Short: "Manage recipients of secrets",
-		Long: "Manage recipients of secrets: the nodes' keys that a site's secrets are sealed to.\n\n" +
-			"Each node with a state disk makes a key of its own; 'caisson-agent status' on the node prints its public half,\n" +
-			"the recipient. Secrets are sealed to the recipients in recipients.lock, beside the site, and to no other: what a\n" +
-			"report says proves nothing about who wrote it. 'caisson publish' seals, and keeps what it sealed in secrets.lock.\n" +
-			"Keep both under version control.",
-	}
-	c.AddCommand(a.secretsAcceptCommand(), a.secretsListCommand(), a.secretsForgetCommand())
-	return c
+	return group("secrets", a.secretsAcceptCommand(), a.secretsListCommand(), a.secretsForgetCommand())
 }
 
 // secretsNode is one node in what the verbs of secrets -o json print.
@@ -151,52 +141,41 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	var replace bool
 	var service asking
 	var from fromCluster
-	c := &cobra.Command{
-		Use:   "accept SITE NODE --recipient RECIPIENT",
-		Short: "Accept a node's recipient",
-		Long: "Accept a node's recipient: the next publish seals the node's secrets to it.\n\n" +
-			"The recipient is what 'caisson-agent status' prints on the node's own console, typed or copied from there. With\n" +
-			"--at, or $CAISSON_FLEET, the node's report is looked at, too, and has to say the same; it never counts alone:\n" +
-			"whoever writes the first report of a node would be sent its secrets. Another recipient than the one that was\n" +
-			"accepted takes --replace.\n\n" + fromClusterHelp,
-		Example: "  caisson secrets accept site.yaml node1 --recipient age1…\n  caisson secrets accept --from-cluster --namespace metal-a node1 --recipient age1…",
-		Args:    from.argsAnd(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if recipient == "" {
-				return cli.Usage("'caisson-agent status' on the node prints it", "--recipient is missing: what a report says alone is not accepted")
-			}
-			if err := seal.CheckRecipient(recipient); err != nil {
-				return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
-			}
-			files, node := args[:len(args)-1], args[len(args)-1]
-			s, r, err := a.recipientsOf(c.Context(), &from, files, node)
+	c := verb("secrets accept", from.argsAnd(1), func(c *cobra.Command, args []string) error {
+		if recipient == "" {
+			return cli.Usage("'caisson-agent status' on the node prints it", "--recipient is missing: what a report says alone is not accepted")
+		}
+		if err := seal.CheckRecipient(recipient); err != nil {
+			return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
+		}
+		files, node := args[:len(args)-1], args[len(args)-1]
+		s, r, err := a.recipientsOf(c.Context(), &from, files, node)
+		if err != nil {
+			return err
+		}
+		if service.named() {
+			n, err := service.node(c.Context(), node)
 			if err != nil {
 				return err
 			}
-			if service.named() {
-				n, err := service.node(c.Context(), node)
-				if err != nil {
-					return err
+			if n.Report == nil || n.Report.Recipient != recipient {
+				said := "nothing"
+				if n.Report != nil && n.Report.Recipient != "" {
+					said = n.Report.Recipient
 				}
-				if n.Report == nil || n.Report.Recipient != recipient {
-					said := "nothing"
-					if n.Report != nil && n.Report.Recipient != "" {
-						said = n.Report.Recipient
-					}
-					return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said,
-						recipient), "look again on the node's console; reports may be forged")
-				}
+				return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said,
+					recipient), "look again on the node's console; reports may be forged")
 			}
-			had, err := r.Accept(seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}, replace)
-			if err != nil {
-				return err
-			}
-			if had {
-				a.say("node %s has that recipient already", node)
-			}
-			return a.printSecrets(s, []string{node})
-		},
-	}
+		}
+		had, err := r.Accept(seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}, replace)
+		if err != nil {
+			return err
+		}
+		if had {
+			a.say("node %s has that recipient already", node)
+		}
+		return a.printSecrets(s, []string{node})
+	})
 	f := c.Flags()
 	f.StringVar(&recipient, "recipient", "", "the `RECIPIENT` that the node shows: age1…")
 	f.StringVar(&by, "author", "", "who accepts it (the user and this machine when empty)")
@@ -208,70 +187,54 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 
 func (a *app) secretsListCommand() *cobra.Command {
 	var from fromCluster
-	c := &cobra.Command{
-		Use:     "list SITE",
-		Short:   "List nodes, their recipients and what is sealed to them",
-		Long:    "List nodes, their recipients and what is sealed to them. No value is opened.\n\n" + fromClusterHelp,
-		Example: "  caisson secrets list site.yaml",
-		Args:    from.argsAnd(0),
-		RunE: func(c *cobra.Command, args []string) error {
-			s, err := from.loadNamed(c.Context(), a, args)
-			if err != nil {
-				return err
+	c := verb("secrets list", from.argsAnd(0), func(c *cobra.Command, args []string) error {
+		s, err := from.loadNamed(c.Context(), a, args)
+		if err != nil {
+			return err
+		}
+		var nodes []string
+		for _, n := range s.Nodes() {
+			nodes = append(nodes, n.Name)
+		}
+		r, err := seal.ReadRecipients(s.Dir())
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.Nodes)) { // they left the site, and count again if they come back
+			if !s.Has(name) {
+				nodes = append(nodes, name)
 			}
-			var nodes []string
-			for _, n := range s.Nodes() {
-				nodes = append(nodes, n.Name)
-			}
-			r, err := seal.ReadRecipients(s.Dir())
-			if err != nil {
-				return err
-			}
-			for _, name := range slices.Sorted(maps.Keys(r.Nodes)) { // they left the site, and count again if they come back
-				if !s.Has(name) {
-					nodes = append(nodes, name)
-				}
-			}
-			return a.printSecrets(s, nodes)
-		},
-	}
+		}
+		return a.printSecrets(s, nodes)
+	})
 	from.flags(c.Flags())
 	return c
 }
 
 func (a *app) secretsForgetCommand() *cobra.Command {
 	var from fromCluster
-	c := &cobra.Command{
-		Use:   "forget SITE NODE",
-		Short: "Remove a node's recipient",
-		Long: "Remove a node's recipient: the next publish leaves the node's secrets out, and the node removes what it had opened.\n\n" +
-			"What was published before can still be opened by whoever has the node's disk and the registry: change the\n" +
-			"values of its secrets where they came from.\n\n" + fromClusterHelp,
-		Example: "  caisson secrets forget site.yaml node1",
-		Args:    from.argsAnd(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			files, node := args[:len(args)-1], args[len(args)-1]
-			s, err := from.loadNamed(c.Context(), a, files)
-			if err != nil {
-				return err
-			}
-			r, err := seal.ReadRecipients(s.Dir())
-			if err != nil {
-				return err
-			}
-			if _, known := r.Nodes[node]; !known {
-				return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", node)
-			}
-			if err := r.Forget(node); err != nil {
-				return err
-			}
-			a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
-			if !s.Has(node) {
-				return a.printSecrets(s, nil)
-			}
-			return a.printSecrets(s, []string{node})
-		},
-	}
+	c := verb("secrets forget", from.argsAnd(1), func(c *cobra.Command, args []string) error {
+		files, node := args[:len(args)-1], args[len(args)-1]
+		s, err := from.loadNamed(c.Context(), a, files)
+		if err != nil {
+			return err
+		}
+		r, err := seal.ReadRecipients(s.Dir())
+		if err != nil {
+			return err
+		}
+		if _, known := r.Nodes[node]; !known {
+			return cli.Usage("'caisson secrets list' lists them", "node %q has no recipient", node)
+		}
+		if err := r.Forget(node); err != nil {
+			return err
+		}
+		a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
+		if !s.Has(node) {
+			return a.printSecrets(s, nil)
+		}
+		return a.printSecrets(s, []string{node})
+	})
 	from.flags(c.Flags())
 	return c
 }

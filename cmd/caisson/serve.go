@@ -28,52 +28,39 @@ import (
 func (a *app) serveCommand() *cobra.Command {
 	var listen string
 	var o httpserver.Options
-	c := &cobra.Command{
-		Use:   "serve oci:DIR",
-		Short: "Serve an OCI layout as a read-only registry",
-		Long: "Serve an OCI layout as a read-only registry, with all that booting nodes ask for: conditional\n" +
-			"requests, ranges, referrers. Any prefix before the repository is accepted. What is published to\n" +
-			"the layout meanwhile is served at once. Without --client-ca or --users-file, everybody who can\n" +
-			"reach the address can list tags and read every overlay.\n\n" +
-			"Each request is a line on standard error, unless --quiet is given: time, address, method, path,\n" +
-			"status, bytes, duration, and client; agents add the name of their node. Machines that find no overlay are\n" +
-			"kept for 'caisson unknown'.",
-		Example: "  caisson serve oci:out --listen :5000",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			ref, err := oci.ParseRef(args[0])
-			if err != nil || !ref.IsLayout() {
-				return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
-			}
-			if _, err := pull.Open(ref, pull.Options{}); err != nil {
-				return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
-			}
-			if (o.CertFile == "") != (o.KeyFile == "") {
-				return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
-			}
-			if err := o.Check(); err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", listen)
-			if err != nil {
-				return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
-			}
-			served := map[string]string{"address": l.Addr().String(), "layout": ref.Layout}
-			shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, l.Addr()) })
-			if err := cmp.Or(shown, err); err != nil {
-				return err
-			}
-			a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())
-			h, err := registry.Handler(ref.Layout)
-			if err != nil {
-				return err
-			}
-			if o.Log, err = a.requestLog(ref); err != nil {
-				return err
-			}
-			return httpserver.Serve(c.Context(), l, h, o)
-		},
-	}
+	c := verb("serve", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		ref, err := oci.ParseRef(args[0])
+		if err != nil || !ref.IsLayout() {
+			return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
+		}
+		if _, err := pull.Open(ref, pull.Options{}); err != nil {
+			return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
+		}
+		if (o.CertFile == "") != (o.KeyFile == "") {
+			return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
+		}
+		if err := o.Check(); err != nil {
+			return err
+		}
+		l, err := net.Listen("tcp", listen)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
+		}
+		served := map[string]string{"address": l.Addr().String(), "layout": ref.Layout}
+		shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, l.Addr()) })
+		if err := cmp.Or(shown, err); err != nil {
+			return err
+		}
+		a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())
+		h, err := registry.Handler(ref.Layout)
+		if err != nil {
+			return err
+		}
+		if o.Log, err = a.requestLog(ref); err != nil {
+			return err
+		}
+		return httpserver.Serve(c.Context(), l, h, o)
+	})
 	f := c.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:5000", "address to listen on")
 	f.StringVar(&o.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
@@ -86,29 +73,21 @@ func (a *app) serveCommand() *cobra.Command {
 
 func (a *app) netbootServeCommand() *cobra.Command {
 	var o netboot.Options
-	c := &cobra.Command{
-		Use:   "serve DIR",
-		Short: "Serve a netboot directory by HTTP and TFTP, read-only",
-		Long: "Serve a netboot directory by HTTP and TFTP, read-only. TFTP gives boot.ipxe (and everything\n" +
-			"else) to firmware that knows nothing better; an empty address turns a server off.",
-		Example: "  caisson netboot serve boot",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			root, err := os.OpenRoot(names[0])
-			if err != nil {
-				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "netboot directory: %w", err)
-			}
-			defer root.Close() // only read
-			if _, err := root.Stat("boot.ipxe"); err != nil {
-				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "%s is not a netboot directory: no boot.ipxe in it", names[0])
-			}
-			if err := o.Limits.Check(); err != nil {
-				return cli.Usage("", "%w", err)
-			}
-			o.Say = a.say
-			return netboot.Serve(c.Context(), root, o)
-		},
-	}
+	c := verb("netboot serve", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+		root, err := os.OpenRoot(names[0])
+		if err != nil {
+			return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "netboot directory: %w", err)
+		}
+		defer root.Close() // only read
+		if _, err := root.Stat("boot.ipxe"); err != nil {
+			return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "%s is not a netboot directory: no boot.ipxe in it", names[0])
+		}
+		if err := o.Limits.Check(); err != nil {
+			return cli.Usage("", "%w", err)
+		}
+		o.Say = a.say
+		return netboot.Serve(c.Context(), root, o)
+	})
 	c.Flags().StringVar(&o.HTTP, "http", ":8080", "address for HTTP")
 	c.Flags().StringVar(&o.TFTP, "tftp", ":69", "address for TFTP")
 	c.Flags().IntVar(&o.Transfers, "transfers", tftp.UsualTransfers, "`N` transfers by TFTP at once, 4 of them to one address")
@@ -130,38 +109,29 @@ type stranger struct {
 }
 
 func (a *app) unknownCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "unknown oci:DIR",
-		Short: "List machines that requested an overlay and have none",
-		Long: "List machines that asked 'caisson serve' for an overlay of this layout and found none, those that\n" +
-			"asked last first, each with a line for nodes: of the site. What a machine reports of itself is not\n" +
-			"verified: compare it with the machine. One that finds an overlay leaves the list.",
-		Example: "  caisson unknown oci:out",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			ref, err := oci.ParseRef(args[0])
-			if err != nil || !ref.IsLayout() {
-				return cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", args[0])
+	return verb("unknown", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+		ref, err := oci.ParseRef(args[0])
+		if err != nil || !ref.IsLayout() {
+			return cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", args[0])
+		}
+		if _, err := (&access{}).existing(args[0]); err != nil {
+			return err
+		}
+		machines, err := unknown.Read(unknown.Name(ref.Layout))
+		if err != nil {
+			return err
+		}
+		list := []stranger{}
+		for _, m := range machines {
+			list = append(list, stranger{m, m.Node()})
+		}
+		return a.show(list, func() {
+			for _, s := range list {
+				cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
 			}
-			if _, err := (&access{}).existing(args[0]); err != nil {
-				return err
-			}
-			machines, err := unknown.Read(unknown.Name(ref.Layout))
-			if err != nil {
-				return err
-			}
-			list := []stranger{}
-			for _, m := range machines {
-				list = append(list, stranger{m, m.Node()})
-			}
-			return a.show(list, func() {
-				for _, s := range list {
-					cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
-				}
-				a.say("%s", plain.Count(len(list), "unknown machine"))
-			})
-		},
-	}
+			a.say("%s", plain.Count(len(list), "unknown machine"))
+		})
+	})
 }
 
 // requestLog returns what serve does with each request: it says it, and keeps who

@@ -24,16 +24,8 @@ import (
 )
 
 func (a *app) servicesCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "services",
-		Short: "Update and pin services whose files come from git",
-		Long: "Update and pin services whose files come from git: the documents of kind NodeService.\n\n" +
-			"services.lock, beside the site, says which commit each service is at and which image was made of it; 'caisson publish'\n" +
-			"brings both to the nodes. Only the verbs here ask git, and only they change the lock: keep it under version control.",
-	}
-	c.AddCommand(a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(),
+	return group("services", a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(),
 		a.servicesRollbackCommand(), a.servicesForwardCommand())
-	return c
 }
 
 // servicesUpdated is the output of services update, freeze, rollback and forward -o json.
@@ -171,23 +163,14 @@ func (r *servicesRun) unchanged() error {
 
 func (a *app) servicesUpdateCommand() *cobra.Command {
 	var f servicesFlags
-	c := &cobra.Command{
-		Use:   "update [NAME…]",
-		Short: "Lock services at current commits",
-		Long: "Lock services at current commits: for a branch or a tag, the last commit that changed their directories.\n\n" +
-			"Newer commits and their paths are printed. Services that are frozen stay, and one with allowedSigners does not go back:\n" +
-			"'caisson services rollback' does. Where one repository cannot be asked, the others' services are updated all the same,\n" +
-			"and the exit code is 1.",
-		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",
-		RunE: func(c *cobra.Command, names []string) error {
-			r, list, err := a.openServices(f, names)
-			if err != nil {
-				return err
-			}
-			changes, err := r.update(c.Context(), list)
-			return a.writeServices(r, changes, err)
-		},
-	}
+	c := verb("services update", nil, func(c *cobra.Command, names []string) error {
+		r, list, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		changes, err := r.update(c.Context(), list)
+		return a.writeServices(r, changes, err)
+	})
 	f.flags(c.Flags())
 	return c
 }

@@ -44,43 +44,35 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	var look looking
 	var from string
 	var at asking
-	c := &cobra.Command{
-		Use:   "diff [NAME…]",
-		Short: "Compare commits of services: in git, locked, published, reported",
-		Long: "Compare the commits of services: what git has, what is locked, what nodes were sent and, where --at or\n" +
-			"$CAISSON_FLEET names the fleet's service, what they report. The exit code is 3 when they differ. A frozen service\n" +
-			"may be behind git, not behind the lock. A node that has never reported has none.",
-		Example: "  caisson services diff --site site.yaml\n  caisson services diff --at https://fleet.example.org:8443 --token-file token",
-		RunE: func(c *cobra.Command, names []string) error {
-			if len(look.whom.site) == 0 {
-				look.whom.site = []string{"site.yaml"}
-			}
-			f.site = look.whom.site
-			r, list, err := a.openServices(f, names)
-			if err != nil {
+	c := verb("services diff", nil, func(c *cobra.Command, names []string) error {
+		if len(look.whom.site) == 0 {
+			look.whom.site = []string{"site.yaml"}
+		}
+		f.site = look.whom.site
+		r, list, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		look.whom.loaded = r.site
+		from = cmp.Or(from, r.site.Registry())
+		if from == "" {
+			return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
+		}
+		fleet, err := a.publishedServices(c.Context(), &look, from)
+		if err != nil {
+			return err
+		}
+		out, err := r.compare(c.Context(), fleet, list)
+		if err != nil {
+			return err
+		}
+		if at.named() {
+			if err := r.addReported(c.Context(), &at, out); err != nil {
 				return err
 			}
-			look.whom.loaded = r.site
-			from = cmp.Or(from, r.site.Registry())
-			if from == "" {
-				return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
-			}
-			fleet, err := a.publishedServices(c.Context(), &look, from)
-			if err != nil {
-				return err
-			}
-			out, err := r.compare(c.Context(), fleet, list)
-			if err != nil {
-				return err
-			}
-			if at.named() {
-				if err := r.addReported(c.Context(), &at, out); err != nil {
-					return err
-				}
-			}
-			return a.printDifferences(out)
-		},
-	}
+		}
+		return a.printDifferences(out)
+	})
 	look.flags(a, c.Flags())
 	at.flags(c.Flags())
 	c.Flags().Lookup("at").Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"

@@ -29,36 +29,32 @@ type listedService struct {
 
 func (a *app) servicesListCommand() *cobra.Command {
 	var f servicesFlags
-	c := &cobra.Command{
-		Use:   "list [NAME…]",
-		Short: "List the services of a site with their locked commits",
-		RunE: func(_ *cobra.Command, names []string) error {
-			r, list, err := a.openServices(f, names)
-			if err != nil {
-				return err
-			}
-			out := []listedService{}
-			for _, s := range list {
-				out = append(out, r.listed(s))
-			}
-			return a.show(out, func() {
-				t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-				for _, s := range out {
-					state := fmt.Sprintf("%.12s", s.Commit)
-					switch {
-					case s.Commit == "":
-						state = "not locked"
-					case s.Stale != "":
-						state += ", " + s.Stale
-					case s.Frozen != nil:
-						state += ", frozen: " + s.Frozen.Reason
-					}
-					cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
+	c := verb("services list", nil, func(_ *cobra.Command, names []string) error {
+		r, list, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		out := []listedService{}
+		for _, s := range list {
+			out = append(out, r.listed(s))
+		}
+		return a.show(out, func() {
+			t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			for _, s := range out {
+				state := fmt.Sprintf("%.12s", s.Commit)
+				switch {
+				case s.Commit == "":
+					state = "not locked"
+				case s.Stale != "":
+					state += ", " + s.Stale
+				case s.Frozen != nil:
+					state += ", frozen: " + s.Frozen.Reason
 				}
-				_ = t.Flush() // the verb ends with what its output could not take
-			})
-		},
-	}
+				cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
+			}
+			_ = t.Flush() // the verb ends with what its output could not take
+		})
+	})
 	f.flags(c.Flags())
 	return c
 }
@@ -93,28 +89,21 @@ func frozen(why changer) (service.Frozen, error) {
 func (a *app) servicesFreezeCommand() *cobra.Command {
 	var f servicesFlags
 	var why changer
-	c := &cobra.Command{
-		Use:     "freeze NAME --reason TEXT",
-		Short:   "Freeze a service at its commit",
-		Long:    "Freeze a service at its commit: 'caisson services update' leaves it alone until 'caisson services forward'.",
-		Example: "  caisson services freeze prometheus --reason 'rules are being reviewed'",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, names []string) error {
-			because, err := frozen(why)
-			if err != nil {
-				return err
-			}
-			r, _, err := a.openServices(f, names)
-			if err != nil {
-				return err
-			}
-			change, err := content.Freeze(r.lock, names[0], because)
-			if err != nil {
-				return err
-			}
-			return a.writeServices(r, []content.Change{change}, nil)
-		},
-	}
+	c := verb("services freeze", cobra.ExactArgs(1), func(_ *cobra.Command, names []string) error {
+		because, err := frozen(why)
+		if err != nil {
+			return err
+		}
+		r, _, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		change, err := content.Freeze(r.lock, names[0], because)
+		if err != nil {
+			return err
+		}
+		return a.writeServices(r, []content.Change{change}, nil)
+	})
 	f.flags(c.Flags())
 	why.flags(c.Flags())
 	return c
@@ -124,33 +113,25 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 	var f servicesFlags
 	var why changer
 	var to string
-	c := &cobra.Command{
-		Use:   "rollback NAME [--to COMMIT] --reason TEXT",
-		Short: "Roll a service back to an earlier commit, and freeze it there",
-		Long: "Roll a service back to an earlier commit, and freeze it there: the one before that changed its directories, or any that the\n" +
-			"repository has. 'caisson services forward' ends it. Nodes go back when the site is published.",
-		Example: "  caisson services rollback prometheus --reason 'alerts are lost' && caisson publish site.yaml --key keys/operator.key",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			because, err := frozen(why)
-			if err != nil {
-				return err
-			}
-			r, list, err := a.openServices(f, names)
-			if err != nil {
-				return err
-			}
-			change, err := r.source.Rollback(c.Context(), r.lock, list[0], to, because)
-			if err != nil {
-				return err
-			}
-			if err := a.writeServices(r, []content.Change{change}, nil); err != nil {
-				return err
-			}
-			a.publishLater(f)
-			return nil
-		},
-	}
+	c := verb("services rollback", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+		because, err := frozen(why)
+		if err != nil {
+			return err
+		}
+		r, list, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		change, err := r.source.Rollback(c.Context(), r.lock, list[0], to, because)
+		if err != nil {
+			return err
+		}
+		if err := a.writeServices(r, []content.Change{change}, nil); err != nil {
+			return err
+		}
+		a.publishLater(f)
+		return nil
+	})
 	c.Flags().StringVar(&to, "to", "", "go to this `COMMIT`: all of its digits, or seven at least of one that was fetched")
 	f.flags(c.Flags())
 	why.flags(c.Flags())
@@ -159,32 +140,24 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 
 func (a *app) servicesForwardCommand() *cobra.Command {
 	var f servicesFlags
-	c := &cobra.Command{
-		Use:   "forward NAME",
-		Short: "End a freeze or a rollback of a service",
-		Long: "End a freeze or a rollback of a service, which is then updated at once. Where git cannot be asked it\n" +
-			"stays at its commit, and the next 'caisson services update' updates it.",
-		Example: "  caisson services forward prometheus && caisson publish site.yaml --key keys/operator.key",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, names []string) error {
-			r, list, err := a.openServices(f, names)
-			if err != nil {
-				return err
-			}
-			if !content.Thaw(r.lock, names[0]) {
-				a.say("service %s was not frozen", names[0])
-			}
-			changes, failed := r.update(c.Context(), list)
-			if failed != nil {
-				a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
-			}
-			if err := a.writeServices(r, changes, failed); err != nil {
-				return err
-			}
-			a.publishLater(f)
-			return nil
-		},
-	}
+	c := verb("services forward", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+		r, list, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		if !content.Thaw(r.lock, names[0]) {
+			a.say("service %s was not frozen", names[0])
+		}
+		changes, failed := r.update(c.Context(), list)
+		if failed != nil {
+			a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
+		}
+		if err := a.writeServices(r, changes, failed); err != nil {
+			return err
+		}
+		a.publishLater(f)
+		return nil
+	})
 	f.flags(c.Flags())
 	return c
 }

@@ -62,26 +62,7 @@ type tryFlags struct {
 
 func (a *app) tryCommand() *cobra.Command {
 	var f tryFlags
-	c := &cobra.Command{
-		Use:   "try FILE… --node NAME",
-		Short: "Boot a node of a site in a virtual machine, before anything is published",
-		Long: "Boot a node of a site in a virtual machine, before anything is published.\n\n" +
-			"The node's layer is built as 'caisson build' does, and its overlay made as 'caisson publish' does. Both are\n" +
-			"signed with keys that are made for this boot and served from this process; QEMU boots the kernel, the\n" +
-			"initrd and the site.cpio that 'caisson netboot' writes, with the node's MAC addresses. The machine's network\n" +
-			"leads nowhere: it sends nothing outside. Nothing is left behind.\n\n" +
-			"The console is shown until the node's agent says whether its health is ok and the site's health checks\n" +
-			"hold. Then each --check is run on the node, as root. The exit code is 0 when all checks pass and 5 when\n" +
-			"one does not. --ssh opens a root shell as soon as the node accepts logins, after the checks if there\n" +
-			"are any; without checks the exit code is 0 when the shell has ended.\n\n" +
-			"Needs what 'caisson build' needs, qemu-system-x86 (of a node of arm64 qemu-system-arm and\n" +
-			"qemu-efi-aarch64) and busybox. Without a KVM that works, and for another architecture than this\n" +
-			"machine's, the processor is emulated, several times slower.",
-		Example: "  caisson try site.yaml --node node1\n  caisson try site.yaml --node node1 --ssh\n" +
-			"  caisson try site.yaml --node node1 --check 'systemctl is-active nginx' --check 'test -d /srv/data'",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) },
-	}
+	c := verb("try", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) })
 	fs := c.Flags()
 	f.machine(fs)
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")

@@ -16,39 +16,28 @@ func (a *app) verifyCommand() *cobra.Command {
 	var nodes []string
 	var images bool
 	var look looking
-	c := &cobra.Command{
-		Use:   "verify REF (--site FILE | --key PUB)",
-		Short: "Verify a published fleet as its nodes would",
-		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, that images of\n" +
-			"services are there, and the release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
-			"alone every one of the keys must have signed. With --images all images of these layers are read\n" +
-			"and compared with their digests and the roots of their hash trees. Exit code 4: something would be refused, or a tag\n" +
-			"does not lead to what fleet:index says.",
-		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := look.trustsSomebody(args[0]); err != nil {
-				return err
-			}
-			p, err := look.publisher(a, args[0], nil)
-			if err != nil {
-				return err
-			}
-			if keys := len(look.whom.keys); keys > 1 && look.whom.threshold == 0 {
-				a.say("no --threshold: all %d keys must have signed", keys)
-			}
-			p.Images = images
-			report, err := p.Verify(c.Context(), *p.Trust, nodes)
-			if err != nil {
-				return err
-			}
-			err = a.show(report, func() { a.printFindings(report.Findings) })
-			if err == nil && !report.OK() {
-				return errUnverified
-			}
+	c := verb("verify", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		if err := look.trustsSomebody(args[0]); err != nil {
 			return err
-		},
-	}
+		}
+		p, err := look.publisher(a, args[0], nil)
+		if err != nil {
+			return err
+		}
+		if keys := len(look.whom.keys); keys > 1 && look.whom.threshold == 0 {
+			a.say("no --threshold: all %d keys must have signed", keys)
+		}
+		p.Images = images
+		report, err := p.Verify(c.Context(), *p.Trust, nodes)
+		if err != nil {
+			return err
+		}
+		err = a.show(report, func() { a.printFindings(report.Findings) })
+		if err == nil && !report.OK() {
+			return errUnverified
+		}
+		return err
+	})
 	f := c.Flags()
 	look.flags(a, f)
 	f.StringArrayVar(&look.whom.keys, "key", nil, "the same as --trust")

@@ -27,19 +27,9 @@ type quoteFlags struct {
 
 func (a *app) verifyQuoteCommand() *cobra.Command {
 	var f quoteFlags
-	c := &cobra.Command{
-		Use:   "verify-quote FILE REF --node NAME --nonce HEX --like FILE… --loader FILE.efi… (--site FILE | --trust PUB)",
-		Short: "Say whether a machine has booted what its fleet gave it, by its TPM",
-		Long: "Say whether a machine has booted what its fleet gave it: whether its TPM's registers come of a loader of\n" +
-			"yours, of kernels and roots of the node's generations that are kept, and of nothing else. FILE is what\n" +
-			"'caisson-agent quote --nonce HEX -o json' prints there; make a nonce for each question, as 'openssl rand -hex 16'\n" +
-			"does. --like is a quote that you have accepted: the key, the firmware and what it started have to be as there.\n" +
-			"Exit code 4: not attested, and why.",
-		Example: "  caisson verify-quote now.json registry.example.org:5000/metal-a --site site.yaml --node superhost \\\n" +
-			"    --nonce 8e4fa3b06d30ac4ae4bd45b9d0bd2a2c --like accepted.json --loader boot.efi",
-		Args: cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error { return a.verifyQuote(c.Context(), args[0], args[1], f) },
-	}
+	c := verb("verify-quote", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+		return a.verifyQuote(c.Context(), args[0], args[1], f)
+	})
 	c.Flags().StringVar(&f.node, "node", "", "the node that the machine is to be")
 	c.Flags().StringVar(&f.nonce, "nonce", "", "`HEX` that the machine was asked with")
 	c.Flags().StringArrayVar(&f.like, "like", nil, "`FILE` with a quote of this machine that was accepted; may be repeated")

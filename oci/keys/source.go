@@ -19,16 +19,6 @@ import (
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
-// SourceHelp explains what [Open] and [Passphrase] read.
-const SourceHelp = `In place of a file, env:NAME reads a variable, also one in base64, and fd:N a file
-descriptor that the caller has open: for pipelines, whose files others can read.`
-
-// CommandHelp explains how [Signer] asks a program.
-const CommandHelp = `In place of any private key's file, command:CMD names a program that has it in
-hardware or a KMS: "CMD public" prints the public key as PEM; "CMD sign" reads a
-SHA-256 digest in hex and prints the signature in base64: ASN.1 ECDSA, or PKCS #1 v1.5
-of a boot key. CMD is split at blanks and run without a shell.`
-
 // maxSource is above every key and passphrase.
 const maxSource = 64 << 10
 

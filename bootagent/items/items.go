@@ -109,7 +109,9 @@ func Table(want spec.Items, o Options) []item.Item {
 		accounts.NewPasswords(want.Passwords, filepath.Dir(o.Etc), sealed.Open, o.Journal),
 		files.NewLimits(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving).WithKernel(o.Proc),
 		files.New(want.Files, o.Etc, o.Journal).WithSecrets(files.Secrets{Dir: at.Dir, Lacks: sealed.Lacks,
-			Ask: configcheck.AskSecret}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
+			Ask: func(ctx context.Context, path, secret string) error {
+				return configcheck.AskSecret(ctx, path, filepath.Join(at.Dir, secret))
+			}}).WithAccounts(o.Accounts.Makes).WithReaders(func(ctx context.Context, path, content string) error {
 			return configcheck.Ask(ctx, filepath.Dir(o.Etc), path, content)
 		}),
 		tunable.NewSysctl(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),

@@ -4,9 +4,10 @@
 // visudo(8), sshd(8), nft(8) and, where a layer is built, systemd-analyze(1). A file of sudoers
 // with a fault locks everybody out of sudo.
 //
-// [Ask] asks on a node before a file is written. It changes nothing but for a directory in the
-// root's /run that goes again. Where the root has no such program, or the program fails for
-// another reason than the text, nothing is said. The builder runs [Question] by itself.
+// [Ask] asks on a node before a file is written, also into a root that nobody has entered yet. It
+// changes nothing but for what goes again: a directory in /run, and mounts in another root. Where
+// the root has no such program, or the program fails for another reason than the text, nothing is
+// said. The builder runs [Question] by itself.
 package configcheck
 
 import (
@@ -117,11 +118,19 @@ func (c *checker) verdict(name, text, said string) error {
 
 // Ask asks the program of a path, one of the root, about a text that is to stand there. The error
 // is [*Refused], or of a question that could not be asked; it is nil of a path that no program of
-// the root is asked about.
-func Ask(ctx context.Context, root, name, text string) error {
+// the root is asked about. In another root than / the copy of the text is in memory that is never
+// swapped, so the text may be a secret: then see [Hide].
+func Ask(ctx context.Context, root, name, text string) (err error) {
 	c := on(root, name)
 	if c == nil {
 		return nil
+	}
+	if root != "/" {
+		end, err := furnish(root)
+		if err != nil {
+			return fmt.Errorf("ask %s about %s: %w", c.argv[0], name, err)
+		}
+		defer end()
 	}
 	dir, err := os.MkdirTemp(filepath.Join(root, "run"), "caisson-check-")
 	if err != nil {
@@ -145,9 +154,13 @@ func AskSecret(ctx context.Context, name, file string) error {
 	if _, err := os.Stat(file); err != nil {
 		return nil // there is nothing to write either
 	}
-	err := c.ask(ctx, "/", name, file, "")
+	return Hide(c.ask(ctx, "/", name, file, ""))
+}
+
+// Hide returns the error of a question about a secret, without what the program said of it.
+func Hide(err error) error {
 	if refused := new(Refused); errors.As(err, &refused) {
-		refused.Said = "what it says is not shown, since the file is a secret"
+		return &Refused{refused.Path, "", refused.Program, "what it says is not shown, since the file is a secret"}
 	}
 	return err
 }
@@ -165,8 +178,11 @@ func (c *checker) ask(ctx context.Context, root, name, within, text string) erro
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err == nil || limited.Err() != nil {
+	switch err := cmd.Run(); {
+	case err == nil || limited.Err() != nil:
 		return ctx.Err()
+	case cmd.ProcessState == nil: // it was not started
+		return fmt.Errorf("ask %s about %s: %w", c.argv[0], name, err)
 	}
 	return c.verdict(name, text, strings.ReplaceAll(said.String(), within, name))
 }

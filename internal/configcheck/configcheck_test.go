@@ -3,12 +3,16 @@
 package configcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -59,6 +63,54 @@ func TestAsksTheReader(t *testing.T) {
 	}
 }
 
+// A root that nobody has entered yet has no /dev and no /proc, and its /run may be on a disk: its
+// programs are asked all the same, and nothing stays mounted, or written.
+func TestAsksInARootThatIsNotEntered(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "visudo", "sshd")
+	runtime.LockOSThread() // and never unlocked: the thread and its namespace end with the test
+	root := t.TempDir()
+	if err := cmp.Or(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("/", root, "", unix.MS_BIND, ""), unix.Mount("tmpfs", root+"/dev", "tmpfs", 0, ""), unix.Mount("tmpfs", root+"/run", "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) }) // the namespace ends, too
+	mounts := func() string {
+		text, err := os.ReadFile("/proc/thread-self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := mounts()
+	for _, c := range []struct{ path, text, says string }{
+		{"/etc/sudoers.d/90-ops", "ops ALL=(ALL) NOPASSWD: ALL\n", ""},
+		{"/etc/sudoers.d/90-ops", "ops ALL=(ALL) NOPASWD ALL\n", "/usr/sbin/visudo does not take it: /etc/sudoers.d/90-ops:1"},
+		{"/etc/ssh/sshd_config.d/10-x.conf", "PermitRootLogin no\n", ""},
+		{"/etc/ssh/sshd_config.d/10-x.conf", "PermitRootLogn no\n", "Bad configuration option"},
+		{"/etc/nothing", "x", ""},
+	} {
+		err := Ask(t.Context(), root, c.path, c.text)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s %q: %v", c.path, c.text, err)
+		}
+		if hidden := Hide(err); (hidden == nil) != (err == nil) || hidden != nil && (strings.Contains(hidden.Error(), c.says) || !strings.Contains(hidden.Error(), "does not take it")) {
+			t.Errorf("a secret: %v", hidden)
+		}
+	}
+	left, err := os.ReadDir(root + "/run")
+	if now := mounts(); err != nil || len(left) > 0 || now != before {
+		t.Errorf("left behind: %v, %v\n%s", left, err, now)
+	}
+	if err := cmp.Or(unix.Mount("tmpfs", root+"/usr/sbin", "tmpfs", 0, ""), os.WriteFile(root+"/usr/sbin/visudo", nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	refused := new(Refused)
+	if err := Ask(t.Context(), root, "/etc/sudoers", "x"); err == nil || errors.As(err, &refused) {
+		t.Errorf("a program that cannot be started: %v", err)
+	}
+}
+
 // A program that fails for another reason, or does not end, refuses nothing; one that says much is
 // cut off; another root's is asked there.
 func TestAsksNoMoreThanTheText(t *testing.T) {
@@ -80,6 +132,7 @@ func TestAsksNoMoreThanTheText(t *testing.T) {
 	}
 	write("bin/sh", busybox)
 	write("run/x", nil)
+	write("dev/x", nil)
 	ask := func(ctx context.Context) error { return Ask(ctx, root, "/etc/sudoers", "table x") }
 	if err := ask(t.Context()); err != nil {
 		t.Errorf("without a program: %v", err)

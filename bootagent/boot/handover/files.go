@@ -46,8 +46,11 @@ func (n *Node) files() error {
 	sealed, at := n.secrets()
 	kinds := []item.Item{
 		sealed,
-		files.New(want.Files, etc, &j).WithSecrets(files.Secrets{Dir: at, Lacks: sealed.Lacks,
-			Later: n.SecretsLater}).WithReaders(func(ctx context.Context, path, content string) error {
+		files.New(want.Files, etc, &j).WithSecrets(files.Secrets{Dir: at, Lacks: sealed.Lacks, Later: n.SecretsLater,
+			Ask: func(ctx context.Context, path, secret string) error {
+				value, _ := sealed.Open(secret) // where there is none it lacks
+				return configcheck.Hide(configcheck.Ask(ctx, n.Root, path, string(value)))
+			}}).WithReaders(func(ctx context.Context, path, content string) error {
 			return configcheck.Ask(ctx, n.Root, path, content)
 		}),
 		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),

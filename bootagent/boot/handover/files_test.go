@@ -91,6 +91,27 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 	}
 }
 
+// sealed is a secret that a node's key opens.
+func sealed(t *testing.T, key recipient.Identity, name, value string) spec.Secret {
+	t.Helper()
+	to, err := age.ParseX25519Recipient(key.Recipient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	w, err := age.Encrypt(&text, to)
+	if err == nil {
+		_, err = w.Write([]byte(value))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Secret{Name: name, To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(text.Bytes())}
+}
+
 // TestSecretsAreThereBeforePID1: the loader opens them, and a soft-reboot leaves that to the
 // agent, for which the units wait that name one.
 func TestSecretsAreThereBeforePID1(t *testing.T) {
@@ -102,24 +123,9 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := age.ParseX25519Recipient(key.Recipient())
-		if err != nil {
-			t.Fatal(err)
-		}
 		hash := "$6$salt$" + strings.Repeat("a", 86)
 		for _, one := range [][2]string{{"db", "hunter2"}, {"hash", hash + "\n"}} {
-			var sealed bytes.Buffer
-			w, err := age.Encrypt(&sealed, to)
-			if err == nil {
-				_, err = w.Write([]byte(one[1]))
-			}
-			if err == nil {
-				err = w.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			n.Overlay.Secrets = append(n.Overlay.Secrets, spec.Secret{Name: one[0], To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(sealed.Bytes())})
+			n.Overlay.Secrets = append(n.Overlay.Secrets, sealed(t, key, one[0], one[1]))
 		}
 		n.Overlay.Items.Files = []spec.File{{Path: "/etc/app/db", Secret: "db", Mode: "0440"}, {Path: "/etc/app/none", Secret: "none"}}
 		n.Overlay.Items.Units = []spec.Unit{{Name: "app.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Service]\nLoadCredential=db:/run/caisson/secret/db\n"}}}}

@@ -18,7 +18,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -126,7 +125,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 func (i *Item) taken(ctx context.Context, f Want) error {
 	switch {
 	case f.Secret != "" && i.secrets.Ask != nil:
-		return i.secrets.Ask(ctx, f.Path, filepath.Join(i.secrets.Dir, f.Secret))
+		return i.secrets.Ask(ctx, f.Path, f.Secret)
 	case f.Secret == "" && i.ask != nil:
 		return i.ask(ctx, f.Path, f.Content)
 	}

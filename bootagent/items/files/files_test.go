@@ -293,11 +293,11 @@ func TestKeepsWhatItsReaderTakes(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 	want[0].Content, want[0].Secret = "", "rules"
-	secrets := Secrets{Dir: "/secrets", Lacks: func(string) string { return "" }, Ask: func(_ context.Context, path, file string) error {
-		return fmt.Errorf("%s is not taken as %s", file, path)
+	secrets := Secrets{Dir: "/secrets", Lacks: func(string) string { return "" }, Ask: func(_ context.Context, path, secret string) error {
+		return fmt.Errorf("%s is not taken as %s", secret, path)
 	}}
 	drift, err := New(want, filepath.Join(dir, "etc"), j).WithSecrets(secrets).Check(t.Context())
-	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionCannot || drift[0].Reason != "/secrets/rules is not taken as /etc/sudoers.d/ops" {
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionCannot || drift[0].Reason != "rules is not taken as /etc/sudoers.d/ops" {
 		t.Errorf("a secret: %+v, %v", drift, err)
 	}
 }

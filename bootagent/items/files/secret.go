@@ -20,10 +20,10 @@ import (
 // Secrets are those that files are of. Such a file is a link below /etc, which the journal
 // knows, to a copy in memory that has the owner and mode asked for, which it does not.
 type Secrets struct {
-	Dir   string                                             // where they are opened
-	Lacks func(name string) string                           // why there is none of a name, "" where there is one, or will be
-	Ask   func(ctx context.Context, path, file string) error // what the program that reads a path says of a file's content; may be nil
-	Later bool                                               // links alone are written: the memory for copies is that of the next root
+	Dir   string                                               // where they are opened
+	Lacks func(name string) string                             // why there is none of a name, "" where there is one, or will be
+	Ask   func(ctx context.Context, path, secret string) error // what the program that reads a path says of a secret; may be nil
+	Later bool                                                 // links alone are written: the memory for copies is that of the next root
 }
 
 // copies is the folder of the copies.

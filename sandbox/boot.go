@@ -60,7 +60,7 @@ func (b *Box) LogIn(ctx context.Context) error {
 func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
 	o := machine.Options{Name: b.node.Name, Arch: b.arch, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
 		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.File("boot/kernel"), Initrd: b.dir.File("loader.img"),
-		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
+		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.credentials(), Log: b.o.Console}
 	if b.plug.Between != nil {
 		var err error
 		if o.Cables, err = b.plug.Between.Listen(ctx, len(b.plug.MACs)); err != nil {
@@ -122,7 +122,7 @@ func memoryFor(layer int64) int {
 // makeDisk makes the state disk, or an empty disk where the site has its nodes make one.
 // One with a key is made here in any case. All of it is taken at once: a disk that is full later would be the guest's trouble.
 func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
-	wanted := b.site.NewStateDisk()
+	wanted := b.newStateDisk()
 	size := b.diskRoom()
 	if wanted != nil {
 		size = max(size, wanted.AtLeast)

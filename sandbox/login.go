@@ -42,15 +42,21 @@ func newLoginKey(file string) (k loginKey, err error) {
 	return k, os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
 }
 
+// deviceTime is how long systemd waits for the console's device, in place of 90 seconds: an
+// emulated processor that others use, too, may take longer, and nobody starts its getty later.
+const deviceTime = "[Unit]\nJobRunningTimeoutSec=20min\n"
+
 // credentials let root in: lines of tmpfiles.d(5), which systemd takes since version 252.
-// Whatever the site says of root's logins, the key counts.
-func (k loginKey) credentials() map[string]string {
+// Whatever the site says of root's logins, the key counts. A systemd before 256 passes over the
+// setting of the console.
+func (b *Box) credentials() map[string]string {
 	line := func(path, text string) string {
 		return "f+~ " + path + " 0644 root root - " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n"
 	}
-	return map[string]string{"tmpfiles.extra": line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(k.signer.PublicKey()))) +
+	login := line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(b.login.signer.PublicKey()))) +
 		line("/etc/ssh/sshd_config.d/0-caisson-try.conf",
-			"Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")}
+			"Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")
+	return map[string]string{"tmpfiles.extra": login, "systemd.unit-dropin.dev-" + machine.SerialLine(b.arch) + ".device": deviceTime}
 }
 
 // Shell gives a terminal, or whatever else stands for it, to a shell of root in the machine.

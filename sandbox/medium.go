@@ -37,12 +37,21 @@ func (b *Box) road() road {
 	switch {
 	case b.o.ISO:
 		return byCD
-	case b.o.Disk && b.site.NewStateDisk() == nil && b.layer.UEFI != nil:
+	case b.o.Disk && b.newStateDisk() == nil && b.layer.UEFI != nil:
 		return byDisk
 	case b.o.Secure:
 		return byCD
 	}
 	return byKernel
+}
+
+// newStateDisk returns the disk that the loader is to make, nil for none. A node with something
+// kept had its disk before, and its layer may lack the programs that make one.
+func (b *Box) newStateDisk() *spec.NewStateDisk {
+	if b.o.Kept != nil {
+		return nil
+	}
+	return b.site.NewStateDisk()
 }
 
 // writeMedium writes what 'caisson image' does, with two arguments more: where the console is,

@@ -36,6 +36,7 @@ func TestRoad(t *testing.T) {
 		{Options{Secure: true, Disk: true}, true, []string{"args: [quiet]}", "args: [quiet]}, stateDisk: {create: true}"}, "cd"},
 		{Options{Disk: true}, false, nil, "kernel"},
 		{Options{Disk: true}, true, []string{"args: [quiet]}", "args: [quiet]}, stateDisk: {create: true}"}, "kernel"},
+		{Options{Disk: true, Kept: &Kept{}}, true, []string{"args: [quiet]}", "args: [quiet]}, stateDisk: {create: true}"}, "disk"},
 	} {
 		b := &Box{site: newSite(c.edits...), o: c.o}
 		if c.programs {

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // signers are keys that nothing else is signed with. They are in memory alone.
@@ -104,9 +105,13 @@ func (b *Box) writeLoader(ctx context.Context) error {
 	}
 	anchor.Hints = "" // the fleet's service is told nothing
 	anchor.Network = b.plug.Rows
-	if b.o.Kept != nil { // the site may have other arguments by now
-		anchor.KernelArgs = b.o.Kept.Overlay.KernelArgs
+	if b.o.Kept != nil { // the site may say something else by now
+		anchor.KernelArgs, anchor.BootFromDisk, anchor.Nodes = b.o.Kept.Overlay.KernelArgs, false, nil
+		if row, ok := spec.BootNodeOf(b.o.Kept.Overlay.Match, b.o.Kept.Overlay.Network); ok {
+			anchor.Nodes = []spec.BootNode{row}
+		}
 	}
+	anchor.NewStateDisk = b.newStateDisk()
 	l := netboot.Loader{Layer: b.layer, Bootstrap: anchor}
 	b.line = l.Line()
 	if b.road() != byKernel {

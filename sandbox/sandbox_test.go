@@ -75,7 +75,7 @@ func baked(dir string) func(context.Context, spec.Recipe, string, string, builde
 		if err != nil {
 			return nil, err
 		}
-		r := &builder.Result{Recipe: made, Ledger: o.Ledger, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: recipe.Fleet, Variant: variant,
+		r := &builder.Result{Recipe: made, Ledger: o.Ledger, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: recipe.Fleet, Variant: variant,
 			Arch: "amd64", Created: "2026-01-01T00:00:00Z", Recipe: oci.Digest(made)}}
 		file := func(name, mediaType, text string) spec.Blob {
 			path := filepath.Join(dir, "blob-"+name)
@@ -159,6 +159,9 @@ func TestOpen(t *testing.T) {
 	}
 	wait(t, filepath.Join(emulator, "arguments"))
 	arguments, err := os.ReadFile(filepath.Join(emulator, "arguments"))
+	if !strings.Contains(string(arguments), "io.systemd.credential.binary:systemd.unit-dropin.dev-ttyS0.device=") {
+		t.Errorf("systemd gives up on the console's device: %s", arguments)
+	}
 	if err != nil || !strings.Contains(string(arguments), "-append BOOTIF=01-52-54-00-00-00-0a quiet panic=30 console=ttyS0\n") {
 		t.Errorf("%v: %s", err, arguments)
 	}
@@ -204,6 +207,31 @@ func TestKept(t *testing.T) {
 	}
 	if box.overlay != before.overlay || box.generation != 3 {
 		t.Errorf("after the way back: generation %d, overlay %s, want %s", box.generation, box.overlay, before.overlay)
+	}
+}
+
+// The loader of what is kept is as the node has it: the site may want disks made by now, with programs that the
+// kept layer lacks, and may give the node another address.
+func TestTheLoaderOfWhatIsKept(t *testing.T) {
+	dir := t.TempDir()
+	emulate(t, "exec sleep 1000")
+	before, err := Open(t.Context(), newSite(), "a", options(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	overlay := *before.want
+	overlay.Network.Interfaces = []spec.Interface{{Name: "lan", MAC: "52:54:00:00:00:0a", Addresses: []string{"10.1.0.5/24"}}}
+	o := options(dir)
+	o.Kept = &Kept{Overlay: &overlay, Layer: before.layer, From: before.registry}
+	box, err := Open(t.Context(), newSite("args: [quiet]}", "args: [quiet]}, stateDisk: {create: true, boot: true}"), "a", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	told, err := os.ReadFile(box.dir.File("boot/site.cpio"))
+	if text := string(told); err != nil || !strings.Contains(text, "10.1.0.5/24") || strings.Contains(text, "newStateDisk") || strings.Contains(text, "bootFromDisk") {
+		t.Errorf("site.cpio, %v:\n%s", err, text)
 	}
 }
 

@@ -165,6 +165,19 @@ type BootNode struct {
 	Network Network   `json:"network"` // DNS, Search and Interfaces
 }
 
+// BootNodeOf returns the row of a node whose network has addresses, false where it asks for one by
+// DHCP, or a loader cannot tell it.
+func BootNodeOf(m Match, n Network) (row BootNode, ok bool) {
+	if !n.Static() {
+		return row, false
+	}
+	row.Network = Network{DNS: n.DNS, Search: n.Search, Interfaces: n.Interfaces}
+	if row.Match.MACs = n.Cards(m.MACs); row.Match.MACs == nil {
+		row.Match.UUIDs = m.UUIDs
+	}
+	return row, row.Match.MACs != nil || row.Match.UUIDs != nil
+}
+
 // BootBond is a [Bond] whose members a row's Match finds.
 type BootBond struct {
 	// one of BondModes

@@ -123,15 +123,8 @@ func (s *Site) BootNetwork() []spec.BootNetwork { return s.bootNetwork }
 func (s *Site) BootNodes() (rows []spec.BootNode) {
 	i := 0
 	for f := range s.machines() { // in the order of the nodes
-		if n := s.nodes[i]; f.Machine.Network.Static() {
-			own := spec.Network{DNS: f.Machine.Network.DNS, Search: f.Machine.Network.Search, Interfaces: f.Machine.Network.Interfaces}
-			row := spec.BootNode{Match: spec.BootMatch{MACs: own.Cards(n.Match.MACs)}, Network: own}
-			if row.Match.MACs == nil {
-				row.Match.UUIDs = n.Match.UUIDs
-			}
-			if row.Match.MACs != nil || row.Match.UUIDs != nil {
-				rows = append(rows, row)
-			}
+		if row, ok := spec.BootNodeOf(s.nodes[i].Match, f.Machine.Network); ok {
+			rows = append(rows, row)
 		}
 		i++
 	}

@@ -16,7 +16,8 @@ func TestLongRehearseClasses(t *testing.T) {
 	require.Long(t)
 	f := rehearsed(t)
 	f.edit(t, "transparent_hugepage=never", "transparent_hugepage=always")
-	f.rehearse(t, "kexec", "--check", "grep -q transparent_hugepage=always /proc/cmdline")
+	f.rehearse(t, "kexec", "--check", "grep -q transparent_hugepage=always /proc/cmdline",
+		"--check", "systemctl show -P JobRunningTimeoutUSec dev-ttyS0.device | grep -x 20min") // nor is its getty given up
 }
 
 // TestLongRehearseSoftReboot rehearses a layer with one package more on a node with a disk, by a

@@ -44,6 +44,7 @@ type Desk struct {
 type given struct {
 	node, key, boot, overlay, layer string
 	at                              time.Time
+	answered                        bool
 }
 
 // answer is a quote that waits to be verified.
@@ -95,7 +96,7 @@ func (d *Desk) Nonce(r *spec.Report) string {
 	nonce := make([]byte, spec.MaxNonce)
 	rand.Read(nonce) // which never fails
 	text := hex.EncodeToString(nonce)
-	d.nodes[r.Node], d.nonces[text] = text, given{r.Node, r.TPM, r.BootID, r.Overlay, r.Layer, now}
+	d.nodes[r.Node], d.nonces[text] = text, given{node: r.Node, key: r.TPM, boot: r.BootID, overlay: r.Overlay, layer: r.Layer, at: now}
 	return text
 }
 
@@ -142,12 +143,13 @@ func (d *Desk) redeem(nonce string) (given, error) {
 	defer d.mu.Unlock()
 	g, is := d.nonces[nonce]
 	switch {
-	case !is || d.Now().Sub(g.at).Abs() > nonceKept:
+	case !is || g.answered || d.Now().Sub(g.at).Abs() > nonceKept:
 		return g, ErrNonce
 	case len(d.waiting) == cap(d.waiting):
 		return g, ErrBusy
 	}
-	delete(d.nonces, nonce) // that it was given at all still holds the next one back
+	g.answered = true // that it was given at all still holds the next one back
+	d.nonces[nonce] = g
 	return g, nil
 }
 

@@ -182,6 +182,9 @@ func TestADeskIsNotFooled(t *testing.T) {
 	}
 	refused("another machine's quote", d.sends(other, nonce), "it is by key "+digest.Of(quotedWith(t, other, make([]byte, 16)).Key))
 	refused("an answered nonce", d.sends(l, nonce), "was answered")
+	if d.Nonce(d.reports(l)) != "" {
+		t.Error("a nonce with each report of a node whose quotes are refused")
+	}
 	d.now = d.now.Add(3 * time.Minute)
 	if nonce = d.Nonce(d.reports(l)); nonce == "" {
 		t.Fatal("no second nonce")

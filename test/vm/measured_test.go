@@ -4,7 +4,10 @@ package vm
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,16 +21,22 @@ import (
 	"github.com/caisson-os/caisson/test/tpmtest"
 )
 
-// TestLongMeasured walks a machine with a TPM from a medium through a kexec to its root, and by
-// a soft-reboot to the next one: the register replays from the log, and the stub's has what
-// is computed of the medium's loader.
+// TestLongMeasured walks a machine with a TPM from its disk through a kexec to its root, and by
+// a soft-reboot to the next one: the register replays from the log, and the stub's has what is
+// computed of the disk's loader. Once an operator has accepted the machine the fleet's service
+// shows each root as attested, until one byte of the loader is another.
 func TestLongMeasured(t *testing.T) {
 	require.Long(t)
+	require.Tool(t, "mdir", "mcopy", "perl")
 	tpm := tpmtest.ForMachine(t)
-	f := fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m}\n"}, withUEFI...)...)
-	o := f.medium("beta", "52:54:00:00:00:0b")
+	f := fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"}, withUEFI...)...)
+	page, err := f.Server(t.Context(), "fleet", "serve", "--from", f.To(), "--site", "site.yaml", "--host", "10.0.2.102", "--listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	const other = "caisson.measured=1" // an argument that the overlay does not name is why there is a kexec
-	o.CD, o.Memory, o.Extra = f.image(t, "boot.iso", "--kernel-arg", other), 1536, tpm
+	o := f.medium("alpha", "52:54:00:00:00:0a")
+	o.UUID, o.Disk, o.Extra, o.Forwards[guestFleet] = uuidOfDisk, f.image(t, "boot.raw", "--kernel-arg", other), tpm, page
 	m, s := f.arrives(t, o)
 	if !strings.Contains(m.Console.String(), "caisson: kexec: kernel ") {
 		t.Error("there was no kexec")
@@ -44,7 +53,14 @@ func TestLongMeasured(t *testing.T) {
 		t.Errorf("the stub's register has %s, the loader gives %x", got, stub)
 	}
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack)
-	f.attested(t, s, "accepted.json")
+	f.quotes(t, s, "accepted.json")
+
+	shown := f.shows(t, page, status(t, s), "not-accepted")
+	if key := run(t, s, "sudo caisson-agent quote --nonce "+nonce); !strings.Contains(key, "key  "+shown.TPMOffered.Key+"\n") {
+		t.Errorf("the service shows the key %s, the machine %s", shown.TPMOffered.Key, key)
+	}
+	f.must(t, "fleet", "accept", "alpha", shown.TPMOffered.ID, "--at", "http://"+page)
+	f.shows(t, page, status(t, s), "attested")
 
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
 	f.build(t)
@@ -53,19 +69,61 @@ func TestLongMeasured(t *testing.T) {
 	staged(t, s)
 	s = f.leaps(t, m, s)
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack, spec.MeasuredSoftReboot)
-	f.attested(t, s, "now.json")
+	f.quotes(t, s, "now.json")
+	f.shows(t, page, status(t, s), "attested")
+
+	run(t, s, "sync")
+	m.PowerCut()
+	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -i "$1" "$file" "$2"; perl -0777 -pi -e 's/IMAGE_ID=c/IMAGE_ID=C/ or die' "$2"; mcopy -o -i "$1" "$2" "$file"`, filepath.Join(f.Dir, "changed.efi"))
+	s = f.login(t, f.start(t, o))
+	if why := f.shows(t, page, status(t, s), "changed").TPMWhy; !strings.HasPrefix(why, "unknown event: what the firmware started, of register 4, differs") {
+		t.Errorf("of the changed loader: %s", why)
+	}
 }
 
-// attested asks the machine for a quote, keeps it in a file, and wants it attested by a loader of
+// nonce is of who asks by hand.
+const nonce = "000102030405060708090a0b0c0d0e0f"
+
+// quotes asks the machine for a quote, keeps it in a file, and wants it attested by a loader of
 // boot.efi, like the first one.
-func (f *Fleet) attested(t *testing.T, s *machine.Session, name string) {
+func (f *Fleet) quotes(t *testing.T, s *machine.Session, name string) {
 	t.Helper()
-	const nonce = "000102030405060708090a0b0c0d0e0f"
 	quote := run(t, s, "sudo caisson-agent quote --nonce "+nonce+" -o json")
 	if err := os.WriteFile(filepath.Join(f.Dir, name), []byte(quote), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, "verify-quote", name, f.To(), "--site", "site.yaml", "--node", "beta", "--nonce", nonce, "--like", "accepted.json", "--loader", "boot.efi")
+	f.must(t, "verify-quote", name, f.To(), "--site", "site.yaml", "--node", "alpha", "--nonce", nonce, "--like", "accepted.json", "--loader", "boot.efi")
+}
+
+// tpmShown is what the fleet's service shows of a node's TPM.
+type tpmShown struct {
+	Layer, TPM, TPMWhy string
+	TPMOffered         struct{ Key, ID string }
+}
+
+// shows waits until the service at page shows a word for what the TPM of alpha says, while the
+// node runs what its own status names; the node's page has the word, too.
+func (f *Fleet) shows(t *testing.T, page string, st spec.Status, word string) tpmShown {
+	t.Helper()
+	var said string
+	var got struct{ Node tpmShown }
+	if !becomes(func() bool {
+		said, _ = f.Caisson(t.Context(), "fleet", "status", "alpha", "--at", "http://"+page, "-o", "json") // its exit code is for people
+		got.Node = tpmShown{}
+		err := json.Unmarshal([]byte(said), &got)
+		return err == nil && got.Node.Layer == st.Layer && got.Node.TPM == word
+	}) {
+		t.Fatalf("the service does not show %s: %s", word, said)
+	}
+	resp, err := http.Get("http://" + page + "/nodes/alpha")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() // only read
+	if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), word) {
+		t.Errorf("the page does not show %s: %v\n%s", word, err, text)
+	}
+	return got.Node
 }
 
 // logReplays holds that the machine's register has what its log says.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,13 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/sandbox/scratch"
 )
 
 // DownError is the error of a node that does not come up.
@@ -127,7 +125,7 @@ func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	if wanted != nil {
 		size = max(size, wanted.AtLeast)
 	}
-	if err := enlarge(o.Disk, size); err != nil {
+	if err := scratch.Enlarge(o.Disk, size); err != nil {
 		return err
 	}
 	if wanted == nil || b.o.Key != "" {
@@ -163,23 +161,6 @@ func (b *Box) keep() (string, error) {
 
 // diskRoom returns how much room a state disk has, in bytes: whole mebibytes.
 func (b *Box) diskRoom() int64 { return cmp.Or(b.o.diskSize, 3<<30+3*(b.layer.Bytes()>>20+1)<<20) }
-
-// enlarge gives a file so many bytes, and makes it where it is not there.
-func enlarge(name string, size int64) (err error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return f.Truncate(size)
-	}
-	if err != nil {
-		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
-	}
-	return nil
-}
 
 // ends are lines by which a console says that its node does not come up by itself.
 var ends = []string{"THIS NODE DOES NOT COME UP", "Kernel panic - not syncing", "You are in emergency mode"}

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -93,7 +94,7 @@ func (b *Box) fromMedium(o *machine.Options) error {
 	if err != nil {
 		return err
 	}
-	return enlarge(file, info.Size()+b.diskRoom())
+	return scratch.Enlarge(file, info.Size()+b.diskRoom())
 }
 
 // enroll writes variables of firmware that knows the site's boot key, and no other. Nobody changes

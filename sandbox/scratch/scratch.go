@@ -9,6 +9,7 @@ package scratch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -91,4 +92,21 @@ func (d *Directory) Remove() error {
 		err = errors.Join(err, d.lock.Close())
 	}
 	return err
+}
+
+// Enlarge gives a file so many bytes, and makes it where it is not there.
+func Enlarge(name string, size int64) (err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return f.Truncate(size)
+	}
+	if err != nil {
+		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/past"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/unknown"
@@ -95,6 +96,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
+	v.look.kept = &publish.Shards{}
 	l, err := net.Listen("tcp", v.listen)
 	if err != nil {
 		return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:8081")

@@ -74,6 +74,7 @@ type looking struct {
 	reach access
 	whom  trustFlags
 	known memoryFlags
+	kept  *publish.Shards // of who looks again and again; nil keeps nothing
 }
 
 func (l *looking) flags(a *app, f *pflag.FlagSet) {
@@ -106,6 +107,7 @@ func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet,
 		return nil, err
 	}
 	p.AcceptExpired = true // nothing is signed again
+	p.Kept = l.kept
 	return p.Look(ctx)
 }
 

@@ -68,7 +68,7 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 		return err
 	}
 	f.known.remember = cmp.Or(f.known.remember, memoryName(names[0]))
-	x := changing{looking{f.registry, trustFlags{site: names}, f.known}, f.who}
+	x := changing{looking{reach: f.registry, whom: trustFlags{site: names}, known: f.known}, f.who}
 	p, err := x.publisher(a, f.from)
 	if err != nil {
 		return err

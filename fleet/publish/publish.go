@@ -70,6 +70,7 @@ type Publisher struct {
 	Author        string        // who is at work, for those who wait for it
 	Wait          time.Duration // for other publishers, before one that is at work is an error
 	Dry           bool          // results say what would be done: no key of the fleet signs, and nothing is written
+	Kept          *Shards       // of the fleet's index as it was read last; nil reads all of it again
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
@@ -26,6 +27,7 @@ import (
 // lookedShard is one shard on its way through the checks.
 type lookedShard struct {
 	document []byte
+	kept     bool // shard was decoded at an earlier look
 	n        int
 	root     spec.FleetIndex
 	shard    spec.FleetShard
@@ -39,6 +41,9 @@ var shardChecks = check.List[*lookedShard]{
 }
 
 func shardParses(l *lookedShard) error {
+	if l.kept {
+		return nil
+	}
 	if err := spec.Decode(l.document, &l.shard); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
@@ -87,15 +92,67 @@ func (p *Publisher) openIndex(root spec.FleetIndex) *index.Index {
 	}
 	return index.Open(root, func(ctx context.Context, n int) (index.Rows, error) {
 		l := &lookedShard{n: n, root: root}
-		err := p.readShard(ctx, l)
+		var err error
+		if l.shard.Nodes = p.Kept.of(root.Shards[n]); l.shard.Nodes != nil {
+			l.kept = true
+		} else {
+			err = p.readShard(ctx, l)
+		}
 		if err == nil {
 			err = p.allRules().shard.Run(l)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("fleet:index: shard %d: %w", n, err)
 		}
+		p.Kept.keep(root.Shards[n], l.shard.Nodes)
 		return l.shard.Nodes, nil
 	})
+}
+
+// Shards are those of a fleet's index as it was read last: who looks again and again reads what has
+// changed. The zero value is empty. It may be used by several goroutines; nil keeps nothing.
+type Shards struct {
+	mu    sync.Mutex
+	fleet string
+	read  map[spec.Shard]index.Rows // nil where it was not read
+}
+
+// only forgets the shards that are not of an index, and makes room for those that are.
+func (s *Shards) only(root spec.FleetIndex) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[spec.Shard]index.Rows, len(root.Shards))
+	for _, shard := range root.Shards {
+		if next[shard] = nil; s.fleet == root.Fleet {
+			next[shard] = s.read[shard]
+		}
+	}
+	s.fleet, s.read = root.Fleet, next
+}
+
+// of returns the rows of a shard; nil where they were not read.
+func (s *Shards) of(shard spec.Shard) index.Rows {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read[shard]
+}
+
+// keep notes the rows of a shard, where it is of the index that was read last.
+func (s *Shards) keep(shard spec.Shard, rows index.Rows) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.read[shard]; there {
+		s.read[shard] = rows
+	}
 }
 
 func (p *Publisher) readShard(ctx context.Context, l *lookedShard) error {

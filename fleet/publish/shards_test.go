@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"reflect"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,14 +22,18 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// manyNodes is a fleet of 100,000 in a registry server, of which n0 alone has an
-// overlay; the rows of the others are as large as they get. written counts the bytes
-// of all requests' bodies.
-func manyNodes(t testing.TB) (f *fleet, written *atomic.Int64) {
+// manyNodes is a fleet of n in a registry server, of which n0 alone has an overlay; the rows of
+// the others are as large as they get. written counts the bytes of all requests' bodies, read the
+// shards that were fetched.
+func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 	t.Helper()
-	f, written = newFleet(t), new(atomic.Int64)
+	f, written, read = newFleet(t), new(atomic.Int64), new(atomic.Int64)
+	shards := map[string]bool{} // paths of their manifests
 	f.Registry = f.at(t, through(t, registrytest.WithReferrers(t), func(q *http.Request) {
 		q.Body = &counted{q.Body, written}
+		if q.Method == http.MethodGet && shards[q.URL.Path] {
+			read.Add(1)
+		}
 	})).Registry
 	f.Memory, f.NewFleet, f.Now = nil, true, time.Now().UTC().Truncate(time.Second)
 	f.publish(f.nodes("", "10"), Options{})
@@ -34,7 +41,7 @@ func manyNodes(t testing.TB) (f *fleet, written *atomic.Int64) {
 	must(t, err)
 	x := v.next()
 	hash := func(i int, what string) string { return digest.Of(fmt.Append(nil, i, what)) }
-	for i := range 100_000 {
+	for i := range n {
 		x.Set(fmt.Sprintf("node-%06d.rack-%03d.example.org", i, i/40), spec.Published{
 			Manifest: hash(i, "m"), Overlay: hash(i, "o"), Layer: hash(i%9, "l"), Generation: 1, Expires: f.Now.Unix() + 1e6, Size: 4000,
 			Match:  spec.Match{MACs: []string{"52:54:00:12:34:56", "52:54:00:12:34:57"}},
@@ -44,10 +51,13 @@ func manyNodes(t testing.TB) (f *fleet, written *atomic.Int64) {
 	f.Now = f.Now.Add(time.Second)
 	_, err = f.putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
-	if n := len(x.Root.Shards); n != 512 {
-		t.Fatalf("%d shards", n)
+	if got, want := len(x.Root.Shards), index.Count(n+1); got != want {
+		t.Fatalf("%d shards, want %d", got, want)
 	}
-	return f, written
+	for _, s := range x.Root.Shards {
+		shards["/v2/metal-a/node/manifests/"+s.Manifest] = true
+	}
+	return f, written, read
 }
 
 type counted struct {
@@ -64,7 +74,7 @@ func (c *counted) Read(p []byte) (int, error) {
 // TestHoldingOneOfManyWritesLittle: at most 1 MB for one of 100,000 nodes.
 func TestHoldingOneOfManyWritesLittle(t *testing.T) {
 	require.Slow(t)
-	f, written := manyNodes(t)
+	f, written, _ := manyNodes(t, 100_000)
 	for what, hold := range map[string]func() (*Result, error){
 		"freeze":  func() (*Result, error) { return f.Freeze(t.Context(), n0("why")) },
 		"pause":   func() (*Result, error) { return f.Pause(t.Context(), n0("why")) },
@@ -85,17 +95,67 @@ func TestHoldingOneOfManyWritesLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkHold freezes one of 100,000 nodes in a registry server on this machine.
+// TestWhatIsKeptIsNotReadAgain: who keeps the shards of a look reads at the next one those that have
+// changed, and finds the rows that who keeps nothing finds.
+func TestWhatIsKeptIsNotReadAgain(t *testing.T) {
+	const nodes = 2000
+	f, _, read := manyNodes(t, nodes)
+	plain, kept := *f.Publisher, *f.Publisher
+	kept.Kept = &Shards{}
+	look := func(p Publisher, want int) (rows index.Rows) {
+		t.Helper()
+		read.Store(0)
+		fleet, err := p.Read(t.Context(), f.policy)
+		must(t, err)
+		rows, err = fleet.Nodes(t.Context())
+		must(t, err)
+		if got := int(read.Load()); got != want {
+			t.Errorf("%d shards of the first index were read, want %d", got, want)
+		}
+		return rows
+	}
+	shards := index.Count(nodes + 1)
+	look(kept, shards)
+	if look(kept, 0); !reflect.DeepEqual(look(kept, 0), look(plain, shards)) {
+		t.Error("the rows that are kept are others")
+	}
+	_, err := f.Freeze(t.Context(), n0("why"))
+	must(t, err)
+	rows := look(kept, 0) // the new shard is not of the first index
+	if !reflect.DeepEqual(rows, look(plain, shards-1)) || len(rows["n0"].Holds) != 1 || len(kept.Kept.read) != shards {
+		t.Errorf("behind a hold: %+v; %d shards are kept", rows["n0"], len(kept.Kept.read))
+	}
+}
+
+// BenchmarkHold freezes one of many nodes in a registry server on this machine.
 func BenchmarkHold(b *testing.B) {
-	f, written := manyNodes(b)
-	written.Store(0)
-	for b.Loop() {
-		f.Now = f.Now.Add(time.Second)
-		if _, err := f.Freeze(b.Context(), n0("why")); err != nil {
+	for _, nodes := range sizes(b) {
+		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
+			f, written, _ := manyNodes(b, nodes)
+			written.Store(0)
+			for b.Loop() {
+				f.Now = f.Now.Add(time.Second)
+				if _, err := f.Freeze(b.Context(), n0("why")); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(written.Load())/float64(b.N), "B/hold")
+		})
+	}
+}
+
+// sizes are how many nodes a benchmark has, one after another: CAISSON_NODES says more, as 1000000.
+func sizes(b *testing.B) []int {
+	b.Helper()
+	list := []int{10_000, 100_000}
+	for _, word := range strings.Fields(os.Getenv("CAISSON_NODES")) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
 			b.Fatal(err)
 		}
+		list = append(list, n)
 	}
-	b.ReportMetric(float64(written.Load())/float64(b.N), "B/hold")
+	return list
 }
 
 // TestAGenerationIsKept: what an earlier generation needs is there as long as its tag,

@@ -97,6 +97,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 	if err := p.allRules().index.Run(l); err != nil {
 		return nil, fmt.Errorf("fleet:index: %w", err)
 	}
+	p.Kept.only(l.index)
 	v.index, v.manifest, v.by = p.openIndex(l.index), c.Manifest, l.by
 	if err := v.complete(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 // ReportersKind is the kind of the document of a [Reporters] file.
 const ReportersKind = "Reporters"
 
-// maxReporters caps what is read of the file, in bytes.
-const maxReporters = 64 << 20
+// maxReporters caps the file, in bytes: some 300 are a node's.
+const maxReporters = 512 << 20
 
 // Reporters are the keys by which nodes report, as who drives rollouts heard them: by the rules
 // of fleet/report, of the very reports that nodes signed, so that a service can withhold what
@@ -33,9 +34,23 @@ type Reporters struct {
 	file  string
 	fixed bool
 
-	mu    sync.Mutex
-	nodes map[string]Reporter
-	owner map[string]string // node by id of its key
+	open func(raw []byte, at time.Time) (*spec.Report, error) // verifies: [report.Open]
+
+	mu      sync.Mutex
+	nodes   map[string]Reporter
+	owner   map[string]string // node by id of its key
+	opened  map[string]opened // by node: its last report that counted, in this run
+	unsaved bool
+}
+
+// opened is a report that was verified and counted. The same bytes are not verified again as
+// long as what is known of the node's keys is what it was then.
+type opened struct {
+	sum   [sha256.Size]byte // of the signed bytes
+	fleet string
+	at    time.Time // the latest time that it may name
+	known Reporter
+	says  view.Reported // but for the service's words
 }
 
 // Reporter holds what is kept of a node.
@@ -58,7 +73,8 @@ type reportersDoc struct {
 // OpenReporters reads the file; one that does not exist knows nobody yet. A fixed one is not
 // written.
 func OpenReporters(file string, fixed bool) (*Reporters, error) {
-	k := &Reporters{file: file, fixed: fixed, nodes: map[string]Reporter{}, owner: map[string]string{}}
+	k := &Reporters{file: file, fixed: fixed, open: report.Open, nodes: map[string]Reporter{}, owner: map[string]string{},
+		opened: map[string]opened{}}
 	data, err := ownfiles.ReadPublic(file, maxReporters)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
@@ -81,13 +97,29 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Repor
 	if len(one.Signed) == 0 {
 		return Report{}, errors.New("the service does not hand out what the node signed")
 	}
-	at := earlier(one.Received, now)
-	r, err := report.Open(one.Signed, at)
+	sum, at := sha256.Sum256(one.Signed), earlier(one.Received, now)
+	was, known := k.opened[one.Node]
+	if !known || was.sum != sum || was.fleet != fleet || was.known != k.nodes[one.Node] || at.Before(was.at) {
+		says, err := k.verify(one, fleet, at, now)
+		if err != nil {
+			return Report{}, err
+		}
+		was = opened{sum, fleet, says.Received, k.nodes[one.Node], says}
+		k.opened[one.Node] = was
+	}
+	says := was.says
+	says.Listens, says.Attested, says.TPM = earlier(one.Listens, now), one.Attested, one.TPM // by the service's word
+	return FromReport(says), nil
+}
+
+// verify opens a report that came at a time, and takes it as its node's next one where it counts.
+func (k *Reporters) verify(one view.Reported, fleet string, at, now time.Time) (view.Reported, error) {
+	r, err := k.open(one.Signed, at)
 	switch {
 	case err != nil:
-		return Report{}, err
+		return view.Reported{}, err
 	case r.Node != one.Node || r.Fleet != fleet:
-		return Report{}, fmt.Errorf("it is node %.60q's of fleet %.60q", r.Node, r.Fleet)
+		return view.Reported{}, fmt.Errorf("it is node %.60q's of fleet %.60q", r.Node, r.Fleet)
 	}
 	was := k.nodes[one.Node]
 	known := report.Known{Key: was.Key, Grade: was.Grade, Since: was.Since, Heard: was.Heard, Seq: was.Seq, Boot: was.Boot}
@@ -106,7 +138,7 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Repor
 			if known.Grade == spec.KeyPinned && r.Key != was.Key {
 				why += fmt.Sprintf(": it is %s; where that is right, take the node out of %s", r.Key, k.file)
 			}
-			return Report{}, errors.New(why)
+			return view.Reported{}, errors.New(why)
 		}
 		next := Reporter{Key: r.Key, Grade: report.Grade(known, of, r), Since: was.Since, Heard: at, Interval: r.Interval,
 			Seq: r.Seq, Boot: r.BootID}
@@ -114,27 +146,36 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Repor
 			next.Since = at
 			delete(k.owner, was.Key)
 		}
-		k.nodes[one.Node], k.owner[r.Key] = next, one.Node
+		k.nodes[one.Node], k.owner[r.Key], k.unsaved = next, one.Node, true
 	}
-	n := view.Node{Name: one.Node, Received: at, Listens: earlier(one.Listens, now), Grade: k.nodes[one.Node].Grade, Report: view.NewBrief(r)}
-	reported, _ := n.Reported()                             // it did
-	reported.Attested, reported.TPM = one.Attested, one.TPM // by the service's word
-	return FromReport(reported), nil
+	n := view.Node{Name: one.Node, Received: at, Grade: k.nodes[one.Node].Grade, Report: view.NewBrief(r)}
+	says, _ := n.Reported() // it did
+	return says, nil
 }
 
-// save keeps what was heard of nodes that are published.
+// save keeps what was heard of nodes that are published, where that is not what is kept.
 func (k *Reporters) save(published func(string) bool) error {
+	maps.DeleteFunc(k.opened, func(name string, _ opened) bool { return !published(name) })
 	if k.fixed {
 		return nil
 	}
+	all := len(k.nodes)
 	maps.DeleteFunc(k.nodes, func(name string, _ Reporter) bool { return !published(name) })
-	data, err := json.MarshalIndent(reportersDoc{spec.APIVersion, ReportersKind, k.nodes}, "", "  ")
+	if !k.unsaved && len(k.nodes) == all {
+		return nil
+	}
+	k.unsaved = true                                                                                 // also where one was taken out and the write fails
+	data, err := json.MarshalIndent(reportersDoc{spec.APIVersion, ReportersKind, k.nodes}, "", "  ") // an operator takes rows out
 	if err != nil {
 		return err
+	}
+	if len(data) > maxReporters {
+		return fmt.Errorf("keep the keys of reports: they have %d bytes, %d are the most", len(data), maxReporters)
 	}
 	if err := durable.WriteFile(k.file, append(data, '\n'), 0o644); err != nil {
 		return cli.WithHint(fmt.Errorf("keep the keys of reports: %w", err), "--reporters FILE names another place")
 	}
+	k.unsaved = false
 	return nil
 }
 

@@ -108,3 +108,74 @@ func TestStolenServiceOfReports(t *testing.T) {
 		t.Errorf("a node that was retired is kept: %v\n%s", err, text)
 	}
 }
+
+// TestAReportIsVerifiedOnce: bytes that were verified and counted are not verified again, until the
+// node says something new, or what is known of its key is something else. What is kept is bounded by
+// the nodes that are published, and what did not change is not written.
+func TestAReportIsVerifiedOnce(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	file := filepath.Join(t.TempDir(), "caisson.reporters")
+	a, err := sign.Generate()
+	must(t, err)
+	b, err := sign.Generate()
+	must(t, err)
+	by, err := OpenReporters(file, false)
+	must(t, err)
+	verified, verify := 0, by.open
+	by.open = func(raw []byte, at time.Time) (*spec.Report, error) { verified++; return verify(raw, at) }
+	look := func(wants int, asked Asked, lines ...view.Reported) map[string]Report {
+		t.Helper()
+		var text strings.Builder
+		for _, one := range lines {
+			line, err := json.Marshal(one)
+			must(t, err)
+			text.Write(append(line, '\n'))
+		}
+		before := verified
+		all, err := ReadReports(strings.NewReader(text.String()), asked, by, noon.Add(time.Hour))
+		must(t, err)
+		if verified-before != wants {
+			t.Errorf("%d reports were verified, want %d", verified-before, wants)
+		}
+		return all
+	}
+	said := view.Reported{Node: "a", Received: noon, Signed: signed(t, a, "metal", "a", 1, spec.KeyPinned, "ok", noon)}
+	other := view.Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 1, spec.KeyPinned, "ok", noon)}
+	both := among("a", "b")
+	first := look(2, both, said, other)
+	written, err := os.Stat(file)
+	must(t, err)
+	if again := look(0, both, said, other); again["a"] != first["a"] || again["b"] != first["b"] {
+		t.Errorf("the second look has %+v, the first had %+v", again, first)
+	}
+	if now, err := os.Stat(file); err != nil || !os.SameFile(now, written) {
+		t.Errorf("what did not change is written again: %v", err)
+	}
+	heard := said
+	heard.Received, heard.Listens, heard.TPM = noon.Add(time.Minute), noon.Add(2*time.Minute), view.Stale
+	if got := look(0, both, heard, other)["a"]; !got.At.Equal(noon) || !got.Listens.Equal(heard.Listens) || !got.Stale {
+		t.Errorf("the service's own words are those of now, and the report is as old as it was: %+v", got)
+	}
+	earlier := said
+	earlier.Received = noon.Add(-time.Minute)
+	look(1, both, earlier, other) // bounded by another time
+	look(1, both, said, view.Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 2, spec.KeyPinned, "degraded", noon)})
+	elsewhere := both
+	elsewhere.Fleet = "copper"
+	if got := look(2, elsewhere, said, other)["a"]; got.Garbled == "" {
+		t.Errorf("a report counts for another fleet: %+v", got)
+	}
+	delete(by.nodes, "a") // as by who takes the node out of the file
+	look(1, both, said)
+	thief := said
+	thief.Signed = signed(t, b, "metal", "a", 9, spec.KeyPinned, "ok", noon)
+	for range 2 { // what never counted is looked at anew: it may count one day
+		if got := look(1, both, thief)["a"]; got.Garbled == "" {
+			t.Errorf("another node's key counts: %+v", got)
+		}
+	}
+	look(0, among("a"), said)
+	if len(by.opened) != 1 || len(by.nodes) != 1 {
+		t.Errorf("of a node that is not published %d and %d are kept", len(by.opened), len(by.nodes))
+	}
+}

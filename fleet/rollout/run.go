@@ -35,8 +35,10 @@ type Driver struct {
 	Now     func() time.Time
 	Say     func(format string, args ...any)
 
-	nodes map[string]publish.Node // compiled once
-	heard bool                    // the service has answered once
+	nodes  map[string]publish.Node // compiled once
+	heard  bool                    // the service has answered once
+	plan   *spec.RolloutPlan       // read once
+	planIs string                  // digest of its manifest
 }
 
 // ErrHalted is returned for a rollout that stopped itself.
@@ -95,6 +97,9 @@ func (s *stop) Unwrap() error { return s.error }
 
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
+	if d.Publisher.Kept == nil {
+		d.Publisher.Kept = &publish.Shards{}
+	}
 	p := d.Publisher
 	p.Now, p.Clock = d.Now(), d.Now
 	f, err := p.Read(ctx, d.Policy)
@@ -105,10 +110,13 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	if err != nil {
 		return false, last, err
 	}
-	plan, err := f.Plan(ctx, d.Name, row)
-	if err != nil {
-		return false, last, err
+	if d.plan == nil || d.planIs != row.Plan {
+		if d.plan, err = f.Plan(ctx, d.Name, row); err != nil {
+			return false, last, err
+		}
+		d.planIs = row.Plan
 	}
+	plan := d.plan
 	// Most looks end with nothing to do, and keep no other publisher out.
 	if last, err = d.decide(ctx, f, plan, row); err != nil || last.Act == Wait && !f.Reserved() {
 		return false, last, err

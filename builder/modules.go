@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/root"
-	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/cms"
 )
 
 // apart resolves what is asked for, and what modules of its packages are made with.
@@ -103,7 +103,7 @@ type BootKey interface {
 type Signs func(data []byte) ([]byte, error)
 
 // Programs signs programs for firmware with a key, which is opened by the first; nil signs none.
-func Programs(key BootKey) Signs { return signs(key, authenticode.Sign) }
+func Programs(key BootKey) Signs { return signs(key, cms.SignImage) }
 
 func signs(key BootKey, sign func(data []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error)) Signs {
 	if key == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/media/fat"
+	"github.com/caisson-os/caisson/media/format"
 )
 
 // A disk is laid out as the loader lays one out that it makes: a mebibyte, room for the
@@ -32,12 +32,12 @@ const (
 
 // espSize returns the size of the partition that firmware starts from, in bytes: whatever goes
 // along lies there beside room for loaders, so that updates have as much of it on each disk.
-func (m Medium) espSize(carried []fat.File) (int64, error) {
+func (m Medium) espSize(carried []format.FATFile) (int64, error) {
 	free := cmp.Or(m.room, espRoom)
 	if len(carried) == 0 {
 		return free, nil
 	}
-	return fat.Room(carried, free)
+	return format.FATRoom(carried, free)
 }
 
 // raw writes a disk.
@@ -76,8 +76,8 @@ func (m Medium) raw(ctx context.Context, f *os.File) error {
 const manages = "timeout 0\neditor no\nauto-firmware no\n"
 
 // chosen are the files of a partition where a boot manager chooses among loaders.
-func (l *Loader) chosen() []fat.File {
-	return []fat.File{
+func (l *Loader) chosen() []format.FATFile {
+	return []format.FATFile{
 		held(l.fallback(), l.Manager),
 		held("loader/loader.conf", []byte(manages)),
 		held("EFI/Linux/"+l.title(), l.Image),
@@ -217,7 +217,7 @@ func (c counted) Read(p []byte) (int, error) {
 }
 
 // writeVolume writes the file system of files at a byte of a medium.
-func (m Medium) writeVolume(ctx context.Context, to io.WriterAt, at, size int64, files []fat.File) error {
+func (m Medium) writeVolume(ctx context.Context, to io.WriterAt, at, size int64, files []format.FATFile) error {
 	var of int64
 	for _, f := range files {
 		of += f.Size

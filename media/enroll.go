@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
-	"github.com/caisson-os/caisson/media/fat"
+	"github.com/caisson-os/caisson/media/format"
 )
 
 // Enrollment is a CD, and the same as a USB stick, whose systemd-boot puts keys into firmware that
@@ -36,7 +36,7 @@ func (e Enrollment) Write(ctx context.Context, name string) error {
 	}
 	// It has identifiers of its own: no loader takes it for one of the fleet's media.
 	m := Medium{Loader: &Loader{Arch: arch, Date: e.Date.UTC()}, Node: "keys of firmware"}
-	files := []fat.File{held(m.Loader.fallback(), e.Manager), held("loader/loader.conf", []byte(enrolls))}
+	files := []format.FATFile{held(m.Loader.fallback(), e.Manager), held("loader/loader.conf", []byte(enrolls))}
 	for _, v := range []efivar.Variable{efivar.Platform, efivar.Exchange, efivar.Allowed} {
 		files = append(files, held("loader/keys/auto/"+string(v)+".auth", e.Updates[v]))
 	}

@@ -21,11 +21,11 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/internal/authenticode"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/media/uki"
+	"github.com/caisson-os/caisson/media/format"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -49,7 +49,7 @@ type Loader struct {
 	Date    time.Time
 
 	sign  builder.Signs
-	parts []uki.Section // of Image, but for its release
+	parts []format.UKISection // of Image, but for its release
 	stub  []byte
 	name  string // of the release, for people
 }
@@ -94,15 +94,15 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 		return nil, err
 	}
 	initrd = append(initrd, make([]byte, (4-len(initrd)%4)%4)...) // the kernel looks for an archive there
-	l.parts = []uki.Section{{Name: ".cmdline", Data: []byte(s.line())}, {Name: ".initrd", Data: append(initrd, site...)},
-		{Name: uki.Kernel, Data: kernel}}
+	l.parts = []format.UKISection{{Name: ".cmdline", Data: []byte(s.line())}, {Name: ".initrd", Data: append(initrd, site...)},
+		{Name: format.Kernel, Data: kernel}}
 	return l, l.SetNumber(made.Unix())
 }
 
 // SetNumber makes the image again, with another number.
 func (l *Loader) SetNumber(number int64) error {
 	var image bytes.Buffer
-	if err := uki.Write(&image, l.stub, append([]uki.Section{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {
+	if err := format.WriteUKI(&image, l.stub, append([]format.UKISection{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {
 		return err
 	}
 	signed, err := l.sign(image.Bytes())
@@ -149,7 +149,7 @@ func (s Source) line() string {
 // Register returns what the loader leaves in register 11 of a TPM, hexadecimal; "" where it is not known
 // what its stub measures.
 func (l *Loader) Register() string {
-	_, register, err := uki.Measure(l.Image)
+	_, register, err := format.MeasureUKI(l.Image)
 	if err != nil {
 		return ""
 	}
@@ -159,16 +159,16 @@ func (l *Loader) Register() string {
 // Measure returns what the file of a loader leaves in a TPM: the content of register 11, and the digests
 // by which firmware measures it and its kernel into register 4.
 func Measure(image []byte) (stub [32]byte, programs [][32]byte, err error) {
-	_, stub, err = uki.Measure(image)
+	_, stub, err = format.MeasureUKI(image)
 	if err != nil {
 		return stub, nil, err
 	}
-	kernel, err := uki.KernelOf(image)
+	kernel, err := format.KernelOf(image)
 	if err != nil {
 		return stub, nil, err
 	}
 	for _, program := range [][]byte{image, kernel} {
-		sum, err := authenticode.Digest(program)
+		sum, err := cms.ImageDigest(program)
 		if err != nil {
 			return stub, nil, fmt.Errorf("what firmware measures of the loader: %w", err)
 		}

@@ -34,8 +34,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/media/fat"
-	"github.com/caisson-os/caisson/media/iso"
+	"github.com/caisson-os/caisson/media/format"
 )
 
 // Medium holds what is written to a file.
@@ -103,7 +102,7 @@ func (l *Loader) fallback() string {
 }
 
 // carried lists what goes along, without what is hidden, such as a writer's lock.
-func (m Medium) carried() (files []fat.File, err error) {
+func (m Medium) carried() (files []format.FATFile, err error) {
 	if m.Carried == "" {
 		return nil, nil
 	}
@@ -116,7 +115,7 @@ func (m Medium) carried() (files []fat.File, err error) {
 			return err
 		}
 		below, err := filepath.Rel(m.Carried, name)
-		files = append(files, fat.File{Name: paths.MediumLayout + "/" + below, Size: info.Size(),
+		files = append(files, format.FATFile{Name: paths.MediumLayout + "/" + below, Size: info.Size(),
 			Open: func() (io.ReadCloser, error) { return os.Open(name) }})
 		return err
 	})
@@ -124,12 +123,12 @@ func (m Medium) carried() (files []fat.File, err error) {
 }
 
 // volume is the file system of an EFI system partition.
-func (m Medium) volume(files []fat.File, size int64) fat.Volume {
+func (m Medium) volume(files []format.FATFile, size int64) format.FATVolume {
 	return m.Loader.volume(m.esp(), size, files)
 }
 
-func (l *Loader) volume(id uuid.UUID, size int64, files []fat.File) fat.Volume {
-	return fat.Volume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(id[:]), Date: l.Date, Size: size, Files: files}
+func (l *Loader) volume(id uuid.UUID, size int64, files []format.FATFile) format.FATVolume {
+	return format.FATVolume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(id[:]), Date: l.Date, Size: size, Files: files}
 }
 
 // disk and state are the identifiers of the partition table and of the state partition.
@@ -154,15 +153,15 @@ func (m Medium) identifier(fixed string) uuid.UUID {
 }
 
 // held is a file of a medium that is in memory.
-func held(name string, data []byte) fat.File {
-	return fat.File{Name: name, Size: int64(len(data)),
+func held(name string, data []byte) format.FATFile {
+	return format.FATFile{Name: name, Size: int64(len(data)),
 		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
 // WriteRescue writes a CD that carries a statement which lets an operator into a node, see package
 // oci/trust/rescue; the same bytes are a stick's. Nothing boots from it. w reads as zeros.
 func WriteRescue(w io.WriterAt, statement []byte, date time.Time) error {
-	return iso.Data(w, paths.RescueLabel, paths.RescueFile, date, statement)
+	return format.ISOData(w, paths.RescueLabel, paths.RescueFile, date, statement)
 }
 
 // iso writes an image that firmware starts as a CD, and as a USB stick.
@@ -175,23 +174,23 @@ func (m Medium) iso(ctx context.Context, f *os.File) error {
 }
 
 // cd writes an image of files that firmware starts as a CD, and as a USB stick.
-func (m Medium) cd(ctx context.Context, f *os.File, files []fat.File) error {
-	size, err := fat.Room(files, 0)
+func (m Medium) cd(ctx context.Context, f *os.File, files []format.FATFile) error {
+	size, err := format.FATRoom(files, 0)
 	if err != nil {
 		return err
 	}
-	image := iso.Image{Label: paths.MediumLabel, Date: m.Loader.Date, Boot: size}
+	image := format.ISO{Label: paths.MediumLabel, Date: m.Loader.Date, Boot: size}
 	if err := f.Truncate(image.Size()); err != nil {
 		return err
 	}
 	if err := image.Write(f); err != nil {
 		return err
 	}
-	if err := m.writeVolume(ctx, f, iso.BootAt, size, files); err != nil {
+	if err := m.writeVolume(ctx, f, format.BootAt, size, files); err != nil {
 		return err
 	}
 	return m.table(gpt.Partition{Index: 1, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(),
-		Start: iso.BootAt / sector, End: (iso.BootAt+uint64(size))/sector - 1}).Write(f, image.Size())
+		Start: format.BootAt / sector, End: (format.BootAt+uint64(size))/sector - 1}).Write(f, image.Size())
 }
 
 // sector is that of partition tables.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/oci/internal/capped"
+
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -86,7 +86,7 @@ func (r rules) ReadBlob(ctx context.Context, s Source, repo string, d Descriptor
 			return nil, err
 		}
 		defer body.Close() // read-only: what matters was read
-		data, err := capped.Read(body, d.Size, limit)
+		data, err := strict.ReadCapped(body, d.Size, limit)
 		if err != nil {
 			return nil, fmt.Errorf("read blob %s: %w", d.Digest, err)
 		}

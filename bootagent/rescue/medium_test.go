@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/media/iso"
+	"github.com/caisson-os/caisson/media/format"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/test/fixture"
 )
@@ -30,7 +30,7 @@ func (m *Media) block(t *testing.T, name, label, file string, c trust.Candidate)
 		t.Fatal(err)
 	}
 	defer f.Close() // the test reads it
-	if err := iso.Data(f, label, file, fixture.Now(), c.SaveRescue()); err != nil {
+	if err := format.ISOData(f, label, file, fixture.Now(), c.SaveRescue()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -80,7 +80,7 @@ func FuzzReadISO(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := iso.Data(file, paths.RescueLabel, paths.RescueFile, fixture.Now(), []byte("{}")); err != nil {
+	if err := format.ISOData(file, paths.RescueLabel, paths.RescueFile, fixture.Now(), []byte("{}")); err != nil {
 		f.Fatal(err)
 	}
 	data, err := os.ReadFile(name)

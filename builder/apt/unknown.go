@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Unknown is a package, or a version of one, that no archive of a build has.
@@ -131,7 +131,7 @@ func (s *State) unknown(ctx context.Context, requests []string) error {
 		if err != nil {
 			return err
 		}
-		return &Unknown{Package: name, Version: version, Near: nearest.Word(name, strings.FieldsSeq(names))}
+		return &Unknown{Package: name, Version: version, Near: plain.Nearest(name, strings.FieldsSeq(names))}
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -30,7 +30,7 @@ func signed(t *testing.T) (s *site.Site, named, other string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := keyfile.Marshal(key, nil)
+		text, err := keys.Marshal(key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func says(err error, want string) bool {
 
 // TestMain makes keys that cost what reading a hash does.
 func TestMain(m *testing.M) {
-	keyfile.Cost, keyfile.MinCost = 16, 16
+	keys.Cost, keys.MinCost = 16, 16
 	m.Run()
 }
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // flags is a verb's flag set with the flags that all of them have.
@@ -130,7 +130,7 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 
 // unknownVerb is the error for what is not a verb.
 func unknownVerb(name string) error {
-	like := nearest.Word(name, func(yield func(string) bool) {
+	like := plain.Nearest(name, func(yield func(string) bool) {
 		for _, v := range verbs() {
 			yield(v.name)
 		}
@@ -143,7 +143,7 @@ func (f *flags) wrongFlags(err error) error {
 	like := ""
 	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
 		err = errors.New("unknown flag --" + name)
-		like = nearest.Word(name, func(yield func(string) bool) {
+		like = plain.Nearest(name, func(yield func(string) bool) {
 			f.VisitAll(func(g *flag.Flag) { yield(g.Name) })
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // app holds what every verb gets: where to print, and how.
@@ -194,7 +194,7 @@ func likeFlag(c *cobra.Command, err error) string {
 	if !errors.As(err, &unknown) {
 		return ""
 	}
-	like := nearest.Word(unknown.GetSpecifiedName(), func(yield func(string) bool) {
+	like := plain.Nearest(unknown.GetSpecifiedName(), func(yield func(string) bool) {
 		c.Flags().VisitAll(func(f *pflag.Flag) { yield(f.Name) })
 	})
 	if like == "" {

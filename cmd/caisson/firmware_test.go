@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/test/ukitest"
@@ -46,7 +46,7 @@ func writeForFirmware(what string, args []string) error {
 	if err != nil {
 		return err
 	}
-	if data, err = authenticode.Sign(data, key, pair.Certificate()); err != nil {
+	if data, err = cms.SignImage(data, key, pair.Certificate()); err != nil {
 		return err
 	}
 	return os.WriteFile(args[2], data, 0o600)

@@ -23,9 +23,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
-	"github.com/caisson-os/caisson/fleet/past"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
@@ -134,12 +134,12 @@ func TestGenerationsOfAFleet(t *testing.T) {
 	}
 	same("/v1/generations", "history", s.ref, "--site", "site.yaml", "-o", "json")
 	same("/v1/generations?node=b", "history", s.ref, "--site", "site.yaml", "--node", "b", "-o", "json")
-	var d past.Difference
+	var d history.Difference
 	var p plan.Plan
 	if err := errors.Join(json.Unmarshal([]byte(getPage(t, at+"/v1/generations/1..2", token)), &d), json.Unmarshal([]byte(verb("diff", s.ref, "1", "2", "--site", "site.yaml", "-o", "json")), &p)); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Groups) != 1 || d.Nodes != 3 || len(p.Nodes) != 3 || !reflect.DeepEqual(d.Groups[0].Changes, p.Nodes[0].Changes) || !slices.Contains(d.Kinds, past.Kind{Name: "layer", Changes: 3}) {
+	if len(d.Groups) != 1 || d.Nodes != 3 || len(p.Nodes) != 3 || !reflect.DeepEqual(d.Groups[0].Changes, p.Nodes[0].Changes) || !slices.Contains(d.Kinds, history.Kind{Name: "layer", Changes: 3}) {
 		t.Errorf("%+v, and the verb says %+v", d, p)
 	}
 	page := getPage(t, at+"/generations", token)
@@ -332,7 +332,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
 		Unknown: func() ([]unknown.Machine, error) {
 			return []unknown.Machine{{From: "192.0.2.1", Names: []string{"a"}, MACs: []string{"52:54:00:00:00:11"}, UUIDs: []string{"11111111-2222-3333-4444-555555555555"}, Last: time.Now()}}, nil
 		}})

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/caisson-os/caisson/fleet/past"
+	"github.com/caisson-os/caisson/fleet/history"
 )
 
 // TestPastOutlivesWhoAsks: a question goes on being read when the page that asked it has gone, is read
@@ -37,7 +37,7 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	v.look.whom.site = []string{"site.yaml"}
 	var asked atomic.Int32
 	gate := make(chan struct{})
-	table := past.New(t.Context(), now.fleet.Load, func() (map[string]string, error) {
+	table := history.NewPast(t.Context(), now.fleet.Load, func() (map[string]string, error) {
 		asked.Add(1)
 		<-gate
 		return nil, nil
@@ -56,11 +56,11 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 		if i > 0 {
 			node = fmt.Sprint("x", i)
 		}
-		if _, err := table.List(gone, node, ""); !errors.Is(err, past.ErrReading) {
+		if _, err := table.List(gone, node, ""); !errors.Is(err, history.ErrReading) {
 			t.Errorf("question %d: %v", i, err)
 		}
 	}
-	if _, err := table.List(t.Context(), "one-too-many", ""); !errors.Is(err, past.ErrReading) {
+	if _, err := table.List(t.Context(), "one-too-many", ""); !errors.Is(err, history.ErrReading) {
 		t.Errorf("more wait than may: %v", err)
 	}
 	close(gate)

@@ -21,10 +21,10 @@ import (
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/heads"
+	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
-	"github.com/caisson-os/caisson/fleet/past"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -146,7 +146,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say}
 	go o.Quotes.Run(ctx)
-	o.Past = past.New(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
+	o.Past = history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
 	h, err := server.New(ctx, o)
 	if err != nil {
 		return err

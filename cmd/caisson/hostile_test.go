@@ -18,9 +18,9 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/require"
@@ -44,7 +44,7 @@ func newHostile(t *testing.T) *hostile {
 		}
 		*key = made
 	}
-	private, err := keyfile.Marshal(h.operator, nil)
+	private, err := keys.Marshal(h.operator, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -112,7 +112,7 @@ func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
 		}
 		pairs[name] = key
-		private, err := keyfile.Marshal(key, nil)
+		private, err := keys.Marshal(key, nil)
 		if err != nil {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
 		}

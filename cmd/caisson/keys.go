@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
+
 	"github.com/caisson-os/caisson/oci/trust/chain"
 )
 
@@ -145,9 +145,9 @@ func (a *app) printKey(info keyInfo) error {
 
 // encrypted says whether more than the empty passphrase is needed.
 func encrypted(text []byte) bool {
-	if !keyfile.Encrypted(text) {
+	if !keys.IsEncrypted(text) {
 		return false
 	}
-	_, err := keyfile.Parse(text, nil)
-	return errors.Is(err, keyfile.ErrPassphrase)
+	_, err := keys.Parse(text, nil)
+	return errors.Is(err, keys.ErrPassphrase)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/boot"
-	"github.com/caisson-os/caisson/internal/authenticode"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/media"
@@ -171,7 +171,7 @@ func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphras
 		if err != nil {
 			return err
 		}
-		sum, err := authenticode.Digest(program)
+		sum, err := cms.ImageDigest(program)
 		if err != nil {
 			return cli.Usage("'caisson image --out FILE.efi' writes a loader alone", "%s: %v", name, err)
 		}

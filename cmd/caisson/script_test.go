@@ -18,8 +18,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/tokentest"
@@ -30,7 +30,7 @@ import (
 // files that are compared.
 func TestMain(m *testing.M) {
 	root.Enter()
-	keyfile.Cost, keyfile.MinCost = 16, 16
+	keys.Cost, keys.MinCost = 16, 16
 	testscript.Main(m, map[string]func(){
 		"caisson":  func() { os.Exit(run()) },
 		"firmware": firmware, // programs for firmware and lists of its keys, see firmware_test.go

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media/netboot"
-	"github.com/caisson-os/caisson/media/netboot/tftp"
+
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -90,7 +90,7 @@ func (a *app) netbootServeCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&o.HTTP, "http", ":8080", "address for HTTP")
 	c.Flags().StringVar(&o.TFTP, "tftp", ":69", "address for TFTP")
-	c.Flags().IntVar(&o.Transfers, "transfers", tftp.UsualTransfers, "`N` transfers by TFTP at once, 4 of them to one address")
+	c.Flags().IntVar(&o.Transfers, "transfers", netboot.UsualTransfers, "`N` transfers by TFTP at once, 4 of them to one address")
 	limitFlags(c.Flags(), &o.Limits)
 	return c
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -112,7 +112,7 @@ func (r *servicesRun) named(names []string) (out []*service.Service, err error) 
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			hint := "'caisson services list' lists them"
-			if like := nearest.Word(name, slices.Values(known)); like != "" {
+			if like := plain.Nearest(name, slices.Values(known)); like != "" {
 				hint = "did you mean " + like + "?"
 			}
 			return nil, cli.Usage(hint, "the site has no service %q", name)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // file is one entry of a commit.
@@ -109,7 +109,7 @@ func (r *Repository) there(ctx context.Context, id, p string, single bool, files
 	}
 	hint := ""
 	if out, err := r.run(ctx, "ls-tree", "-r", "-t", "-z", "--name-only", "--full-tree", id); err == nil {
-		if like := nearest.Word(p, slices.Values(strings.Split(string(out), "\x00"))); like != "" {
+		if like := plain.Nearest(p, slices.Values(strings.Split(string(out), "\x00"))); like != "" {
 			hint = "did you mean " + like + "?"
 		}
 	}

@@ -4,8 +4,8 @@
 // each, and at what lies between two of them.
 //
 // What it tells passed fleet/publish's checks: earlier roots are verified with today's
-// keys, and what only earlier keys signed is marked. It writes nothing. cmd/caisson, fleet/past,
-// fleet/server and sandbox/culprit import it.
+// keys, and what only earlier keys signed is marked. It writes nothing. A [Table] keeps answers
+// for pages that ask again and again.
 package history
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/nearest"
+
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -229,7 +229,7 @@ func Overlays(ctx context.Context, f *publish.Fleet, from, to *spec.Overlay) ([]
 
 func noNode(name string, rows map[string]spec.Published) error {
 	hint := "it is in no row"
-	if like := nearest.Word(name, maps.Keys(rows)); like != "" {
+	if like := plain.Nearest(name, maps.Keys(rows)); like != "" {
 		hint = "did you mean " + like + "?"
 	}
 	return cli.Usage(hint, "node %q is not published there", name)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/internal/nearest"
+
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -261,7 +261,7 @@ func without(list, other []string) []string {
 
 // didYouMean asks for the published node whose name is near to another word.
 func didYouMean(name string, rows index.Rows) string {
-	if like := nearest.Word(name, maps.Keys(rows)); like != "" {
+	if like := plain.Nearest(name, maps.Keys(rows)); like != "" {
 		return "did you mean " + like + "? "
 	}
 	return ""

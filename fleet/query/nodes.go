@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // List holds what GET /v1/nodes answers.
@@ -103,7 +103,7 @@ func filled(words []string) []string {
 }
 
 func likeParameter(name string) string {
-	if like := nearest.Word(name, slices.Values(Parameters)); like != "" {
+	if like := plain.Nearest(name, slices.Values(Parameters)); like != "" {
 		return "did you mean " + like + "?"
 	}
 	return ""
@@ -178,7 +178,7 @@ func (f *Fleet) Node(ctx context.Context, name string) (Node, error) {
 				}
 			}
 		}
-		if like := nearest.Word(name, known); like != "" {
+		if like := plain.Nearest(name, known); like != "" {
 			err = cli.WithHint(err, "did you mean "+like+"?")
 		}
 	}

@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/past"
+
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // Past answers what is asked of earlier generations, see [past.Table].
 type Past interface {
 	List(ctx context.Context, node, key string) ([]history.Entry, error)
-	Between(ctx context.Context, from, to, node string) (*past.Difference, error)
-	Beside(ctx context.Context, node, other string) (*past.Difference, error)
+	Between(ctx context.Context, from, to, node string) (*history.Difference, error)
+	Beside(ctx context.Context, node, other string) (*history.Difference, error)
 }
 
 // generations are the pages of what was published, and the same as JSON.
@@ -32,7 +32,7 @@ type generations struct {
 // generation is a row of the page.
 type generation struct {
 	history.Entry
-	What *past.Difference // since the one before; nil where that is not read yet
+	What *history.Difference // since the one before; nil where that is not read yet
 }
 
 const (
@@ -86,7 +86,7 @@ func (g generations) one(req *http.Request) (int, any, error) {
 }
 
 func wrongPast(data map[string]any, err error) (int, any, error) {
-	if data["Reading"] = errors.Is(err, past.ErrReading); data["Reading"] == true {
+	if data["Reading"] = errors.Is(err, history.ErrReading); data["Reading"] == true {
 		return http.StatusOK, data, nil
 	}
 	data["Wrong"] = problemOf(WrongQuery, err)
@@ -108,7 +108,7 @@ func (g generations) rows(ctx context.Context, list []history.Entry, node string
 // difference returns what the address asks for, and the verb that says the same. The range is that of
 // the path, as 41..45; 45 is what that changed, and 41.. goes up to what is published now. Between leaves it
 // to the words of a form.
-func (g generations) difference(ctx context.Context, req *http.Request) (*past.Difference, string, error) {
+func (g generations) difference(ctx context.Context, req *http.Request) (*history.Difference, string, error) {
 	v := req.URL.Query()
 	node, beside := v.Get("node"), v.Get("beside")
 	if beside != "" {
@@ -156,7 +156,7 @@ func (g generations) answer(req *http.Request) (any, error) {
 // getGenerations answers the API.
 func (s *Server) getGenerations(w http.ResponseWriter, req *http.Request) {
 	switch doc, err := (generations{s.o.Past, s.looks}).answer(req); {
-	case errors.Is(err, past.ErrReading):
+	case errors.Is(err, history.ErrReading):
 		w.Header().Set("Retry-After", "10")
 		s.fail(w, http.StatusServiceUnavailable, "reading", "%v", err)
 	case err != nil:

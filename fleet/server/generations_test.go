@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/past"
+
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
@@ -28,7 +28,7 @@ type kept struct {
 func (k kept) List(_ context.Context, node, key string) ([]history.Entry, error) {
 	switch {
 	case k.reading:
-		return nil, past.ErrReading
+		return nil, history.ErrReading
 	case key != "" && node == "":
 		return nil, cli.Usage("name the node, too", "since when a setting holds is asked of one node")
 	}
@@ -47,21 +47,21 @@ func (k kept) List(_ context.Context, node, key string) ([]history.Entry, error)
 	return list, nil
 }
 
-func (k kept) Between(_ context.Context, from, to, node string) (*past.Difference, error) {
+func (k kept) Between(_ context.Context, from, to, node string) (*history.Difference, error) {
 	switch {
 	case k.reading:
-		return nil, past.ErrReading
+		return nil, history.ErrReading
 	case to == "99":
 		return nil, cli.WithHint(fmt.Errorf("generation 99 is not kept"), "caisson history lists them")
 	case from == "" && strings.HasSuffix(to, "1"):
 		return nil, nil
 	}
 	c := plan.Change{Change: spec.Change{Item: "sysctl", Key: "vm.swappiness", From: "10", To: "<b>20"}, Class: spec.ClassLive}
-	return &past.Difference{From: "0-3", To: "0-4", Nodes: 2, Kinds: []past.Kind{{Name: "sysctl", Changes: 2}}, Groups: []past.Group{{Class: spec.ClassLive, Why: "sysctl", Names: []string{"n1", "n2"}, Nodes: 2, Changes: []plan.Change{c}}}}, nil
+	return &history.Difference{From: "0-3", To: "0-4", Nodes: 2, Kinds: []history.Kind{{Name: "sysctl", Changes: 2}}, Groups: []history.Group{{Class: spec.ClassLive, Why: "sysctl", Names: []string{"n1", "n2"}, Nodes: 2, Changes: []plan.Change{c}}}}, nil
 }
 
-func (k kept) Beside(_ context.Context, node, other string) (*past.Difference, error) {
-	return &past.Difference{From: other, To: node, Kinds: []past.Kind{}, Groups: []past.Group{}}, nil
+func (k kept) Beside(_ context.Context, node, other string) (*history.Difference, error) {
+	return &history.Difference{From: other, To: node, Kinds: []history.Kind{}, Groups: []history.Group{}}, nil
 }
 
 // TestGenerations: the list has who, when, why and what, is turned a page at a time, and what was

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/nearest"
+
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -181,7 +181,7 @@ func labelKeys(labels []string) []string {
 
 func noLabel(key string, keys []string) error {
 	hint := "the site of this service has: " + strings.Join(keys[:min(len(keys), 10)], ", ")
-	if like := nearest.Word(key, slices.Values(keys)); like != "" {
+	if like := plain.Nearest(key, slices.Values(keys)); like != "" {
 		hint = "did you mean " + like + "?"
 	} else if len(keys) == 0 {
 		hint = "labels are in the site, and --site names that"

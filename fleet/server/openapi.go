@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/past"
+
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 )
@@ -20,7 +20,7 @@ import (
 var answers = map[string]any{
 	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{},
 	"GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
-	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": past.Difference{},
+	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": history.Difference{},
 	"GET /v1/slots": struct {
 		Groups []hub.Group `json:"groups"`
 	}{},

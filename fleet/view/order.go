@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -41,7 +40,7 @@ func (o Order) Check() error {
 // unknown is an error about a word that is not one of a list.
 func unknown(what, word string, known []string) error {
 	like := ""
-	if near := nearest.Word(word, slices.Values(known)); near != "" {
+	if near := plain.Nearest(word, slices.Values(known)); near != "" {
 		like = fmt.Sprintf(": did you mean %s?", near)
 	}
 	return fmt.Errorf("unknown %s %.60q%s One of: %s", what, word, cmp.Or(like, "."), strings.Join(known, ", "))

@@ -4,7 +4,7 @@
 // them of modules and firmware of programs and variables: RSA with SHA-256 and PKCS #1 v1.5, without a time, so
 // that the same content and key give the same bytes.
 //
-// Only builder/modules, internal/authenticode and internal/efivar import it.
+// Such a program carries its signature itself, see [SignImage].
 package cms
 
 import (

@@ -6,7 +6,8 @@
 // writing, and line breaks behind which a line of ours is forged.
 //
 // It is the only place with this rule. Code that prints for people goes through it,
-// internal/cli for both programs; JSON is for programs and is not filtered.
+// internal/cli for both programs; JSON is for programs and is not filtered. [Nearest] guesses
+// which known word an author meant, for hints: what it finds is offered, never taken.
 // It imports the standard library only; everything may import it.
 package plain
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/media/netboot/tftp"
 )
 
 // Options say where a directory is served, and how much of it at a time.
@@ -47,7 +46,7 @@ func Serve(ctx context.Context, root *os.Root, o Options) error {
 				"ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
 		o.Say("serving TFTP on %s", conn.LocalAddr())
-		s := tftp.Server{Files: files, Transfers: o.Transfers, Log: func(t tftp.Transfer) { o.Say("%s", line(t)) }}
+		s := TFTPServer{Files: files, Transfers: o.Transfers, Log: func(t TFTPTransfer) { o.Say("%s", line(t)) }}
 		go func() { failed <- s.Serve(ctx, conn.(*net.UDPConn)) }()
 	}
 	select {
@@ -59,7 +58,7 @@ func Serve(ctx context.Context, root *os.Root, o Options) error {
 }
 
 // line is a transfer by TFTP in the form of a request of HTTP.
-func line(t tftp.Transfer) string {
+func line(t TFTPTransfer) string {
 	how := "sent"
 	if t.Err != nil {
 		how = t.Err.Error()

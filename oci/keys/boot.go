@@ -16,8 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 // Boot is a key of role boot: firmware and kernels know it by its certificate. It is RSA-2048, as
@@ -87,7 +85,7 @@ func (b *Boot) Open() (key crypto.Signer, err error) {
 	if command, ok := strings.CutPrefix(b.source, commandPrefix); ok {
 		key, err = holderOf(command, publicRSA)
 	} else {
-		key, err = openAs(b.source, b.passphrase, keyfile.ParseRSA)
+		key, err = openAs(b.source, b.passphrase, ParseRSA)
 	}
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 // pair writes a key, encrypted with the passphrase, and its public half.
@@ -22,7 +21,7 @@ func pair(t *testing.T, passphrase string) (key *ecdsa.PrivateKey, private, publ
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := keyfile.Marshal(key, []byte(passphrase))
+	text, err := Marshal(key, []byte(passphrase))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func TestOpen(t *testing.T) {
 	}{
 		{"the passphrase of the environment", "secret", "secret", nil},
 		{"a key without one, though the environment has one", "", "secret", nil},
-		{"another passphrase", "secret", "other", keyfile.ErrPassphrase},
+		{"another passphrase", "secret", "other", ErrPassphrase},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("CAISSON_PASSPHRASE", c.given)
@@ -193,6 +192,6 @@ func TestWritePairOverwritesNothing(t *testing.T) {
 
 // TestMain makes keys that cost what reading a hash does.
 func TestMain(m *testing.M) {
-	keyfile.Cost, keyfile.MinCost = 16, 16
+	Cost, MinCost = 16, 16
 	m.Run()
 }

@@ -3,8 +3,7 @@
 // Package keys opens and writes the keys that an operator names: private key
 // files with their passphrases, programs that hold a key, and public key files.
 //
-// It is not a file format, which is oci/sign/keyfile, and decides about no
-// signature, which is oci/sign. It reads the environment and may ask on the
+// It decides about no signature, which is oci/sign. It reads the environment and may ask on the
 // terminal, so only the operator's side imports it, never the agent.
 package keys
 
@@ -24,7 +23,6 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 // Open reads a private key: from a file, which its owner alone may be able to read,
@@ -32,7 +30,7 @@ import (
 // the passphrase, then the empty one, and asks on a terminal only when no passphrase
 // is given. A nil passphrase is that of the environment.
 func Open(source string, p *Passphrase) (*ecdsa.PrivateKey, error) {
-	return openAs(source, p, keyfile.Parse)
+	return openAs(source, p, Parse)
 }
 
 // parser reads one kind of key.
@@ -78,10 +76,10 @@ func decrypt[K any](name string, text []byte, p *Passphrase, parse parser[K]) (n
 		return none, err
 	}
 	key, err := parse(text, pass)
-	if errors.Is(err, keyfile.ErrPassphrase) && given {
+	if errors.Is(err, ErrPassphrase) && given {
 		key, err = parse(text, nil)
 	}
-	if !errors.Is(err, keyfile.ErrPassphrase) {
+	if !errors.Is(err, ErrPassphrase) {
 		return key, err
 	}
 	if given || !term.IsTerminal(int(os.Stdin.Fd())) {
@@ -146,7 +144,7 @@ func writePair(key crypto.Signer, private, public string, half []byte, p *Passph
 	if err != nil {
 		return false, err
 	}
-	text, err := keyfile.Marshal(key, pass)
+	text, err := Marshal(key, pass)
 	if err != nil {
 		return false, err
 	}

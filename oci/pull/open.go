@@ -19,7 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/internal/capped"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
 // Options say how a registry is reached. The zero value is HTTPS with the
@@ -192,7 +192,7 @@ func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (oci.
 	if etag == digest {
 		return oci.Response{Digest: digest, ETag: etag, NotModified: true}, nil
 	}
-	raw, err := capped.ReadFile(l.root, oci.BlobPath(digest), oci.MaxManifest)
+	raw, err := strict.ReadFileCapped(l.root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
 		return oci.Response{}, missing(err)
 	}
@@ -245,7 +245,7 @@ func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
 	}
 	// index.json is replaced, never changed, so another file is another content.
 	if l.seen == nil || !os.SameFile(info, l.seen) || !info.ModTime().Equal(l.seen.ModTime()) {
-		raw, err := capped.ReadFile(l.root, "index.json", oci.MaxLayout)
+		raw, err := strict.ReadFileCapped(l.root, "index.json", oci.MaxLayout)
 		if err != nil {
 			return oci.Descriptor{}, missing(err)
 		}

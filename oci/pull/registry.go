@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/internal/capped"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
 // registry reads from a registry by the OCI distribution protocol.
@@ -58,7 +58,7 @@ func (r *registry) Manifest(ctx context.Context, repo, reference, etag string) (
 	if err := r.rules.manifest.Run(answer{Response: resp, what: reference}); err != nil {
 		return oci.Response{}, err
 	}
-	raw, err := capped.Read(resp.Body, resp.ContentLength, oci.MaxManifest)
+	raw, err := strict.ReadCapped(resp.Body, resp.ContentLength, oci.MaxManifest)
 	if err != nil {
 		return oci.Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/internal/capped"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
 // Handler serves the layout in dir as a read-only registry: all that a booting
@@ -102,7 +102,7 @@ func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, refer
 // byDigest finds a manifest that no index entry may name, for example one below
 // an index: its own bytes say which kind it is.
 func (h *handler) byDigest(digest string) (oci.Descriptor, bool) {
-	raw, err := capped.ReadFile(h.root, oci.BlobPath(digest), oci.MaxManifest)
+	raw, err := strict.ReadFileCapped(h.root, oci.BlobPath(digest), oci.MaxManifest)
 	var kind struct {
 		MediaType string `json:"mediaType"`
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/internal/capped"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
 // index is index.json, with its tags at hand.
@@ -21,7 +21,7 @@ type index struct {
 func newIndex() *index { return &index{map[string]oci.Descriptor{}, map[string]oci.Descriptor{}} }
 
 func readIndex(root *os.Root) (*index, error) {
-	raw, err := capped.ReadFile(root, "index.json", oci.MaxLayout)
+	raw, err := strict.ReadFileCapped(root, "index.json", oci.MaxLayout)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (x *index) referrers(digest string, subject func(string) string) []oci.Desc
 
 // subject returns what a manifest refers to, or "".
 func subject(root *os.Root, digest string) string {
-	raw, err := capped.ReadFile(root, oci.BlobPath(digest), oci.MaxManifest)
+	raw, err := strict.ReadFileCapped(root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
 		return ""
 	}

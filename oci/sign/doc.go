@@ -11,7 +11,7 @@
 // never release, and keys that release never command nodes.
 //
 // A public key is a [Verifier]; its algorithm is known in this package only. Private
-// keys in files are read by oci/sign/keyfile. There is no certificate authority, no
+// keys in files are read by oci/keys. There is no certificate authority, no
 // transparency log and no network here. The package decides whether bytes were
 // signed by enough trusted keys and for which purpose; whether a node obeys them is
 // decided by package trust.

@@ -117,7 +117,7 @@ func idOf(der []byte) string {
 
 // p256 is ECDSA over P-256 with SHA-256, the signature in ASN.1. Another algorithm
 // is a file like this one, a case in [NewVerifier] and, for keys in files, one in
-// oci/sign/keyfile.
+// oci/keys.
 type p256 struct {
 	key *ecdsa.PublicKey
 	id  string

@@ -43,14 +43,14 @@ var bannedOnNodes = map[string]string{
 var rules = []Rule{
 	{Packages: "spec", Only: []string{}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
-	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/advisory", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
+	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/advisory", "internal/plain"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
 		By: []string{"cmd/caisson", "fleet/...", "builder/release", "media/netboot/...", "sandbox/...", "test/..."}, ByWhy: noYAML},
 	{Packages: "spec/site/calendar", Only: []string{"spec"}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
-	{Packages: "spec/site/report", Only: []string{"internal/plain", "internal/nearest"}, Stdlib: true, Why: leaf},
-	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain", "internal/nearest"}, Why: "a tree knows places, not meanings"},
-	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain", "internal/nearest"}, Why: "a shape knows types and rules, not kinds"},
-	{Packages: "spec/site/cluster", Only: []string{"spec/...", "internal/plain", "internal/nearest"}, Why: "objects are plain data, whoever keeps them", Banned: map[string]string{
+	{Packages: "spec/site/report", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
+	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain"}, Why: "a tree knows places, not meanings"},
+	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain"}, Why: "a shape knows types and rules, not kinds"},
+	{Packages: "spec/site/cluster", Only: []string{"spec/...", "internal/plain"}, Why: "objects are plain data, whoever keeps them", Banned: map[string]string{
 		"k8s.io/": "Kubernetes is linked by the module kube alone", "sigs.k8s.io/": "Kubernetes is linked by the module kube alone"},
 		By: []string{"cmd/caisson"}, ByWhy: "an object is read by a verb, or by caisson-kube"},
 	{Packages: "spec/rules", Only: []string{"spec"}, Stdlib: true, Why: pure, Banned: map[string]string{
@@ -86,8 +86,7 @@ var rules = []Rule{
 	{Packages: "builder/release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "packaging/systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "media/netboot", "media", "sandbox/...", "test/..."}, ByWhy: "nodes read layers through trust"},
-	{Packages: "media/netboot/tftp", Only: []string{"internal/quota"}, Why: "it serves whatever it is given", By: []string{"media/netboot", "cmd/caisson"}, ByWhy: "nodes serve nothing"},
-	{Packages: "media/netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/...", "media/netboot/tftp"}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
+	{Packages: "media/netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/..."}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "sandbox", "test/..."}, ByWhy: "firmware reads what it makes, programs do not"},
 	{Packages: "media/*", Only: []string{"internal/fatentry"}, Stdlib: true, Why: "a format knows bytes", By: []string{"media"}, ByWhy: writesMedia},
@@ -116,7 +115,7 @@ var rules = []Rule{
 		By: []string{"cmd/caisson", "sandbox/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "what a report counts for follows from the report and the key, wherever both are kept",
 		By: []string{"fleet/hub", "fleet/rollout"}, ByWhy: "one place takes reports, and who drives a rollout verifies them again"},
-	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "spec/refusal", "internal/plain", "internal/nearest"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
+	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "spec/refusal", "internal/plain"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
 		By: []string{"fleet/hub", "fleet/query", "fleet/server", "fleet/rollout", "fleet/attest", "cmd/caisson", "test/tpmtest"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "fleet/audit", "internal/..."}, Why: "a database keeps and judges nothing",
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},
@@ -129,7 +128,6 @@ var rules = []Rule{
 	{Packages: "fleet/hub", By: []string{"fleet/query", "fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/query", By: []string{"fleet/server", "fleet/replace", "cmd/caisson"}, ByWhy: "who answers sends it, and who asks prints it"},
 	{Packages: "fleet/server", By: []string{"cmd/caisson"}, ByWhy: "the service is one program"},
-	{Packages: "fleet/past", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "verbs read the past themselves; a page is asked again and again"},
 	{Packages: "fleet/people", Only: []string{"internal/plain"}, Why: "who somebody is follows from a provider, whatever they may do",
 		By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "people log in to the service alone"},
 	{Packages: "fleet/audit", Only: []string{}, Stdlib: true, Why: "rows are chained, wherever they are kept",
@@ -238,7 +236,6 @@ var rules = []Rule{
 	{Packages: "internal/program", Only: []string{"internal/plain"}, Why: "it runs what it is told to, whatever is asked",
 		By: []string{"oci/keys", "oci/keychain", "fleet/seal"}, ByWhy: "a node runs no programs for its keys and secrets"},
 	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/release", "fleet/advice", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
-	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/tell/metrics", "media/netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},
 	{Packages: "internal/efivar", Only: []string{"internal/cms"}, Why: "an update is bytes, whatever firmware takes it",

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
@@ -90,7 +90,7 @@ func newKey(t *testing.T, c *cosign, name, passphrase string) *ecdsa.PrivateKey 
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := keyfile.Marshal(key, []byte(passphrase))
+	text, err := keys.Marshal(key, []byte(passphrase))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,14 +117,14 @@ func TestKeys(t *testing.T) {
 		if err != nil || out != string(sign.VerifierOf(key).PEM()) {
 			t.Errorf("cosign public-key = %v\n%s", err, out)
 		}
-		theirs, err := keyfile.Parse(c.read("cosign.key"), []byte("secret"))
+		theirs, err := keys.Parse(c.read("cosign.key"), []byte("secret"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := sign.VerifierOf(theirs).PEM(); string(got) != string(c.read("cosign.pub")) {
 			t.Errorf("the public half of cosign's key is\n%s", got)
 		}
-		if _, err := keyfile.Parse(c.read("cosign.key"), []byte("wrong")); err != keyfile.ErrPassphrase {
+		if _, err := keys.Parse(c.read("cosign.key"), []byte("wrong")); err != keys.ErrPassphrase {
 			t.Errorf("with the wrong passphrase: %v", err)
 		}
 	})

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/require"
@@ -195,7 +195,7 @@ func (f *Fleet) steal(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := keyfile.Parse(text, nil)
+	key, err := keys.Parse(text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

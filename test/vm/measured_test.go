@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/media/uki"
+	"github.com/caisson-os/caisson/media/format"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/tpmtest"
@@ -45,11 +45,11 @@ func TestLongMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, stub, err := uki.Measure(loader)
+	_, stub, err := format.MeasureUKI(loader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := register(t, s, uki.Register); got != hex.EncodeToString(stub[:]) {
+	if got := register(t, s, format.Register); got != hex.EncodeToString(stub[:]) {
 		t.Errorf("the stub's register has %s, the loader gives %x", got, stub)
 	}
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/pinned"
 	"github.com/caisson-os/caisson/test/require"
@@ -183,7 +183,7 @@ func (f *Fleet) later(t *testing.T, node string, needs []string, edits ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := keyfile.Parse(text, nil)
+	key, err := keys.Parse(text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media"
@@ -38,7 +38,7 @@ func TestLongFilledVariables(t *testing.T) {
 	if err != nil {
 		require.Missing(t, "tools", err.Error())
 	}
-	signed, err := authenticode.Sign(bare, key, boot.Certificate())
+	signed, err := cms.SignImage(bare, key, boot.Certificate())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,7 +286,7 @@ func (t Layout) Serial(d interface {
 	if !t.Boot {
 		return nil
 	}
-	const serial = 67                 // see package media/fat
+	const serial = 67                 // see package media/format
 	for _, n := range []int64{0, 6} { // the second is a copy
 		first := make([]byte, t.Sector)
 		at := Mebibyte + n*t.Sector

@@ -8,7 +8,8 @@
 // a signer and a verifier, or a scanner and a node, read different things from
 // the same bytes. Here they are errors. Documents that only caisson writes go
 // through spec.Decode, which is stricter still; this package is for manifests
-// and bundles. Only oci and oci/sign import it.
+// and bundles. What is read into memory has a limit that is counted while reading: what a sender
+// announces is never relied on, see [ReadCapped]..
 package strict
 
 import (

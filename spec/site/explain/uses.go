@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -80,7 +79,7 @@ func noSetting(key string, nodes []*Explanation) error {
 		}
 	}
 	hint := "as in sysctl/vm.swappiness, files//etc/motd/content or apt/packages/jq"
-	if like := nearest.Word(key, maps.Keys(known)); like != "" {
+	if like := plain.Nearest(key, maps.Keys(known)); like != "" {
 		hint = "did you mean " + like + "?"
 	}
 	return report.Invalidf(hint, "no node of the site has a setting %q", key)

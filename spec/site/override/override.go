@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -200,7 +200,7 @@ func (p *Part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
 		case f.Key == p.Name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
 		case slices.Contains(module.Names(), f.Key):
 			c.Warnf(f.At, "dead-override", "move it to the overrides of "+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
-		case nearest.Word(f.Key, slices.Values(module.Names())) == "":
+		case plain.Nearest(f.Key, slices.Values(module.Names())) == "":
 			c.UnknownBelow(f, p.Name)
 		default:
 			c.Unknown(f, module.Names())

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -205,7 +204,7 @@ const fewWords = 24
 // DidYouMean returns a hint that names the known word nearest to got, or all of
 // them when none is near and there are few.
 func DidYouMean(got string, known []string) string {
-	if best := nearest.Word(got, slices.Values(known)); best != "" {
+	if best := plain.Nearest(got, slices.Values(known)); best != "" {
 		return "did you mean " + best + "?"
 	}
 	if part := partOf(got, known); part != "" {

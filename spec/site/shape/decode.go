@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -133,7 +133,7 @@ func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []structField) b
 	}
 	for _, f := range v.Fields {
 		if slices.ContainsFunc(fields, func(s structField) bool {
-			return s.name == f.Key || nearest.Word(f.Key, slices.Values([]string{s.name})) != ""
+			return s.name == f.Key || plain.Nearest(f.Key, slices.Values([]string{s.name})) != ""
 		}) {
 			return false
 		}
@@ -149,7 +149,7 @@ func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []structField) b
 // unknown is Unknown for a struct: a key of one of its fields has a place.
 func (c *Checker) unknown(f tree.Field, fields []structField) {
 	names := fieldNames(fields)
-	if nearest.Word(f.Key, slices.Values(names)) == "" {
+	if plain.Nearest(f.Key, slices.Values(names)) == "" {
 		for _, s := range fields {
 			t := s.typ
 			if t.Kind() == reflect.Pointer {

@@ -16,7 +16,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -32,7 +32,7 @@ func Check(variables, kernel string) error {
 	if err != nil || !bytes.Equal(on, []byte{1}) {
 		return err
 	}
-	var trusts authenticode.Trusts
+	var trusts cms.TrustsImage
 	db, err := variable(variables, efivar.Allowed)
 	if err == nil {
 		trusts.Allowed, trusts.Digests, err = efivar.Entries(db)

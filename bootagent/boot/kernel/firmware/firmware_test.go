@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/authenticode"
+	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/ukitest"
@@ -35,7 +35,7 @@ func signedBy(t *testing.T, name string) (kernel []byte, certificate *x509.Certi
 	if certificate, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
-	if kernel, err = authenticode.Sign(ukitest.Stub(8), key, certificate); err != nil {
+	if kernel, err = cms.SignImage(ukitest.Stub(8), key, certificate); err != nil {
 		t.Fatal(err)
 	}
 	return kernel, certificate
@@ -46,7 +46,7 @@ func signedBy(t *testing.T, name string) (kernel []byte, certificate *x509.Certi
 func TestCheck(t *testing.T) {
 	ours, site := signedBy(t, "site")
 	debians, _ := signedBy(t, "Debian Secure Boot Signer")
-	sum, err := authenticode.Digest(ours)
+	sum, err := cms.ImageDigest(ours)
 	if err != nil {
 		t.Fatal(err)
 	}

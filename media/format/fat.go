@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fat writes FAT32 file systems: the partition that UEFI firmware starts programs
-// from. A file system is written once, from a list of files that is complete, so every file
+// A FAT32 file system is the partition that UEFI firmware starts programs from. It is written once, from a list of files that is complete, so every file
 // lies in one piece and the same list makes the same bytes. See "FAT: General Overview of
 // On-Disk Format", Microsoft, and chapter 13.3 of the UEFI specification.
-//
-// It reads no file system and changes none. Only media imports it.
-package fat
+
+package format
 
 import (
 	"encoding/binary"
@@ -18,19 +16,19 @@ import (
 )
 
 // File is a file of a volume.
-type File struct {
+type FATFile struct {
 	Name string // "EFI/BOOT/BOOTX64.EFI": folders are made as they are named
 	Size int64
 	Open func() (io.ReadCloser, error)
 }
 
 // Volume is a file system to write.
-type Volume struct {
+type FATVolume struct {
 	Label  string    // at most 11 capitals and digits
 	Serial uint32    // what tells it from others
 	Date   time.Time // of all files, in UTC; FAT begins with 1980
 	Size   int64     // bytes
-	Files  []File
+	Files  []FATFile
 }
 
 // Numbers of the format.
@@ -46,7 +44,7 @@ const (
 
 // Room returns the size of the smallest volume that holds files, rounded up to whole MiB,
 // with free bytes to spare.
-func Room(files []File, free int64) (int64, error) {
+func FATRoom(files []FATFile, free int64) (int64, error) {
 	root, err := grow(files)
 	if err != nil {
 		return 0, err
@@ -54,7 +52,7 @@ func Room(files []File, free int64) (int64, error) {
 	const mebibyte = 1 << 20
 	for size := int64(34 << 20); ; size += mebibyte {
 		g := shape(size)
-		if need := root.clusters(g.cluster) + up(free, g.cluster); g.clusters >= max(need, least) {
+		if need := root.clusters(g.cluster) + fatUp(free, g.cluster); g.clusters >= max(need, least) {
 			return size, nil
 		}
 		if size > 1<<40 {
@@ -65,7 +63,7 @@ func Room(files []File, free int64) (int64, error) {
 
 // Used returns how many bytes at the volume's beginning say all that it holds: what follows
 // is free.
-func (v Volume) Used() (int64, error) {
+func (v FATVolume) Used() (int64, error) {
 	root, err := grow(v.Files)
 	if err != nil {
 		return 0, err
@@ -86,7 +84,7 @@ func shape(size int64) (g geometry) {
 	for g.cluster = 8 * sector; ; g.cluster /= 2 {
 		per := g.cluster / sector
 		data := size/sector - reserved
-		g.table = up(4*(data/per+2), sector)
+		g.table = fatUp(4*(data/per+2), sector)
 		g.clusters = (data - tables*g.table) / per
 		if g.clusters >= least || g.cluster == sector {
 			return g
@@ -100,7 +98,7 @@ func (g geometry) start(cluster int64) int64 {
 }
 
 // Write writes the volume at the beginning of w, which reads as zeros.
-func (v Volume) Write(w io.WriterAt) error {
+func (v FATVolume) Write(w io.WriterAt) error {
 	g := shape(v.Size)
 	if g.clusters < least || g.clusters > most {
 		return fmt.Errorf("a FAT32 file system of %d bytes has %d clusters", v.Size, g.clusters)
@@ -124,7 +122,7 @@ func (v Volume) Write(w io.WriterAt) error {
 		}
 	}
 	for _, at := range []int64{0, 6} { // the second is a copy
-		if _, err := w.WriteAt(append(v.boot(g), info(g.clusters-used, next)...), at*sector); err != nil {
+		if _, err := w.WriteAt(append(v.boot(g), fatInfo(g.clusters-used, next)...), at*sector); err != nil {
 			return err
 		}
 	}
@@ -149,7 +147,7 @@ func chain(table []byte, next *int64, n int64) int64 {
 }
 
 // boot is the sector that describes the volume.
-func (v Volume) boot(g geometry) []byte {
+func (v FATVolume) boot(g geometry) []byte {
 	b := make([]byte, sector)
 	le := binary.LittleEndian
 	copy(b, "\xeb\x58\x90caisson ")
@@ -174,7 +172,7 @@ func (v Volume) boot(g geometry) []byte {
 }
 
 // info is the sector that says what is free.
-func info(free, next int64) []byte {
+func fatInfo(free, next int64) []byte {
 	b := make([]byte, sector)
 	le := binary.LittleEndian
 	copy(b, "RRaA")
@@ -185,4 +183,4 @@ func info(free, next int64) []byte {
 	return b
 }
 
-func up(n, to int64) int64 { return (n + to - 1) / to }
+func fatUp(n, to int64) int64 { return (n + to - 1) / to }

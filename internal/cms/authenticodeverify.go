@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package authenticode
+package cms
 
 import (
 	"bytes"
@@ -10,20 +10,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/caisson-os/caisson/internal/cms"
 )
 
 // Trusts says what firmware starts: what one of these certificates signed and nobody forbade.
-type Trusts struct {
+type TrustsImage struct {
 	Allowed            []*x509.Certificate
 	Digests, Forbidden [][]byte // see [Digest]
 }
 
 // Verify returns an error where a program is not one that is started: signed by nobody, by somebody
 // else, or forbidden. A program with several signatures needs one.
-func (t Trusts) Verify(program []byte) error {
-	bare, sum, err := digest(program)
+func (t TrustsImage) Verify(program []byte) error {
+	bare, sum, err := imageDigest(program)
 	if err != nil {
 		return err
 	}
@@ -61,8 +59,8 @@ func (t Trusts) Verify(program []byte) error {
 }
 
 // signed holds one signature to a program's digest.
-func (t Trusts) signed(signature, sum []byte) error {
-	content, err := cms.Open(signature, oidIndirect, t.Allowed)
+func (t TrustsImage) signed(signature, sum []byte) error {
+	content, err := Open(signature, oidIndirect, t.Allowed)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package authenticode
+package cms
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 
 const stub = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 
-func certified(t testing.TB) (*rsa.PrivateKey, *x509.Certificate) {
+func authenticodeCertified(t testing.TB) (*rsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -53,9 +53,9 @@ func program(t *testing.T) []byte {
 
 // TestSigned: osslsigncode(1) takes the signature, of that program alone; one that is signed again
 // has one signature, and the same program has the same.
-func TestSigned(t *testing.T) {
+func TestAuthenticodeSigned(t *testing.T) {
 	require.Tool(t, "osslsigncode")
-	key, certificate := certified(t)
+	key, certificate := authenticodeCertified(t)
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600); err != nil {
@@ -70,17 +70,17 @@ func TestSigned(t *testing.T) {
 		return string(out), err
 	}
 	bare := program(t)
-	signed, err := Sign(bare, key, certificate)
+	signed, err := SignImage(bare, key, certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if said, err := verify(signed); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
-	if again, err := Sign(signed, key, certificate); err != nil || !bytes.Equal(again, signed) {
+	if again, err := SignImage(signed, key, certificate); err != nil || !bytes.Equal(again, signed) {
 		t.Errorf("signed once more it is another program, %v", err)
 	}
-	odd, err := Sign(append(bytes.Clone(bare), "behind"...), key, certificate)
+	odd, err := SignImage(append(bytes.Clone(bare), "behind"...), key, certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestSigned(t *testing.T) {
 
 // TestDamaged: a file that is not a whole program is refused.
 func TestDamaged(t *testing.T) {
-	key, certificate := certified(t)
+	key, certificate := authenticodeCertified(t)
 	bare := program(t)
 	entry := int(binary.LittleEndian.Uint32(bare[headerAt:])) + signaturesAt
 	for what, change := range map[string]func(b []byte) []byte{
@@ -107,7 +107,7 @@ func TestDamaged(t *testing.T) {
 		"text":             func([]byte) []byte { return []byte(strings.Repeat("text", 100)) },
 		"signatures early": func(b []byte) []byte { binary.LittleEndian.PutUint32(b[entry+4:], 8); return b },
 	} {
-		if _, err := Sign(change(bytes.Clone(bare)), key, certificate); err == nil {
+		if _, err := SignImage(change(bytes.Clone(bare)), key, certificate); err == nil {
 			t.Errorf("%s: signed", what)
 		}
 	}
@@ -121,7 +121,7 @@ func FuzzSign(f *testing.F) {
 	}
 	f.Add([]byte("MZ"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if bare, sum, err := digest(data); err == nil && (len(sum) != 32 || len(bare)%8 != 0) {
+		if bare, sum, err := imageDigest(data); err == nil && (len(sum) != 32 || len(bare)%8 != 0) {
 			t.Errorf("%d bytes, digest %x", len(bare), sum)
 		}
 	})

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tftp serves files by TFTP, read-only, with options for the size of blocks and
-// of the file: RFC 1350, 2347, 2348, 2349.
+// Files are served by TFTP read-only, with options for the size of blocks and of the file: RFC
+// 1350, 2347, 2348, 2349.
 //
 // TFTP has no handshake: the answer goes to a forged sender's address.
 // So one packet answers a request, and there is no second before an acknowledgement has
 // shown that a client is there. A client that misses the one asks again by itself.
-// Package netboot imports it.
-package tftp
+
+package netboot
 
 import (
 	"bytes"
@@ -27,11 +27,11 @@ import (
 )
 
 // Server are the files, and what clients may take.
-type Server struct {
+type TFTPServer struct {
 	Files     fs.FS
 	Transfers int           // at once; 0 is [UsualTransfers]. One address may have 4
 	Wait      time.Duration // for an acknowledgement; 0 is 3 s
-	Log       func(Transfer)
+	Log       func(TFTPTransfer)
 }
 
 // UsualTransfers is how many transfers there are at once.
@@ -47,7 +47,7 @@ const (
 )
 
 // Transfer is one that is over. Name was written by a stranger.
-type Transfer struct {
+type TFTPTransfer struct {
 	Began  time.Time
 	Remote netip.AddrPort
 	Name   string
@@ -72,7 +72,7 @@ const (
 )
 
 // Serve answers on conn until ctx ends, and closes it.
-func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
+func (s *TFTPServer) Serve(ctx context.Context, conn *net.UDPConn) error {
 	if err := tellDestination(conn); err != nil {
 		return err
 	}
@@ -112,29 +112,29 @@ func (s *Server) Serve(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-func (s *Server) log(r request, sent int64, err error) {
-	s.Log(Transfer{Began: r.began, Remote: r.from, Name: r.name, Sent: sent, Err: err})
+func (s *TFTPServer) log(r tftpRequest, sent int64, err error) {
+	s.Log(TFTPTransfer{Began: r.began, Remote: r.from, Name: r.name, Sent: sent, Err: err})
 }
 
 // request is one to read a file.
-type request struct {
+type tftpRequest struct {
 	began   time.Time
 	name    string
 	write   bool
 	options map[string]string
 	from    netip.AddrPort
-	to      local
+	to      localAddress
 }
 
-func parseRequest(p []byte) (request, bool) {
+func parseRequest(p []byte) (tftpRequest, bool) {
 	if len(p) < 4 || p[0] != 0 || p[1] != opRead && p[1] != opWrite || p[len(p)-1] != 0 {
-		return request{}, false
+		return tftpRequest{}, false
 	}
 	words := strings.Split(string(bytes.TrimSuffix(p[2:], []byte{0})), "\x00")
 	if len(words) < 2 || words[0] == "" {
-		return request{}, false
+		return tftpRequest{}, false
 	}
-	r := request{began: time.Now(), name: words[0], write: p[1] == opWrite, options: map[string]string{}}
+	r := tftpRequest{began: time.Now(), name: words[0], write: p[1] == opWrite, options: map[string]string{}}
 	for i := 2; i+1 < len(words); i += 2 {
 		r.options[strings.ToLower(words[i])] = words[i+1]
 	}
@@ -142,7 +142,7 @@ func parseRequest(p []byte) (request, bool) {
 }
 
 // answer sends a file, from a port of its own.
-func (s *Server) answer(ctx context.Context, r request) (int64, error) {
+func (s *TFTPServer) answer(ctx context.Context, r tftpRequest) (int64, error) {
 	conn, err := net.DialUDP("udp", r.to.address(), net.UDPAddrFromAddrPort(r.from))
 	if err != nil {
 		return 0, err
@@ -166,7 +166,7 @@ func (s *Server) answer(ctx context.Context, r request) (int64, error) {
 	if err != nil {
 		return refuse(errNoFile)
 	}
-	t := &transfer{conn: conn, wait: cmp.Or(s.Wait, 3*time.Second), until: time.Now().Add(longest), size: usual}
+	t := &tftpTransfer{conn: conn, wait: cmp.Or(s.Wait, 3*time.Second), until: time.Now().Add(longest), size: usual}
 	if head := t.agree(r, info.Size()); head != nil {
 		if err := t.send(head); err != nil {
 			return 0, err
@@ -177,7 +177,7 @@ func (s *Server) answer(ctx context.Context, r request) (int64, error) {
 }
 
 // transfer is one that is under way.
-type transfer struct {
+type tftpTransfer struct {
 	conn  *net.UDPConn
 	wait  time.Duration
 	until time.Time
@@ -187,7 +187,7 @@ type transfer struct {
 }
 
 // agree returns the packet that grants options, nil where there are none.
-func (t *transfer) agree(r request, size int64) []byte {
+func (t *tftpTransfer) agree(r tftpRequest, size int64) []byte {
 	head := []byte{0, opOptions}
 	grant := func(name, value string) { head = append(head, name+"\x00"+value+"\x00"...) }
 	if n, err := strconv.Atoi(r.options["blksize"]); err == nil && n >= shortest && n <= largest {
@@ -204,7 +204,7 @@ func (t *transfer) agree(r request, size int64) []byte {
 }
 
 // file sends a file, in blocks of which the last is a short one.
-func (t *transfer) file(f io.Reader) (sent int64, err error) {
+func (t *tftpTransfer) file(f io.Reader) (sent int64, err error) {
 	packet := make([]byte, 4+t.size)
 	for {
 		n, err := io.ReadFull(f, packet[4:])
@@ -224,7 +224,7 @@ func (t *transfer) file(f io.Reader) (sent int64, err error) {
 }
 
 // send sends a packet until it is acknowledged; the first one once.
-func (t *transfer) send(packet []byte) error {
+func (t *tftpTransfer) send(packet []byte) error {
 	tries := retries
 	if !t.heard {
 		tries = 1
@@ -249,7 +249,7 @@ func (t *transfer) send(packet []byte) error {
 
 // acknowledged waits for the client's word on the last block. Of an earlier one it is
 // too late: answering it would double every packet from there on.
-func (t *transfer) acknowledged() (bool, error) {
+func (t *tftpTransfer) acknowledged() (bool, error) {
 	if err := t.conn.SetReadDeadline(time.Now().Add(t.wait)); err != nil {
 		return false, err
 	}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nearest guesses which known word an author meant who wrote another. It
-// is for hints: what it finds is offered, never taken.
-package nearest
+package plain
 
 import (
 	"iter"
@@ -11,7 +9,7 @@ import (
 
 // Word returns the known word that is at most two edits from got, the nearest one,
 // or "". Hyphens, underscores, dots and case do not count.
-func Word(got string, known iter.Seq[string]) string {
+func Nearest(got string, known iter.Seq[string]) string {
 	best, least := "", 3
 	folded := fold(got)
 	for k := range known {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fat
+package format
 
 import (
 	"errors"
@@ -24,15 +24,15 @@ type entry struct {
 	name    string
 	short   string // 11 characters
 	folder  *folder
-	file    File
+	file    FATFile
 	cluster int64
 }
 
 // grow makes folders of the names of files.
-func grow(files []File) (*folder, error) {
+func grow(files []FATFile) (*folder, error) {
 	root := &folder{}
 	files = slices.Clone(files)
-	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(files, func(a, b FATFile) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range files {
 		at := root
 		parts := strings.Split(f.Name, "/")
@@ -100,12 +100,12 @@ func (d *folder) bytes() int64 {
 
 // clusters counts those of the folder and of all below it.
 func (d *folder) clusters(size int64) int64 {
-	n := up(d.bytes(), size)
+	n := fatUp(d.bytes(), size)
 	for _, e := range d.entries {
 		if e.folder != nil {
 			n += e.folder.clusters(size)
 		} else {
-			n += up(e.file.Size, size)
+			n += fatUp(e.file.Size, size)
 		}
 	}
 	return n
@@ -113,19 +113,19 @@ func (d *folder) clusters(size int64) int64 {
 
 // place gives the folder, what is below it, and all their files their clusters.
 func (d *folder) place(size int64, take func(clusters int64) (first int64)) {
-	d.first = take(up(d.bytes(), size))
+	d.first = take(fatUp(d.bytes(), size))
 	for _, e := range d.entries {
 		if e.folder != nil {
 			e.folder.place(size, take)
 			e.cluster = e.folder.first
 		} else {
-			e.cluster = take(up(e.file.Size, size))
+			e.cluster = take(fatUp(e.file.Size, size))
 		}
 	}
 }
 
 // write writes the folder, what is below it, and all their files.
-func (d *folder) write(w io.WriterAt, g geometry, v Volume) error {
+func (d *folder) write(w io.WriterAt, g geometry, v FATVolume) error {
 	var list []byte
 	add := func(name, short string, kind byte, cluster, size int64) {
 		list = append(list, fatentry.Entry{Name: name, Short: short, Kind: kind, Cluster: cluster, Size: size, Date: v.Date}.Records()...)
@@ -163,7 +163,7 @@ func (d *folder) write(w io.WriterAt, g geometry, v Volume) error {
 }
 
 // copy copies a file, and wants it to have the bytes that it was said to have.
-func (f File) copy(w io.Writer) error {
+func (f FATFile) copy(w io.Writer) error {
 	if f.Size == 0 {
 		return nil
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uki writes unified kernel images: one program for UEFI firmware that holds a
+// A unified kernel image is one program for UEFI firmware that holds a
 // kernel, its initrd and its command line as sections of a PE file behind a small loader,
 // systemd's stub. See https://uapi-group.org/specifications/specs/unified_kernel_image/ and
 // systemd-stub(7).
 //
-// It adds sections to a stub and signs nothing. The same stub and sections make the same
-// bytes: a PE file has one date, which stays the stub's. It knows nothing of what the
-// sections hold, but for the kernel's: firmware has to keep as much memory for it as its
-// own header asks for. Only media imports it.
-package uki
+// Sections are added to a stub, and nothing is signed. The same stub and sections make the same
+// bytes: a PE file has one date, which stays the stub's. Of what the sections hold only the
+// kernel is looked at: firmware has to keep as much memory for it as its own header asks for.
+
+package format
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 )
 
 // Section is a part of a unified kernel image that the stub finds by its name.
-type Section struct {
+type UKISection struct {
 	Name string // ".osrel", ".cmdline", ".initrd", ".linux"; at most 8 bytes
 	Data []byte
 }
@@ -44,7 +44,7 @@ const (
 )
 
 // Write writes the stub with sections behind its own.
-func Write(w io.Writer, stub []byte, sections []Section) error {
+func WriteUKI(w io.Writer, stub []byte, sections []UKISection) error {
 	f, err := pe.NewFile(bytes.NewReader(stub))
 	if err != nil {
 		return fmt.Errorf("read the stub: %w", err)
@@ -53,7 +53,7 @@ func Write(w io.Writer, stub []byte, sections []Section) error {
 	if !ok {
 		return errors.New("the stub is not a 64-bit program")
 	}
-	l, err := place(f, o, stub, sections)
+	l, err := ukiPlace(f, o, stub, sections)
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func Write(w io.Writer, stub []byte, sections []Section) error {
 }
 
 // layout says where the parts of the image go.
-type layout struct {
+type ukiLayout struct {
 	head    []byte // the stub's headers with those of the sections
 	stub    int    // bytes of the stub that go along
 	padStub int    // zeros behind the stub
 	pads    []int  // zeros behind each section
 }
 
-func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) (l layout, err error) {
+func ukiPlace(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []UKISection) (l ukiLayout, err error) {
 	le := binary.LittleEndian
 	if !alignment(o.FileAlignment, 64<<10) || !alignment(o.SectionAlignment, 2<<20) || int64(o.SizeOfHeaders) > int64(len(stub)) {
 		return l, errors.New("the stub's header is damaged")
@@ -108,7 +108,7 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 	if o.NumberOfRvaAndSizes > pe.IMAGE_DIRECTORY_ENTRY_SECURITY {
 		clear(optional[signaturesAt:][:8])
 	}
-	file := up(uint64(l.stub), o.FileAlignment)
+	file := ukiUp(uint64(l.stub), o.FileAlignment)
 	l.padStub = int(file) - l.stub
 	added := uint64(0)
 	for i, s := range sections {
@@ -119,8 +119,8 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 		if s.Name == Kernel {
 			size = max(size, wants(s.Data))
 		}
-		raw := up(uint64(len(s.Data)), o.FileAlignment)
-		memory = up(memory, o.SectionAlignment)
+		raw := ukiUp(uint64(len(s.Data)), o.FileAlignment)
+		memory = ukiUp(memory, o.SectionAlignment)
 		if memory+size > 1<<32-1 || file+raw > 1<<32-1 {
 			return l, fmt.Errorf("section %s: a program for firmware ends at 4 GiB", s.Name)
 		}
@@ -137,7 +137,7 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 	}
 	le.PutUint16(l.head[at+6:], uint16(len(f.Sections)+len(sections)))
 	le.PutUint32(optional[sizeOfInit:], uint32(uint64(o.SizeOfInitializedData)+added))
-	le.PutUint32(optional[sizeOfImageAt:], uint32(up(memory, o.SectionAlignment)))
+	le.PutUint32(optional[sizeOfImageAt:], uint32(ukiUp(memory, o.SectionAlignment)))
 	le.PutUint32(optional[checkSumAt:], 0) // firmware looks at it for drivers only
 	return l, nil
 }
@@ -159,4 +159,4 @@ func wants(kernel []byte) uint64 {
 // is written would grow by as much for each part.
 func alignment(n, limit uint32) bool { return n != 0 && n&(n-1) == 0 && n <= limit }
 
-func up(n uint64, to uint32) uint64 { return (n + uint64(to) - 1) / uint64(to) * uint64(to) }
+func ukiUp(n uint64, to uint32) uint64 { return (n + uint64(to) - 1) / uint64(to) * uint64(to) }

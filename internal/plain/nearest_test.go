@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nearest
+package plain
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ func TestWord(t *testing.T) {
 		"pubish": "publish", "PLAN": "plan", "pim": "pin", "nod": "node", "plainhttp": "plain-http", "rerun-policy": "rerun_policy",
 		"frobnicate": "", "": "", "p": "",
 	} {
-		if word := Word(got, known); word != want {
+		if word := Nearest(got, known); word != want {
 			t.Errorf("%q: %q, want %q", got, word, want)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tftp
+package netboot
 
 import (
 	"bytes"
@@ -21,14 +21,14 @@ import (
 )
 
 // serve serves files on an address and returns where, and what was logged.
-func serve(t *testing.T, at string, s *Server) (addr string, log chan Transfer) {
+func serve(t *testing.T, at string, s *TFTPServer) (addr string, log chan TFTPTransfer) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = make(chan Transfer, 1000)
-	s.Log = func(t Transfer) { log <- t }
+	log = make(chan TFTPTransfer, 1000)
+	s.Log = func(t TFTPTransfer) { log <- t }
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, conn.(*net.UDPConn)) }()
@@ -56,7 +56,7 @@ func TestRead(t *testing.T) {
 		files[fmt.Sprint("d/", n)] = &fstest.MapFile{Data: content(n)}
 	}
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
-		addr, _ := serve(t, at, &Server{Files: files})
+		addr, _ := serve(t, at, &TFTPServer{Files: files})
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestRead(t *testing.T) {
 // curl is a second client, and busybox a third.
 func TestOtherClients(t *testing.T) {
 	want := content(100_000)
-	addr, _ := serve(t, "127.0.0.1:0", &Server{Files: fstest.MapFS{"boot.ipxe": &fstest.MapFile{Data: want}}})
+	addr, _ := serve(t, "127.0.0.1:0", &TFTPServer{Files: fstest.MapFS{"boot.ipxe": &fstest.MapFile{Data: want}}})
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestOtherClients(t *testing.T) {
 // cannot be answered a short word.
 func TestForgedRequestsAreAnsweredOnce(t *testing.T) {
 	const wait = 50 * time.Millisecond
-	addr, log := serve(t, "127.0.0.1:0", &Server{Files: fstest.MapFS{"boot.ipxe": &fstest.MapFile{Data: content(100_000)}}, Wait: wait})
+	addr, log := serve(t, "127.0.0.1:0", &TFTPServer{Files: fstest.MapFS{"boot.ipxe": &fstest.MapFile{Data: content(100_000)}}, Wait: wait})
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestForgedRequestsAreAnsweredOnce(t *testing.T) {
 
 // One address has few transfers at a time, and its places come back.
 func TestOneAddress(t *testing.T) {
-	addr, log := serve(t, "127.0.0.1:0", &Server{Files: fstest.MapFS{"f": &fstest.MapFile{Data: content(10_000)}}, Wait: 300 * time.Millisecond})
+	addr, log := serve(t, "127.0.0.1:0", &TFTPServer{Files: fstest.MapFS{"f": &fstest.MapFile{Data: content(10_000)}}, Wait: 300 * time.Millisecond})
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestOneAddress(t *testing.T) {
 
 // A block that is lost is sent again, once somebody is there.
 func TestLostBlocks(t *testing.T) {
-	addr, log := serve(t, "127.0.0.1:0", &Server{Files: fstest.MapFS{"f": &fstest.MapFile{Data: content(600)}}, Wait: 50 * time.Millisecond})
+	addr, log := serve(t, "127.0.0.1:0", &TFTPServer{Files: fstest.MapFS{"f": &fstest.MapFile{Data: content(600)}}, Wait: 50 * time.Millisecond})
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestLostBlocks(t *testing.T) {
 
 // A client that acknowledges each block in time has no end by that alone.
 func TestATransferHasAnEnd(t *testing.T) {
-	one := &transfer{heard: true, until: time.Now().Add(-time.Second)}
+	one := &tftpTransfer{heard: true, until: time.Now().Add(-time.Second)}
 	if err := one.send([]byte("x")); err == nil || err.Error() != "it took too long" {
 		t.Errorf("%v", err)
 	}

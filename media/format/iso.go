@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iso writes ISO 9660 images that UEFI firmware boots, as a CD by El Torito. An
+// UEFI firmware boots an ISO 9660 image as a CD, by El Torito. The
 // image holds one file, the file system of an EFI system partition, which lies where a
 // partition table in the image's system area can name it, too: the same bytes boot as a USB
 // stick. See ECMA-119, "El Torito" Bootable CD-ROM Format 1.0, and chapter 13.3.2 of the
 // UEFI specification.
-//
-// It writes no partition table. Only media imports it.
-package iso
+
+package format
 
 import (
 	"encoding/binary"
@@ -18,7 +17,7 @@ import (
 )
 
 // Image is an image to write.
-type Image struct {
+type ISO struct {
 	Label string    // of the volume: at most 32 capitals, digits and underscores
 	Date  time.Time // of the volume and its file, in UTC
 	Boot  int64     // bytes of the partition, whole sectors
@@ -44,20 +43,20 @@ const (
 const BootAt = fileAt * Sector
 
 // Size returns the bytes of the whole image, with room for the copy of a partition table.
-func (i Image) Size() int64 { return BootAt + i.Boot + trailer*Sector }
+func (i ISO) Size() int64 { return BootAt + i.Boot + trailer*Sector }
 
 // largest is the size of a file whose records just fit into the sector of the folder.
 const largest = 32 * extent
 
 // Write writes all but the partition itself and the first 16 sectors, which are the system
 // area's. w reads as zeros.
-func (i Image) Write(w io.WriterAt) error {
+func (i ISO) Write(w io.WriterAt) error {
 	if i.Boot > largest {
 		return fmt.Errorf("a partition of %d bytes: a CD takes at most %d", i.Boot, int64(largest))
 	}
 	for at, data := range map[int64][]byte{
 		volumeAt: i.volume(), bootAt: bootRecord(), endAt: append([]byte{255}, descriptor...),
-		catalogAt: catalog(), littleAt: pathTable(binary.LittleEndian), bigAt: pathTable(binary.BigEndian), rootAt: i.root(),
+		catalogAt: bootCatalog(), littleAt: pathTable(binary.LittleEndian), bigAt: pathTable(binary.BigEndian), rootAt: i.root(),
 	} {
 		if _, err := w.WriteAt(append(data, make([]byte, Sector-len(data))...), at*Sector); err != nil {
 			return err
@@ -67,12 +66,12 @@ func (i Image) Write(w io.WriterAt) error {
 }
 
 // volume is the primary volume descriptor.
-func (i Image) volume() []byte {
+func (i ISO) volume() []byte {
 	b := make([]byte, Sector)
 	b[0] = 1
 	copy(b[1:], descriptor)
-	text(b[8:40], "")
-	text(b[40:72], i.Label)
+	isoText(b[8:40], "")
+	isoText(b[40:72], i.Label)
 	both32(b[80:], i.Size()/Sector)
 	both16(b[120:], 1) // volumes of the set
 	both16(b[124:], 1) // this one
@@ -81,8 +80,8 @@ func (i Image) volume() []byte {
 	binary.LittleEndian.PutUint32(b[140:], littleAt)
 	binary.BigEndian.PutUint32(b[148:], bigAt)
 	copy(b[156:190], i.record("\x00", rootAt, Sector, isFolder))
-	text(b[190:813], "") // names of people and files that nobody gives
-	text(b[574:702], "CAISSON")
+	isoText(b[190:813], "") // names of people and files that nobody gives
+	isoText(b[574:702], "CAISSON")
 	date := []byte(i.Date.UTC().Format("2006010215040500") + "\x00")
 	never := []byte(strings.Repeat("0", 16) + "\x00")
 	for n, d := range [][]byte{date, date, never, never} {
@@ -103,7 +102,7 @@ func bootRecord() []byte {
 
 // catalog names the partition for UEFI. Its size is given as 0 sectors, by which UEFI means
 // all up to the end of the volume: the field ends at 32 MiB, and a loader is larger.
-func catalog() []byte {
+func bootCatalog() []byte {
 	b := make([]byte, 64)
 	b[0], b[1] = 1, 0xef // the platform: UEFI
 	b[30], b[31] = 0x55, 0xaa
@@ -126,7 +125,7 @@ func pathTable(order binary.AppendByteOrder) []byte {
 }
 
 // root is the one folder.
-func (i Image) root() []byte {
+func (i ISO) root() []byte {
 	b := i.record("\x00", rootAt, Sector, isFolder)
 	b = append(b, i.record("\x01", rootAt, Sector, isFolder)...)
 	at, left := int64(fileAt), i.Boot
@@ -147,7 +146,7 @@ const (
 )
 
 // record returns what a folder says of one of its entries.
-func (i Image) record(name string, at, size int64, flags byte) []byte {
+func (i ISO) record(name string, at, size int64, flags byte) []byte {
 	b := make([]byte, 33+len(name)+(len(name)+1)%2)
 	b[0] = byte(len(b))
 	both32(b[2:], at)
@@ -162,7 +161,7 @@ func (i Image) record(name string, at, size int64, flags byte) []byte {
 }
 
 // text fills a field up with blanks.
-func text(field []byte, s string) {
+func isoText(field []byte, s string) {
 	copy(field, s+strings.Repeat(" ", max(0, len(field)-len(s))))
 }
 
@@ -179,8 +178,8 @@ func both32(b []byte, n int64) {
 
 // Data writes an image that nothing boots from: one file, whose name has no extension. w reads
 // as zeros, and is made as long as the image is.
-func Data(w io.WriterAt, label, name string, date time.Time, content []byte) error {
-	i := Image{Label: label, Date: date}
+func ISOData(w io.WriterAt, label, name string, date time.Time, content []byte) error {
+	i := ISO{Label: label, Date: date}
 	sectors := (int64(len(content)) + Sector - 1) / Sector
 	root := append(i.record("\x00", rootAt, Sector, isFolder), i.record("\x01", rootAt, Sector, isFolder)...)
 	root = append(root, i.record(name+".;1", dataAt, int64(len(content)), 0)...)

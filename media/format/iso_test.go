@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iso
+package format
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-func image() Image {
-	return Image{Label: "CAISSON", Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Boot: 70 << 20}
+func image() ISO {
+	return ISO{Label: "CAISSON", Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Boot: 70 << 20}
 }
 
-func made(t *testing.T, i Image) string {
+func isoMade(t *testing.T, i ISO) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "caisson.iso")
 	f, err := os.Create(name)
@@ -40,9 +40,9 @@ func made(t *testing.T, i Image) string {
 }
 
 // TestOthersReadIt: isoinfo and xorriso find the volume, the file and the boot entry.
-func TestOthersReadIt(t *testing.T) {
+func TestIsoOthersReadIt(t *testing.T) {
 	require.Tool(t, "isoinfo", "xorriso")
-	name := made(t, image())
+	name := isoMade(t, image())
 	for _, row := range []struct {
 		command []string
 		want    []string
@@ -67,7 +67,7 @@ func TestOthersReadIt(t *testing.T) {
 
 // TestSystemAreaIsFree: a partition table has the first sectors and the last for itself.
 func TestSystemAreaIsFree(t *testing.T) {
-	data, err := os.ReadFile(made(t, image()))
+	data, err := os.ReadFile(isoMade(t, image()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestLargePartition(t *testing.T) {
 	require.Tool(t, "isoinfo", "xorriso")
 	i := image()
 	i.Boot = 9<<30 + 1<<20
-	name := made(t, i)
+	name := isoMade(t, i)
 	for _, row := range []struct {
 		command []string
 		want    []string

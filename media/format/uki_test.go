@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package uki
+package format
 
 import (
 	"bytes"
@@ -16,20 +16,20 @@ import (
 	"github.com/caisson-os/caisson/test/ukitest"
 )
 
-func sections() []Section {
-	return []Section{{".osrel", []byte("ID=caisson\n")}, {".cmdline", []byte("panic=30")}, {".initrd", bytes.Repeat([]byte("i"), 5000)}, {Kernel, bytes.Repeat([]byte("k"), 3000)}}
+func sections() []UKISection {
+	return []UKISection{{".osrel", []byte("ID=caisson\n")}, {".cmdline", []byte("panic=30")}, {".initrd", bytes.Repeat([]byte("i"), 5000)}, {Kernel, bytes.Repeat([]byte("k"), 3000)}}
 }
 
 func TestSectionsAreFound(t *testing.T) {
 	var out bytes.Buffer
-	if err := Write(&out, ukitest.Stub(8), sections()); err != nil {
+	if err := WriteUKI(&out, ukitest.Stub(8), sections()); err != nil {
 		t.Fatal(err)
 	}
 	check(t, out.Bytes(), sections())
 }
 
 // check reads an image as firmware does: sections lie apart in memory and have their bytes.
-func check(t *testing.T, image []byte, want []Section) *pe.File {
+func check(t *testing.T, image []byte, want []UKISection) *pe.File {
 	t.Helper()
 	f, err := pe.NewFile(bytes.NewReader(image))
 	if err != nil {
@@ -61,9 +61,9 @@ func check(t *testing.T, image []byte, want []Section) *pe.File {
 func TestKernelHasRoom(t *testing.T) {
 	kernel := ukitest.Stub(1)
 	binary.LittleEndian.PutUint32(kernel[0x40+coffSize+sizeOfImageAt:], 0x7654321)
-	want := []Section{{Kernel, kernel}}
+	want := []UKISection{{Kernel, kernel}}
 	var out bytes.Buffer
-	if err := Write(&out, ukitest.Stub(1), want); err != nil {
+	if err := WriteUKI(&out, ukitest.Stub(1), want); err != nil {
 		t.Fatal(err)
 	}
 	if s := check(t, out.Bytes(), want).Section(Kernel); s.VirtualSize != 0x7654321 {
@@ -84,18 +84,18 @@ func TestRoomThatIsNotEmpty(t *testing.T) {
 		stub[i] = 0xff
 	}
 	var out bytes.Buffer
-	if err := Write(&out, stub, sections()); err != nil {
+	if err := WriteUKI(&out, stub, sections()); err != nil {
 		t.Fatal(err)
 	}
 	check(t, out.Bytes(), sections())
 }
 
-func TestSameBytes(t *testing.T) {
+func TestUkiSameBytes(t *testing.T) {
 	var one, other bytes.Buffer
-	if err := Write(&one, ukitest.Stub(8), sections()); err != nil {
+	if err := WriteUKI(&one, ukitest.Stub(8), sections()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(&other, ukitest.Stub(8), sections()); err != nil {
+	if err := WriteUKI(&other, ukitest.Stub(8), sections()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(one.Bytes(), other.Bytes()) {
@@ -103,7 +103,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestUkiRefusals(t *testing.T) {
 	small := ukitest.Stub(1)
 	damaged := ukitest.Stub(1)
 	binary.LittleEndian.PutUint32(damaged[0x40+coffSize+36:], 0)
@@ -111,18 +111,18 @@ func TestRefusals(t *testing.T) {
 	binary.LittleEndian.PutUint32(wide[0x40+coffSize+36:], 1<<30)
 	for _, row := range []struct {
 		stub     []byte
-		sections []Section
+		sections []UKISection
 		want     string
 	}{
 		{[]byte("not a program"), nil, "read the stub"},
 		{damaged, nil, "damaged"},
 		{wide, nil, "damaged"},
-		{small, make([]Section, 20), "room for"},
-		{small, []Section{{".text", nil}}, "already"},
-		{small, []Section{{".toolongname", nil}}, "at most 8 bytes"},
-		{ukitest.Stub(4), []Section{{Kernel, nil}, {".initrd", nil}}, "the last one"},
+		{small, make([]UKISection, 20), "room for"},
+		{small, []UKISection{{".text", nil}}, "already"},
+		{small, []UKISection{{".toolongname", nil}}, "at most 8 bytes"},
+		{ukitest.Stub(4), []UKISection{{Kernel, nil}, {".initrd", nil}}, "the last one"},
 	} {
-		if err := Write(&bytes.Buffer{}, row.stub, row.sections); err == nil || !strings.Contains(err.Error(), row.want) {
+		if err := WriteUKI(&bytes.Buffer{}, row.stub, row.sections); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%v, want %q", err, row.want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestOnTheStub(t *testing.T) {
 		require.Missing(t, "tools", "package systemd-boot-efi: "+err.Error())
 	}
 	var out bytes.Buffer
-	if err := Write(&out, stub, sections()); err != nil {
+	if err := WriteUKI(&out, stub, sections()); err != nil {
 		t.Fatal(err)
 	}
 	check(t, out.Bytes(), sections())
@@ -160,7 +160,7 @@ func FuzzWrite(f *testing.F) {
 	f.Add([]byte("MZ"), []byte(nil))
 	f.Fuzz(func(t *testing.T, stub, kernel []byte) {
 		var out bytes.Buffer
-		if Write(&out, stub, []Section{{".osrel", []byte("ID=caisson\n")}, {Kernel, kernel}}) != nil {
+		if WriteUKI(&out, stub, []UKISection{{".osrel", []byte("ID=caisson\n")}, {Kernel, kernel}}) != nil {
 			return
 		}
 		p, err := pe.NewFile(bytes.NewReader(out.Bytes()))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyfile reads and writes private keys: cosign's encrypted PEM, PKCS#8
-// and SEC 1, ECDSA P-256 and, of role boot, RSA-2048. It is apart from oci/sign because nodes only
-// verify: the agent links neither scrypt nor a parser of private keys. Only
-// cmd/caisson, oci/keys and tests import it.
-package keyfile
+// Private keys stand in files as cosign's encrypted PEM, as PKCS#8 and as SEC 1: ECDSA P-256 and,
+// of role boot, RSA-2048. This is apart from oci/sign because nodes only verify: the agent links
+// neither scrypt nor a parser of private keys.
+
+package keys
 
 import (
 	"crypto"
@@ -86,14 +86,14 @@ func Marshal(key crypto.Signer, passphrase []byte) ([]byte, error) {
 
 // Encrypted says whether a private key's PEM asks for a passphrase, which may
 // still be the empty one.
-func Encrypted(text []byte) bool {
+func IsEncrypted(text []byte) bool {
 	block, _ := pem.Decode(text)
 	return block != nil && (block.Type == pemCosign || block.Type == pemOlder)
 }
 
 // Parse reads cosign's encrypted PEM, PKCS#8 or SEC 1.
 func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
-	key, err := parse(text, passphrase)
+	key, err := parseBlock(text, passphrase)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
 
 // ParseRSA reads the same of RSA-2048: firmware takes no other key everywhere.
 func ParseRSA(text, passphrase []byte) (*rsa.PrivateKey, error) {
-	key, err := parse(text, passphrase)
+	key, err := parseBlock(text, passphrase)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +117,14 @@ func ParseRSA(text, passphrase []byte) (*rsa.PrivateKey, error) {
 	return k, nil
 }
 
-func parse(text, passphrase []byte) (any, error) {
+func parseBlock(text, passphrase []byte) (any, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("no PEM block with a private key")
 	}
 	switch block.Type {
 	case pemCosign, pemOlder:
-		der, err := open(block.Bytes, passphrase)
+		der, err := openBox(block.Bytes, passphrase)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func parsePKCS8(der []byte) (any, error) {
 	return key, nil
 }
 
-func open(text, passphrase []byte) ([]byte, error) {
+func openBox(text, passphrase []byte) ([]byte, error) {
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil {
 		return nil, fmt.Errorf("encrypted key: %w", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tftp
+package netboot
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 
 // local says where a request came in: the answer comes from there. The zero value is not
 // known, and the kernel decides.
-type local struct {
+type localAddress struct {
 	ip    netip.Addr
 	index int // of the interface
 }
@@ -36,25 +36,25 @@ func tellDestination(conn *net.UDPConn) error {
 }
 
 // destination reads what [tellDestination] asked for.
-func destination(control []byte) local {
+func destination(control []byte) localAddress {
 	list, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return local{}
+		return localAddress{}
 	}
 	for _, m := range list {
 		switch {
 		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
 			// interface, address of the interface, destination: which may be a broadcast
-			return local{netip.AddrFrom4([4]byte(m.Data[4:8])), int(binary.NativeEndian.Uint32(m.Data))}
+			return localAddress{netip.AddrFrom4([4]byte(m.Data[4:8])), int(binary.NativeEndian.Uint32(m.Data))}
 		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
-			return local{netip.AddrFrom16([16]byte(m.Data[:16])).Unmap(), int(binary.NativeEndian.Uint32(m.Data[16:]))}
+			return localAddress{netip.AddrFrom16([16]byte(m.Data[:16])).Unmap(), int(binary.NativeEndian.Uint32(m.Data[16:]))}
 		}
 	}
-	return local{}
+	return localAddress{}
 }
 
 // address is from where to answer.
-func (l local) address() *net.UDPAddr {
+func (l localAddress) address() *net.UDPAddr {
 	if !l.ip.IsValid() || l.ip.IsMulticast() || l.ip.IsUnspecified() || l.ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (l local) address() *net.UDPAddr {
 }
 
 // room returns how large a block may be, so that no packet to a client is taken apart.
-func (l local) room(to netip.AddrPort) int {
+func (l localAddress) room(to netip.AddrPort) int {
 	heads := 20 + 8 + 4 // of IP, UDP, TFTP
 	if !to.Addr().Unmap().Is4() {
 		heads += 20

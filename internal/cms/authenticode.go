@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authenticode signs programs for UEFI firmware, and verifies them as that does: "Windows Authenticode Portable Executable
+// Programs for UEFI firmware are signed, and verified as firmware does it: "Windows Authenticode Portable Executable
 // Signature Format", Microsoft, as firmware and kexec_file_load(2) check it.
-package authenticode
+
+package cms
 
 import (
 	"bytes"
@@ -16,8 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/caisson-os/caisson/internal/cms"
 )
 
 // Offsets of a PE file: of the header's own offset; within the header, of a 64-bit program, of its
@@ -34,8 +33,8 @@ var oidIndirect = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 4}
 // Sign returns a program with one signature, in place of those that it has: of what is to be
 // started by kexec the kernel takes one alone. The same program, key and certificate make the
 // same bytes.
-func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
-	bare, sum, err := digest(program)
+func SignImage(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
+	bare, sum, err := imageDigest(program)
 	if err != nil {
 		return nil, fmt.Errorf("sign a program for firmware: %w", err)
 	}
@@ -43,14 +42,14 @@ func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]b
 	if err != nil {
 		return nil, err
 	}
-	signature, err := cms.Enclosed(key, certificate, oidIndirect, content)
+	signature, err := Enclosed(key, certificate, oidIndirect, content)
 	if err != nil {
 		return nil, err
 	}
 	// WIN_CERTIFICATE: its length, revision 2.0, PKCS #7.
 	le := binary.LittleEndian
 	table := le.AppendUint16(le.AppendUint16(le.AppendUint32(nil, uint32(8+len(signature))), 0x0200), 2)
-	table = pad(append(table, signature...))
+	table = padImage(append(table, signature...))
 	entry := bare[le.Uint32(bare[headerAt:])+signaturesAt:]
 	le.PutUint32(entry, uint32(len(bare)))
 	le.PutUint32(entry[4:], uint32(len(table)))
@@ -59,17 +58,17 @@ func Sign(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]b
 
 // Digest returns what firmware calls the program: the SHA-256 of what a signature is about, with or
 // without signatures the same.
-func Digest(program []byte) ([]byte, error) {
-	_, sum, err := digest(program)
+func ImageDigest(program []byte) ([]byte, error) {
+	_, sum, err := imageDigest(program)
 	return sum, err
 }
 
 // pad fills up to a multiple of 8 bytes with zeros.
-func pad(data []byte) []byte { return append(data, make([]byte, (8-len(data)%8)%8)...) }
+func padImage(data []byte) []byte { return append(data, make([]byte, (8-len(data)%8)%8)...) }
 
 // digest returns a program without its signatures, which lie at the end, and what is signed of it:
 // headers and sections in the order of the file, one after another, then what is behind them.
-func digest(program []byte) (bare, sum []byte, err error) {
+func imageDigest(program []byte) (bare, sum []byte, err error) {
 	f, err := pe.NewFile(bytes.NewReader(program))
 	if err != nil {
 		return nil, nil, err
@@ -86,7 +85,7 @@ func digest(program []byte) (bare, sum []byte, err error) {
 		}
 		bare = bare[:dir.VirtualAddress]
 	}
-	bare = pad(bare)
+	bare = padImage(bare)
 	if int64(o.SizeOfHeaders) > int64(len(bare)) || int(o.SizeOfHeaders) < header+signaturesAt+8 {
 		return nil, nil, errors.New("its header is damaged")
 	}

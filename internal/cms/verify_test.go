@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package authenticode
+package cms
 
 import (
 	"bytes"
@@ -39,13 +39,13 @@ func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate) (*rsa
 // TestVerify: a program is started that somebody signed whom the firmware knows, or whose certificate
 // such a one signed, and no other.
 func TestVerify(t *testing.T) {
-	key, ours := certified(t)
-	otherKey, other := certified(t)
+	key, ours := authenticodeCertified(t)
+	otherKey, other := authenticodeCertified(t)
 	signer, below := issued(t, key, ours)
 	bare := ukitest.Stub(8)
 	signed := func(key *rsa.PrivateKey, c *x509.Certificate) []byte {
 		t.Helper()
-		data, err := Sign(bare, key, c)
+		data, err := SignImage(bare, key, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 		data[(at+len(data))%len(data)] ^= 1
 		return data
 	}
-	sum, err := Digest(bare)
+	sum, err := ImageDigest(bare)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,20 +66,20 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		program []byte
-		trusts  Trusts
+		trusts  TrustsImage
 		want    string
 	}{
-		{"by our key", signed(key, ours), Trusts{Allowed: []*x509.Certificate{other, ours}}, ""},
-		{"below our key", signed(signer, below), Trusts{Allowed: []*x509.Certificate{ours}}, ""},
-		{"by somebody else, then by our key", twice, Trusts{Allowed: []*x509.Certificate{ours}}, ""},
-		{"by its digest", bare, Trusts{Digests: [][]byte{sum}}, ""},
-		{"by somebody else of the same name", signed(otherKey, other), Trusts{Allowed: []*x509.Certificate{ours}}, `signed by "boot", whom nobody trusts here`},
-		{"below somebody else", signed(signer, below), Trusts{Allowed: []*x509.Certificate{other}}, `signed by "signer", whom nobody trusts here`},
-		{"by nobody", bare, Trusts{Allowed: []*x509.Certificate{ours}}, "nobody signed it"},
-		{"forbidden", signed(key, ours), Trusts{Allowed: []*x509.Certificate{ours}, Forbidden: [][]byte{sum}}, "(dbx)"},
-		{"with one changed byte", changed(0x205), Trusts{Allowed: []*x509.Certificate{ours}}, "it is not what was signed"},
-		{"with a changed signature", changed(-12), Trusts{Allowed: []*x509.Certificate{ours}}, "signature: "},
-		{"cut", bare[:100], Trusts{}, "EOF"},
+		{"by our key", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{other, ours}}, ""},
+		{"below our key", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{ours}}, ""},
+		{"by somebody else, then by our key", twice, TrustsImage{Allowed: []*x509.Certificate{ours}}, ""},
+		{"by its digest", bare, TrustsImage{Digests: [][]byte{sum}}, ""},
+		{"by somebody else of the same name", signed(otherKey, other), TrustsImage{Allowed: []*x509.Certificate{ours}}, `signed by "boot", whom nobody trusts here`},
+		{"below somebody else", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{other}}, `signed by "signer", whom nobody trusts here`},
+		{"by nobody", bare, TrustsImage{Allowed: []*x509.Certificate{ours}}, "nobody signed it"},
+		{"forbidden", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours}, Forbidden: [][]byte{sum}}, "(dbx)"},
+		{"with one changed byte", changed(0x205), TrustsImage{Allowed: []*x509.Certificate{ours}}, "it is not what was signed"},
+		{"with a changed signature", changed(-12), TrustsImage{Allowed: []*x509.Certificate{ours}}, "signature: "},
+		{"cut", bare[:100], TrustsImage{}, "EOF"},
 	} {
 		err := c.trusts.Verify(c.program)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -90,23 +90,23 @@ func TestVerify(t *testing.T) {
 
 // FuzzVerify: whatever a program is, only what was signed is taken.
 func FuzzVerify(f *testing.F) {
-	key, ours := certified(f)
+	key, ours := authenticodeCertified(f)
 	bare := ukitest.Stub(8)
-	signed, err := Sign(bare, key, ours)
+	signed, err := SignImage(bare, key, ours)
 	if err != nil {
 		f.Fatal(err)
 	}
-	sum, err := Digest(bare)
+	sum, err := ImageDigest(bare)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(signed)
 	f.Add(bare)
 	f.Fuzz(func(t *testing.T, program []byte) {
-		if (Trusts{Allowed: []*x509.Certificate{ours}}).Verify(program) != nil {
+		if (TrustsImage{Allowed: []*x509.Certificate{ours}}).Verify(program) != nil {
 			return
 		}
-		if got, err := Digest(program); err != nil || !bytes.Equal(got, sum) {
+		if got, err := ImageDigest(program); err != nil || !bytes.Equal(got, sum) {
 			t.Errorf("%x, %v was never signed", got, err)
 		}
 	})

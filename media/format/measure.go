@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package uki
+package format
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ const Register = 11
 
 // Measured is what a stub extends into [Register] of a section: the digests of its name, which
 // ends with a zero, and of its bytes.
-type Measured struct {
+type UKIMeasured struct {
 	Section    string
 	Name, Data [sha256.Size]byte
 }
@@ -41,7 +41,7 @@ var stubVersion = regexp.MustCompile(`^#### LoaderInfo: systemd-stub (\d+)[^0-9]
 
 // Measure returns what the stub of an image extends, and what is in the register then, by the
 // rules of its release. See systemd-measure(1).
-func Measure(image []byte) (all []Measured, register [sha256.Size]byte, err error) {
+func MeasureUKI(image []byte) (all []UKIMeasured, register [sha256.Size]byte, err error) {
 	f, err := pe.NewFile(bytes.NewReader(image))
 	if err != nil {
 		return nil, register, fmt.Errorf("read the image: %w", err)
@@ -73,7 +73,7 @@ func Measure(image []byte) (all []Measured, register [sha256.Size]byte, err erro
 			return nil, register, err
 		}
 		name := sha256.Sum256(append([]byte(m.name), 0))
-		all = append(all, Measured{m.name, name, sha256.Sum256(data)})
+		all = append(all, UKIMeasured{m.name, name, sha256.Sum256(data)})
 		for _, d := range [][sha256.Size]byte{name, sha256.Sum256(data)} {
 			register = sha256.Sum256(slices.Concat(register[:], d[:]))
 		}

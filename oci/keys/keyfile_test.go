@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package keyfile_test
+package keys_test
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -29,18 +29,18 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pass := range []string{"", "secret"} {
-		text, err := keyfile.Marshal(key, []byte(pass))
+		text, err := keys.Marshal(key, []byte(pass))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !keyfile.Encrypted(text) || bytes.Contains(text, secret) {
+		if !keys.IsEncrypted(text) || bytes.Contains(text, secret) {
 			t.Errorf("with passphrase %q the file shows the key", pass)
 		}
-		got, err := keyfile.Parse(text, []byte(pass))
+		got, err := keys.Parse(text, []byte(pass))
 		if err != nil || !got.Equal(key) {
 			t.Errorf("with passphrase %q: %v", pass, err)
 		}
-		if _, err := keyfile.Parse(text, []byte("wrong")); !errors.Is(err, keyfile.ErrPassphrase) {
+		if _, err := keys.Parse(text, []byte("wrong")); !errors.Is(err, keys.ErrPassphrase) {
 			t.Errorf("with the wrong passphrase: %v", err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestOtherForms(t *testing.T) {
 		{"ENCRYPTED SIGSTORE PRIVATE KEY", []byte(`{"kdf":{"name":"scrypt","params":{"N":1073741824,"r":8,"p":1}},"cipher":{"name":"nacl/secretbox","nonce":"` + strings.Repeat("A", 32) + `"}}`), "is not known"},
 		{"ENCRYPTED SIGSTORE PRIVATE KEY", []byte(`{"kdf":{"name":"argon2"},"cipher":{"name":"nacl/secretbox"}}`), "is not known"},
 	} {
-		got, err := keyfile.Parse(pem.EncodeToMemory(&pem.Block{Type: c.kind, Bytes: c.der}), nil)
+		got, err := keys.Parse(pem.EncodeToMemory(&pem.Block{Type: c.kind, Bytes: c.der}), nil)
 		if c.want == "" && (err != nil || !got.Equal(key)) {
 			t.Errorf("%s: %v", c.kind, err)
 		}
@@ -94,17 +94,17 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	text, err := keyfile.Marshal(key, nil)
+	text, err := keys.Marshal(key, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
 	f.Add([]byte("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 4096 || keyfile.Encrypted(data) {
+		if len(data) > 4096 || keys.IsEncrypted(data) {
 			return // scrypt is slow on purpose
 		}
-		if key, err := keyfile.Parse(data, nil); err == nil && key == nil {
+		if key, err := keys.Parse(data, nil); err == nil && key == nil {
 			t.Fatal("neither a key nor an error")
 		}
 	})

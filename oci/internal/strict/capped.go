@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capped reads what others send into memory, up to a limit that is
-// counted while reading: what a sender announces is never relied on.
-//
-// It imports the standard library only.
-package capped
+package strict
 
 import (
 	"bytes"
@@ -16,7 +12,7 @@ import (
 // Read reads body, at most one byte more than limit, by which the caller sees
 // that there is more. Memory for announced bytes is taken at once when they are
 // within the limit; a negative number is an unknown size.
-func Read(body io.Reader, announced, limit int64) ([]byte, error) {
+func ReadCapped(body io.Reader, announced, limit int64) ([]byte, error) {
 	var b bytes.Buffer
 	if announced >= 0 && announced <= limit {
 		b.Grow(int(announced) + bytes.MinRead)
@@ -26,13 +22,13 @@ func Read(body io.Reader, announced, limit int64) ([]byte, error) {
 }
 
 // ReadFile reads a file below root; one of more than limit bytes is an error.
-func ReadFile(root *os.Root, name string, limit int64) ([]byte, error) {
+func ReadFileCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // only read
-	data, err := Read(f, -1, limit)
+	data, err := ReadCapped(f, -1, limit)
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s has more than %d bytes", name, limit)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fat
+package format
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-func held(name, text string) File {
-	return File{Name: name, Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+func held(name, text string) FATFile {
+	return FATFile{Name: name, Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
 // tree is a list of files that has each case: short and long names, many in one folder, an
 // empty file, one of several clusters and one of exactly one.
-func tree() []File {
-	files := []File{
+func tree() []FATFile {
+	files := []FATFile{
 		held("EFI/BOOT/BOOTX64.EFI", strings.Repeat("loader ", 10_000)),
 		held("EFI/Linux/caisson-1700000000-0123456789ab+3.efi", strings.Repeat("x", 4096)),
 		held("loader/loader.conf", "timeout 0\n"),
@@ -37,11 +37,11 @@ func tree() []File {
 	return files
 }
 
-func volume() Volume {
-	return Volume{Label: "CAISSON", Serial: 0x1234abcd, Date: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Size: 40 << 20, Files: tree()}
+func volume() FATVolume {
+	return FATVolume{Label: "CAISSON", Serial: 0x1234abcd, Date: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Size: 40 << 20, Files: tree()}
 }
 
-func made(t *testing.T, v Volume) string {
+func made(t *testing.T, v FATVolume) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "esp.img")
 	f, err := os.Create(name)
@@ -111,12 +111,12 @@ func TestSameBytes(t *testing.T) {
 func TestRoom(t *testing.T) {
 	require.Tool(t, "fsck.vfat")
 	big := held("EFI/BOOT/BOOTX64.EFI", strings.Repeat("kernel and initrd", 5_000_000))
-	for _, files := range [][]File{nil, tree(), {big}} {
-		size, err := Room(files, 1<<20)
+	for _, files := range [][]FATFile{nil, tree(), {big}} {
+		size, err := FATRoom(files, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := made(t, Volume{Label: "CAISSON", Size: size, Files: files})
+		name := made(t, FATVolume{Label: "CAISSON", Size: size, Files: files})
 		if out, err := exec.Command("fsck.vfat", "-n", name).CombinedOutput(); err != nil {
 			t.Errorf("%d files in %d bytes: %v\n%s", len(files), size, err, out)
 		}
@@ -135,30 +135,30 @@ func TestRefusals(t *testing.T) {
 	short.Size = 3
 	long := held("a", "1234")
 	long.Size = 3
-	huge := File{Name: "huge", Size: 1 << 32}
+	huge := FATFile{Name: "huge", Size: 1 << 32}
 	for _, row := range []struct {
 		size  int64
-		files []File
+		files []FATFile
 		want  string
 	}{
 		{1 << 20, nil, "clusters"},
-		{40 << 20, []File{held("a b", "")}, "cannot be a name"},
-		{40 << 20, []File{held("../up", "")}, "cannot be a name"},
-		{40 << 20, []File{held("", "")}, "cannot be a name"},
-		{40 << 20, []File{held("a", ""), held("A", "")}, "one name"},
-		{40 << 20, []File{held("a", ""), held("a", "")}, "twice"},
-		{40 << 20, []File{held("a", ""), held("a/b", "")}, "a file and a folder"},
-		{40 << 20, []File{huge}, "less than 4 GiB"},
-		{40 << 20, []File{{Name: "b", Size: 60 << 20}}, "is too small"},
-		{40 << 20, []File{short}, "unexpected EOF"},
-		{40 << 20, []File{long}, "more than 3 bytes"},
+		{40 << 20, []FATFile{held("a b", "")}, "cannot be a name"},
+		{40 << 20, []FATFile{held("../up", "")}, "cannot be a name"},
+		{40 << 20, []FATFile{held("", "")}, "cannot be a name"},
+		{40 << 20, []FATFile{held("a", ""), held("A", "")}, "one name"},
+		{40 << 20, []FATFile{held("a", ""), held("a", "")}, "twice"},
+		{40 << 20, []FATFile{held("a", ""), held("a/b", "")}, "a file and a folder"},
+		{40 << 20, []FATFile{huge}, "less than 4 GiB"},
+		{40 << 20, []FATFile{{Name: "b", Size: 60 << 20}}, "is too small"},
+		{40 << 20, []FATFile{short}, "unexpected EOF"},
+		{40 << 20, []FATFile{long}, "more than 3 bytes"},
 	} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "esp.img"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close() // nobody reads it
-		if err := (Volume{Label: "X", Size: row.size, Files: row.files}).Write(f); err == nil || !strings.Contains(err.Error(), row.want) {
+		if err := (FATVolume{Label: "X", Size: row.size, Files: row.files}).Write(f); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%d bytes, %d files: %v, want %q", row.size, len(row.files), err, row.want)
 		}
 	}

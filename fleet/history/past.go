@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package past answers what the fleet's service is asked of earlier generations: who gave each out,
-// when and why, and what it changed.
-//
-// It reads them where the fleet is published, by package history, so it says what the verbs say and
-// keeps nothing beside the registry. Pages ask again at every report of a node, so answers are kept
+// The fleet's service is asked of earlier generations, too: who gave each out, when and why, and
+// what it changed. It reads them where the fleet is published, so a page says what the verbs say,
+// and nothing is kept beside the registry. Pages ask again at every report of a node, so answers are kept
 // in memory, those about what one publish left until the next. One question is read at a time; who
-// asks waits for a while, and finds the answer later where reading takes longer. cmd/caisson makes a
-// table, and fleet/server shows it.
-package past
+// asks waits for a while, and finds the answer later where reading takes longer.
+
+package history
 
 import (
 	"context"
@@ -18,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -58,14 +55,14 @@ type answer struct {
 }
 
 // New returns a table that knows nothing. What it reads ends with ctx.
-func New(ctx context.Context, fleet func() *publish.Fleet, names func() (map[string]string, error)) *Table {
+func NewPast(ctx context.Context, fleet func() *publish.Fleet, names func() (map[string]string, error)) *Table {
 	return &Table{ctx: ctx, fleet: fleet, names: names, turn: make(chan struct{}, 1), found: map[string]*Difference{}}
 }
 
 // List returns the generations that are kept, the newest first: of a node those in which it got
 // something else, and with a key, too, those in which that setting changed on it.
-func (t *Table) List(ctx context.Context, node, key string) ([]history.Entry, error) {
-	return ask(ctx, t, []string{"list", node, key}, func(ctx context.Context, f *publish.Fleet) ([]history.Entry, error) {
+func (t *Table) List(ctx context.Context, node, key string) ([]Entry, error) {
+	return ask(ctx, t, []string{"list", node, key}, func(ctx context.Context, f *publish.Fleet) ([]Entry, error) {
 		names, err := t.names()
 		switch {
 		case err != nil:
@@ -73,9 +70,9 @@ func (t *Table) List(ctx context.Context, node, key string) ([]history.Entry, er
 		case key != "" && node == "":
 			return nil, cli.Usage("name the node, too", "since when a setting holds is asked of one node")
 		case key != "":
-			return history.Setting(ctx, f, node, key, names)
+			return Setting(ctx, f, node, key, names)
 		}
-		return history.List(ctx, f, node, names)
+		return List(ctx, f, node, names)
 	})
 }
 
@@ -96,7 +93,7 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 		if d := t.known(known); d != nil {
 			return d, nil
 		}
-		p, err := history.Between(ctx, f, a, b, node)
+		p, err := Between(ctx, f, a, b, node)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +113,7 @@ func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, er
 		if len(list) == 0 {
 			return nil, errors.New("no generation is kept")
 		}
-		p, err := history.Nodes(ctx, f, list[0], other, node)
+		p, err := Nodes(ctx, f, list[0], other, node)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package uki
+package format
 
 import (
 	"bytes"
@@ -27,12 +27,12 @@ func TestMeasureAsSystemd(t *testing.T) {
 		require.Missing(t, "tools", err.Error())
 	}
 	require.Tool(t, program)
-	sections := []Section{{".osrel", []byte("ID=caisson\n")}, {".cmdline", []byte("quiet")}, {".initrd", bytes.Repeat([]byte("i"), 70_000)}, {Kernel, stub}}
+	sections := []UKISection{{".osrel", []byte("ID=caisson\n")}, {".cmdline", []byte("quiet")}, {".initrd", bytes.Repeat([]byte("i"), 70_000)}, {Kernel, stub}}
 	var image bytes.Buffer
-	if err := Write(&image, stub, sections); err != nil {
+	if err := WriteUKI(&image, stub, sections); err != nil {
 		t.Fatal(err)
 	}
-	all, register, err := Measure(image.Bytes())
+	all, register, err := MeasureUKI(image.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestMeasureAsSystemd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sections = append(sections, Section{m.Section, data})
+		sections = append(sections, UKISection{m.Section, data})
 	}
 	for _, s := range sections {
 		data := s.Data
@@ -90,7 +90,7 @@ func TestMeasureRefuses(t *testing.T) {
 		require.Missing(t, "tools", err.Error())
 	}
 	var cut bytes.Buffer
-	if err := Write(&cut, stub, []Section{{Kernel, stub}}); err != nil {
+	if err := WriteUKI(&cut, stub, []UKISection{{Kernel, stub}}); err != nil {
 		t.Fatal(err)
 	}
 	later := bytes.Replace(stub, []byte("systemd-stub 25"), []byte("systemd-stub 99"), 1)
@@ -100,7 +100,7 @@ func TestMeasureRefuses(t *testing.T) {
 		"read the image":           stub[:100],
 		"section .linux is not wh": cut.Bytes()[:cut.Len()-4096],
 	} {
-		if _, _, err := Measure(image); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, _, err := MeasureUKI(image); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -114,7 +114,7 @@ func FuzzMeasure(f *testing.F) {
 	f.Add(stub)
 	f.Add(stub[:512])
 	f.Fuzz(func(t *testing.T, image []byte) {
-		if all, _, err := Measure(image); err == nil && len(all) > len(measured) {
+		if all, _, err := MeasureUKI(image); err == nil && len(all) > len(measured) {
 			t.Errorf("%d sections", len(all))
 		}
 	})

@@ -3,10 +3,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,10 +17,9 @@ import (
 // relaying are the flags of fleet relay.
 type relaying struct {
 	access
-	listen string
-	o      relay.Options
-	most   int64 // GiB
-	http   httpserver.Options
+	listening
+	o    relay.Options
+	most int64 // GiB
 }
 
 func (a *app) fleetRelayCommand() *cobra.Command {
@@ -34,14 +30,10 @@ func (a *app) fleetRelayCommand() *cobra.Command {
 	f := c.Flags()
 	v.access.flags(a, f)
 	f.StringVar(&v.o.Dir, "dir", "", "`DIR` where content is kept; nothing else may be in it")
-	f.StringVar(&v.listen, "listen", "127.0.0.1:5001", "address to listen on")
 	f.Int64Var(&v.most, "keep", 20, "`GiB` that the directory may take; what was not asked for longest leaves first")
 	f.DurationVar(&v.o.Fresh, "fresh", 30*time.Second, "how long the answer for a tag counts")
-	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
-	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
-	f.StringVar(&v.http.ClientCA, "client-ca", "", "answer only clients whose certificate the authorities in `FILE` have signed")
-	f.StringVar(&v.http.UsersFile, "users-file", "", "answer only clients that know a user:password line of `FILE`, mode 0600")
-	limitFlags(f, &v.http)
+	v.listening.flags(f, "127.0.0.1:5001")
+	v.clientFlags(f)
 	cobra.CheckErr(c.MarkFlagRequired("dir"))
 	return c
 }
@@ -51,13 +43,14 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	switch {
 	case err == nil && ref.IsLayout():
 		return cli.Usage("'caisson serve' serves a directory", "%q is not a registry", name)
-	case (v.http.CertFile == "") != (v.http.KeyFile == ""):
-		return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
 	case v.most < 1 || v.o.Fresh <= 0:
 		return cli.Usage("", "--keep and --fresh are above 0")
 	}
-	from, err := v.open(name)
-	if err := cmp.Or(err, v.http.Check()); err != nil {
+	if err := v.check(); err != nil {
+		return err
+	}
+	from, err := v.access.open(name)
+	if err != nil {
 		return err
 	}
 	v.o.Most, v.o.Say, v.http.Log = v.most<<30, a.say, func(r httpserver.Request) { a.say("%s", r) }
@@ -65,13 +58,11 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", v.listen)
+	l, err := v.listening.open("relay", "127.0.0.1:5001")
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("relay: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
+		return err
 	}
-	served := map[string]string{"address": l.Addr().String(), "registry": name}
-	shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, l.Addr()) })
-	if err := cmp.Or(shown, err); err != nil {
+	if err := a.opened(l.Addr().String(), map[string]string{"registry": name}); err != nil {
 		return err
 	}
 	a.say("relaying %s on %s, end with Ctrl-C", name, l.Addr())

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/url"
@@ -38,19 +37,19 @@ const usualDB = "sqlite:fleet.db"
 
 // serving are the flags of fleet serve.
 type serving struct {
-	from, listen, db, tokens string
-	reports                  string // where nodes put them; "" is nowhere
-	hosts                    []string
-	url                      string // by which a proxy before it is reached
-	slots                    map[string]int
-	drain                    []string // groups of slots
-	unproven                 bool
-	cache                    string // of repositories of git
-	look                     looking
-	people                   peopleFlags
-	hooks                    hookFlags
-	site                     *servedSite // nil: the service has none
-	http                     httpserver.Options
+	listening
+	from, db, tokens string
+	reports          string // where nodes put them; "" is nowhere
+	hosts            []string
+	url              string // by which a proxy before it is reached
+	slots            map[string]int
+	drain            []string // groups of slots
+	unproven         bool
+	cache            string // of repositories of git
+	look             looking
+	people           peopleFlags
+	hooks            hookFlags
+	site             *servedSite // nil: the service has none
 }
 
 func (a *app) fleetServeCommand() *cobra.Command {
@@ -58,7 +57,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	c := verb("fleet serve", cobra.NoArgs, func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) })
 	f := c.Flags()
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
-	f.StringVar(&v.listen, "listen", "127.0.0.1:8090", "address to listen on")
+	v.listening.flags(f, "127.0.0.1:8090")
 	f.StringVar(&v.db, "db", usualDB, "where reports are kept: sqlite:FILE or postgres://USER@HOST/NAME")
 	f.StringVar(&v.reports, "reports", "", "`REF` where nodes put reports that they do not send; it is only read")
 	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
@@ -67,22 +66,16 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
 	f.StringSliceVar(&v.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
 	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
-	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
-	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
 	v.hooks.flags(f)
-	limitFlags(f, &v.http)
 	v.look.flags(a, f)
 	cobra.CheckErr(c.MarkFlagRequired("from"))
 	return c
 }
 
 func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
-	if (v.http.CertFile == "") != (v.http.KeyFile == "") {
-		return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
-	}
-	if err := v.http.Check(); err != nil {
+	if err := v.check(); err != nil {
 		return err
 	}
 	if err := v.look.trustsSomebody(v.from); err != nil {
@@ -97,9 +90,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	v.look.kept = &publish.Shards{}
-	l, err := net.Listen("tcp", v.listen)
+	l, err := v.open("serve", "127.0.0.1:8081")
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:8081")
+		return err
 	}
 	defer l.Close() // the server has closed it
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
@@ -152,9 +145,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	address := cmp.Or(o.URL, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts))
-	served := map[string]string{"address": address, "listen": l.Addr().String(), "database": db.Place()}
-	shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, address) })
-	if err := cmp.Or(shown, err); err != nil {
+	if err := a.opened(address, map[string]string{"listen": l.Addr().String(), "database": db.Place()}); err != nil {
 		return err
 	}
 	if v.site != nil {

@@ -10,9 +10,11 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/advice"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
@@ -111,3 +113,18 @@ func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
 
 // lockName is the lock beside a site.
 func lockName(file string) string { return filepath.Join(filepath.Dir(file), "caisson.lock") }
+
+// advisoryFlag names a file of Debian's security tracker.
+type advisoryFlag string
+
+func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(f), "advisories", "", "`FILE` of Debian's security tracker (its data/json): say which advisories the packages close, and how many are open")
+}
+
+// open reads the file, nil where none was named.
+func (f advisoryFlag) open(lock *builder.LockFile) (*advice.Advice, error) {
+	if f == "" {
+		return nil, nil
+	}
+	return advice.Open(string(f), lock)
+}

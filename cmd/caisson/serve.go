@@ -26,8 +26,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var listen string
-	var o httpserver.Options
+	var x listening
 	c := verb("serve", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		ref, err := oci.ParseRef(args[0])
 		if err != nil || !ref.IsLayout() {
@@ -36,19 +35,14 @@ func (a *app) serveCommand() *cobra.Command {
 		if _, err := pull.Open(ref, pull.Options{}); err != nil {
 			return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
 		}
-		if (o.CertFile == "") != (o.KeyFile == "") {
-			return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
-		}
-		if err := o.Check(); err != nil {
+		if err := x.check(); err != nil {
 			return err
 		}
-		l, err := net.Listen("tcp", listen)
+		l, err := x.open("serve", "127.0.0.1:5001")
 		if err != nil {
-			return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
+			return err
 		}
-		served := map[string]string{"address": l.Addr().String(), "layout": ref.Layout}
-		shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, l.Addr()) })
-		if err := cmp.Or(shown, err); err != nil {
+		if err := a.opened(l.Addr().String(), map[string]string{"layout": ref.Layout}); err != nil {
 			return err
 		}
 		a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())
@@ -56,19 +50,56 @@ func (a *app) serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if o.Log, err = a.requestLog(ref); err != nil {
+		if x.http.Log, err = a.requestLog(ref); err != nil {
 			return err
 		}
-		return httpserver.Serve(c.Context(), l, h, o)
+		return httpserver.Serve(c.Context(), l, h, x.http)
 	})
-	f := c.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:5000", "address to listen on")
-	f.StringVar(&o.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
-	f.StringVar(&o.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
-	f.StringVar(&o.ClientCA, "client-ca", "", "answer only clients whose certificate the authorities in `FILE` have signed")
-	f.StringVar(&o.UsersFile, "users-file", "", "answer only clients that know a user:password line of `FILE`, mode 0600")
-	limitFlags(f, &o)
+	x.flags(c.Flags(), "127.0.0.1:5000")
+	x.clientFlags(c.Flags())
 	return c
+}
+
+// listening are the flags of a verb that answers requests.
+type listening struct {
+	at   string
+	http httpserver.Options
+}
+
+func (x *listening) flags(f *pflag.FlagSet, usual string) {
+	f.StringVar(&x.at, "listen", usual, "address to listen on")
+	f.StringVar(&x.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
+	f.StringVar(&x.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
+	limitFlags(f, &x.http)
+}
+
+// clientFlags say who is answered.
+func (x *listening) clientFlags(f *pflag.FlagSet) {
+	f.StringVar(&x.http.ClientCA, "client-ca", "", "answer only clients whose certificate the authorities in `FILE` have signed")
+	f.StringVar(&x.http.UsersFile, "users-file", "", "answer only clients that know a user:password line of `FILE`, mode 0600")
+}
+
+// check refuses files that cannot be served with, before anything is opened.
+func (x *listening) check() error {
+	if (x.http.CertFile == "") != (x.http.KeyFile == "") {
+		return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
+	}
+	return x.http.Check()
+}
+
+// open listens, for the verb that an error names; another is an address that may be free.
+func (x *listening) open(verb, another string) (net.Listener, error) {
+	l, err := net.Listen("tcp", x.at)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("%s: %w", verb, err), "--listen takes another address, as in "+another)
+	}
+	return l, nil
+}
+
+// opened prints the address of a server, which programs wait for, and with -o json what it serves.
+func (a *app) opened(address string, served map[string]string) (err error) {
+	served["address"] = address
+	return cmp.Or(a.show(served, func() { _, err = fmt.Fprintln(a.out, address) }), err)
 }
 
 func (a *app) netbootServeCommand() *cobra.Command {

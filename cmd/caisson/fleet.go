@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -28,7 +30,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 	var x storedReports
 	c := verb("fleet diff", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		return a.fleetShown(c.Context(), &x, func(of shown) error {
-			list, err := of.nodes(c.Context(), url.Values{"differs": {"1"}})
+			list, err := of.Nodes(c.Context(), url.Values{"differs": {"1"}})
 			if err != nil {
 				return err
 			}
@@ -48,7 +50,7 @@ type fleetDiff struct {
 func (a *app) fleetAcceptCommand() *cobra.Command {
 	var at asking
 	c := verb("fleet accept", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
-		if err := at.post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", args[1]); err != nil {
+		if err := at.Post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", args[1]); err != nil {
 			return err
 		}
 		return a.show(map[string]string{"node": args[0]}, func() {
@@ -63,7 +65,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	var at asking
 	c := verb("fleet slots", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		var s fleetSlots
-		if err := at.get(c.Context(), "/v1/slots", &s); err != nil {
+		if err := at.Get(c.Context(), "/v1/slots", &s); err != nil {
 			return err
 		}
 		return a.show(s, func() {
@@ -83,7 +85,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	var reason string
 	var by asking
 	release := verb("fleet slots release", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
-		if err := by.post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
+		if err := by.Post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
 			return err
 		}
 		return a.show(map[string]string{"group": args[0], "node": args[1]}, func() {
@@ -138,4 +140,16 @@ func (a *app) fleetBackupCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&db, "db", usualDB, "the database")
 	return c
+}
+
+// asking are the flags that say how the fleet's service is asked.
+type asking struct {
+	query.Client
+	known bool // it is the service of the fleet that is meant
+}
+
+func (x *asking) flags(f *pflag.FlagSet) {
+	f.StringVar(&x.At, "at", "", "`URL` of the fleet's service ($CAISSON_FLEET, or "+query.UsualService+")")
+	f.StringVar(&x.TokenFile, "token-file", "", "`FILE` with a token of the service, mode 0600 ($CAISSON_FLEET_TOKEN_FILE)")
+	f.StringVar(&x.CA, "service-ca", "", "trust only the PEM certificate authorities in `FILE` for the service")
 }

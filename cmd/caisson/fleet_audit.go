@@ -72,7 +72,7 @@ func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error 
 
 // actsAfter asks for one answer's rows.
 func actsAfter(ctx context.Context, at *asking, seq int64) ([]audit.Row, error) {
-	text, err := at.do(ctx, http.MethodGet, "/v1/acts?after="+strconv.FormatInt(seq, 10), "")
+	text, err := at.Do(ctx, http.MethodGet, "/v1/acts?after="+strconv.FormatInt(seq, 10), "")
 	if err != nil {
 		return nil, err
 	}

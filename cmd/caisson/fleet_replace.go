@@ -74,15 +74,15 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	if err != nil {
 		return err
 	}
-	change.DryRun, change.ReportKey, change.Asked = x.dry, x.key, x.at.named() || x.machine+x.key != ""
+	change.DryRun, change.ReportKey, change.Asked = x.dry, x.key, x.at.Named() || x.machine+x.key != ""
 	takes := false // a key that does not count already
 	if change.Asked {
-		n, err := x.at.node(ctx, node)
+		n, err := x.at.Node(ctx, node)
 		if err == nil && (n.Detail == nil || n.Name != node) {
 			err = fmt.Errorf("the fleet's service answers about another node than %s", node)
 		}
 		var list server.Rollouts
-		if err = cmp.Or(err, x.at.get(ctx, "/v1/rollouts", &list)); err != nil {
+		if err = cmp.Or(err, x.at.Get(ctx, "/v1/rollouts", &list)); err != nil {
 			return err
 		}
 		takes = x.key != "" && (n.Key != x.key || n.Grade != spec.KeyPinned)
@@ -95,7 +95,7 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 			return err
 		}
 		if takes {
-			if err := x.at.post(ctx, "/v1/nodes/"+url.PathEscape(node)+"/accept", x.key); err != nil {
+			if err := x.at.Post(ctx, "/v1/nodes/"+url.PathEscape(node)+"/accept", x.key); err != nil {
 				return cli.WithHint(fmt.Errorf("the files are written, the key is not accepted: %w", err), "run this again")
 			}
 		}
@@ -121,11 +121,11 @@ func commandsFor(s *site.Site, files []string, at *asking) query.Commands {
 		return "caisson " + verb + " " + cli.ShellWord(cmp.Or(s.Registry(), "REF")) + " " + names.Verifies + more
 	}
 	c := query.Commands{Looks: looks, Publishes: func(verb, more string) string { return looks(verb, more) + " " + names.Signs }}
-	if at.at != "" {
-		c.Service += " --at " + cli.ShellWord(at.at)
+	if at.At != "" {
+		c.Service += " --at " + cli.ShellWord(at.At)
 	}
-	if at.tokenFile != "" {
-		c.Service += " --token-file " + cli.ShellWord(at.tokenFile)
+	if at.TokenFile != "" {
+		c.Service += " --token-file " + cli.ShellWord(at.TokenFile)
 	}
 	return c
 }
@@ -138,7 +138,7 @@ func (a *app) machineOf(ctx context.Context, x *replacing) (m spec.Match, err er
 			id = mac
 		}
 		var list server.Unknown
-		if err := x.at.get(ctx, "/v1/unknown", &list); err != nil {
+		if err := x.at.Get(ctx, "/v1/unknown", &list); err != nil {
 			return m, err
 		}
 		switch {

@@ -83,7 +83,7 @@ type fleetStatus struct {
 }
 
 func (a *app) summaryStatus(ctx context.Context, of shown) error {
-	s, err := of.summary(ctx)
+	s, err := of.Summary(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *app) summaryStatus(ctx context.Context, of shown) error {
 }
 
 func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int) error {
-	l, err := of.nodes(ctx, q)
+	l, err := of.Nodes(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (a *app) printLines(list []view.Line, limit int) {
 
 // nodeStatus shows all that is known of a node.
 func (a *app) nodeStatus(ctx context.Context, of shown, name string) error {
-	n, err := of.node(ctx, name)
+	n, err := of.Node(ctx, name)
 	if err != nil {
 		return err
 	}

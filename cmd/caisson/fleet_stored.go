@@ -42,9 +42,9 @@ func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
 
 // shown is who knows how a fleet is.
 type shown interface {
-	summary(ctx context.Context) (query.Summary, error)
-	nodes(ctx context.Context, q url.Values) (query.List, error)
-	node(ctx context.Context, name string) (query.Node, error)
+	Summary(ctx context.Context) (query.Summary, error)
+	Nodes(ctx context.Context, q url.Values) (query.List, error)
+	Node(ctx context.Context, name string) (query.Node, error)
 }
 
 // fleetShown calls look with the service, or with what is read in its place.
@@ -52,7 +52,7 @@ func (a *app) fleetShown(ctx context.Context, x *storedReports, look func(shown)
 	if x.from == "" {
 		return look(&x.at)
 	}
-	if x.at.at != "" {
+	if x.at.At != "" {
 		return cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
 	}
 	return a.readStored(ctx, x, func(f *query.Fleet) error { return look(ownLook{f}) })
@@ -61,13 +61,13 @@ func (a *app) fleetShown(ctx context.Context, x *storedReports, look func(shown)
 // ownLook holds what was read without a service.
 type ownLook struct{ *query.Fleet }
 
-func (l ownLook) summary(context.Context) (query.Summary, error) { return l.Summary(), nil }
-func (l ownLook) nodes(_ context.Context, q url.Values) (query.List, error) {
-	list, err := l.Nodes(q)
+func (l ownLook) Summary(context.Context) (query.Summary, error) { return l.Fleet.Summary(), nil }
+func (l ownLook) Nodes(_ context.Context, q url.Values) (query.List, error) {
+	list, err := l.Fleet.Nodes(q)
 	return list, misasked(err)
 }
-func (l ownLook) node(ctx context.Context, name string) (query.Node, error) {
-	n, err := l.Node(ctx, name)
+func (l ownLook) Node(ctx context.Context, name string) (query.Node, error) {
+	n, err := l.Fleet.Node(ctx, name)
 	if errors.Is(err, hub.ErrNoNode) {
 		err = misasked(err)
 	}

@@ -84,7 +84,7 @@ func (n nodeKeys) String() string {
 
 // ask adds what nodes have reported.
 func (k *keysPlan) ask(ctx context.Context, service *asking) error {
-	list, err := service.nodes(ctx, url.Values{})
+	list, err := service.Nodes(ctx, url.Values{})
 	if err != nil {
 		return err
 	}
@@ -105,10 +105,10 @@ func (k *keysPlan) ask(ctx context.Context, service *asking) error {
 // keysKnown returns what nodes have reported of the keys that they know, none where nobody said
 // where the service is.
 func (x *asking) keysKnown(ctx context.Context) (map[string]*spec.KeysKnown, error) {
-	if !x.named() {
+	if !x.Named() {
 		return nil, nil
 	}
-	list, err := x.nodes(ctx, url.Values{})
+	list, err := x.Nodes(ctx, url.Values{})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 	if out.Older, err = found.WithoutFeature(c.Context(), spec.KeyChainFeature); err != nil {
 		return err
 	}
-	if service.named() {
+	if service.Named() {
 		if err := out.ask(c.Context(), service); err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 	}))
 	defer s.Close()
 	k := keysPlan{Version: 3, Older: []string{"older"}}
-	if err := k.ask(t.Context(), &asking{at: s.URL}); err != nil {
+	if err := k.ask(t.Context(), &asking{Client: query.Client{At: s.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -47,7 +47,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		t.Errorf("%v, %d silent", got, k.Silent)
 	}
 	// A rotation hears of those that have reported.
-	known, err := (&asking{at: s.URL}).keysKnown(t.Context())
+	known, err := (&asking{Client: query.Client{At: s.URL}}).keysKnown(t.Context())
 	if _, said := known["unchained"]; err != nil || !said || len(known) != 1 || known["unchained"] != nil {
 		t.Errorf("%v, %v", known, err)
 	}

@@ -157,7 +157,7 @@ func (a *app) printRun(ctx context.Context, r *publication, name string) error {
 // the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
 func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters) (all map[string]rollout.Report, err error) {
 	if !x.known {
-		s, err := x.summary(ctx)
+		s, err := x.Summary(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 		}
 		x.known = s.Name != ""
 	}
-	err = x.stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
+	err = x.Stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
 		all, err = rollout.ReadReports(r, asked, by, now())
 		return err
 	})
@@ -177,7 +177,7 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 // slots returns the nodes that hold a slot, with its group.
 func (x *asking) slots(ctx context.Context) (map[string]string, error) {
 	var s fleetSlots
-	if err := x.get(ctx, "/v1/slots", &s); err != nil {
+	if err := x.Get(ctx, "/v1/slots", &s); err != nil {
 		return nil, err
 	}
 	held := map[string]string{}

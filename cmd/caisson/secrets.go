@@ -153,8 +153,8 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if service.named() {
-			n, err := service.node(c.Context(), node)
+		if service.Named() {
+			n, err := service.Node(c.Context(), node)
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -186,7 +187,7 @@ func TestEachServerHasItsOwnPort(t *testing.T) {
 		}
 		ports[port] = verb
 	}
-	if u, err := url.Parse(usualService); err != nil || ports[u.Port()] != "fleet serve" {
-		t.Errorf("the verbs ask %s, where %s is", usualService, ports[u.Port()])
+	if u, err := url.Parse(query.UsualService); err != nil || ports[u.Port()] != "fleet serve" {
+		t.Errorf("the verbs ask %s, where %s is", query.UsualService, ports[u.Port()])
 	}
 }

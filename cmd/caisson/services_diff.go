@@ -66,7 +66,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if at.named() {
+		if at.Named() {
 			if err := r.addReported(c.Context(), &at, out); err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func (r *servicesRun) addReported(ctx context.Context, at *asking, out []service
 			for _, node := range p.Nodes {
 				if said[node] == nil {
 					var detail struct{ Report *spec.Report }
-					if err := at.get(ctx, "/v1/nodes/"+url.PathEscape(node), &detail); err != nil {
+					if err := at.Get(ctx, "/v1/nodes/"+url.PathEscape(node), &detail); err != nil {
 						return fmt.Errorf("what %s reports: %w", node, err)
 					}
 					said[node] = map[string]string{}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -88,7 +89,7 @@ func TestReportedServices(t *testing.T) {
 		{Name: "x", Published: []publishedService{{Commit: two, Nodes: []string{"a", "b", "c"}}}},
 		{Name: "y", Published: []publishedService{{Commit: one, Nodes: []string{"a"}}}},
 	}
-	if err := new(servicesRun).addReported(t.Context(), &asking{at: s.URL}, out); err != nil {
+	if err := new(servicesRun).addReported(t.Context(), &asking{Client: query.Client{At: s.URL}}, out); err != nil {
 		t.Fatal(err)
 	}
 	want := []publishedService{{two, []string{"a"}}, {one, []string{"b"}}, {"", []string{"c"}}}

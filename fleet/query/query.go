@@ -6,7 +6,7 @@
 // What is known of nodes is package hub's; labels, sets and services are the site's, and
 // what overlays bring and git has comes through small interfaces. The answers are the
 // documents of the service's API: fleet/server sends them, and cmd/caisson prints them,
-// whether it asked a service or has read the reports itself.
+// whether it asked a service, by a [Client], or has read the reports itself.
 package query
 
 import (

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
@@ -95,7 +96,7 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 		case wantsPage(req) && who.Role == Nobody:
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
 		case who.Role == Nobody && s.o.Tokens == nil:
-			s.fail(w, http.StatusUnauthorized, NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
+			s.fail(w, http.StatusUnauthorized, query.NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
 		case who.Role == Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)

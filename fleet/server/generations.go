@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
@@ -89,7 +89,7 @@ func wrongPast(data map[string]any, err error) (int, any, error) {
 	if data["Reading"] = errors.Is(err, history.ErrReading); data["Reading"] == true {
 		return http.StatusOK, data, nil
 	}
-	data["Wrong"] = problemOf(WrongQuery, err)
+	data["Wrong"] = problemOf(query.WrongQuery, err)
 	return http.StatusBadRequest, data, nil
 }
 
@@ -160,7 +160,7 @@ func (s *Server) getGenerations(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Retry-After", "10")
 		s.fail(w, http.StatusServiceUnavailable, "reading", "%v", err)
 	case err != nil:
-		s.answer(w, http.StatusBadRequest, problemOf(WrongQuery, err))
+		s.answer(w, http.StatusBadRequest, problemOf(query.WrongQuery, err))
 	default:
 		s.answer(w, http.StatusOK, doc)
 	}

@@ -64,7 +64,7 @@ func (p nodeList) page(req *http.Request) (int, any, error) {
 	heads, unknown := columns(q.Sort, v["column"], link)
 	data["Choices"] = heads
 	if err = cmp.Or(err, unknown); err != nil {
-		data["Wrong"] = problemOf(WrongQuery, err)
+		data["Wrong"] = problemOf(query.WrongQuery, err)
 		return http.StatusBadRequest, data, nil
 	}
 	l := p.fleet.List(q)

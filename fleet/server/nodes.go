@@ -17,7 +17,7 @@ import (
 func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 	q, err := s.fleet().Read(req.URL.Query(), query.MaxListed)
 	if err != nil {
-		s.answer(w, http.StatusBadRequest, problemOf(WrongQuery, err))
+		s.answer(w, http.StatusBadRequest, problemOf(query.WrongQuery, err))
 		return
 	}
 	l := s.fleet().List(q)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/people"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -128,7 +129,7 @@ const actsAtOnce = 10_000
 func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 	after, err := strconv.ParseInt(cmp.Or(req.URL.Query().Get("after"), "0"), 10, 64)
 	if err != nil || after < 0 {
-		s.fail(w, http.StatusBadRequest, WrongQuery, "after is the number of a row")
+		s.fail(w, http.StatusBadRequest, query.WrongQuery, "after is the number of a row")
 		return
 	}
 	rows, err := s.o.Hub.Acts(req.Context(), after, actsAtOnce)

@@ -237,13 +237,6 @@ type problem struct {
 	Hint  string `json:"hint,omitempty"` // what the client can do about it
 }
 
-// Kinds of problems with what was asked for.
-const (
-	WrongQuery = "query"
-	NoNode     = "no-node"
-	NoTokens   = "no-tokens"
-)
-
 // problemOf is an error that came with a hint.
 func problemOf(kind string, err error) problem {
 	f := cli.FailureOf(err)
@@ -282,7 +275,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	case errors.As(err, &slot):
 		s.fail(w, http.StatusConflict, slot.Kind, "%s", slot.Why)
 	case errors.Is(err, hub.ErrNoNode):
-		s.answer(w, http.StatusNotFound, problemOf(NoNode, err))
+		s.answer(w, http.StatusNotFound, problemOf(query.NoNode, err))
 	case errors.Is(err, hub.ErrReadOnly):
 		s.fail(w, http.StatusServiceUnavailable, "read-only", "%v", err)
 	case errors.Is(err, hub.ErrAway):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package query
 
 import (
 	"cmp"
@@ -19,10 +19,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/caisson-os/caisson/fleet/query"
-	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -30,28 +26,32 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// asking says how the fleet's service is asked.
-type asking struct {
-	at, tokenFile, ca string
-	known             bool // it is the service of the fleet that is meant
+// Client asks a fleet's service, as its API has it.
+type Client struct {
+	At        string // URL; $CAISSON_FLEET, or else [UsualService], when empty
+	TokenFile string // with a token, mode 0600; $CAISSON_FLEET_TOKEN_FILE when empty, and none without that
+	CA        string // file of the PEM authorities that are trusted; the system's when empty
 }
 
-const usualService = "http://127.0.0.1:8090"
+// UsualService is where a service listens that was not told where.
+const UsualService = "http://127.0.0.1:8090"
 
-func (x *asking) flags(f *pflag.FlagSet) {
-	f.StringVar(&x.at, "at", "", "`URL` of the fleet's service ($CAISSON_FLEET, or "+usualService+")")
-	f.StringVar(&x.tokenFile, "token-file", "", "`FILE` with a token of the service, mode 0600 ($CAISSON_FLEET_TOKEN_FILE)")
-	f.StringVar(&x.ca, "service-ca", "", "trust only the PEM certificate authorities in `FILE` for the service")
-}
+// Kinds of problems with what was asked for.
+const (
+	WrongQuery = "query"
+	NoNode     = "no-node"
+	NoTokens   = "no-tokens"
+)
 
-// named reports whether anybody said where the service is.
-func (x *asking) named() bool { return x.at != "" || os.Getenv("CAISSON_FLEET") != "" }
+// Named reports whether anybody said where the service is.
+func (c *Client) Named() bool { return c.At != "" || os.Getenv("CAISSON_FLEET") != "" }
 
 // maxAnswer bounds what the service may answer.
 const maxAnswer = 64 << 20
 
-func (x *asking) do(ctx context.Context, method, path, body string) (data []byte, err error) {
-	err = x.stream(ctx, method, path, body, func(r io.Reader) error {
+// Do asks and returns the answer, of at most 64 MiB.
+func (c *Client) Do(ctx context.Context, method, path, body string) (data []byte, err error) {
+	err = c.Stream(ctx, method, path, body, func(r io.Reader) error {
 		if data, err = io.ReadAll(io.LimitReader(r, maxAnswer+1)); err == nil && len(data) > maxAnswer {
 			err = fmt.Errorf("it answers more than %d bytes", maxAnswer)
 		}
@@ -60,11 +60,12 @@ func (x *asking) do(ctx context.Context, method, path, body string) (data []byte
 	return data, err
 }
 
-// stream has an answer read as it comes.
-func (x *asking) stream(ctx context.Context, method, path, body string, read func(io.Reader) error) error {
+// Stream has an answer read as it comes, within a minute. What the service says of a question that is
+// wrong is an error of usage.
+func (c *Client) Stream(ctx context.Context, method, path, body string, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	base := strings.TrimRight(cmp.Or(x.at, os.Getenv("CAISSON_FLEET"), usualService), "/")
+	base := strings.TrimRight(cmp.Or(c.At, os.Getenv("CAISSON_FLEET"), UsualService), "/")
 	req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
 	const as = "as in --at https://fleet.example.org:8443"
 	if err != nil {
@@ -73,7 +74,7 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	if req.URL.Scheme != "https" && req.URL.Scheme != "http" || req.URL.Host == "" {
 		return cli.Usage(as, "%q is not the URL of a service", base)
 	}
-	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
+	if name := cmp.Or(c.TokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
 		if at := (oci.Ref{Host: req.URL.Host}); req.URL.Scheme != "https" && !at.Loopback() {
 			return cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine",
 				"a token is not sent to %s without TLS", req.URL.Host)
@@ -86,18 +87,18 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	if x.ca != "" {
-		pem, err := os.ReadFile(x.ca)
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
 		if err != nil {
 			return fmt.Errorf("certificate authority: %w", err)
 		}
 		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
 		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%s holds no PEM certificate", x.ca)
+			return fmt.Errorf("%s holds no PEM certificate", c.CA)
 		}
 	}
-	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
+	h := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := h.Do(req)
 	if err != nil {
 		hint := "'caisson fleet serve' starts one here; name another one with --at"
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
@@ -120,12 +121,12 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	if json.Unmarshal(data, &said) != nil || said.Value == "" {
 		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "no details") // a proxy's, or of TLS itself
 	}
-	if method == http.MethodGet && (said.Kind == server.WrongQuery || said.Kind == server.NoNode) { // about what was asked for
+	if method == http.MethodGet && (said.Kind == WrongQuery || said.Kind == NoNode) { // about what was asked for
 		return cli.Usage(said.Hint, "%s", said.Value)
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-		if said.Kind == server.NoTokens {
+		if said.Kind == NoTokens {
 			return cli.WithHint(err, "'caisson fleet token' makes one; start the service with --tokens and that file")
 		}
 		return cli.WithHint(err, "--token-file names a token; 'caisson fleet token' makes one")
@@ -133,8 +134,9 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	return err
 }
 
-func (x *asking) get(ctx context.Context, path string, into any) error {
-	data, err := x.do(ctx, http.MethodGet, path, "")
+// Get reads the document at a path.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	data, err := c.Do(ctx, http.MethodGet, path, "")
 	if err != nil {
 		return err
 	}
@@ -144,25 +146,28 @@ func (x *asking) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-func (x *asking) post(ctx context.Context, path, body string) error {
-	_, err := x.do(ctx, http.MethodPost, path, body)
+// Post sends what is to be done.
+func (c *Client) Post(ctx context.Context, path, body string) error {
+	_, err := c.Do(ctx, http.MethodPost, path, body)
 	return err
 }
 
-func (x *asking) summary(ctx context.Context) (s query.Summary, err error) {
-	return s, x.get(ctx, "/v1/summary", &s)
+// Summary returns the fleet at a glance.
+func (c *Client) Summary(ctx context.Context) (s Summary, err error) {
+	return s, c.Get(ctx, "/v1/summary", &s)
 }
 
-func (x *asking) node(ctx context.Context, name string) (n query.Node, err error) {
-	return n, x.get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
+// Node returns all that is known of a node.
+func (c *Client) Node(ctx context.Context, name string) (n Node, err error) {
+	return n, c.Get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
 }
 
-// maxListed is more nodes than a fleet has: a service that lists without end is not one.
-const maxListed = 1 << 20
+// maxNodes is more nodes than a fleet has: a service that lists without end is not one.
+const maxNodes = 1 << 20
 
-// nodes returns all nodes that meet a query. They are asked for by name: that order stays
+// Nodes returns all nodes that meet a  They are asked for by name: that order stays
 // as it is while conditions change.
-func (x *asking) nodes(ctx context.Context, q url.Values) (list query.List, err error) {
+func (c *Client) Nodes(ctx context.Context, q url.Values) (list List, err error) {
 	order := view.Order(q.Get("sort"))
 	if err := order.Check(); err != nil {
 		return list, cli.Usage("", "%w", err)
@@ -171,13 +176,13 @@ func (x *asking) nodes(ctx context.Context, q url.Values) (list query.List, err 
 	q.Set("sort", "name")
 	for {
 		q.Set("from", strconv.Itoa(len(list.Nodes)))
-		var l query.List
-		if err := x.get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
+		var l List
+		if err := c.Get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
 			return list, err
 		}
 		list.Nodes, list.All, list.Note = append(list.Nodes, l.Nodes...), l.All, l.Note
-		if len(list.Nodes) > maxListed {
-			return list, fmt.Errorf("the fleet's service lists more than %d nodes", maxListed)
+		if len(list.Nodes) > maxNodes {
+			return list, fmt.Errorf("the fleet's service lists more than %d nodes", maxNodes)
 		}
 		if len(l.Nodes) == 0 || len(list.Nodes) >= l.All {
 			order.Sort(list.Nodes)

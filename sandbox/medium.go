@@ -52,7 +52,7 @@ func (b *Box) newStateDisk() *spec.NewStateDisk {
 	if b.o.Kept != nil {
 		return nil
 	}
-	return b.site.NewStateDisk()
+	return b.site.Bootstrap().NewStateDisk
 }
 
 // writeMedium writes what 'caisson image' does, with two arguments more: where the console is,

@@ -81,7 +81,8 @@ type Box struct {
 // Open builds the node's layer or fetches the kept one, signs and publishes it and its overlay
 // in a registry of its own, and writes the files that boot it. The caller closes what it returns.
 func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, err error) {
-	b = &Box{site: s, o: o, arch: s.ArchOf(node)}
+	n, _ := s.Fleet().Get(node) // else the layer says its architecture
+	b = &Box{site: s, o: o, arch: s.Layer().Arch(n)}
 	if o.Kept != nil {
 		b.want, b.arch = o.Kept.Overlay, o.Kept.Layer.Arch
 	} else if b.want, err = s.Overlay(node, ""); err != nil {
@@ -91,7 +92,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 		return nil, site.ErrNoLayer
 	}
 	b.node = inventory.Node{Name: node, Match: b.want.Match}
-	if b.plug, err = plug.For(b.want, s.BootNetwork(), o.Cards); err != nil {
+	if b.plug, err = plug.For(b.want, s.Bootstrap().Network, o.Cards); err != nil {
 		return nil, err
 	}
 	if o.Kept != nil {

@@ -51,7 +51,7 @@ func Bake(ctx context.Context, s *site.Site, b Build) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Options.SiteDir, b.Options.Private = siteDir, s.PrivateKeys()
+	b.Options.SiteDir, b.Options.Private = siteDir, s.Layer().PrivateKeys()
 	if b.Make == nil {
 		b.Make = builder.Build
 	}

@@ -100,7 +100,7 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 }
 
 func (s *servedSite) Find(labels []string, set string) ([]string, error) {
-	return s.now.Load().Find(labels, set)
+	return s.now.Load().Groups().Find(labels, set)
 }
 
 // Having implements query.Site. One search is made at a time.
@@ -120,16 +120,16 @@ func (s *servedSite) Having(settings []string) ([]string, error) {
 }
 
 func (s *servedSite) Where(node string) (labels, sets []string) {
-	return s.now.Load().Where(node)
+	return s.now.Load().Groups().Where(node)
 }
-func (s *servedSite) Labels() []string            { return s.now.Load().Labels() }
-func (s *servedSite) Sets() []string              { return s.now.Load().Sets() }
-func (s *servedSite) Services() []service.Service { return s.now.Load().Services() }
+func (s *servedSite) Labels() []string            { return s.now.Load().Groups().Labels() }
+func (s *servedSite) Sets() []string              { return s.now.Load().Groups().Sets() }
+func (s *servedSite) Services() []service.Service { return s.now.Load().Services().List }
 func (s *servedSite) Trouble() error              { return s.now.Load().trouble }
 
 // ServicesLock reads the lock, each time: 'caisson services update' writes it.
 func (s *servedSite) ServicesLock() (*service.Lock, error) {
-	return readServicesLock(s.now.Load().LockFile())
+	return readServicesLock(s.now.Load().Services().LockFile)
 }
 
 // readServicesLock reads the lock of a site's services; without a file it is empty.

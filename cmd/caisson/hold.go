@@ -147,7 +147,7 @@ func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err er
 	if err != nil {
 		return nil, false, err
 	}
-	names, err = s.Select(x.labels, x.set)
+	names, err = s.Groups().Select(x.labels, x.set)
 	return names, false, err
 }
 
@@ -162,17 +162,17 @@ func (x *chosen) some(f *pflag.FlagSet, verb string) {
 func (x *chosen) of(s *site.Site) ([]string, error) {
 	names := slices.Clone(x.names)
 	if len(x.labels) > 0 || x.set != "" {
-		more, err := s.Select(x.labels, x.set)
+		more, err := s.Groups().Select(x.labels, x.set)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, more...)
 	}
 	for _, name := range x.names {
-		if why := s.WhyLeftOut(name); why != "" {
+		if why := s.Fleet().WhyLeftOut(name); why != "" {
 			return nil, cli.Usage("it keeps what is published for it until that is settled", "the node %s is left out: %s", name, why)
 		}
-		if !s.Has(name) {
+		if !s.Fleet().Has(name) {
 			return nil, cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", name)
 		}
 	}

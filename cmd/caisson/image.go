@@ -77,11 +77,12 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	if f.node != "" && !s.Has(f.node) {
+	node, known := s.Fleet().Get(f.node)
+	if f.node != "" && !known {
 		return cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", f.node)
 	}
 	if f.node != "" && s.HasLayer() {
-		f.arch = cmp.Or(f.arch, s.ArchOf(f.node))
+		f.arch = cmp.Or(f.arch, s.Layer().Arch(node))
 	}
 	key, err := f.boot.key(a, s)
 	if err != nil {

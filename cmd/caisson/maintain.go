@@ -54,7 +54,7 @@ func (a *app) retireCommand() *cobra.Command {
 				return err
 			}
 			for _, name := range names {
-				if s.Has(name) {
+				if s.Fleet().Has(name) {
 					return cli.Usage("take it out first: the next publish would make it again", "node %q is in the site", name)
 				}
 			}

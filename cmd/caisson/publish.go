@@ -112,7 +112,7 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 // options are what the flags say of a publish of some nodes, all when nil.
 func (x *publishFlags) options(by publish.By, s *site.Site, some []string) (publish.Options, error) {
 	o := publish.Options{By: by, All: x.which.all, Epoch: x.epoch, LayerNamed: oci.ValidDigest(x.layer)}
-	o.Keep = func(name string) bool { return s.WhyLeftOut(name) != "" }
+	o.Keep = func(name string) bool { return s.Fleet().WhyLeftOut(name) != "" }
 	if some != nil {
 		o.Only = func(name string) bool { return slices.Contains(some, name) }
 	}

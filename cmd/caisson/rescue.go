@@ -175,7 +175,7 @@ func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescu
 		}
 	}
 	byHardware := strings.HasPrefix(node, "mac-") || strings.HasPrefix(node, "uuid-")
-	if !byHardware && !r.site.Has(node) || !oci.ValidTag(node) {
+	if !byHardware && !r.site.Fleet().Has(node) || !oci.ValidTag(node) {
 		return doc, cli.Usage("a node of the site, or mac-… or uuid-… of a machine that does not know its name", "the site has no node %q", node)
 	}
 	return doc, nil

@@ -134,7 +134,7 @@ func (r *publication) order(ctx context.Context, name, layer string, at time.Tim
 	if err != nil {
 		return o, err
 	}
-	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: r.site.Budget(rule), At: at, Named: oci.ValidDigest(layer)}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(r.site.Nodes()), At: at, Named: oci.ValidDigest(layer)}
 	if o.Nodes, err = r.p.Compile(ctx, r.site, r.policy, layer); err != nil || !r.site.HasLayer() {
 		return o, err
 	}

@@ -121,7 +121,7 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 			return r.p.Compile(ctx, s, r.policy, plan.Reference)
 		},
 		First: func(ctx context.Context) error {
-			if len(planned.Services()) == 0 {
+			if len(planned.Services().List) == 0 {
 				return nil
 			}
 			source, err := a.source(x.cache)

@@ -201,7 +201,7 @@ func (a *app) secretsListCommand() *cobra.Command {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Nodes)) { // they left the site, and count again if they come back
-			if !s.Has(name) {
+			if !s.Fleet().Has(name) {
 				nodes = append(nodes, name)
 			}
 		}
@@ -230,7 +230,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 			return err
 		}
 		a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
-		if !s.Has(node) {
+		if !s.Fleet().Has(node) {
 			return a.printSecrets(s, nil)
 		}
 		return a.printSecrets(s, []string{node})
@@ -245,7 +245,7 @@ func (a *app) recipientsOf(ctx context.Context, from *fromCluster, files []strin
 	if err != nil {
 		return nil, nil, err
 	}
-	if !s.Has(node) {
+	if !s.Fleet().Has(node) {
 		return nil, nil, cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
 	}
 	r, err := seal.ReadRecipients(s.Dir())
@@ -260,7 +260,7 @@ func (a *app) printSecrets(s *site.Site, nodes []string) error {
 	out := secretsList{Nodes: []secretsNode{}}
 	for _, node := range nodes {
 		one := secretsNode{Node: node, Sealed: sealer.Sealed(node)}
-		if s.Has(node) {
+		if s.Fleet().Has(node) {
 			if one.Needs, err = s.SecretsOf(node); err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ func (a *app) openServices(f servicesFlags, names []string) (*servicesRun, []*se
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &servicesRun{site: s, lock: s.ServicesLock(), source: source}
+	r := &servicesRun{site: s, lock: s.Services().CopyLock(), source: source}
 	if r.was, err = r.lock.Encode(); err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +75,7 @@ func (a *app) openServices(f servicesFlags, names []string) (*servicesRun, []*se
 // verifyServices makes images of signed commits again that were not published yet, before anything
 // is signed that names them.
 func verifyServices(ctx context.Context, source *content.Source, p *publish.Publisher, policy publish.Policy, s *site.Site) error {
-	if !slices.ContainsFunc(s.Services(), func(v service.Service) bool { return v.Git.AllowedSigners != "" }) {
+	if !slices.ContainsFunc(s.Services().List, func(v service.Service) bool { return v.Git.AllowedSigners != "" }) {
 		return nil
 	}
 	fleet, err := p.Read(ctx, policy)
@@ -101,7 +101,7 @@ func (a *app) source(cache string) (*content.Source, error) {
 
 // named returns the services with these names; all of the site without any.
 func (r *servicesRun) named(names []string) (out []*service.Service, err error) {
-	all := r.site.Services()
+	all := r.site.Services().List
 	known := []string{}
 	for i := range all {
 		known = append(known, all[i].Name)
@@ -125,7 +125,7 @@ func (r *servicesRun) named(names []string) (out []*service.Service, err error) 
 // well also where something did not.
 func (a *app) writeServices(r *servicesRun, changes []content.Change, failed error) error {
 	for name := range r.lock.Services {
-		if !slices.ContainsFunc(r.site.Services(), func(s service.Service) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(r.site.Services().List, func(s service.Service) bool { return s.Name == name }) {
 			delete(r.lock.Services, name) // it left the site
 		}
 	}
@@ -134,12 +134,12 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 		err = r.unchanged()
 	}
 	if err == nil {
-		err = durable.WriteFile(r.site.LockFile(), data, 0o644)
+		err = durable.WriteFile(r.site.Services().LockFile, data, 0o644)
 	}
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	out := servicesUpdated{File: r.site.LockFile(), Services: changes}
+	out := servicesUpdated{File: r.site.Services().LockFile, Services: changes}
 	return errors.Join(a.show(out, func() {
 		for _, c := range changes {
 			c.Write(a.out)
@@ -150,13 +150,13 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 // unchanged refuses to write over what another verb wrote to the lock meanwhile: an update
 // may take minutes, and must not end a freeze.
 func (r *servicesRun) unchanged() error {
-	now, err := readServicesLock(r.site.LockFile())
+	now, err := readServicesLock(r.site.Services().LockFile)
 	if err != nil {
 		return err
 	}
 	is, err := now.Encode()
 	if err == nil && !bytes.Equal(is, r.was) {
-		err = cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", r.site.LockFile()), "run this again")
+		err = cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", r.site.Services().LockFile), "run this again")
 	}
 	return err
 }

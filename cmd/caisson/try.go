@@ -181,7 +181,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	}
 	switch result.Road {
 	case "kernel":
-		if o.Disk && s.NewStateDisk() == nil {
+		if o.Disk && s.Bootstrap().NewStateDisk == nil {
 			a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
 		}
 	default:

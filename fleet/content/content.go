@@ -259,10 +259,10 @@ const looked = 16
 // has no image of his own signed. A row that some node was published with is as it was signed, and
 // git is not asked. published returns a node's overlay, nil where there is none.
 func (c *Source) Verify(ctx context.Context, s *site.Site, published func(ctx context.Context, node string) (*spec.Overlay, error)) error {
-	services := s.Services()
+	services := s.Services().List
 	for i := range services {
 		v := &services[i]
-		l, ok := s.Locked(v.Name)
+		l, ok := s.Services().Locked(v.Name)
 		if v.Git.AllowedSigners == "" || !ok || l.Stale(v) != "" {
 			continue // a node that has it cannot be compiled
 		}

@@ -69,7 +69,7 @@ func (d *desk) site(t *testing.T) *site.Site {
 
 func (d *desk) service(t *testing.T) *service.Service {
 	t.Helper()
-	return &d.site(t).Services()[0]
+	return &d.site(t).Services().List[0]
 }
 
 func (d *desk) update(t *testing.T) Change {

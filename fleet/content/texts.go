@@ -24,10 +24,10 @@ import (
 // asked about, as of the site's own: with those on the first such node, since one may name the other.
 // They are read from the image in the cache; where it is not there, that is said.
 func (c *Source) TextsOn(ctx context.Context, s *site.Site, nodes []string) (sets [][]site.Text, err error) {
-	services := s.Services()
+	services := s.Services().List
 	for i := range services {
 		v := &services[i]
-		l, locked := s.Locked(v.Name)
+		l, locked := s.Services().Locked(v.Name)
 		at := slices.IndexFunc(s.Nodes(), func(n inventory.Node) bool { return v.Has(n) && slices.Contains(nodes, n.Name) })
 		if at < 0 || !locked || !slices.ContainsFunc(v.Directories, mayBeAsked) {
 			continue

@@ -205,10 +205,10 @@ func Tag(image string) string { return "keep-" + strings.Replace(image, ":", "-"
 // Push brings the images that overlays of a site name into a registry. What it has is
 // not asked for anywhere else.
 func (c *Source) Push(ctx context.Context, r *registry.Registry, s *site.Site) error {
-	services := s.Services()
+	services := s.Services().List
 	for i := range services {
 		v := &services[i]
-		l, ok := s.Locked(v.Name)
+		l, ok := s.Services().Locked(v.Name)
 		if !ok || l.Stale(v) != "" {
 			continue // a node that has it cannot be compiled
 		}

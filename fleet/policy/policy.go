@@ -148,7 +148,7 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 	byRole = map[string][]sign.Verifier{}
 	seen := map[string]held{}
 	for _, role := range []string{site.Root, site.Operator, site.Release, site.Epoch, site.Attestation, site.Rescue} {
-		files, named := s.KeyFiles(role)
+		files, named := s.Trust().KeyFiles(role)
 		for _, f := range files {
 			found, err := keys.Publics([]string{f.Name})
 			if err != nil {

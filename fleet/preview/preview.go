@@ -92,7 +92,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	w.leftOut(p, only)
 	if len(only) == 0 {
 		for name := range rows {
-			if !w.Site.Has(name) && w.Site.WhyLeftOut(name) == "" {
+			if !w.Site.Fleet().Has(name) && w.Site.Fleet().WhyLeftOut(name) == "" {
 				p.Gone(name)
 			}
 		}
@@ -104,7 +104,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 
 // leftOut notes the nodes that keep what they have because they are left out.
 func (w Preview) leftOut(p *plan.Planner, only []string) {
-	for _, l := range w.Site.LeftOut() {
+	for _, l := range w.Site.Fleet().Left {
 		if len(only) == 0 {
 			p.Held(l.Name, "left out: "+l.Why)
 		}
@@ -214,7 +214,7 @@ func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.N
 		}
 		fmt.Fprintf(h, "%s %s %s\n", n.Name, n.Layer, digest.Of(doc))
 	}
-	for _, l := range w.Site.LeftOut() {
+	for _, l := range w.Site.Fleet().Left {
 		fmt.Fprintf(h, "%s is left out\n", l.Name)
 	}
 	return publish.Act + digest.From(h), nil
@@ -226,7 +226,7 @@ func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
 	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second),
 		Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
 	for _, r := range w.Site.Maintenance().Rollouts {
-		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}, Budget: w.Site.Budget(r)}
+		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}, Budget: r.Budget(w.Site.Nodes())}
 		if _, divide, err := w.Site.Rollout(r.Name); err == nil { // else it is for no node
 			for _, wave := range divide(func(string) bool { return true }) {
 				one.Waves = append(one.Waves, plan.WaveTerms{Name: wave.Name, Nodes: wave.Nodes})

@@ -61,7 +61,7 @@ func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, re
 // fits wants a layer to have what a node's services take for granted, before anything of
 // any node is signed.
 func fits(s *site.Site, node string, l release.Layer) error {
-	if len(s.Services()) == 0 {
+	if len(s.Services().List) == 0 {
 		return nil
 	}
 	o, err := s.Overlay(node, l.Digest)

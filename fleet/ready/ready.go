@@ -45,8 +45,8 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 		}
 	}
 	checkLayers(s, beside.Lock, r)
-	for _, v := range s.Services() {
-		if why := s.Unlocked(&v); why != "" {
+	for _, v := range s.Services().List {
+		if why := s.Services().Unlocked(&v); why != "" {
 			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Warning, Rule: "lock",
 				Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
@@ -88,7 +88,7 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 		return // it has a layer
 	}
 	say := func(severity, rule, hint, format string, args ...any) {
-		r.Add(report.Problem{At: s.LayerAt(), Path: "layer", Severity: severity, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.Add(report.Problem{At: s.Layer().At(), Path: "layer", Severity: severity, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	_, err = os.Stat(release.BootCertificate(s))
 	signs := err == nil

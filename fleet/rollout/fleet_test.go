@@ -157,7 +157,7 @@ func (f *fleet) order(value string) Order {
 	r, divide, err := f.site().Rollout("roll")
 	must(f.t, err)
 	f.p.Now = f.now
-	return Order{Name: "roll", Rule: r.Rule, Divide: divide, Budget: f.site().Budget(r), Nodes: f.compile(), At: f.now}
+	return Order{Name: "roll", Rule: r.Rule, Divide: divide, Budget: r.Budget(f.site().Nodes()), Nodes: f.compile(), At: f.now}
 }
 
 // driver is a run that knows nothing of those before it.

@@ -59,7 +59,7 @@ func newGround(t testing.TB, n, rack int, spec string) *ground {
 	was, is := g.site(t, rack, spec, "1"), g.site(t, rack, spec, "2")
 	r, divide, err := is.Rollout("a")
 	must(t, err)
-	g.rule, g.divide, g.budget = r.Rule, divide, is.Budget(r)
+	g.rule, g.divide, g.budget = r.Rule, divide, r.Budget(is.Nodes())
 
 	w := &world{TB: t, ground: g, seed: 1}
 	w.open()

@@ -129,7 +129,7 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 			return err
 		}
 		formsOf(o, forms)
-		names := x.site.NeededBy(o)
+		names := x.site.Secrets().NeededBy(o)
 		if len(names) > 0 && x.recipients.Nodes[node].Recipient == "" {
 			without = append(without, node)
 			continue
@@ -306,9 +306,9 @@ func (x *Sealer) value(ctx context.Context, s site.Secret, is form) (value []byt
 func (x *Sealer) Write() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	names := x.site.SecretNames()
+	names := x.site.Secrets().Names()
 	for at := range x.lock.rows {
-		if !x.site.Has(at.node) && x.site.WhyLeftOut(at.node) == "" || !slices.Contains(names, at.name) {
+		if !x.site.Fleet().Has(at.node) && x.site.Fleet().WhyLeftOut(at.node) == "" || !slices.Contains(names, at.name) {
 			delete(x.lock.rows, at)
 		}
 	}

@@ -345,7 +345,7 @@ machine: {agent: {credentials: {registry: pull}}}
 			p.must(err)
 			o, err := s.Overlay("a", "")
 			p.must(err)
-			list, err := x.of("a", s.NeededBy(o))
+			list, err := x.of("a", s.Secrets().NeededBy(o))
 			p.must(err)
 			if len(list) != len(c.want) {
 				t.Errorf("it has %d secrets, not %d", len(list), len(c.want))

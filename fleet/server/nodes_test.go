@@ -45,12 +45,13 @@ func (s *site) knows(text string) {
 	if report.Err() != nil {
 		s.Fatal(report.Problems)
 	}
-	s.server.o.Site = &known{Site: read}
+	s.server.o.Site = &known{Groups: read.Groups(), site: read}
 }
 
 // known is a site with its lock as the test wants it.
 type known struct {
-	*authored.Site
+	authored.Groups
+	site    *authored.Site
 	wrong   error
 	trouble error
 }
@@ -64,7 +65,11 @@ func (s sentAll) Left() (int, error)                        { return 2, nil }
 
 func (k *known) Trouble() error { return k.trouble }
 
-func (k *known) ServicesLock() (*service.Lock, error) { return k.Site.ServicesLock(), k.wrong }
+func (k *known) Having(settings []string) ([]string, error) { return k.site.Having(settings) }
+
+func (k *known) Services() []service.Service { return k.site.Services().List }
+
+func (k *known) ServicesLock() (*service.Lock, error) { return k.site.Services().CopyLock(), k.wrong }
 
 func TestNodesByLabelAndSet(t *testing.T) {
 	s := newSite(t, published("n1", "n2", "n3"), false)

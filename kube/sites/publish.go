@@ -172,7 +172,7 @@ func nodes(n int) string {
 // leftOut names the nodes that keep what they have.
 func leftOut(s *site.Site) string {
 	var names []string
-	for _, l := range s.LeftOut() {
+	for _, l := range s.Fleet().Left {
 		names = append(names, l.Name)
 	}
 	if len(names) == 0 {
@@ -233,7 +233,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 			v.set(Published, false, "RolloutUnderWay", "rollout %s has started", name)
 			return r.went(ctx, o, w, step.begun)
 		}
-		options := publish.Options{By: step.by, From: from, Keep: func(node string) bool { return w.site.WhyLeftOut(node) != "" }}
+		options := publish.Options{By: step.by, From: from, Keep: func(node string) bool { return w.site.Fleet().WhyLeftOut(node) != "" }}
 		if len(covered) > 0 { // the others first
 			options.Only = func(node string) bool { return !covered[node] }
 		}

@@ -84,7 +84,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 	covered map[string]bool, err error) {
 	changed, covered := map[string]bool{}, map[string]bool{}
 	for _, n := range w.plan.Nodes {
-		if len(n.Changes) > 0 && n.Held == "" && w.site.Has(n.Name) {
+		if len(n.Changes) > 0 && n.Held == "" && w.site.Fleet().Has(n.Name) {
 			changed[n.Name] = true
 		}
 	}
@@ -99,7 +99,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 				covered[node] = true
 			}
 			if first.Name == "" && len(wave.Nodes) > 0 {
-				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Budget: w.site.Budget(rule),
+				first = rollout.Order{Name: one.Name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(w.site.Nodes()),
 					Nodes: w.nodes, At: cluster.Day(r.Now()), From: from}
 			}
 		}

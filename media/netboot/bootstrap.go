@@ -82,17 +82,16 @@ func ForHost(b spec.Bootstrap) spec.Bootstrap {
 // Anchor is [Bootstrap] with other operators than the site's: one signature of theirs is
 // enough, and none of them raises the epoch.
 func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap, error) {
-	if r.Ref == "" {
-		r.Ref = s.Registry()
+	b := s.Bootstrap()
+	b.PlainHTTP, b.Mirrors, b.Proxy, b.CAs = r.PlainHTTP, r.Mirrors, r.Proxy, r.CAs
+	b.Keys, b.Threshold = texts(operators), 1
+	if r.Ref != "" {
+		b.Registry = r.Ref
 	}
-	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
-		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(),
-		Keys: texts(operators), Threshold: 1, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
-		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork(), Nodes: s.BootNodes()}
-	if ref, err := oci.ParseRef(r.Ref); err != nil {
+	if ref, err := oci.ParseRef(b.Registry); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
 	} else if ref.IsLayout() {
-		return b, cli.Usage("name with --registry what serves it, see 'caisson serve'", "nodes cannot ask a directory: registry is %q", r.Ref)
+		return b, cli.Usage("name with --registry what serves it, see 'caisson serve'", "nodes cannot ask a directory: registry is %q", b.Registry)
 	}
 	for _, m := range r.Mirrors {
 		if ref, err := oci.ParseRef(m); err != nil || ref.IsLayout() {

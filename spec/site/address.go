@@ -10,7 +10,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
-	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -29,20 +28,15 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 	owners, order := map[netip.Addr]*owner{}, []*owner{}
 	var apart []string
 	var apartAt report.Pos
-	p := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
-	for _, n := range s.nodes {
-		t := p.Choose(n.Name, n.Label)
-		f := t.Frag
-		if f == nil {
-			f = p.CompileTarget(s.quiet(), t)
-		}
-		if leadsNowhere(f.Machine.Network, n.Match.MACs) {
+	p := s.parts.Named(module.Machine)
+	for n, m := range s.machines() {
+		if leadsNowhere(m.Network, n.Match.MACs) {
 			if len(apart) == 0 {
 				apartAt = n.At()
 			}
 			apart = append(apart, n.Name)
 		}
-		machine.Addresses(f.Machine.Network, n.Name, func(text string, a netip.Addr, card string) {
+		machine.Addresses(m.Network, n.Name, func(text string, a netip.Addr, card string) {
 			o := owners[a]
 			if o == nil {
 				o = &owner{a: a, card: card}
@@ -52,7 +46,7 @@ func (s *Site) checkAddresses(c *shape.Checker) {
 				o.nodes = append(o.nodes, n.Name)
 			}
 			if o.card != card && len(o.nodes) > 1 && !o.twice {
-				o.twice, o.at = true, addressAt(p.Effective(t, nil), text)
+				o.twice, o.at = true, addressAt(p.Effective(p.Choose(n.Name, n.Label), nil), text)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func TestBudgetsOfASite(t *testing.T) {
 			t.Errorf("%s: %v", strategy, err)
 		default:
 			r, _, err := s.Rollout("roll")
-			if b := s.Budget(r); err != nil || b.Overall != 1 || len(b.Nodes) != 7 {
+			if b := r.Budget(s.Nodes()); err != nil || b.Overall != 1 || len(b.Nodes) != 7 {
 				t.Errorf("%s: %+v, %v", strategy, b, err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/caisson-os/caisson/internal/digest"
 
@@ -41,26 +42,32 @@ func (s *Site) Digest(node, layer, variant string) (string, error) {
 
 // compile returns the parts of a node's overlay, one behind the other.
 func (s *Site) compile(node, layer, variant string) ([][]byte, error) {
-	i, ok := s.byName[node]
-	if !ok {
-		return nil, s.noNode(node)
-	}
-	o, key, err := s.overlay(s.nodes[i], layer)
+	n, err := s.fleet.Node(node)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.unlocked(o.Services); err != nil {
+	o, key, err := s.overlay(n, layer)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.services.Publishable(o.Services); err != nil {
 		return nil, err
 	}
 	o.Variant = variant
-	return s.encode(o, key)
+	return s.encoder.encode(o, key)
+}
+
+// encoder encodes overlays, and keeps items that many nodes share encoded.
+type encoder struct {
+	lock  sync.RWMutex
+	items map[itemsKey][]byte
 }
 
 // encode is spec.Encode in parts, with the items, by far the most of it, encoded once
 // for all nodes that share them: they are the last field of an overlay.
-func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
+func (e *encoder) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
 	const last = `"items":`
-	items, err := s.encodedItems(&o.Items, key)
+	items, err := e.encodedItems(&o.Items, key)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +92,14 @@ func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
 // the same items one is looked at.
 func (s *Site) Oversized() (inventory.Node, error) {
 	seen := map[itemsKey]bool{}
-	for _, n := range s.nodes {
+	for _, n := range s.fleet.Nodes {
 		_, key := s.fragments(n)
 		if key != nil && seen[*key] || s.expanded == nil && s.maintenance.Operates() {
 			continue
 		}
 		o, key, err := s.overlay(n, "")
 		if err == nil {
-			_, err = s.encode(o, key)
+			_, err = s.encoder.encode(o, key)
 		}
 		if err != nil {
 			return n, err
@@ -112,13 +119,13 @@ type itemsKey [len(module.All)]*module.Fragment
 const maxEncoded = 256
 
 // encodedItems encodes a node's items; key is nil when they are the node's alone.
-func (s *Site) encodedItems(i *spec.Items, key *itemsKey) ([]byte, error) {
+func (e *encoder) encodedItems(i *spec.Items, key *itemsKey) ([]byte, error) {
 	if key == nil {
 		return spec.Encode(i)
 	}
-	s.encodedLock.RLock()
-	data, ok := s.encoded[*key]
-	s.encodedLock.RUnlock()
+	e.lock.RLock()
+	data, ok := e.items[*key]
+	e.lock.RUnlock()
 	if ok {
 		return data, nil
 	}
@@ -126,13 +133,13 @@ func (s *Site) encodedItems(i *spec.Items, key *itemsKey) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.encodedLock.Lock()
-	defer s.encodedLock.Unlock()
-	if s.encoded == nil {
-		s.encoded = map[itemsKey][]byte{}
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if e.items == nil {
+		e.items = map[itemsKey][]byte{}
 	}
-	if len(s.encoded) < maxEncoded {
-		s.encoded[*key] = data
+	if len(e.items) < maxEncoded {
+		e.items[*key] = data
 	}
 	return data, nil
 }

@@ -47,7 +47,7 @@ func FuzzParse(f *testing.F) {
 		for _, n := range s.Nodes() {
 			names = append(names, n.Name)
 			data, err := s.Compile(n.Name, "", "")
-			if unlocked := s.unlocked(s.servicesOf(n)); unlocked != nil { // there is no lock beside the text
+			if unlocked := s.services.Publishable(s.services.Of(n)); unlocked != nil { // there is no lock beside the text
 				if err == nil {
 					t.Fatalf("compiled though %v", unlocked)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -23,18 +24,32 @@ var (
 	ociDigest    = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 )
 
-func (s *Site) checkLayer(c *shape.Checker) {
-	l := s.doc.Layer
-	n, base := 0, l.V.Get("base")
-	for _, given := range []bool{l.Base.Debian != nil, c.Has(base, "oci"), c.Has(base, "tar")} {
+// Layer is what the system layers of a site's nodes are made of and keep.
+type Layer struct {
+	doc     document.LayerDoc // without a place where the site bakes none
+	args    []string          // layer.kernel.args
+	kept    []string          // layer.persist
+	newDisk *spec.NewStateDisk
+}
+
+// At is where the layer was written; nowhere when it was not.
+func (l *Layer) At() report.Pos { return l.doc.At }
+
+// PrivateKeys returns the files of the layer that may hold a private key.
+func (l *Layer) PrivateKeys() []string { return l.doc.Private }
+
+// check checks what was written, and keeps what it comes to.
+func (l *Layer) check(c *shape.Checker) {
+	n, base := 0, l.doc.V.Get("base")
+	for _, given := range []bool{l.doc.Base.Debian != nil, c.Has(base, "oci"), c.Has(base, "tar")} {
 		if given {
 			n++
 		}
 	}
 	if n != 1 {
-		c.Errorf(cmp.Or(c.At(base), l.At), "base", "", "base needs exactly one of debian, oci, tar")
+		c.Errorf(cmp.Or(c.At(base), l.doc.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
-	if d := l.Base.Debian; d != nil {
+	if d := l.doc.Base.Debian; d != nil {
 		v, none := base.Get("debian"), report.Pos{}
 		if at := c.At(v, "suite"); at != none {
 			c.Valid(at, rules.SourceWord(d.Suite))
@@ -56,31 +71,31 @@ func (s *Site) checkLayer(c *shape.Checker) {
 			c.Valid(c.Nth(v.Get("components"), i), rules.SourceWord(t))
 		}
 	}
-	if at := c.At(base, "oci"); at != (report.Pos{}) && !ociDigest.MatchString(l.Base.OCI) {
-		c.Errorf(at, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI)
+	if at := c.At(base, "oci"); at != (report.Pos{}) && !ociDigest.MatchString(l.doc.Base.OCI) {
+		c.Errorf(at, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.doc.Base.OCI)
 	}
-	if p := l.Kernel.Package; p.Set() {
+	if p := l.doc.Kernel.Package; p.Set() {
 		c.Valid(p.At, rules.Package(p.S))
 	}
-	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
+	c.In("kernel", func() { c.In("args", func() { l.args = machine.KernelArgs(c, l.doc.Kernel.Args) }) })
 	c.In("stateDisk", func() {
-		s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks)
+		l.newDisk = checkStateDisk(c, l.doc.State.Create, l.doc.State.AtLeast, l.doc.State.Disks)
 	})
 	c.In("privateKeys", func() {
-		for i, name := range l.Private {
-			c.Valid(c.Nth(l.V.Get("privateKeys"), i), rules.Path(name))
+		for i, name := range l.doc.Private {
+			c.Valid(c.Nth(l.doc.V.Get("privateKeys"), i), rules.Path(name))
 		}
 	})
-	c.In("persist", func() { s.kept = keptPaths(c, l.V.Get("persist"), l.Persist) })
+	c.In("persist", func() { l.kept = keptPaths(c, l.doc.V.Get("persist"), l.doc.Persist) })
 }
 
 // warnOfKernel says when the kernel has no drivers for what the nodes are.
-func (s *Site) warnOfKernel(c *shape.Checker) {
-	p := s.doc.Layer.Kernel.Package
+func (l *Layer) warnOfKernel(c *shape.Checker, nodes []inventory.Node) {
+	p := l.doc.Kernel.Package
 	if !strings.Contains(p.S, "-cloud-") {
 		return
 	}
-	for _, n := range s.nodes {
+	for _, n := range nodes {
 		for _, mac := range n.Match.MACs {
 			if inventory.Hardware(mac) {
 				c.Warnf(p.At, "cloud-kernel", "name "+strings.Replace(p.S, "-cloud", "", 1)+", the full kernel",

@@ -70,7 +70,7 @@ func (r *realtime) note(kind string, v *tree.Value) {
 // conf or policy, manage on one node: each once.
 func (s *Site) twiceManaged(c *module.Checker) {
 	said := map[spec.ItemKey]bool{}
-	for _, n := range s.nodes {
+	for _, n := range s.fleet.Nodes {
 		owners := map[spec.ItemKey]string{}
 		for i := range s.realtime {
 			r := &s.realtime[i]

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -27,13 +28,16 @@ type SecretRef = document.SecretRef
 // leaves out, the node does without.
 type Seal func(node string, names []string) ([]spec.Secret, error)
 
-// Secrets returns the site's secrets, sorted by name. It knows no values.
-func (s *Site) Secrets() []Secret { return s.secrets }
+// Secrets are those of a site, sorted by name. Their values are not known.
+type Secrets []Secret
 
-// SecretNames are the names of the site's secrets, sorted.
-func (s *Site) SecretNames() []string {
+// Secrets returns the site's secrets.
+func (s *Site) Secrets() Secrets { return s.secrets }
+
+// Names returns the names of the secrets, sorted.
+func (s Secrets) Names() []string {
 	var names []string
-	for _, one := range s.secrets {
+	for _, one := range s {
 		names = append(names, one.Name)
 	}
 	return names
@@ -49,15 +53,15 @@ func (s *Site) SecretsOf(node string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.NeededBy(o), nil
+	return s.secrets.NeededBy(o), nil
 }
 
-// NeededBy returns the names of the site's secrets that an overlay needs, sorted.
-func (s *Site) NeededBy(o *spec.Overlay) []string {
-	if len(s.secrets) == 0 {
+// NeededBy returns the names of the secrets that an overlay needs, sorted.
+func (s Secrets) NeededBy(o *spec.Overlay) []string {
+	if len(s) == 0 {
 		return nil
 	}
-	known := s.SecretNames()
+	known := s.Names()
 	return slices.DeleteFunc(o.SecretNames(), func(name string) bool { return !slices.Contains(known, name) })
 }
 
@@ -71,8 +75,8 @@ const (
 )
 
 // readSecrets checks where secrets come from.
-func (s *Site) readSecrets(r *document.Reader) {
-	for _, e := range s.doc.Secrets {
+func readSecrets(r *document.Reader, docs shape.Map[Secret]) (out Secrets) {
+	for _, e := range docs {
 		r.In(e.Key.S, func() {
 			one, v := e.Val, r.Tree.Get("secrets").Get(e.Key.S)
 			one.Name, one.At = e.Key.S, e.Key.At
@@ -92,10 +96,11 @@ func (s *Site) readSecrets(r *document.Reader) {
 						"%.80q is not a program: no shell runs it", one.Command[0])
 				})
 			}
-			s.secrets = append(s.secrets, one)
+			out = append(out, one)
 		})
 	}
-	slices.SortFunc(s.secrets, func(a, b Secret) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b Secret) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 func oneOf(given ...bool) bool {

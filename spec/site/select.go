@@ -9,17 +9,25 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
+// Groups are what people name nodes of a site by: their labels, and NodeSets.
+type Groups struct {
+	fleet *inventory.Fleet
+	sets  []maintenance.Set
+}
+
+// Groups returns what the site's nodes are named by.
+func (s *Site) Groups() Groups { return Groups{&s.fleet, s.maintenance.Sets} }
+
 // Sets returns the names of the site's NodeSets, sorted.
-func (s *Site) Sets() []string {
+func (g Groups) Sets() []string {
 	names := []string{}
-	for _, set := range s.maintenance.Sets {
+	for _, set := range g.sets {
 		names = append(names, set.Name)
 	}
 	return names
@@ -27,60 +35,25 @@ func (s *Site) Sets() []string {
 
 // Select is Find for what acts on nodes. None at all is an error: it is a typing mistake
 // more often than it is meant.
-func (s *Site) Select(labels []string, set string) ([]string, error) {
-	names, err := s.Find(labels, set)
+func (g Groups) Select(labels []string, set string) ([]string, error) {
+	names, err := g.Find(labels, set)
 	if err == nil && names == nil {
 		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site matches")
 	}
 	return names, err
 }
 
-// MaxSearched is how many nodes a site may have whose settings a service searches: each takes a millisecond.
-const MaxSearched = 1000
-
-// Having returns the names of the nodes that have all settings, each as [explain.Where] has it. A
-// setting, or a value, that no node has is an error. A site of more nodes than [MaxSearched] is not
-// searched.
-func (s *Site) Having(settings []string) ([]string, error) {
-	if len(s.nodes) > MaxSearched {
-		return nil, report.Invalidf("'caisson explain SITE --where "+settings[0]+"' does",
-			"a site of more than %d nodes is not searched by setting here", MaxSearched)
-	}
-	all, err := s.Explained()
-	if err != nil {
-		return nil, err
-	}
-	names, none, err := explain.All(settings, all)
-	if none != "" {
-		err = report.Invalidf("'caisson explain SITE --key KIND/KEY' lists who has what", "%s", none)
-	}
-	return names, err
-}
-
-// Explained explains every node.
-func (s *Site) Explained() ([]*explain.Explanation, error) {
-	list := make([]*explain.Explanation, 0, len(s.nodes))
-	for _, n := range s.nodes {
-		e, err := s.Explain(n.Name, nil)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, nil
-}
-
 // Find returns the names of the nodes that have all labels, each as KEY=VALUE, and
 // belong to the NodeSet when one is named. A label or a set that no node of the site has is
 // an error; that none has all of them is not.
-func (s *Site) Find(labels []string, set string) ([]string, error) {
-	sets := s.maintenance.Sets
+func (g Groups) Find(labels []string, set string) ([]string, error) {
+	sets := g.sets
 	i := slices.IndexFunc(sets, func(x maintenance.Set) bool { return x.Name == set })
 	if set != "" && i < 0 {
 		hint := "kind: NodeSet with that metadata.name is not among the site's documents"
-		return nil, report.Invalidf(cmp.Or(report.DidYouMean(set, s.Sets()), hint), "the site has no node set %q", set)
+		return nil, report.Invalidf(cmp.Or(report.DidYouMean(set, g.Sets()), hint), "the site has no node set %q", set)
 	}
-	if set != "" && !slices.ContainsFunc(s.nodes, sets[i].Has) {
+	if set != "" && !slices.ContainsFunc(g.fleet.Nodes, sets[i].Has) {
 		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "node set %s has no node", set)
 	}
 	for _, l := range labels {
@@ -88,12 +61,12 @@ func (s *Site) Find(labels []string, set string) ([]string, error) {
 		if !ok {
 			return nil, report.Invalidf("as in role=compute", "%q is not a label with its value", l)
 		}
-		if !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool { return has(n, key, value) }) {
-			return nil, report.Invalidf(s.otherLabel(l, key), "no node of the site has the label %s", plain.Line(l))
+		if !slices.ContainsFunc(g.fleet.Nodes, func(n inventory.Node) bool { return has(n, key, value) }) {
+			return nil, report.Invalidf(g.otherLabel(l, key), "no node of the site has the label %s", plain.Line(l))
 		}
 	}
 	var names []string
-	for _, n := range s.nodes {
+	for _, n := range g.fleet.Nodes {
 		lacks := func(l string) bool {
 			key, want, _ := strings.Cut(l, "=")
 			return !has(n, key, want)
@@ -112,8 +85,8 @@ func has(n inventory.Node, key, want string) bool {
 
 // otherLabel says which labels there are in place of one that no node has: the nearest, or
 // some with its key, or some keys.
-func (s *Site) otherLabel(label, key string) string {
-	all := s.Labels()
+func (g Groups) otherLabel(label, key string) string {
+	all := g.Labels()
 	if like := report.DidYouMean(label, all); like != "" {
 		return like
 	}
@@ -141,9 +114,9 @@ func (s *Site) otherLabel(label, key string) string {
 }
 
 // Labels returns each label that some node has, as KEY=VALUE, in the order of people.
-func (s *Site) Labels() []string {
+func (g Groups) Labels() []string {
 	all := map[string]bool{}
-	for _, n := range s.nodes {
+	for _, n := range g.fleet.Nodes {
 		for key, value := range n.Labels {
 			all[key+"="+value] = true
 		}
@@ -152,26 +125,57 @@ func (s *Site) Labels() []string {
 }
 
 // Where returns the labels of a node, each as KEY=VALUE, and the NodeSets that it
-// belongs to, as Select takes them.
-func (s *Site) Where(node string) (labels, sets []string) {
-	i, ok := s.byName[node]
+// belongs to, as Find takes them.
+func (g Groups) Where(node string) (labels, sets []string) {
+	n, ok := g.fleet.Get(node)
 	if !ok {
 		return nil, nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.nodes[i].Labels)) {
-		labels = append(labels, key+"="+s.nodes[i].Labels[key])
+	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
+		labels = append(labels, key+"="+n.Labels[key])
 	}
-	for _, set := range s.maintenance.Sets {
-		if set.Has(s.nodes[i]) {
+	for _, set := range g.sets {
+		if set.Has(n) {
 			sets = append(sets, set.Name)
 		}
 	}
 	return labels, sets
 }
 
-// Budget returns how many of the site's nodes a Rollout lets be unavailable at once; nil where
-// the nodes of a wave move together.
-func (s *Site) Budget(r maintenance.Rollout) *spec.RolloutBudget { return r.Budget(s.nodes) }
+// MaxSearched is how many nodes a site may have whose settings a service searches: each takes a millisecond.
+const MaxSearched = 1000
+
+// Having returns the names of the nodes that have all settings, each as [explain.Where] has it. A
+// setting, or a value, that no node has is an error. A site of more nodes than [MaxSearched] is not
+// searched.
+func (s *Site) Having(settings []string) ([]string, error) {
+	if len(s.fleet.Nodes) > MaxSearched {
+		return nil, report.Invalidf("'caisson explain SITE --where "+settings[0]+"' does",
+			"a site of more than %d nodes is not searched by setting here", MaxSearched)
+	}
+	all, err := s.Explained()
+	if err != nil {
+		return nil, err
+	}
+	names, none, err := explain.All(settings, all)
+	if none != "" {
+		err = report.Invalidf("'caisson explain SITE --key KIND/KEY' lists who has what", "%s", none)
+	}
+	return names, err
+}
+
+// Explained explains every node.
+func (s *Site) Explained() ([]*explain.Explanation, error) {
+	list := make([]*explain.Explanation, 0, len(s.fleet.Nodes))
+	for _, n := range s.fleet.Nodes {
+		e, err := s.Explain(n.Name, nil)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
 
 // Rollout returns the Rollout of a name, and what divides those of its nodes that are
 // taken into waves.
@@ -182,9 +186,9 @@ func (s *Site) Rollout(name string) (r maintenance.Rollout, divide func(takes fu
 			"the site has no rollout %q", name)
 	}
 	divide = func(takes func(string) bool) []maintenance.Wave {
-		return r.Divide(slices.DeleteFunc(slices.Clone(s.nodes), func(n inventory.Node) bool { return !takes(n.Name) }))
+		return r.Divide(slices.DeleteFunc(slices.Clone(s.fleet.Nodes), func(n inventory.Node) bool { return !takes(n.Name) }))
 	}
-	if len(r.Divide(s.nodes)) == 0 {
+	if len(r.Divide(s.fleet.Nodes)) == 0 {
 		return r, nil, report.Invalidf("its nodes: are NodeSets, and none of them has a node", "rollout %s is for no node", name)
 	}
 	return r, divide, nil

@@ -21,7 +21,6 @@ package site
 import (
 	"io/fs"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
@@ -41,20 +40,14 @@ import (
 
 // Site is a validated configuration: immutable, and safe for concurrent use.
 type Site struct {
-	doc          document.Site
-	dir          string
-	trust        Trust
-	args         []string // layer.kernel.args
-	kept         []string // layer.persist
-	newStateDisk *spec.NewStateDisk
-	bootNetwork  []spec.BootNetwork
-	nodes        []inventory.Node
-	left         []inventory.LeftOut
-	byName       map[string]int
-	parts        []*override.Part // as module.All
-
-	services []service.Service
-	lock     *service.Lock // nil where there is none
+	doc         document.Site
+	dir         string
+	trust       Trust
+	layer       Layer
+	bootNetwork []spec.BootNetwork
+	fleet       inventory.Fleet
+	parts       override.Parts // as module.All
+	services    service.Services
 
 	maintenance maintenance.Maintenance
 	realtime    []realtime
@@ -62,11 +55,9 @@ type Site struct {
 	date        time.Time
 	health      health.Checks
 
-	secrets []Secret // sorted by name
-	seal    Seal     // nil: nothing is sealed
-
-	encodedLock sync.RWMutex
-	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
+	secrets Secrets
+	seal    Seal // nil: nothing is sealed
+	encoder encoder
 }
 
 // Parse is [ParseAt] without a date: what a site with maintenance sends to nodes
@@ -105,7 +96,7 @@ func ParseFrom(now time.Time, cluster *Cluster, fsys fs.FS, names ...string) (*S
 
 // build makes a site of the merged tree.
 func build(r *document.Reader) *Site {
-	s := &Site{dir: r.Dir, byName: map[string]int{}}
+	s := &Site{dir: r.Dir}
 	if r.Site {
 		r.Decode(r.Tree, &s.doc)
 	} else {
@@ -129,22 +120,24 @@ func build(r *document.Reader) *Site {
 		beside = r.Cluster.Keys
 	}
 	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir, beside) })
+	s.trust.site = s.doc.Metadata.At
 	layer := r.Tree.Get("layer") != nil
+	s.layer.doc = s.doc.Layer
 	if layer {
-		r.In("layer", func() { s.checkLayer(r.Checker) })
+		r.In("layer", func() { s.layer.check(r.Checker) })
 	}
 	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, r.Tree.Get("bootNetwork"), s.doc.Boot) })
-	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
+	var nodes []inventory.Node
+	var left []inventory.LeftOut
+	r.In("nodes", func() { nodes = inventory.Check(r.Checker, r.Nodes) })
 	if r.Claims != nil {
-		r.In("inventory", func() { s.nodes, s.left = inventory.Join(r.Checker, s.nodes, r.Claims) })
+		r.In("inventory", func() { nodes, left = inventory.Join(r.Checker, nodes, r.Claims) })
 	}
-	for i, n := range s.nodes {
-		s.byName[n.Name] = i
-	}
-	r.In("layer", func() { s.warnOfKernel(r.Checker); s.checkArches(r.Checker) })
-	r.In("secrets", func() { s.readSecrets(r) })
+	s.fleet = inventory.NewFleet(nodes, left)
+	r.In("layer", func() { s.layer.checkNodes(r.Checker, nodes) })
+	r.In("secrets", func() { s.secrets = readSecrets(r, s.doc.Secrets) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
-	s.readServices(r)
+	s.services = readServices(r, service.Check(r.Checker, r.Services, s.maintenance, nodes, document.Beside))
 	r.In("swap", func() {
 		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
 		if len(s.doc.Swap) > 0 && !layer {
@@ -152,23 +145,25 @@ func build(r *document.Reader) *Site {
 				"a site without a layer has nothing that its nodes start over into")
 		}
 	})
-	s.maintenance.CheckNodes(r.Checker, s.nodes)
+	s.maintenance.CheckNodes(r.Checker, nodes)
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {
 		r.In("attached", func() {
 			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
 		})
 	}
-	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
+	s.checkTargets(s.checker(r.Checker))
 	s.checkAddresses(r.Checker)
-	s.checkRealtime(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
+	s.checkRealtime(s.checker(r.Checker))
 	s.checkServices(r.Checker)
-	if !layer && len(s.nodes) > 0 {
+	if !layer && len(nodes) > 0 {
 		s.checkLayerless(r)
 	}
-	s.checkTime(r)
-	s.checkOpenFiles(r)
-	s.checkExports(r)
+	s.parts.CheckTime(r.Checker)
+	s.parts.CheckOpenFiles(r.Checker)
+	if layer {
+		s.parts.CheckExports(r.Checker)
+	}
 	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
 	return s
 }
@@ -179,20 +174,20 @@ func (s *Site) Maintenance() maintenance.Maintenance { return s.maintenance }
 // OperationsOf returns what a node does over time as it would be published, nil for
 // nothing and for a site that was read without a date; and that date.
 func (s *Site) OperationsOf(node string) (*spec.Maintenance, time.Time) {
-	i, ok := s.byName[node]
+	n, ok := s.fleet.Get(node)
 	if !ok || s.expanded == nil {
 		return nil, s.date
 	}
-	return s.expanded.Node(s.nodes[i]), s.date
+	return s.expanded.Node(n), s.date
 }
 
 // MaintenanceOf is [Site.Maintenance] with the windows that one node waits for.
 func (s *Site) MaintenanceOf(node string) (maintenance.Maintenance, error) {
-	i, ok := s.byName[node]
-	if !ok {
-		return maintenance.Maintenance{}, s.noNode(node)
+	n, err := s.fleet.Node(node)
+	if err != nil {
+		return maintenance.Maintenance{}, err
 	}
-	return s.maintenance.Of(s.nodes[i]), nil
+	return s.maintenance.Of(n), nil
 }
 
 // NeverOpen returns the names of windows that nodes wait for in vain.
@@ -291,51 +286,11 @@ func (s *Site) Files() []File {
 	if base.Debian != nil {
 		add("layer.base.debian.keyring", base.Debian.Keyring, v.Get("debian").Get("keyring"))
 	}
-	for i := range s.services {
-		v := &s.services[i]
+	for i := range s.services.List {
+		v := &s.services.List[i]
 		if v.Git.AllowedSigners != "" {
 			out = append(out, File{v.Name + ".git.allowedSigners", v.Git.AllowedSigners, v.SignersAt()})
 		}
 	}
 	return out
 }
-
-// Roles of keys, as below trust.keys.
-const (
-	Release     = "release"
-	Operator    = "operator"
-	Attestation = "attestation"
-	Epoch       = "epoch"
-	Root        = "root"
-	Rescue      = "rescue"
-)
-
-// KeyFiles returns the public key files of a role, and whether the site names them: else
-// they are those that are taken when it does not, and their place is that of the site.
-func (s *Site) KeyFiles(role string) (files []File, named bool) {
-	d := s.doc.Trust.Keys
-	words, names := d.Release, s.trust.Release
-	switch role {
-	case Operator:
-		words, names = d.Operator, s.trust.Operator
-	case Attestation:
-		words, names = d.Attestation, s.trust.Attestation
-	case Epoch:
-		words, names = d.Epoch, s.trust.Epoch
-	case Root:
-		words, names = d.Root, s.trust.Root
-	case Rescue:
-		words, names = d.Rescue, s.trust.Rescue
-	}
-	for i, name := range names {
-		f := File{"trust.keys." + role, name, s.doc.Metadata.At}
-		if words.Set() {
-			f.At = words.Each[i]
-		}
-		files = append(files, f)
-	}
-	return files, words.Set()
-}
-
-// LayerAt is where the site's layer was written.
-func (s *Site) LayerAt() report.Pos { return s.doc.Layer.At }

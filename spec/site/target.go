@@ -29,35 +29,7 @@ func (s *Site) checkTargets(c *module.Checker) {
 		}
 		s.unusedLabels(c, p)
 	}
-	s.checkOwners(c)
-}
-
-// checkOwners reports a path that two kinds write, and one that a mount would
-// hide. Targets that no node combines count as well: they are one edit apart.
-func (s *Site) checkOwners(c *module.Checker) {
-	owners := map[string]*override.Part{}
-	for _, p := range s.parts {
-		for path := range p.Owned() {
-			owners[path] = p
-		}
-	}
-	for _, p := range s.parts {
-		c.Within(p.Where(), func() {
-			for path, at := range p.Owned() {
-				for _, other := range s.parts {
-					switch {
-					case other == p:
-					case owners[path] == other || other.Always(path):
-						c.Errorf(at, "two-owners", "keep one of the two", "%s is written by %s, too", path, other.Name)
-					case p.Name != "mounts":
-						if target := other.Above(path); target != "" {
-							c.Errorf(at, "two-owners", "mount it elsewhere", "%s would be hidden by the mount on %s", path, target)
-						}
-					}
-				}
-			}
-		})
-	}
+	s.parts.CheckOwners(c.Checker)
 }
 
 // maxShared bounds what is kept compiled of one module's host entries.
@@ -79,10 +51,10 @@ func (s *Site) checkHosts(c *module.Checker, p *override.Part) {
 				shared[key], t.Frag = f, f
 			}
 		}
-		if _, ok := s.byName[name]; !ok && len(s.nodes) > 0 {
+		if !s.fleet.Has(name) && len(s.fleet.Nodes) > 0 {
 			hint := ""
 			if unknown++; unknown <= 20 { // a suggestion looks at every node
-				hint = inventory.DidYouMean(name, s.nodes)
+				hint = inventory.DidYouMean(name, s.fleet.Nodes)
 			}
 			c.Within(p.Where(), func() {
 				c.Warnf(t.At, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
@@ -93,16 +65,16 @@ func (s *Site) checkHosts(c *module.Checker, p *override.Part) {
 
 // unusedLabels reports which label entries no node of the inventory has.
 func (s *Site) unusedLabels(c *module.Checker, p *override.Part) {
-	if len(s.nodes) == 0 {
+	if len(s.fleet.Nodes) == 0 {
 		return
 	}
 	for _, t := range p.Labels {
-		if t.Label != "" && len(t.Values) > 0 && !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool {
+		if t.Label != "" && len(t.Values) > 0 && !slices.ContainsFunc(s.fleet.Nodes, func(n inventory.Node) bool {
 			v, ok := n.Label(t.Label)
 			return ok && slices.Contains(t.Values, v)
 		}) {
 			c.Within(p.Where(), func() {
-				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], s.nodes),
+				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], s.fleet.Nodes),
 					"the entry for label %s=%s has no effect: no node has it", t.Label, strings.Join(t.Values, "|"))
 			})
 		}

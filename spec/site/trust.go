@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site/document"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -26,7 +27,50 @@ type Trust struct {
 
 	RootThreshold int
 	Chain         string // file of the versions of fleet:keys; "" without root keys
-	Beside        bool   // no site document names keys: those beside it count, and where there is a chain, those of its newest version
+
+	// Beside says that no site document names keys: those beside it count, and where there is
+	// a chain, those of its newest version.
+	Beside bool
+
+	doc  document.TrustDoc
+	site report.Pos // of the site
+}
+
+// Roles of keys, as below trust.keys.
+const (
+	Release     = "release"
+	Operator    = "operator"
+	Attestation = "attestation"
+	Epoch       = "epoch"
+	Root        = "root"
+	Rescue      = "rescue"
+)
+
+// KeyFiles returns the public key files of a role, and whether the site names them: else
+// they are those that are taken when it does not, and their place is that of the site.
+func (t Trust) KeyFiles(role string) (files []File, named bool) {
+	d := t.doc.Keys
+	words, names := d.Release, t.Release
+	switch role {
+	case Operator:
+		words, names = d.Operator, t.Operator
+	case Attestation:
+		words, names = d.Attestation, t.Attestation
+	case Epoch:
+		words, names = d.Epoch, t.Epoch
+	case Root:
+		words, names = d.Root, t.Root
+	case Rescue:
+		words, names = d.Rescue, t.Rescue
+	}
+	for i, name := range names {
+		f := File{"trust.keys." + role, name, t.site}
+		if words.Set() {
+			f.At = words.Each[i]
+		}
+		files = append(files, f)
+	}
+	return files, words.Set()
 }
 
 // chainFile is the name of [Trust.Chain], beside the site.
@@ -37,7 +81,7 @@ const day = 24 * time.Hour
 // checkTrust reads who is trusted. beside returns the files with keys of a role that count where
 // the documents name none, for what is read from a cluster.
 func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(role string) []string) Trust {
-	t := Trust{OnExpired: d.OnExpired.S, Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1}
+	t := Trust{OnExpired: d.OnExpired.S, Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1, doc: d}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
 	}
@@ -78,7 +122,8 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 		t.Chain, t.Beside = path.Join(dir, chainFile), !d.Keys.Root.Set()
 	}
 	if d.Keys.Rescue.Set() && !d.Keys.Root.Set() {
-		c.Errorf(d.Keys.Rescue.Each[0], "key", "'caisson keys generate keys/root' makes a root key; name it in trust.keys.root", "rescue keys count by the chain of keys, and the site names no root key")
+		c.Errorf(d.Keys.Rescue.Each[0], "key", "'caisson keys generate keys/root' makes a root key; name it in trust.keys.root",
+			"rescue keys count by the chain of keys, and the site names no root key")
 	}
 	if d.Root.Set() {
 		t.RootThreshold = int(d.Root.N)

@@ -3,7 +3,6 @@
 package site
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
-	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 // DefaultVariant is the name of the variant that no override changes.
@@ -40,8 +38,8 @@ func (s *Site) Variants() ([]Variant, error) {
 	out := []Variant{{Name: DefaultVariant, Recipe: def}}
 	byID := map[string]int{RecipeID(def): 0}
 	byTargets := map[string]int{} // most nodes have the same few targets
-	for _, n := range s.nodes {
-		key := s.archOf(n)
+	for _, n := range s.fleet.Nodes {
+		key := s.layer.Arch(n)
 		for _, p := range s.parts {
 			if p.Image {
 				key += fmt.Sprintf("%p;", p.Choose(n.Name, n.Label))
@@ -60,7 +58,7 @@ func (s *Site) Variants() ([]Variant, error) {
 		}
 		out[i].Nodes = append(out[i].Nodes, n.Name)
 	}
-	if len(out[0].Nodes) == 0 && len(s.nodes) > 0 {
+	if len(out[0].Nodes) == 0 && len(s.fleet.Nodes) > 0 {
 		out = out[1:]
 	}
 	slices.SortStableFunc(out[min(1, len(out)):], func(a, b Variant) int { return strings.Compare(a.Name, b.Name) })
@@ -83,7 +81,7 @@ func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, t
 // recipe returns the recipe of a node's layer.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: s.archOf(n), Kernel: s.kernelOf(n), Base: l.Base, Modules: l.Kernel.Modules,
+	r := spec.Recipe{Fleet: s.Name(), Arch: s.layer.Arch(n), Kernel: s.layer.kernel(n), Base: l.Base, Modules: l.Kernel.Modules,
 		Programs: l.State.Create.On || l.State.Repair.On}
 	if d := l.Base.Debian; d != nil {
 		debian := *d
@@ -110,70 +108,4 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		f.Bake(&r)
 	}
 	return r
-}
-
-// archLabel is the label by which a node says its architecture, as kubelets do.
-const archLabel = "kubernetes.io/arch"
-
-// arches are the architectures that layers are built for, by Debian's names, which are Kubernetes' too.
-var arches = []string{"amd64", "arm64"}
-
-// ArchOf returns the architecture of a node, that of the site's layer for a name that is not a node's.
-func (s *Site) ArchOf(node string) string {
-	if i, ok := s.byName[node]; ok {
-		return s.archOf(s.nodes[i])
-	}
-	return s.archOf(inventory.Node{})
-}
-
-// archOf returns what the label of a node says, else the site's layer.
-func (s *Site) archOf(n inventory.Node) string {
-	return cmp.Or(n.Labels[archLabel], s.doc.Layer.Arch.S, arches[0])
-}
-
-// kernelOf returns the package of a node's kernel. Debian's names end with the architecture, so that of
-// another one is known: linux-image-cloud-arm64 for linux-image-cloud-amd64.
-func (s *Site) kernelOf(n inventory.Node) string {
-	arch, name := s.archOf(n), s.doc.Layer.Kernel.Package.S
-	if name == "" {
-		return "linux-image-" + arch
-	}
-	if stem, ok := strings.CutSuffix(name, "-"+s.archOf(inventory.Node{})); ok {
-		return stem + "-" + arch
-	}
-	return name
-}
-
-// checkArches refuses what no layer of a node's architecture could be made of, before one is built or a
-// node is given one that it cannot start.
-func (s *Site) checkArches(c *shape.Checker) {
-	if !s.HasLayer() {
-		return
-	}
-	l, own := s.doc.Layer, s.archOf(inventory.Node{})
-	for _, n := range slices.Concat([]inventory.Node{{}}, s.nodes) {
-		arch, at := s.archOf(n), cmp.Or(n.At(), l.Kernel.Package.At)
-		if !slices.Contains(arches, arch) {
-			c.Errorf(at, "arch", "layers are for "+strings.Join(arches, " and "), "node %s has the label %s: %s", n.Name, archLabel, arch)
-			continue
-		}
-		if i := slices.IndexFunc(arches, func(a string) bool { return a != arch && strings.HasSuffix(s.kernelOf(n), "-"+a) }); i >= 0 {
-			c.Errorf(l.Kernel.Package.At, "arch", "layer.arch says what layers are for, the label "+archLabel+" what one node is",
-				"%s is a kernel for %s, the layer%s for %s", s.kernelOf(n), arches[i], of(n), arch)
-			return
-		}
-		if c.Has(l.V, "base", "tar") && arch != own {
-			c.Errorf(at, "arch", "a base of Debian, or an image with both architectures, is known for each",
-				"node %s is %s, and layer.base.tar is for %s", n.Name, arch, own)
-			return
-		}
-	}
-}
-
-// of names the node of a layer, where it is one's.
-func of(n inventory.Node) string {
-	if n.Name == "" {
-		return ""
-	}
-	return " of node " + n.Name
 }

@@ -47,7 +47,8 @@ type Text struct{ Path, Content, At string }
 func (s *Site) TextsOn(nodes []string) (sets [][]Text) {
 	seen := map[itemsKey]bool{}
 	for _, name := range nodes {
-		fragments, key := s.fragments(s.nodes[s.byName[name]])
+		n, _ := s.fleet.Get(name)
+		fragments, key := s.fragments(n)
 		if key != nil && seen[*key] {
 			continue
 		}
@@ -81,14 +82,9 @@ func (s *Site) TextsOn(nodes []string) (sets [][]Text) {
 // packageValues returns all values of apt, those of overrides after the others.
 func (s *Site) packageValues() iter.Seq[*tree.Value] {
 	return func(yield func(*tree.Value) bool) {
-		for _, p := range s.parts {
-			if p.Name != "apt" {
-				continue
-			}
-			for over := range p.Authored() {
-				if !walk(over, yield) {
-					return
-				}
+		for over := range s.parts.Named("apt").Authored() {
+			if !walk(over, yield) {
+				return
 			}
 		}
 	}

@@ -116,11 +116,11 @@ func locked(t *testing.T, r row) (*site.Site, error) {
 		return nil, report.Err()
 	}
 	files, inline := r.files.(fstest.MapFS)
-	if len(s.Services()) == 0 || !inline {
+	if len(s.Services().List) == 0 || !inline {
 		return s, nil
 	}
 	lock := service.NewLock()
-	for _, v := range s.Services() {
+	for _, v := range s.Services().List {
 		one := service.Locked{URL: v.Git.URL, Ref: v.Git.Ref(), From: v.From(), Commit: strings.Repeat("1", 40), Image: spec.Blob{Digest: digest, Size: 1}}
 		if v.Git.AllowedSigners != "" {
 			one.Signed = &service.Signed{Commit: one.Commit, Date: time.Unix(1, 0)}
@@ -131,7 +131,7 @@ func locked(t *testing.T, r row) (*site.Site, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files[s.LockFile()] = &fstest.MapFile{Data: data}
+	files[s.Services().LockFile] = &fstest.MapFile{Data: data}
 	s, report = site.ParseAt(time.Now(), files, r.names...)
 	return s, report.Err()
 }

@@ -305,7 +305,7 @@ func TestInventoryOfTheCluster(t *testing.T) {
 	const file = head + "kind: Site\nmetadata: {name: metal-a}\n"
 	text := siteWith("inventory: [{cluster: {}}]\nnodes: [{name: n3, match: {uuids: [6f1c2a4e-58a1-4c3b-9b61-0d5f3c2b7a11]}}]\n")
 	s, problems := reader.Parse(noon, ".", nil, objectsOf(t, text))
-	if s == nil || len(s.Nodes()) != 2 || s.Has("n2") || s.WhyLeftOut("n2") == "" || asked != 1 {
+	if s == nil || len(s.Nodes()) != 2 || s.Fleet().Has("n2") || s.Fleet().WhyLeftOut("n2") == "" || asked != 1 {
 		t.Fatalf("%+v, asked %d times", problems, asked)
 	}
 	if len(problems) != 1 || problems[0].Kind != Site || problems[0].Path != ".inventory[0].cluster" || problems[0].Severity != report.Warning || problems[0].Rule != "left-out" {
@@ -318,7 +318,7 @@ func TestInventoryOfTheCluster(t *testing.T) {
 		t.Errorf("Nodes were asked for %d times: %+v", asked, problems)
 	}
 	reader.Files = fstest.MapFS{"site.yaml": {Data: []byte(file + "inventory: [{cluster: {}}]\n")}}
-	if s, problems = reader.Parse(noon, ".", []string{"site.yaml"}, nil); s == nil || !s.Has("n1") {
+	if s, problems = reader.Parse(noon, ".", []string{"site.yaml"}, nil); s == nil || !s.Fleet().Has("n1") {
 		t.Errorf("a file: %+v", problems)
 	}
 	reader.Nodes = func() ([]Member, error) { return nil, errors.New("forbidden") }

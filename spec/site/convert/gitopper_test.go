@@ -95,7 +95,7 @@ func TestGitopper(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	refs := map[string]string{}
-	for _, v := range s.Services() {
+	for _, v := range s.Services().List {
 		refs[v.Name] = v.Git.URL + " " + v.Git.Ref()
 	}
 	if refs["grafana-server"] != "https://github.com/miekg/blah-origin branch next" || refs["prometheus"] != "ssh://git@git.example.org/conf.git branch main" || refs["prometheus-2"] != "ssh://git@git.example.org/conf.git branch canary" {

@@ -33,7 +33,7 @@ type Site struct {
 	Metadata   MetadataDoc           `site:"metadata" doc:"name of the document; required, except in a file that is included"`
 	Include    []shape.Text          `site:"include" doc:"files and patterns of files, relative to this one, whose content is laid below this document"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
+	Layer      LayerDoc              `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
 	Attached   shape.Flag            `site:"attached" doc:"caisson does not boot the nodes: without a layer, nodes report what needs one, and the site is not refused for it"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  inventory.SourcesDoc  `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
@@ -76,7 +76,8 @@ type MetadataDoc struct {
 	At   report.Pos
 }
 
-type layerDoc struct {
+// LayerDoc is the site's layer, as it is written.
+type LayerDoc struct {
 	Base    spec.Base    `site:"base,required" doc:"source of the first files"`
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`

@@ -190,7 +190,7 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 // overlay and layer. It returns false when that does not settle what changes;
 // then the overlay is to be read and added.
 func (p *Planner) AddRow(node, overlay, layer string) bool {
-	if !p.site.Has(node) {
+	if !p.site.Fleet().Has(node) {
 		return false
 	}
 	variant := ""

@@ -84,7 +84,7 @@ func compare(s *site.Site, published map[string]*spec.Overlay, layers built) *Pl
 		p.Add(n.Name, published[n.Name])
 	}
 	for name := range published {
-		if !s.Has(name) {
+		if !s.Fleet().Has(name) {
 			p.Gone(name)
 		}
 	}
@@ -244,7 +244,7 @@ machine:
 	if err := report.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"quiet", "mitigations=auto"}, s.KernelArgs()); diff != "" {
+	if diff := cmp.Diff([]string{"quiet", "mitigations=auto"}, s.Bootstrap().KernelArgs); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -57,7 +57,7 @@ func TestItIsPure(t *testing.T) {
 		t.Fatal(err)
 	}
 	const own = `"github.com/caisson-os/caisson/bootagent/`
-	may := []string{`"fmt"`, `"slices"`, `"time"`, own + `decide/run"`, own + `record/state"`, `"github.com/caisson-os/caisson/spec"`}
+	may := []string{`"fmt"`, `"slices"`, `"time"`, own + `record/state"`, `"github.com/caisson-os/caisson/spec"`}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

@@ -139,7 +139,7 @@ var others = map[string]string{
 	"record/state":        "it is theirs to know how",
 	"record/track":        "what is accepted is kept before anybody acts on it",
 	"boot/initramfs":      "the loader is alone",
-	"boot/nextroot":       "the record is another root's",
+	"boot/root/stack.go":  "the record is another root's",
 	"node/effect/time.go": "what it remembers of the state is another goroutine's, which hangs",
 	"record/record.go":    "it is this one",
 }

@@ -6,7 +6,7 @@ import "strings"
 
 // lean are kernel arguments of guests in which nobody looks at how Debian starts: without
 // what no test needs, of which each unit costs an emulated processor some tenths of a second.
-// TestTry and TestBookwormFromCD start all of it. Their timer ticks at a
+// TestTry and TestLongBookwormFromCD start all of it. Their timer ticks at a
 // steady rate: to program it for each next event costs the emulator a tenth of a boot.
 var lean = strings.Fields("mitigations=off init_on_alloc=0 highres=off nohz=off udev.children_max=2 " +
 	"systemd.ssh_auto=no systemd.gpt_auto=no systemd.getty_auto=no " + // listens on AF_VSOCK, looks for partitions, waits for a console

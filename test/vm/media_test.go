@@ -38,9 +38,10 @@ func (f *Fleet) arrives(t *testing.T, o machine.Options) (*machine.Machine, *mac
 	return m, s
 }
 
-// TestBookwormFromCD boots a machine with UEFI and two processors from the virtual disc of a
+// TestLongBookwormFromCD boots a machine with UEFI and two processors from the virtual disc of a
 // BMC. Its node is the quickstart's on the release before: another kernel, systemd and AppArmor.
-func TestBookwormFromCD(t *testing.T) {
+func TestLongBookwormFromCD(t *testing.T) {
+	require.Long(t)
 	f := fleet(t, append([]string{"suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>"}, withUEFI...)...)
 	o := f.medium("beta", "52:54:00:00:00:0b")
 	o.Processors, o.CD = 2, f.image(t, "boot.iso")

@@ -22,10 +22,11 @@ import (
 
 // Loader, layer and publisher of different releases meet in one fleet.
 
-// TestEarlierLayer boots the layer of release 0.9.0 with the loader of this source, as this
+// TestLongEarlierLayer boots the layer of release 0.9.0 with the loader of this source, as this
 // source publishes it: its agent takes what it is given, and what a later release gives it
 // is left out or refused. So does its loader refuse.
-func TestEarlierLayer(t *testing.T) {
+func TestLongEarlierLayer(t *testing.T) {
+	require.Long(t)
 	f, layer := pinnedFleet(t, leanSite...)
 	earlier := f.byHand(t, machine.Options{Name: "beta-earlier", MAC: "52:54:00:00:00:0b"})
 	f.edits(t, noted...)

@@ -36,7 +36,7 @@ type blockDevice interface {
 }
 
 // Make makes a state disk where the site asks for one and none is there, and returns the
-// disk, "" where it made none. It takes a disk that is empty, see package blank, or one whose making
+// disk, "" where it made none. It takes a disk that is empty, see [CheckBlank], or one whose making
 // was cut short, and else says why it takes none.
 func (f *Finder) Make() string {
 	if f.Ask == nil {

@@ -29,14 +29,11 @@ func TestLongMeasured(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir", "mcopy", "perl")
 	tpm := tpmtest.ForMachine(t)
-	f := fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"}, withUEFI...)...)
-	page, err := f.Server(t.Context(), "fleet", "serve", "--from", f.To(), "--site", "site.yaml", "--host", "10.0.2.102", "--listen", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := &daily{Fleet: fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"}, withUEFI...)...)}
+	f.serveFleet(t)
 	const other = "caisson.measured=1" // an argument that the overlay does not name is why there is a kexec
 	o := f.medium("alpha", "52:54:00:00:00:0a")
-	o.UUID, o.Disk, o.Extra, o.Forwards[guestFleet] = uuidOfDisk, f.image(t, "boot.raw", "--kernel-arg", other), tpm, page
+	o.UUID, o.Disk, o.Extra, o.Forwards[guestFleet] = uuidOfDisk, f.image(t, "boot.raw", "--kernel-arg", other), tpm, f.page
 	m, s := f.arrives(t, o)
 	if !strings.Contains(m.Console.String(), "caisson: kexec: kernel ") {
 		t.Error("there was no kexec")
@@ -55,12 +52,12 @@ func TestLongMeasured(t *testing.T) {
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack)
 	f.quotes(t, s, "accepted.json")
 
-	shown := f.shows(t, page, status(t, s), "not-accepted")
+	shown := f.shows(t, status(t, s), "not-accepted")
 	if key := run(t, s, "sudo caisson-agent quote --nonce "+nonce); !strings.Contains(key, "key  "+shown.TPMOffered.Key+"\n") {
 		t.Errorf("the service shows the key %s, the machine %s", shown.TPMOffered.Key, key)
 	}
-	f.must(t, "fleet", "accept", "alpha", shown.TPMOffered.ID, "--at", "http://"+page)
-	f.shows(t, page, status(t, s), "attested")
+	f.must(t, "fleet", "accept", "alpha", shown.TPMOffered.ID, "--at", "http://"+f.page, "--token-file", "token")
+	f.shows(t, status(t, s), "attested")
 
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
 	f.build(t)
@@ -70,13 +67,13 @@ func TestLongMeasured(t *testing.T) {
 	s = f.leaps(t, m, s)
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack, spec.MeasuredSoftReboot)
 	f.quotes(t, s, "now.json")
-	f.shows(t, page, status(t, s), "attested")
+	f.shows(t, status(t, s), "attested")
 
 	run(t, s, "sync")
 	m.PowerCut()
 	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -i "$1" "$file" "$2"; perl -0777 -pi -e 's/IMAGE_ID=c/IMAGE_ID=C/ or die' "$2"; mcopy -o -i "$1" "$2" "$file"`, filepath.Join(f.Dir, "changed.efi"))
 	s = f.login(t, f.start(t, o))
-	if why := f.shows(t, page, status(t, s), "changed").TPMWhy; !strings.HasPrefix(why, "unknown event: what the firmware started, of register 4, differs") {
+	if why := f.shows(t, status(t, s), "changed").TPMWhy; !strings.HasPrefix(why, "unknown event: what the firmware started, of register 4, differs") {
 		t.Errorf("of the changed loader: %s", why)
 	}
 }
@@ -101,21 +98,30 @@ type tpmShown struct {
 	TPMOffered         struct{ Key, ID string }
 }
 
-// shows waits until the service at page shows a word for what the TPM of alpha says, while the
+// shows waits until the service shows a word for what the TPM of alpha says, while the
 // node runs what its own status names; the node's page has the word, too.
-func (f *Fleet) shows(t *testing.T, page string, st spec.Status, word string) tpmShown {
+func (f *daily) shows(t *testing.T, st spec.Status, word string) tpmShown {
 	t.Helper()
 	var said string
 	var got struct{ Node tpmShown }
 	if !becomes(func() bool {
-		said, _ = f.Caisson(t.Context(), "fleet", "status", "alpha", "--at", "http://"+page, "-o", "json") // its exit code is for people
+		said, _ = f.Caisson(t.Context(), "fleet", "status", "alpha", "--at", "http://"+f.page, "--token-file", "token", "-o", "json") // its exit code is for people
 		got.Node = tpmShown{}
 		err := json.Unmarshal([]byte(said), &got)
 		return err == nil && got.Node.Layer == st.Layer && got.Node.TPM == word
 	}) {
 		t.Fatalf("the service does not show %s: %s", word, said)
 	}
-	resp, err := http.Get("http://" + page + "/nodes/alpha")
+	token, err := os.ReadFile(filepath.Join(f.Dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.page+"/nodes/alpha", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ var broken = []struct {
 }{
 	{
 		name:   "an agent that takes the card down",
-		agent:  `_ = exec.Command("ip", "link", "set", "eth0", "down").Run()`,
+		agent:  takesTheCardDown,
 		reason: "registry is reached",
 	},
 	{

@@ -12,16 +12,17 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// cutOff are what cuts a node off when it is read, and not before: by a boot.
+// cutOff are what cuts a node off when it is read, and not before: by a boot or a soft-reboot.
 var cutOff = []struct {
-	name, text string
-	site       []string // edits of the quickstart
-	reason     string   // what the node says of it
-	soft       bool     // by a soft-reboot, too
+	name   string
+	text   string   // what the site gains; "": it comes with a layer alone, and broken and TestLongBadLayer have its boots
+	site   []string // edits of the quickstart
+	layer  []string // edits that make the other layer of a soft-reboot; nil: a package more
+	agent  string   // statements of Go that the service of that layer's agent begins with
+	reason string   // what the node says of it
 }{
 	{
 		name:   "a file of networkd",
-		soft:   true,
 		text:   "  files: {/etc/systemd/network/00-other.network: {content: \"[Match]\\nName=eth0\\n[Network]\\nAddress=192.0.2.77/24\\n\"}}\n",
 		reason: reaches,
 	},
@@ -43,7 +44,21 @@ var cutOff = []struct {
 		text:   "  units: {cuts-off.service: {state: enabled, content: \"[Service]\\nExecStart=/usr/sbin/ip link set eth0 down\\n[Install]\\nWantedBy=multi-user.target\\n\"}}\n",
 		reason: reaches,
 	},
+	{
+		name:   "a layer without a program",
+		site:   []string{"machine:\n", "health:\n  - {name: has-tree, file: /usr/bin/tree, interval: 2s, retries: 3}\n\nmachine:\n"},
+		layer:  []string{"      - name: tree\n", "      - name: bc\n"},
+		reason: "has-tree",
+	},
+	{
+		name:   "a layer whose agent takes the card down",
+		agent:  takesTheCardDown,
+		reason: reaches,
+	},
 }
+
+// takesTheCardDown are statements for [agentThat].
+const takesTheCardDown = `_ = exec.Command("ip", "link", "set", "eth0", "down").Run()`
 
 // reaches is the check that a boot has to pass which the registry answered before.
 const reaches = "registry is reached"
@@ -54,6 +69,9 @@ const reaches = "registry is reached"
 func TestLongBootsThatCutOff(t *testing.T) {
 	require.Long(t)
 	for i, c := range cutOff {
+		if c.text == "" {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			f := fleet(t, slices.Concat(leanSite, c.site)...)
 			m := f.start(t, f.byHand(t, f.withDisk(t)))
@@ -69,7 +87,7 @@ func TestLongBootsThatCutOff(t *testing.T) {
 			last(t, m, s, "sudo systemctl reboot")
 			waitFor(t, m, from, "caisson: overlay of node alpha, generation 2")
 			waitFor(t, m, from, "caisson: entering the layer")
-			s = f.goesBack(t, m, m.Console.Len(), c.reason)
+			s = f.goesBack(t, m, m.Console.Len(), c.reason, 1)
 			if i > 0 {
 				return
 			}
@@ -93,16 +111,20 @@ func TestLongBootsThatCutOff(t *testing.T) {
 func TestLongSoftRebootsThatCutOff(t *testing.T) {
 	require.Long(t)
 	for _, c := range cutOff {
-		if !c.soft {
-			continue
-		}
 		t.Run(c.name, func(t *testing.T) {
 			f := fleet(t, slices.Concat(leanSite, patient, c.site)...)
 			m := f.start(t, f.byHand(t, f.withDisk(t)))
 			s := f.login(t, m)
 			good := f.judged(t, s)
-			f.edits(t, "  sysctl:\n", c.text+"  sysctl:\n", "      - name: tree\n", "      - name: tree\n      - name: bc\n")
-			f.build(t)
+			if c.layer == nil {
+				c.layer = []string{"      - name: tree\n", "      - name: tree\n      - name: bc\n"}
+			}
+			f.edits(t, slices.Concat([]string{"  sysctl:\n", c.text + "  sysctl:\n"}, c.layer)...)
+			if c.agent != "" {
+				f.build(t, "--agent", agentThat(t, c.agent))
+			} else {
+				f.build(t)
+			}
 			f.publish(t)
 			run(t, s, "sudo caisson-agent sync >&2")
 			from := m.Console.Len()
@@ -110,7 +132,11 @@ func TestLongSoftRebootsThatCutOff(t *testing.T) {
 			if waitFor(t, m, from, "Soft-rebooting", "caisson: entering the layer") != "Soft-rebooting" {
 				t.Fatal("the machine was started over")
 			}
-			s = f.goesBack(t, m, m.Console.Len(), c.reason)
+			ends := uint64(1)
+			if c.text == "" {
+				ends = 2 // its overlay is as good on the layer before
+			}
+			s = f.goesBack(t, m, m.Console.Len(), c.reason, ends)
 			if st := status(t, s); st.Layer != good.Layer {
 				t.Errorf("after the way back: %+v", st)
 			}
@@ -118,9 +144,9 @@ func TestLongSoftRebootsThatCutOff(t *testing.T) {
 	}
 }
 
-// goesBack waits until a node has rejected its second generation and runs the first, and holds
-// that it knows why.
-func (f *Fleet) goesBack(t *testing.T, m *machine.Machine, from int, reason string) *machine.Session {
+// goesBack waits until a node has rejected its second generation, and ends on what it ends on where
+// the layer before runs again. It holds that the node knows why.
+func (f *Fleet) goesBack(t *testing.T, m *machine.Machine, from int, reason string, ends uint64) *machine.Session {
 	t.Helper()
 	if waitFor(t, m, from, "Soft-rebooting", "it was rejected on this node") != "Soft-rebooting" {
 		waitFor(t, m, from, "caisson: entering the layer")
@@ -132,7 +158,9 @@ func (f *Fleet) goesBack(t *testing.T, m *machine.Machine, from int, reason stri
 	if reason == reaches && !becomes(compared) {
 		t.Errorf("nothing was compared: %+v", status(t, s))
 	}
-	if st := status(t, s); st.Generation != 1 || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reason) {
+	var st spec.Status
+	becomes(func() bool { st = status(t, s); return st.Generation == ends && len(st.Checks) == 0 })
+	if st.Generation != ends || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reason) {
 		t.Errorf("%+v", st)
 	}
 	return s

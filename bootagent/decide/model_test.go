@@ -225,7 +225,7 @@ func (m *model) facts(e Event) *Facts {
 		f.Undone = &t.Generation
 	}
 	f.Elsewhere = f.Best != nil && !m.here(f.Best.Layer)
-	f.Doubt = s.Doubted != nil && f.Runs != nil && !f.Runs.Same(*s.Doubted)
+	f.Doubt = s.Tells(f.Runs)
 	if m.paused && m.begun {
 		f.Paused = "paused"
 	}
@@ -801,6 +801,8 @@ func (m *model) wellAgain() {
 		m.fail(fmt.Sprintf("the machine is as %q, and the node takes it for %q", m.effect, g.Overlay))
 	case m.disk.Trial.Pending():
 		m.fail("a trial never ends")
+	case m.disk.Tells(g):
+		m.fail("what is doubted is never compared")
 	case !m.wasProved(m.effect):
 		m.fail(fmt.Sprintf("it ended on %q, which never proved itself: %+v", m.effect, c))
 	case c.cut && !m.partial && !m.untested[m.effect], c.sick && !c.asks: // who confirms it vouches for its checks

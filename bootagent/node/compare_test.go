@@ -102,6 +102,36 @@ func TestNoBootThatCutsTheNodeOffIsProved(t *testing.T) {
 	}
 }
 
+// Where another layer cut the node off, the same overlay on the layer before tells of it.
+func TestALayerIsComparedWithTheOneBefore(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		r := newRemote(t)
+		r.publish(1, layerNamed("a"), "10")
+		r.boot()
+		r.must(r.applyOnce())
+		r.publishAhead(2, layer("b"), "20", -1, "a")
+		r.must(r.syncOnce())
+		r.set("0")
+		r.boots(spec.SourceFetched)
+		r.looks()
+		if s := r.state(); r.reboots != 1 || s.Staged.Failed == "" || s.Doubted == nil || s.Best().Generation != 2 {
+			t.Fatalf("%d reboots, staged %+v, best %+v, doubted %+v", r.reboots, s.Staged, s.Best(), s.Doubted)
+		}
+		if told {
+			r.set("1")
+		}
+		r.within, r.reboots = 1, 0 // nanosecond: it is asked once
+		r.entered("back", *r.state().Best())
+		r.must(r.applyOnce())
+		if _, err := r.syncOnce(); (err == nil) != told {
+			t.Fatal(err)
+		}
+		if s := r.state(); s.Doubted != nil || s.Staged == nil || (s.Staged.Failed != "") != told {
+			t.Errorf("told %v: staged %+v, doubted %+v", told, s.Staged, s.Doubted)
+		}
+	}
+}
+
 // save writes what a loader would have.
 func (r *remote) save(s *state.State) {
 	r.t.Helper()

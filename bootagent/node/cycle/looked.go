@@ -26,7 +26,7 @@ func (begin) facts(c *Cycle, now record.Snapshot, f *decide.Facts) error {
 	f.Event, f.Runs = decide.Begin, c.Effect.Runs(s)
 	f.HoldOver = c.Effect.Tracker != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
 	f.Return = c.Effect.Tracker != nil && c.Destination.CanReturn(s)
-	f.Doubt = s.Doubted != nil && f.Runs != nil && !f.Runs.Same(*s.Doubted)
+	f.Doubt = s.Tells(f.Runs)
 	return nil
 }
 

@@ -130,6 +130,12 @@ func (s *State) Doubt(g Generation) {
 	s.Doubted = &g
 }
 
+// Tells reports whether what runs ran before what is doubted, so that its way to the registry tells
+// of that: another publication, or the same one that proved itself on the layer before.
+func (s *State) Tells(runs *Generation) bool {
+	return s.Doubted != nil && runs != nil && (!runs.Same(*s.Doubted) || s.Ahead != nil && s.Ahead.Pair(*runs))
+}
+
 // Absolve forgets the reason for which a generation that is doubted was rejected or undone:
 // what ran before does not reach the registry either. Its boots stay counted.
 func (s *State) Absolve() {

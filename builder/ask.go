@@ -78,20 +78,22 @@ func (b *build) ask(ctx context.Context) error {
 	return errors.Join(refused...)
 }
 
+// Asks reports whether a program is asked about one of the files.
+func Asks(written [][]Text) bool {
+	asked := func(f Text) bool { argv, _ := configcheck.Question(f.Path, f.Content); return argv != nil }
+	return slices.ContainsFunc(written, func(files []Text) bool { return slices.ContainsFunc(files, asked) })
+}
+
 // AskKept asks as a build does, of a layer that was built before: o.Written may be newer. It needs
 // root and the trees that the cache has of the layer's images; without them it returns why it
 // has not asked.
 func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, err error) {
-	any := false
-	for _, files := range o.Written {
-		any = any || slices.ContainsFunc(files, func(f Text) bool { argv, _ := configcheck.Question(f.Path, f.Content); return argv != nil })
-	}
 	switch {
-	case !any:
+	case !Asks(o.Written):
 		return "", nil
 	case root.Capable() != nil:
 		return "that takes root", nil
-	case !exists(filepath.Join(o.CacheDir, "steps")):
+	case o.CacheDir == "" || !exists(filepath.Join(o.CacheDir, "steps")):
 		return "the layer was not built with this cache", nil
 	}
 	b := &build{options: o, done: map[string]made{}}

@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -92,7 +90,7 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 		return err
 	}
 	asked := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return o.Only != nil && !o.Only(n.Name) })
-	if err := r.askKept(ctx, a, source, x.layer, asked); err != nil {
+	if err := r.askKept(ctx, a, s, source, x.layer, asked); err != nil {
 		return err
 	}
 	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: x.layer}
@@ -125,37 +123,15 @@ func (x *publishFlags) options(by publish.By, s *site.Site, some []string) (publ
 	return o, nil
 }
 
-// askKept has the programs of layers that were built here look at the files of the nodes that are
-// published, and says where it cannot.
-func (r *publication) askKept(ctx context.Context, a *app, source *content.Source, layer string, nodes []publish.Node) error {
-	if !r.site.HasLayer() {
-		return nil
+// askKept has the programs of layers that were built here look at the files of the nodes of a site
+// that are published, and says where it cannot.
+func (r *publication) askKept(ctx context.Context, a *app, s *site.Site, source *content.Source, layer string, nodes []publish.Node) error {
+	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: layer}
+	unasked, err := looked.Ask(ctx, nodes, source.Cache, source.TextsOn)
+	for _, why := range unasked {
+		a.say("%s", why)
 	}
-	layers, err := r.p.Layers(ctx, r.policy, layer)
-	if err != nil {
-		return err
-	}
-	for _, l := range layers {
-		var names []string
-		for _, n := range nodes {
-			if n.Layer == l.Digest {
-				names = append(names, n.Name)
-			}
-		}
-		brought, err := source.TextsOn(ctx, r.site, names)
-		if err != nil {
-			return err
-		}
-		written := release.WrittenOver(slices.Concat(r.site.TextsOn(names), brought))
-		why, err := builder.AskKept(ctx, l.Images, builder.Options{CacheDir: source.Cache, Written: written})
-		if err != nil {
-			return err
-		}
-		if why != "" {
-			a.say("the programs of layer %s were not asked about files of its nodes, since %s: nodes ask visudo, sshd and nft before they write", l.Variant, why)
-		}
-	}
-	return nil
+	return err
 }
 
 func (a *app) approveCommand() *cobra.Command {

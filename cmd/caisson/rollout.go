@@ -173,7 +173,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := r.askKept(c.Context(), a, source, layer, o.Nodes); err != nil {
+		if err := r.askKept(c.Context(), a, r.site, source, layer, o.Nodes); err != nil {
 			return err
 		}
 		var plan *spec.RolloutPlan

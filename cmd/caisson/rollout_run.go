@@ -103,6 +103,10 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 		}
 		measure = asked.Measure
 	}
+	source, err := a.source(x.cache)
+	if err != nil {
+		return nil, err
+	}
 	var planned *site.Site
 	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: by, Name: name, Say: a.say, Now: now,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
@@ -118,15 +122,16 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 			if err := sealedOnly(s); err != nil {
 				return nil, err
 			}
-			return r.p.Compile(ctx, s, r.policy, plan.Reference)
+			nodes, err := r.p.Compile(ctx, s, r.policy, plan.Reference)
+			if err != nil {
+				return nil, err
+			}
+			moved := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return rollout.GivenBy(plan, n.Name) == "" })
+			return nodes, r.askKept(ctx, a, s, source, plan.Reference, moved)
 		},
 		First: func(ctx context.Context) error {
 			if len(planned.Services().List) == 0 {
 				return nil
-			}
-			source, err := a.source(x.cache)
-			if err != nil {
-				return err
 			}
 			return source.Push(ctx, r.p.Registry, planned)
 		}}

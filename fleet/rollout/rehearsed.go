@@ -102,7 +102,7 @@ func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for i, n := range nodes {
-		if row, there := e.rows[n.Name]; there && row.Overlay != givenBy(e.plan, n.Name) {
+		if row, there := e.rows[n.Name]; there && row.Overlay != GivenBy(e.plan, n.Name) {
 			group.Go(func() (err error) {
 				ways[i], err = e.way(reading, n, row)
 				return err

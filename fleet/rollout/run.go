@@ -301,7 +301,7 @@ func (d *Driver) compiled(ctx context.Context, plan *spec.RolloutPlan, what Deci
 		if err != nil {
 			return nil, err
 		}
-		if oci.Digest(doc) != givenBy(plan, name) {
+		if oci.Digest(doc) != GivenBy(plan, name) {
 			return nil, changed(plan, name)
 		}
 		out = append(out, n)

@@ -292,8 +292,8 @@ func withMoving(moving map[string]int64, name string, since int64) map[string]in
 	return out
 }
 
-// givenBy returns the digest of the overlay that a plan has for a node.
-func givenBy(plan *spec.RolloutPlan, node string) string {
+// GivenBy returns the digest of the overlay that a plan has for a node.
+func GivenBy(plan *spec.RolloutPlan, node string) string {
 	for _, w := range plan.Waves {
 		if digest := w.Nodes[node]; digest != "" {
 			return digest

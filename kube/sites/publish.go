@@ -34,6 +34,7 @@ type work struct {
 	noNodes   error          // why
 	digest    string         // of what nodes would get, and in the place of what
 	notLooked []string       // secrets whose values may have changed
+	notAsked  []string       // of which files no program of a layer was asked, and why
 }
 
 // plan says of the Site what publishing it would change, and publishes where that may be.
@@ -77,7 +78,7 @@ func cannotPlan(v *verdict, err error) {
 // say says what publishing would change.
 func (w *work) say(v *verdict) {
 	changes, words := count(w.plan)
-	words += leftOut(w.site) + unlooked(w.notLooked)
+	words = strings.Join(append([]string{words + leftOut(w.site) + unlooked(w.notLooked)}, w.notAsked...), "; ")
 	v.more["changes"], v.more["message"] = changes, words
 	switch {
 	case !w.plan.Changed():
@@ -135,8 +136,20 @@ func (r *Reconciler) compare(ctx context.Context, o objects, w *work) (err error
 	if w.nodes, w.noNodes = w.publisher.Compile(ctx, w.site, w.policy, layer); w.noNodes != nil {
 		return nil
 	}
+	if w.notAsked, err = w.preview().Ask(ctx, w.changed(), "", nil); err != nil {
+		return err
+	}
 	w.digest, err = w.preview().Digest(w.fleet, w.fleet.Floor(), w.nodes)
 	return err
+}
+
+// changed returns the nodes that would get another overlay or layer.
+func (w *work) changed() []publish.Node {
+	changes := map[string]bool{}
+	for _, n := range w.plan.Nodes {
+		changes[n.Name] = len(n.Changes) > 0 && n.Held == ""
+	}
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(n publish.Node) bool { return !changes[n.Name] })
 }
 
 func (w *work) preview() preview.Preview {

@@ -33,10 +33,12 @@ func many(b *testing.B, n int) []work {
 	return todo
 }
 
-func numbered(i int) ([]byte, error) {
+func numbered(i int) ([]byte, error) { return withValue(i, i) }
+
+func withValue(i, value int) ([]byte, error) {
 	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}}
 	for k := range 60 {
-		o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(i)})
+		o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(value)})
 	}
 	return spec.Encode(o)
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,9 @@ type rack struct {
 	*testing.T
 	reg   *registry.Registry
 	dir   string
-	url   string // of the relay
+	url   string       // of the relay
+	far   string       // of the registry
+	sent  atomic.Int64 // bytes that the registry sent
 	serve http.Handler
 	now   time.Time
 
@@ -57,10 +60,11 @@ func newRack(t *testing.T, most int64) *rack {
 		before := r.before
 		r.mu.Unlock()
 		if before == nil || !before(w, req) {
-			h.ServeHTTP(w, req)
+			h.ServeHTTP(&counting{w, &r.sent}, req)
 		}
 	}))
 	t.Cleanup(behind.Close)
+	r.far = behind.URL
 	from, err := registry.Open(behind.Listener.Addr().String()+"/metal", registry.Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +77,18 @@ func newRack(t *testing.T, most int64) *rack {
 	t.Cleanup(near.Close)
 	r.url = near.URL
 	return r
+}
+
+// counting counts the bytes of an answer's body.
+type counting struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c *counting) Write(data []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(data)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // publish has a node's tag lead to a content.
@@ -138,7 +154,13 @@ func (r *rack) count(what string) (n int) {
 // get asks the relay, with pairs of header and value.
 func (r *rack) get(path string, headers ...string) (*http.Response, []byte, error) {
 	r.Helper()
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.url+"/v2/metal/"+path, nil)
+	return r.getFrom(r.url, path, headers...)
+}
+
+// getFrom asks the relay or the registry.
+func (r *rack) getFrom(url, path string, headers ...string) (*http.Response, []byte, error) {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, url+"/v2/metal/"+path, nil)
 	if err != nil {
 		r.Fatal(err)
 	}

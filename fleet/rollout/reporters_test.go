@@ -3,11 +3,14 @@
 package rollout
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +28,7 @@ func among(nodes ...string) Asked {
 }
 
 // signed is what a node says of itself in a fleet, signed.
-func signed(t *testing.T, key *ecdsa.PrivateKey, fleet, node string, seq uint64, grade spec.KeyGrade, health string, at time.Time) []byte {
+func signed(t testing.TB, key *ecdsa.PrivateKey, fleet, node string, seq uint64, grade spec.KeyGrade, health string, at time.Time) []byte {
 	t.Helper()
 	r := spec.NewReport(&spec.Status{Fleet: fleet, Node: node, BootID: sign.VerifierOf(key).ID()[:8], Health: spec.Health(health), Overlay: "sha256:" + strings.Repeat("a", 64)})
 	r.Key, r.Grade, r.Seq, r.Interval, r.Time = sign.VerifierOf(key).ID(), grade, seq, 300, at
@@ -178,4 +181,70 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 	if len(by.opened) != 1 || len(by.nodes) != 1 {
 		t.Errorf("of a node that is not published %d and %d are kept", len(by.opened), len(by.nodes))
 	}
+}
+
+// BenchmarkLook is a driver's look at the reports of all nodes: the first, which verifies each, and
+// the next, of which a tenth says something new.
+func BenchmarkLook(b *testing.B) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, nodes := range []int{10_000, 100_000} {
+		lines := func(keys []*ecdsa.PrivateKey, seq uint64, of int) []byte {
+			var text bytes.Buffer
+			for i, key := range keys[:of] {
+				name := fmt.Sprintf("n%06d", i)
+				line, err := json.Marshal(view.Reported{Node: name, Received: noon, Signed: signed(b, key, "metal", name, seq, spec.KeyPinned, "ok", noon)})
+				must(b, err)
+				text.Write(append(line, '\n'))
+			}
+			return text.Bytes()
+		}
+		var keys []*ecdsa.PrivateKey
+		asked := among()
+		for i := range nodes {
+			key, err := sign.Generate()
+			must(b, err)
+			keys = append(keys, key)
+			asked.Published[fmt.Sprintf("n%06d", i)] = true
+		}
+		first := lines(keys, 1, nodes)
+		fresh := lines(keys, 2, nodes/10)
+		look := func(b *testing.B, by *Reporters, text ...[]byte) {
+			if all, err := ReadReports(bytes.NewReader(bytes.Join(text, nil)), asked, by, noon); err != nil || len(all) != nodes {
+				b.Fatal(len(all), err)
+			}
+		}
+		open := func(b *testing.B) *Reporters {
+			by, err := OpenReporters(filepath.Join(b.TempDir(), "caisson.reporters"), false)
+			must(b, err)
+			return by
+		}
+		measure := func(name string, prepare func(*Reporters), text ...[]byte) {
+			b.Run(fmt.Sprint("nodes=", nodes, "/", name), func(b *testing.B) {
+				worked := time.Duration(0)
+				for b.Loop() {
+					b.StopTimer()
+					by := open(b)
+					prepare(by)
+					began := processorTime(b)
+					b.StartTimer()
+					look(b, by, text...)
+					worked += processorTime(b) - began
+				}
+				b.ReportMetric(float64(worked.Microseconds())/float64(b.N*nodes), "cpu-µs/node")
+				b.ReportMetric(float64(len(first))/float64(nodes), "B/node")
+			})
+		}
+		cut := bytes.Index(first, []byte(fmt.Sprintf(`{"node":"n%06d"`, nodes/10)))
+		measure("first", func(*Reporters) {}, first)
+		measure("next", func(by *Reporters) { look(b, by, first) }, fresh, first[cut:])
+		measure("unchanged", func(by *Reporters) { look(b, by, first) }, first)
+	}
+}
+
+// processorTime is what this process has used of the processors.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

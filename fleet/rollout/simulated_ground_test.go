@@ -147,13 +147,20 @@ func (w *world) publisher(who string) *publish.Publisher {
 	return &publish.Publisher{Registry: r, Signers: []crypto.Signer{w.operator}, Now: w.now(), Clock: w.now, Author: who, Say: func(string, ...any) {}}
 }
 
-// read reads what is published, as somebody who is not cut.
-func (w *world) read() *publish.Fleet {
+// observing is who looks and is not cut.
+func (w *world) observing() *publish.Publisher {
 	w.Helper()
 	if w.looks == nil {
 		w.looks = w.publisher("observer")
+		w.looks.Kept = &publish.Shards{}
 	}
-	p := *w.looks
+	return w.looks
+}
+
+// read reads what is published, as somebody who is not cut.
+func (w *world) read() *publish.Fleet {
+	w.Helper()
+	p := *w.observing()
 	p.Now = w.now()
 	f, err := p.Read(w.Context(), w.policy(w))
 	must(w, err)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,16 +48,24 @@ func everyRequest(t *testing.T, how int) {
 	seed := drawnSeed(t)
 	whole := g.run(t, seed, nil)
 	whole.tell()
-	for first := int64(1); first <= int64(runs(t, apart)) && !t.Failed(); first++ {
-		w := g.run(t, seed, func(w *world) {
-			r := rand.New(rand.NewPCG(w.seed, uint64(first)))
-			for at := first; at < 2*whole.requests.Load(); at += apart {
-				w.cutAt(at, how, drawnAway(r))
+	var failed atomic.Bool
+	for first := int64(1); first <= int64(runs(t, apart)); first++ {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			t.Parallel() // a run waits for one driver, most of the time
+			if failed.Load() {
+				return // one that failed is enough to look at
+			}
+			w := g.run(t, seed, func(w *world) {
+				r := rand.New(rand.NewPCG(w.seed, uint64(first)))
+				for at := first; at < 2*whole.requests.Load(); at += apart {
+					w.cutAt(at, how, drawnAway(r))
+				}
+			})
+			if w.tell(); t.Failed() {
+				failed.Store(true)
+				t.Errorf("cut at request %d and every %d from there on", first, apart)
 			}
 		})
-		if w.tell(); t.Failed() {
-			t.Errorf("cut at request %d and every %d from there on", first, apart)
-		}
 	}
 }
 

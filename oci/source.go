@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
-
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/spec/refusal"
 )

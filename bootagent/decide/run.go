@@ -35,7 +35,7 @@ const (
 // Phases are all of them, in the order in which they count.
 var Phases = []Phase{Changing, Confirming, Prepared, Nothing, Entering, Soaking, Stuck, Partial, Waiting, Idle}
 
-// Record is the phase and what it is about.
+// Run is the phase and what it is about.
 type Run struct {
 	Phase Phase
 	To    state.Generation // what is tried, judged or waits; of Idle what runs
@@ -54,7 +54,7 @@ func (r Run) Left(up time.Duration) time.Duration {
 	return time.Duration(r.Ends)*time.Second - up
 }
 
-// Root describes the root that runs.
+// RunRoot describes the root that runs.
 type RunRoot struct {
 	Attached bool              // caisson did not boot this host
 	Begun    bool              // it was brought to what its overlay says at least once
@@ -65,7 +65,7 @@ type RunRoot struct {
 	Takes    *state.Generation // what the next boot would try
 }
 
-// Read returns the phase of a node.
+// ReadRun returns the phase of a node.
 func ReadRun(s *state.State, live *state.Live, root RunRoot) Run {
 	if t := s.Trial; t.Pending() {
 		r := Run{Phase: Changing, To: t.Generation, By: t.Confirm, Boot: t.Boot, Within: t.Within, Ends: t.Ends, Early: t.Early}

@@ -15,18 +15,15 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
-
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
-
 	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"

@@ -17,7 +17,6 @@ import (
 	"unicode/utf16"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/record/track"

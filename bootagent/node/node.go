@@ -34,11 +34,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/protect"
-
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"

@@ -23,7 +23,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Host makes a host a node of a fleet: it asks the registry for the host's overlay, verifies
+// EnrollHost makes a host a node of a fleet: it asks the registry for the host's overlay, verifies
 // it, and only then writes down whom the host trusts from now on. Nothing else is changed.
 // b.Node is the host's name in the fleet, "" for its host name. A host leaves its fleet for
 // another with replace.

@@ -45,7 +45,7 @@ const (
 	askEvery  = 5 * time.Minute // where the site says nothing else
 )
 
-// Config holds the service's settings.
+// DaemonConfig holds the service's settings.
 type DaemonConfig struct {
 	Node   session.Options // the service adds what watches, answers and runs programs
 	Report func(error)     // says what went wrong to whom the service is started by
@@ -80,7 +80,7 @@ func newService(c DaemonConfig) *service {
 		telling: one(), rescuing: one()}
 }
 
-// Run applies what the loader chose, tells systemd that the node is ready, and then
+// RunDaemon applies what the loader chose, tells systemd that the node is ready, and then
 // follows the fleet until the context ends. Where nothing could be applied the node is not
 // ready: what waits for the agent goes on waiting.
 func RunDaemon(ctx context.Context, c DaemonConfig) error {

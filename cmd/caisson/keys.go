@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-
 	"github.com/caisson-os/caisson/oci/trust/chain"
 )
 

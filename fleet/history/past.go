@@ -54,7 +54,7 @@ type answer struct {
 	err   error
 }
 
-// New returns a table that knows nothing. What it reads ends with ctx.
+// NewPast returns a table that knows nothing. What it reads ends with ctx.
 func NewPast(ctx context.Context, fleet func() *publish.Fleet, names func() (map[string]string, error)) *Table {
 	return &Table{ctx: ctx, fleet: fleet, names: names, turn: make(chan struct{}, 1), found: map[string]*Difference{}}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"

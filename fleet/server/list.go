@@ -15,7 +15,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
-
 	"github.com/caisson-os/caisson/internal/plain"
 )
 

@@ -30,7 +30,7 @@ const (
 // oidIndirect is the type SpcIndirectDataContent of what is signed.
 var oidIndirect = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 4}
 
-// Sign returns a program with one signature, in place of those that it has: of what is to be
+// SignImage returns a program with one signature, in place of those that it has: of what is to be
 // started by kexec the kernel takes one alone. The same program, key and certificate make the
 // same bytes.
 func SignImage(program []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
@@ -56,17 +56,17 @@ func SignImage(program []byte, key crypto.Signer, certificate *x509.Certificate)
 	return append(bare, table...), nil
 }
 
-// Digest returns what firmware calls the program: the SHA-256 of what a signature is about, with or
+// ImageDigest returns what firmware calls the program: the SHA-256 of what a signature is about, with or
 // without signatures the same.
 func ImageDigest(program []byte) ([]byte, error) {
 	_, sum, err := imageDigest(program)
 	return sum, err
 }
 
-// pad fills up to a multiple of 8 bytes with zeros.
+// padImage fills up to a multiple of 8 bytes with zeros.
 func padImage(data []byte) []byte { return append(data, make([]byte, (8-len(data)%8)%8)...) }
 
-// digest returns a program without its signatures, which lie at the end, and what is signed of it:
+// imageDigest returns a program without its signatures, which lie at the end, and what is signed of it:
 // headers and sections in the order of the file, one after another, then what is behind them.
 func imageDigest(program []byte) (bare, sum []byte, err error) {
 	f, err := pe.NewFile(bytes.NewReader(program))

@@ -51,7 +51,7 @@ func program(t *testing.T) []byte {
 	return data
 }
 
-// TestSigned: osslsigncode(1) takes the signature, of that program alone; one that is signed again
+// TestAuthenticodeSigned: osslsigncode(1) takes the signature, of that program alone; one that is signed again
 // has one signature, and the same program has the same.
 func TestAuthenticodeSigned(t *testing.T) {
 	require.Tool(t, "osslsigncode")

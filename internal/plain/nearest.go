@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Word returns the known word that is at most two edits from got, the nearest one,
+// Nearest returns the known word that is at most two edits from got, the nearest one,
 // or "". Hyphens, underscores, dots and case do not count.
 func Nearest(got string, known iter.Seq[string]) string {
 	best, least := "", 3

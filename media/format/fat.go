@@ -15,14 +15,14 @@ import (
 	"github.com/caisson-os/caisson/internal/fatentry"
 )
 
-// File is a file of a volume.
+// FATFile is a file of a volume.
 type FATFile struct {
 	Name string // "EFI/BOOT/BOOTX64.EFI": folders are made as they are named
 	Size int64
 	Open func() (io.ReadCloser, error)
 }
 
-// Volume is a file system to write.
+// FATVolume is a file system to write.
 type FATVolume struct {
 	Label  string    // at most 11 capitals and digits
 	Serial uint32    // what tells it from others
@@ -42,7 +42,7 @@ const (
 	maxFile  = 1<<32 - 1
 )
 
-// Room returns the size of the smallest volume that holds files, rounded up to whole MiB,
+// FATRoom returns the size of the smallest volume that holds files, rounded up to whole MiB,
 // with free bytes to spare.
 func FATRoom(files []FATFile, free int64) (int64, error) {
 	root, err := grow(files)
@@ -171,7 +171,7 @@ func (v FATVolume) boot(g geometry) []byte {
 	return b
 }
 
-// info is the sector that says what is free.
+// fatInfo is the sector that says what is free.
 func fatInfo(free, next int64) []byte {
 	b := make([]byte, sector)
 	le := binary.LittleEndian

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Image is an image to write.
+// ISO is an image to write.
 type ISO struct {
 	Label string    // of the volume: at most 32 capitals, digits and underscores
 	Date  time.Time // of the volume and its file, in UTC
@@ -100,7 +100,7 @@ func bootRecord() []byte {
 	return b
 }
 
-// catalog names the partition for UEFI. Its size is given as 0 sectors, by which UEFI means
+// bootCatalog names the partition for UEFI. Its size is given as 0 sectors, by which UEFI means
 // all up to the end of the volume: the field ends at 32 MiB, and a loader is larger.
 func bootCatalog() []byte {
 	b := make([]byte, 64)
@@ -160,7 +160,7 @@ func (i ISO) record(name string, at, size int64, flags byte) []byte {
 	return b
 }
 
-// text fills a field up with blanks.
+// isoText fills a field up with blanks.
 func isoText(field []byte, s string) {
 	copy(field, s+strings.Repeat(" ", max(0, len(field)-len(s))))
 }
@@ -176,7 +176,7 @@ func both32(b []byte, n int64) {
 	binary.BigEndian.PutUint32(b[4:], uint32(n))
 }
 
-// Data writes an image that nothing boots from: one file, whose name has no extension. w reads
+// ISOData writes an image that nothing boots from: one file, whose name has no extension. w reads
 // as zeros, and is made as long as the image is.
 func ISOData(w io.WriterAt, label, name string, date time.Time, content []byte) error {
 	i := ISO{Label: label, Date: date}

@@ -39,7 +39,7 @@ func isoMade(t *testing.T, i ISO) string {
 	return name
 }
 
-// TestOthersReadIt: isoinfo and xorriso find the volume, the file and the boot entry.
+// TestIsoOthersReadIt: isoinfo and xorriso find the volume, the file and the boot entry.
 func TestIsoOthersReadIt(t *testing.T) {
 	require.Tool(t, "isoinfo", "xorriso")
 	name := isoMade(t, image())

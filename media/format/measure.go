@@ -16,7 +16,7 @@ import (
 // Register is the register of a TPM into which the stub extends the sections of its image.
 const Register = 11
 
-// Measured is what a stub extends into [Register] of a section: the digests of its name, which
+// UKIMeasured is what a stub extends into [Register] of a section: the digests of its name, which
 // ends with a zero, and of its bytes.
 type UKIMeasured struct {
 	Section    string
@@ -39,7 +39,7 @@ const newest = 257
 // stubVersion is how a stub tells its release, in the section .sdmagic.
 var stubVersion = regexp.MustCompile(`^#### LoaderInfo: systemd-stub (\d+)[^0-9]`)
 
-// Measure returns what the stub of an image extends, and what is in the register then, by the
+// MeasureUKI returns what the stub of an image extends, and what is in the register then, by the
 // rules of its release. See systemd-measure(1).
 func MeasureUKI(image []byte) (all []UKIMeasured, register [sha256.Size]byte, err error) {
 	f, err := pe.NewFile(bytes.NewReader(image))

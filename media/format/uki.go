@@ -20,7 +20,7 @@ import (
 	"io"
 )
 
-// Section is a part of a unified kernel image that the stub finds by its name.
+// UKISection is a part of a unified kernel image that the stub finds by its name.
 type UKISection struct {
 	Name string // ".osrel", ".cmdline", ".initrd", ".linux"; at most 8 bytes
 	Data []byte
@@ -43,7 +43,7 @@ const (
 	readData      = 0x40000040 // initialised data that can be read
 )
 
-// Write writes the stub with sections behind its own.
+// WriteUKI writes the stub with sections behind its own.
 func WriteUKI(w io.Writer, stub []byte, sections []UKISection) error {
 	f, err := pe.NewFile(bytes.NewReader(stub))
 	if err != nil {
@@ -69,7 +69,7 @@ func WriteUKI(w io.Writer, stub []byte, sections []UKISection) error {
 	return nil
 }
 
-// layout says where the parts of the image go.
+// ukiLayout says where the parts of the image go.
 type ukiLayout struct {
 	head    []byte // the stub's headers with those of the sections
 	stub    int    // bytes of the stub that go along

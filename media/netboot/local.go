@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// local says where a request came in: the answer comes from there. The zero value is not
+// localAddress says where a request came in: the answer comes from there. The zero value is not
 // known, and the kernel decides.
 type localAddress struct {
 	ip    netip.Addr

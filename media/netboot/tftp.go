@@ -26,7 +26,7 @@ import (
 	"github.com/caisson-os/caisson/internal/quota"
 )
 
-// Server are the files, and what clients may take.
+// TFTPServer are the files, and what clients may take.
 type TFTPServer struct {
 	Files     fs.FS
 	Transfers int           // at once; 0 is [UsualTransfers]. One address may have 4
@@ -46,7 +46,7 @@ const (
 	largest   = 65464
 )
 
-// Transfer is one that is over. Name was written by a stranger.
+// TFTPTransfer is one that is over. Name was written by a stranger.
 type TFTPTransfer struct {
 	Began  time.Time
 	Remote netip.AddrPort
@@ -116,7 +116,7 @@ func (s *TFTPServer) log(r tftpRequest, sent int64, err error) {
 	s.Log(TFTPTransfer{Began: r.began, Remote: r.from, Name: r.name, Sent: sent, Err: err})
 }
 
-// request is one to read a file.
+// tftpRequest is one to read a file.
 type tftpRequest struct {
 	began   time.Time
 	name    string
@@ -176,7 +176,7 @@ func (s *TFTPServer) answer(ctx context.Context, r tftpRequest) (int64, error) {
 	return sent, err
 }
 
-// transfer is one that is under way.
+// tftpTransfer is one that is under way.
 type tftpTransfer struct {
 	conn  *net.UDPConn
 	wait  time.Duration

@@ -84,7 +84,7 @@ func Marshal(key crypto.Signer, passphrase []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemCosign, Bytes: text}), nil
 }
 
-// Encrypted says whether a private key's PEM asks for a passphrase, which may
+// IsEncrypted says whether a private key's PEM asks for a passphrase, which may
 // still be the empty one.
 func IsEncrypted(text []byte) bool {
 	block, _ := pem.Decode(text)

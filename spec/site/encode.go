@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/internal/digest"
-
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"

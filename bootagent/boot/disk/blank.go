@@ -22,7 +22,7 @@ const (
 	sample  = 64 << 10 // bytes of each
 )
 
-// Disk returns nil where a disk of size bytes is empty, else what is on it. Who cannot
+// CheckBlank returns nil where a disk of size bytes is empty, else what is on it. Who cannot
 // read a disk does not know that it is empty.
 func CheckBlank(disk io.ReaderAt, size int64) error {
 	if size < 2*edge {
@@ -62,7 +62,7 @@ func CheckBlank(disk io.ReaderAt, size int64) error {
 // ErrUnreadable is returned for a disk that cannot be read: what is on it nobody knows.
 var ErrUnreadable = errors.New("it cannot be read")
 
-// What says in words what is on a disk or a partition.
+// Contents says in words what is on a disk or a partition.
 func Contents(disk io.ReaderAt, size int64) string {
 	err := CheckBlank(disk, size)
 	if err == nil {

@@ -24,14 +24,14 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// Limit ends a program. It is less than the time in which a loader must make progress, as
+// E2fsLimit ends a program. It is less than the time in which a loader must make progress, as
 // each of them is; a disk whose check takes longer is set aside.
 const E2fsLimit = 5 * time.Minute
 
-// Programs are mke2fs and e2fsck, where [paths] says that they are.
+// E2fsPrograms are mke2fs and e2fsck, where [paths] says that they are.
 type E2fsPrograms struct{}
 
-// Installed reports whether they are there: a layer that was built without
+// E2fsInstalled reports whether they are there: a layer that was built without
 // layer.stateDisk has a loader without them.
 func E2fsInstalled() bool {
 	for _, name := range paths.DiskPrograms {
@@ -74,7 +74,7 @@ func (E2fsPrograms) Preen(device string, force bool) (string, error) {
 	return "", fmt.Errorf("e2fsck could not repair it by itself, and ended with %d: %s", code, said)
 }
 
-// call runs a program and returns the end of what it said.
+// callE2fs runs a program and returns the end of what it said.
 func callE2fs(name string, args ...string) (code int, said string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), E2fsLimit)
 	defer cancel()
@@ -94,7 +94,7 @@ func callE2fs(name string, args ...string) (code int, said string, err error) {
 	return 0, said, nil
 }
 
-// end keeps the last of what is written to it.
+// ext4End keeps the last of what is written to it.
 type ext4End struct{ text []byte }
 
 const kept = 600
@@ -110,7 +110,7 @@ func (e *ext4End) Write(p []byte) (int, error) {
 // setUUID is EXT4_IOC_SETFSUUID of linux/ext4.h (6.0); x/sys has no name for it.
 const setUUID = 0x4008662c
 
-// Renew gives a mounted ext4 file system a random identifier, where it has the one that is
+// RenewExt4 gives a mounted ext4 file system a random identifier, where it has the one that is
 // given: that of an image, which every copy has.
 func RenewExt4(device, at, image string) error {
 	was, err := hex.DecodeString(strings.ReplaceAll(image, "-", ""))
@@ -149,7 +149,7 @@ func RenewExt4(device, at, image string) error {
 // resizeFS is EXT4_IOC_RESIZE_FS of linux/ext4.h; x/sys has no name for it.
 const resizeFS = 0x40086610
 
-// Grow has a mounted ext4 file system take what its device has more, where that is at
+// GrowExt4 has a mounted ext4 file system take what its device has more, where that is at
 // least much bytes. Of any other file system it changes nothing.
 func GrowExt4(device, at string, much int64) error {
 	d, err := os.Open(device)
@@ -191,7 +191,7 @@ func extent(d *os.File) (blocks, block int64, err error) {
 	return int64(le.Uint32(super[4:])) | int64(le.Uint32(super[0x150:]))<<32, 1024 << le.Uint32(super[0x18:]), nil
 }
 
-// On reports whether a device says that it has an ext file system.
+// IsExt4 reports whether a device says that it has an ext file system.
 func IsExt4(device string) bool {
 	d, err := os.Open(device)
 	if err != nil {

@@ -54,7 +54,7 @@ var system = [16]byte{0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b
 // image are the identifiers of a disk that was copied and that no machine has made its own.
 var image = Layout{Disk: storedNote(paths.ImageDisk), Partition: storedNote(paths.ImageState)}
 
-// New returns a layout with identifiers of its own. Sizes are in bytes.
+// NewLayout returns a layout with identifiers of its own. Sizes are in bytes.
 func NewLayout(size, sector, start int64) Layout {
 	t := Layout{Size: size, Sector: sector, Start: start}
 	for _, id := range []*[16]byte{&t.Disk, &t.Partition} {
@@ -236,7 +236,7 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 	return t, step, words[5], nil
 }
 
-// Own reads the table of a disk that caisson made, or 'caisson image'. own says that it is one:
+// OwnTable reads the table of a disk that caisson made, or 'caisson image'. own says that it is one:
 // no boot code, and no other partition. end is the byte after the state partition.
 func OwnTable(r io.ReaderAt, size, sector int64) (t Layout, end int64, own bool, err error) {
 	data := make([]byte, 2*sector+entries*entry)
@@ -258,7 +258,7 @@ func OwnTable(r io.ReaderAt, size, sector int64) (t Layout, end int64, own bool,
 	return t, (int64(le.Uint64(list[40:])) + 1) * sector, bytes.Equal(list, want), nil
 }
 
-// Wider returns the table that a disk would have if it were made now, and whether it is
+// WiderTable returns the table that a disk would have if it were made now, and whether it is
 // another one of the same disk, whose partition has at least much bytes more. Of a disk that
 // was copied it is always another one, with identifiers of its own.
 func WiderTable(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err error) {
@@ -304,7 +304,7 @@ func (t Layout) Serial(d interface {
 	return nil
 }
 
-// stored is an identifier as tables have it, its first fields little-endian.
+// storedNote is an identifier as tables have it, its first fields little-endian.
 func storedNote(text string) (id [16]byte) {
 	if n, err := hex.Decode(id[:], []byte(strings.ReplaceAll(text, "-", ""))); err != nil || n != len(id) {
 		panic("identifier " + text)

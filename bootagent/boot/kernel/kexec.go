@@ -21,11 +21,11 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Marker is on the command line of a kernel that this package started, so that
-// a difference that a kexec did not remove is not tried again for ever. See [Ran].
+// KexecMarker is on the command line of a kernel that this package started, so that
+// a difference that a kexec did not remove is not tried again for ever. See [RanKexec].
 const KexecMarker = "caisson.kexec=1"
 
-// Counted is the word, before its value, by which a loader tells the one behind its
+// KexecCounted is the word, before its value, by which a loader tells the one behind its
 // kexec for which overlay this boot was counted, see [CountedFor].
 const KexecCounted = "caisson.counted="
 
@@ -45,14 +45,14 @@ func CountedFor(running []string) (overlay string, ok bool) {
 // other word on the running line that the overlay does not name was signed by nobody.
 var passed = append([]string{"BOOTIF", "caisson.node", "console", "earlycon", "earlyprintk"}, table.Names...)
 
-// Line is a command line beside the one that runs.
+// KexecLine is a command line beside the one that runs.
 type KexecLine struct {
 	Words   []string // what the kernel must be started with
 	Dropped []string // words of the running line that do not belong to it
 	Differs bool     // the running line is another one
 }
 
-// Arguments returns the command line that the kernel should have had. site are the
+// KexecArguments returns the command line that the kernel should have had. site are the
 // arguments in the loader's bootstrap, want those of the overlay. Of the running
 // line only what a loader may pass is kept, and nothing that the site has since
 // taken away. A default such as panic=30 that is missing alone does not count as a difference:
@@ -85,7 +85,7 @@ func isPassedOn(word string) bool {
 // kernel, where firmware's loaders have numbers of their own.
 const loaderType = 0xd
 
-// Ran reports whether the running kernel was started by this package. The marker
+// RanKexec reports whether the running kernel was started by this package. The marker
 // alone does not say so: anyone who writes the first command line can write it,
 // and would have the comparison of arguments skipped. proc is /proc; a kernel that
 // does not tell its loader is taken at the marker's word.
@@ -102,7 +102,7 @@ func RanKexec(running []string, proc string) bool {
 	return err == nil && kind>>4 == loaderType
 }
 
-// Start loads kernel and initrd, calls last, which may take away what the loader works
+// Kexec loads kernel and initrd, calls last, which may take away what the loader works
 // with, and jumps. It returns only with an error.
 func Kexec(kernel, initrd *os.File, line []string, last func()) error {
 	if err := loadKexec(kernel, initrd, strings.Join(line, " ")); err != nil {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Index knows the modules of one kernel release.
+// Modules knows the modules of one kernel release.
 type Modules struct {
 	dir    string              // /lib/modules/<release>
 	files  map[string]string   // module name → path below dir
@@ -38,7 +38,7 @@ type Modules struct {
 
 type alias struct{ pattern, module string }
 
-// Open reads the index below dir. words are those of the kernel's command line, which may
+// OpenModules reads the index below dir. words are those of the kernel's command line, which may
 // have parameters of modules, as in module.name=value. A missing directory is an error: a loader
 // without modules cannot mount a squashfs.
 func OpenModules(dir string, words []string) (*Modules, error) {

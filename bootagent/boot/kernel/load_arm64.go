@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load has the kernel take another one by its files, or, as Debian's kernels for arm64 have no
+// loadKexec has the kernel take another one by its files, or, as Debian's kernels for arm64 have no
 // kexec_file_load(2), placed in memory by this program.
 func loadKexec(kernel, initrd *os.File, line string) error {
 	err := unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), line, 0)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load has the kernel take another one by its files.
+// loadKexec has the kernel take another one by its files.
 func loadKexec(kernel, initrd *os.File, line string) error {
 	return unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), line, 0)
 }

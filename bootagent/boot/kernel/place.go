@@ -38,7 +38,7 @@ var stale = []string{"linux,elfcorehdr", "linux,usable-memory-range", "kaslr-see
 // granule is where a kernel begins, and how far from there the other parts may.
 const granule = 2 << 20
 
-// Kernel places an uncompressed kernel (Image) with its initrd and its command line, and returns what is to be
+// Place places an uncompressed kernel (Image) with its initrd and its command line, and returns what is to be
 // loaded where, and where the jump goes.
 func Place(m Machine, kernel, initrd []byte, line string) (segments kexec.Segments, entry uintptr, err error) {
 	tree, err := dt.ReadFDT(bytes.NewReader(m.Tree))

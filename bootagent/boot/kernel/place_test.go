@@ -37,7 +37,7 @@ func stub(t testing.TB, chosen ...dt.Property) []byte {
 	return b.Bytes()
 }
 
-// kernel is the head of an Image that wants 32 MiB.
+// aKernel is the head of an Image that wants 32 MiB.
 func aKernel() []byte {
 	b := make([]byte, 4096)
 	copy(b, "MZ@\xfa")

@@ -21,16 +21,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the hardware's watchdog, the first where there are several.
+// WatchdogDevice is the hardware's watchdog, the first where there are several.
 const WatchdogDevice = "/dev/watchdog"
 
-// Hardware is an open watchdog; nil is a machine without one.
+// Watchdog is an open watchdog; nil is a machine without one.
 type Watchdog struct {
 	file    *os.File
 	timeout time.Duration
 }
 
-// Open starts the watchdog. A driver that does not take the timeout keeps its own.
+// OpenWatchdog starts the watchdog. A driver that does not take the timeout keeps its own.
 // The file is closed on exec, which does not stop the watchdog: only writing "V"
 // before would.
 func OpenWatchdog(name string, timeout time.Duration) (*Watchdog, error) {
@@ -68,7 +68,7 @@ func (h *Watchdog) Feed() error {
 	return nil
 }
 
-// Progress ends what has made none for longer than Limit.
+// WatchdogProgress ends what has made none for longer than Limit.
 type WatchdogProgress struct {
 	Limit time.Duration
 	Every time.Duration // between two looks

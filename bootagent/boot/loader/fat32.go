@@ -55,7 +55,7 @@ const (
 	most       = 4 << 20 // clusters: 16 GiB of 4 KiB each
 )
 
-// Open reads a file system of at most size bytes, and wants all of it whole.
+// OpenVolume reads a file system of at most size bytes, and wants all of it whole.
 func OpenVolume(d Device, size int64) (*Volume, error) {
 	b := make([]byte, sector)
 	if _, err := d.ReadAt(b, 0); err != nil {

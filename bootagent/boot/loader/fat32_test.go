@@ -28,10 +28,10 @@ const (
 // made is a file system with a loader.
 func made(t *testing.T) []byte { return fat32test.Made(t, one, fat32Loader(1)) }
 
-// loader is the content of a file that is one.
+// fat32Loader is the content of a file that is one.
 func fat32Loader(n byte) []byte { return bytes.Repeat([]byte{n, 'l', 'o', 'a', 'd', 'e', 'r'}, 3000) }
 
-// content reads a file as mtools do, nil where it is not there.
+// fat32Content reads a file as mtools do, nil where it is not there.
 func fat32Content(t *testing.T, m *fat32test.Disk, name string) []byte {
 	t.Helper()
 	out, err := exec.Command("mtype", "-i", m.Image(t), "::/"+name).Output()
@@ -78,7 +78,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestPowerCuts cuts the power before, within and after every write of an update: what was
+// TestFat32PowerCuts cuts the power before, within and after every write of an update: what was
 // there is there, and what is new is there as a whole or not at all. What was written since the
 // disk was asked to keep it may be there in any part, sector by sector.
 func TestFat32PowerCuts(t *testing.T) {

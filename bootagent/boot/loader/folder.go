@@ -25,7 +25,7 @@ type File struct {
 	record int // slot with the record, the last one
 }
 
-// folder is a folder's records, and where they are.
+// fatFolder is a folder's records, and where they are.
 type fatFolder struct {
 	list    []uint32 // its clusters
 	cluster int64

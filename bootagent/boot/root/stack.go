@@ -21,7 +21,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
-
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"

@@ -29,10 +29,10 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Name is the kind.
+// LimitsName is the kind.
 const LimitsName = "limits"
 
-// Item keeps the wanted files.
+// Limits keeps the wanted files.
 type Limits struct {
 	want    []spec.Limit
 	dir     string
@@ -42,7 +42,7 @@ type Limits struct {
 	proc    string // /proc; "" compares with no kernel
 }
 
-// New returns the item for want, sorted by id; dir is /etc/security/limits.d.
+// NewLimits returns the item for want, sorted by id; dir is /etc/security/limits.d.
 func NewLimits(want []spec.Limit, dir string, j item.Journal, log func(format string, args ...any)) *Limits {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
@@ -67,7 +67,7 @@ func (*Limits) Name() string { return LimitsName }
 // Wanted implements item.Item.
 func (i *Limits) Wanted() int { return len(i.want) }
 
-// prior is a file as it was: Mode 0 is "there was none".
+// limitPrior is a file as it was: Mode 0 is "there was none".
 type limitPrior struct {
 	Content string      `json:"content,omitempty"`
 	Mode    os.FileMode `json:"mode,omitempty"`
@@ -291,7 +291,7 @@ func decodeLimit(e item.Entry) limitPrior {
 	return p
 }
 
-// missing is the topmost directory of dir that is not there, "" when all are.
+// missingLimit is the topmost directory of dir that is not there, "" when all are.
 func missingLimit(dir string) string {
 	top := ""
 	for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {

@@ -4,7 +4,6 @@ package files
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,34 +16,6 @@ import (
 )
 
 func quiet(string, ...any) {}
-
-func limitsSnapshot(t *testing.T, root string) string {
-	t.Helper()
-	var out strings.Builder
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&out, "%s %v", strings.TrimPrefix(path, root), info.Mode())
-		if info.Mode().IsRegular() {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&out, " %q", data)
-		}
-		out.WriteByte('\n')
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
 
 func write(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
@@ -83,7 +54,7 @@ func TestLimitsConformance(t *testing.T) {
 				return itemtest.World{
 					Wanted:   func(j item.Journal) item.Item { return NewLimits(limitsWant, dir, j, quiet) },
 					Empty:    func(j item.Journal) item.Item { return NewLimits(nil, dir, j, quiet) },
-					Snapshot: func() string { return limitsSnapshot(t, etc) },
+					Snapshot: func() string { return snapshot(t, etc) },
 				}
 			})
 		})
@@ -96,14 +67,14 @@ func TestLimitsForeignFilesStay(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "20-nproc.conf"), "* soft nproc 1024\n", 0o644)
 	write(t, filepath.Join(dir, "60-caisson-unknown.conf"), "* soft nproc 1\n", 0o644)
-	before := limitsSnapshot(t, dir)
+	before := snapshot(t, dir)
 	j := itemtest.Journal(t, t.TempDir())
 	it := NewLimits(nil, dir, j, quiet)
 	drift, err := it.Check(t.Context())
 	if err != nil || len(drift) > 0 {
 		t.Fatalf("an empty config finds %v, %v", drift, err)
 	}
-	if after := limitsSnapshot(t, dir); after != before {
+	if after := snapshot(t, dir); after != before {
 		t.Fatalf("an empty config changed the folder:\n%s", after)
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// ErrMissing is the error of a device that is not there.
+// ErrMissingDevice is the error of a device that is not there.
 var ErrMissingDevice = errors.New("not there yet")
 
 // byTag maps rules.MountTags to udev's directories below /dev/disk.
 var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
 
-// Tagged returns the path of a device that is named by a tag; dev is /dev. ok is
+// TaggedDevice returns the path of a device that is named by a tag; dev is /dev. ok is
 // false for a name without one.
 func TaggedDevice(dev, name string) (path string, ok bool, err error) {
 	tag, value := rules.MountTag(name)
@@ -36,10 +36,10 @@ func TaggedDevice(dev, name string) (path string, ok bool, err error) {
 	return path, true, err
 }
 
-// Missing is the error of a device of that name.
+// MissingDevice is the error of a device of that name.
 func MissingDevice(name string) error { return fmt.Errorf("%s is %w", name, ErrMissingDevice) }
 
-// encode is how udev writes a label into a file name.
+// encodeTag is how udev writes a label into a file name.
 func encodeTag(s string) string {
 	var out strings.Builder
 	for _, r := range s {
@@ -53,7 +53,7 @@ func encodeTag(s string) string {
 	return out.String()
 }
 
-// Unescape returns a field of /proc/swaps or mountinfo without the kernel's \ooo for blanks
+// UnescapeDevice returns a field of /proc/swaps or mountinfo without the kernel's \ooo for blanks
 // and the like, see proc(5).
 func UnescapeDevice(s string) string {
 	if !strings.Contains(s, `\`) {

@@ -19,13 +19,13 @@ import (
 	"github.com/caisson-os/caisson/internal/safepath"
 )
 
-// used is space in use, a line of /proc/swaps.
-type usedSwaps struct {
+// usedSwap is space in use, a line of /proc/swaps.
+type usedSwap struct {
 	Path     string `json:"path"`
 	Priority int    `json:"priority"` // below 0 the kernel chose it
 }
 
-func (u *usedSwaps) String() string {
+func (u *usedSwap) String() string {
 	switch {
 	case u == nil:
 		return ""
@@ -36,7 +36,7 @@ func (u *usedSwaps) String() string {
 }
 
 // asked is the priority to ask for to have it again.
-func (u *usedSwaps) asked() *int {
+func (u *usedSwap) asked() *int {
 	if u.Priority < 0 {
 		return nil
 	}
@@ -45,12 +45,12 @@ func (u *usedSwaps) asked() *int {
 
 // same reports whether both are used alike: which one the kernel chooses depends on
 // what else is in use.
-func (u *usedSwaps) same(other usedSwaps) bool {
+func (u *usedSwap) same(other usedSwap) bool {
 	return u.Priority == other.Priority || u.Priority < 0 && other.Priority < 0
 }
 
-// at is the space in use at a path, by the file and not by its name.
-func swapAt(all []usedSwaps, path string) *usedSwaps {
+// swapAt is the space in use at a path, by the file and not by its name.
+func swapAt(all []usedSwap, path string) *usedSwap {
 	info, err := os.Stat(path)
 	for n, u := range all {
 		if u.Path == path {
@@ -67,7 +67,7 @@ func swapAt(all []usedSwaps, path string) *usedSwaps {
 const maxSwaps = 64 << 10
 
 // read is /proc/swaps. Blanks and such are octal escapes there.
-func (i *Swaps) read() ([]usedSwaps, error) {
+func (i *Swaps) read() ([]usedSwap, error) {
 	name := filepath.Join(i.proc, "swaps")
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +82,8 @@ func (i *Swaps) read() ([]usedSwaps, error) {
 	return parseSwaps(string(data))
 }
 
-func parseSwaps(text string) ([]usedSwaps, error) {
-	var all []usedSwaps
+func parseSwaps(text string) ([]usedSwap, error) {
+	var all []usedSwap
 	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		if n == 0 {
 			continue // what the columns are
@@ -96,7 +96,7 @@ func parseSwaps(text string) ([]usedSwaps, error) {
 		if err != nil {
 			return nil, fmt.Errorf("/proc/swaps: line %d: %w", n+1, err)
 		}
-		all = append(all, usedSwaps{UnescapeDevice(fields[0]), priority})
+		all = append(all, usedSwap{UnescapeDevice(fields[0]), priority})
 	}
 	return all, nil
 }
@@ -127,7 +127,7 @@ func (i *Swaps) find(name string) (string, error) {
 	return path, usableSwap(path, st)
 }
 
-// usable says why memory is not swapped to what stands at a path.
+// usableSwap says why memory is not swapped to what stands at a path.
 func usableSwap(path string, st unix.Stat_t) error {
 	switch kind := st.Mode & unix.S_IFMT; {
 	case kind != unix.S_IFREG && kind != unix.S_IFBLK:
@@ -148,7 +148,7 @@ const (
 
 var discardFlags = map[string]uintptr{"": 0, "all": discard, "once": discard | discardOnce, "pages": discard | discardPages}
 
-// on is swapon(2), by a descriptor: a name could lead elsewhere by now, so what it leads
+// swapOn is swapon(2), by a descriptor: a name could lead elsewhere by now, so what it leads
 // to is looked at again.
 func swapOn(path string, priority *int, discards string) error {
 	flags := discardFlags[discards]

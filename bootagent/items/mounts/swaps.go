@@ -18,15 +18,14 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Name is the kind.
+// SwapsName is the kind.
 const SwapsName = "swaps"
 
-// Item keeps the wanted swap space in use.
+// Swaps keeps the wanted swap space in use.
 type Swaps struct {
 	want     []spec.Swap
 	proc     string
@@ -35,7 +34,7 @@ type Swaps struct {
 	journal  item.Journal
 }
 
-// New returns the item for want; proc is /proc, dev is /dev.
+// NewSwaps returns the item for want; proc is /proc, dev is /dev.
 func NewSwaps(want []spec.Swap, proc, dev string, j item.Journal) *Swaps {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Swap) int { return strings.Compare(a.Device, b.Device) })
@@ -48,12 +47,12 @@ func (*Swaps) Name() string { return SwapsName }
 // Wanted implements item.Item.
 func (i *Swaps) Wanted() int { return len(i.want) }
 
-// prior is how the space was used before; nil for not at all.
+// swapPrior is how the space was used before; nil for not at all.
 type swapPrior struct {
-	Was *usedSwaps `json:"was,omitempty"`
+	Was *usedSwap `json:"was,omitempty"`
 }
 
-// applied is the space as it was put to use.
+// appliedSwap is the space as it was put to use.
 type appliedSwap struct {
 	Path string    `json:"path"`
 	Swap spec.Swap `json:"swap"`
@@ -69,17 +68,17 @@ func swapEntry(key string, was swapPrior, a appliedSwap) item.Entry {
 	return item.Entry{Item: SwapsName, Key: key, Prior: item.Raw(was), Applied: item.Raw(a), Scope: item.Kernel}
 }
 
-// plan is wanted space, understood against the present system.
-type planSwaps struct {
+// swapPlan is wanted space, understood against the present system.
+type swapPlan struct {
 	want spec.Swap
-	path string     // without links
-	now  *usedSwaps // nil: it is not in use
-	own  bool       // the journal has an entry
-	so   bool       // it is as wanted
+	path string    // without links
+	now  *usedSwap // nil: it is not in use
+	own  bool      // the journal has an entry
+	so   bool      // it is as wanted
 }
 
-func (i *Swaps) plan(w spec.Swap, all []usedSwaps, entries map[string]item.Entry) (planSwaps, error) {
-	p := planSwaps{want: w}
+func (i *Swaps) plan(w spec.Swap, all []usedSwap, entries map[string]item.Entry) (swapPlan, error) {
+	p := swapPlan{want: w}
 	err := rules.Swap(w)
 	if err != nil {
 		return p, err
@@ -99,7 +98,7 @@ func (i *Swaps) plan(w spec.Swap, all []usedSwaps, entries map[string]item.Entry
 	return p, nil
 }
 
-// describe returns the wish as people read it.
+// describeSwap returns the wish as people read it.
 func describeSwap(w spec.Swap) string {
 	text := "swap"
 	if w.Priority != nil {

@@ -41,9 +41,9 @@ func unused(name string) error {
 	return (&Swaps{patience: time.Minute}).off(context.Background(), name)
 }
 
-// place makes a directory in which files can be swap space: among the temporary files, or
+// swapPlace makes a directory in which files can be swap space: among the temporary files, or
 // on the disk where those are in a tmpfs, which has none.
-func swapsPlace(t *testing.T) string {
+func swapPlace(t *testing.T) string {
 	t.Helper()
 	require.Root(t)
 	disk, err := os.MkdirTemp("/var/tmp", "swaps-")
@@ -83,7 +83,7 @@ func inUse(t *testing.T, dir string) string {
 
 func priority(n int) *int { return &n }
 
-func swapsNewItem(want []spec.Swap, j item.Journal) *Swaps { return NewSwaps(want, "/proc", "/dev", j) }
+func newSwaps(want []spec.Swap, j item.Journal) *Swaps { return NewSwaps(want, "/proc", "/dev", j) }
 
 func TestSwapsConformance(t *testing.T) {
 	for name, world := range map[string]func(t *testing.T, dir string) []spec.Swap{
@@ -100,11 +100,11 @@ func TestSwapsConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			itemtest.Run(t, func(t *testing.T) itemtest.World {
-				dir := swapsPlace(t)
+				dir := swapPlace(t)
 				want := world(t, dir)
 				return itemtest.World{
-					Wanted:   func(j item.Journal) item.Item { return swapsNewItem(want, j) },
-					Empty:    func(j item.Journal) item.Item { return swapsNewItem(nil, j) },
+					Wanted:   func(j item.Journal) item.Item { return newSwaps(want, j) },
+					Empty:    func(j item.Journal) item.Item { return newSwaps(nil, j) },
 					Snapshot: func() string { return inUse(t, dir) },
 				}
 			})
@@ -114,7 +114,7 @@ func TestSwapsConformance(t *testing.T) {
 
 // A changed config is a changed use, and the first original is kept.
 func TestChanges(t *testing.T) {
-	dir := swapsPlace(t)
+	dir := swapPlace(t)
 	a := space(t, dir+"/a")
 	j := itemtest.Journal(t, t.TempDir())
 	for _, step := range []struct {
@@ -127,7 +127,7 @@ func TestChanges(t *testing.T) {
 		{spec.Swap{Device: a, Priority: priority(0), Discard: "pages"}, "a swap priority 0"},
 		{spec.Swap{Device: a}, "a swap"},
 	} {
-		it := swapsNewItem([]spec.Swap{step.want}, j)
+		it := newSwaps([]spec.Swap{step.want}, j)
 		drift, err := it.Check(t.Context())
 		if err != nil || len(drift) != 1 {
 			t.Fatalf("%+v: %+v, %v", step.want, drift, err)
@@ -142,14 +142,14 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%+v: %s", step.want, got)
 		}
 	}
-	if err := swapsNewItem(nil, j).Restore(t.Context(), j.Entries(SwapsName)); err != nil || inUse(t, dir) != "" {
+	if err := newSwaps(nil, j).Restore(t.Context(), j.Entries(SwapsName)); err != nil || inUse(t, dir) != "" {
 		t.Errorf("after restore: %s, %v", inUse(t, dir), err)
 	}
 }
 
 // What cannot be used is said before or by the kernel, and nothing is left of it.
 func TestSwapsRefusals(t *testing.T) {
-	dir := swapsPlace(t)
+	dir := swapPlace(t)
 	readable := space(t, dir+"/readable")
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, make([]byte, 1<<18), 0o600); err != nil {
@@ -170,13 +170,13 @@ func TestSwapsRefusals(t *testing.T) {
 		{theirs + "/link", spec.ActionRefuse, "link"},
 		{"relative", spec.ActionRefuse, "not the path of a disk or a file"},
 	} {
-		drift, err := swapsNewItem([]spec.Swap{{Device: c.device}}, itemtest.Journal(t, t.TempDir())).Check(t.Context())
+		drift, err := newSwaps([]spec.Swap{{Device: c.device}}, itemtest.Journal(t, t.TempDir())).Check(t.Context())
 		if err != nil || len(drift) != 1 || drift[0].Action != c.action || !strings.Contains(drift[0].Reason, c.reason) {
 			t.Errorf("%s: %+v, %v; want %s: %s", c.device, drift, err, c.action, c.reason)
 		}
 	}
 	j := itemtest.Journal(t, t.TempDir())
-	it := swapsNewItem([]spec.Swap{{Device: plain}}, j)
+	it := newSwaps([]spec.Swap{{Device: plain}}, j)
 	drift, err := it.Check(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestSwapsRefusals(t *testing.T) {
 	if err := it.Apply(t.Context(), drift); err == nil || !strings.Contains(err.Error(), "no swap signature") || len(j.Entries(SwapsName)) > 0 {
 		t.Errorf("a file without swap space: %v, %+v", err, j.Entries(SwapsName))
 	}
-	twice := swapsNewItem([]spec.Swap{{Device: dir + "/good"}, {Device: dir + "/hard"}}, j)
+	twice := newSwaps([]spec.Swap{{Device: dir + "/good"}, {Device: dir + "/hard"}}, j)
 	if err := os.Link(dir+"/good", dir+"/hard"); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestSwapsRefusals(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	got, err := parseSwaps("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/vdb                                partition\t1048572\t\t0\t\t-2\n/srv/a\\040b                             file\t252\t\t0\t\t10\n")
-	if err != nil || len(got) != 2 || got[0] != (usedSwaps{"/dev/vdb", -2}) || got[1] != (usedSwaps{"/srv/a b", 10}) {
+	if err != nil || len(got) != 2 || got[0] != (usedSwap{"/dev/vdb", -2}) || got[1] != (usedSwap{"/srv/a b", 10}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, text := range []string{"Filename\n/dev/vdb partition 1 2\n", "Filename\n/dev/vdb partition 1 2 x\n"} {

@@ -117,7 +117,7 @@ func (i *Features) make(ctx context.Context, c *change) (after featureNIC, err e
 			continue
 		}
 		why := cmp.Or(failure, errors.New(cmp.Or(d.Reason, "the kernel did not do it")))
-		errs = append(errs, fmt.Errorf("set feature %q of %s %s: %w", f.Feature, c.iface, featureOnOff(f.On), why))
+		errs = append(errs, fmt.Errorf("set feature %q of %s %s: %w", f.Feature, c.iface, onOff(f.On), why))
 		for _, m := range members(f.Feature, c.before.features) {
 			if c.before.features[m].Changeable {
 				c.undone[m] = c.before.features[m].Requested
@@ -225,7 +225,7 @@ func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.E
 	for _, e := range entries {
 		_, feature := splitFeature(e.Key)
 		if want, asked := ask[feature]; asked && now.features[feature].Requested != want {
-			errs = append(errs, fmt.Errorf("restore feature %q of %s to %s: the kernel did not do it", feature, iface, featureOnOff(want)))
+			errs = append(errs, fmt.Errorf("restore feature %q of %s to %s: the kernel did not do it", feature, iface, onOff(want)))
 			continue
 		}
 		done = append(done, e)

@@ -37,7 +37,7 @@ func (n featureNIC) due(want []spec.Feature) []spec.Drift {
 		d := n.compare(w)
 		if n.err == nil {
 			if why := n.conflict(w, target, by); why != "" && d.Action != spec.ActionRefuse {
-				d = spec.Drift{Item: FeaturesName, Key: featureKey(w.Interface, w.Feature), From: d.From, To: featureOnOff(w.On),
+				d = spec.Drift{Item: FeaturesName, Key: featureKey(w.Interface, w.Feature), From: d.From, To: onOff(w.On),
 					Action: spec.ActionRefuse, Reason: conflict + why}
 			}
 		}
@@ -82,7 +82,7 @@ func (n featureNIC) conflict(w spec.Feature, target map[string]bool, by map[stri
 			continue
 		}
 		if other := slices.IndexFunc(by[m], func(other spec.Feature) bool { return other.On != w.On }); other >= 0 {
-			return by[m][other].Feature + " is to be " + featureOnOff(!w.On) + ", which is the same feature of the kernel, " + m
+			return by[m][other].Feature + " is to be " + onOff(!w.On) + ", which is the same feature of the kernel, " + m
 		}
 		if !w.On {
 			continue

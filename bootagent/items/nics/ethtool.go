@@ -19,23 +19,22 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Name is the kind.
+// FeaturesName is the kind.
 const FeaturesName = "ethtool"
 
-// State is one feature of an interface.
+// FeatureState is one feature of an interface.
 type FeatureState struct {
 	Changeable bool // the driver lets it be switched
 	Requested  bool // what was last asked for
 	Active     bool // what is
 }
 
-// Device is the kernel's view of interfaces.
+// FeatureDevice is the kernel's view of interfaces.
 type FeatureDevice interface {
 	// Index identifies the interface; one that was deleted and made again has
 	// another. An interface that is missing is ErrMissing.
@@ -48,7 +47,7 @@ type FeatureDevice interface {
 // ErrMissing is a Device's answer for an interface that is not there.
 var ErrMissing = netif.ErrMissing
 
-// Item switches the wanted features.
+// Features switches the wanted features.
 type Features struct {
 	want    []spec.Feature
 	absent  map[string]bool // interfaces that are named by what would find them
@@ -56,7 +55,7 @@ type Features struct {
 	journal item.Journal
 }
 
-// New returns the item for want, and for the features among settings of interfaces
+// NewFeatures returns the item for want, and for the features among settings of interfaces
 // that are found by more than their name; sys is /sys, device is NewKernel().
 func NewFeatures(want []spec.Feature, nics []spec.NIC, sys string, device FeatureDevice, j item.Journal) *Features {
 	i := &Features{want: slices.Clone(want), absent: map[string]bool{}, device: device, journal: j}
@@ -97,14 +96,7 @@ func splitFeature(key string) (iface, feature string) {
 	return iface, feature
 }
 
-func featureOnOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
-
-// prior is a kernel feature as it was on the interface with that index.
+// featurePrior is a kernel feature as it was on the interface with that index.
 type featurePrior struct {
 	Index     int  `json:"index"`
 	Requested bool `json:"requested"`
@@ -153,14 +145,14 @@ func (i *Features) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		p := decodeFeature(e)
 		if now, ok := n.features[feature]; ok && n.index == p.Index { // else it went, and what was set with it
-			d.From, d.To = featureOnOff(now.Active), featureOnOff(p.Active)
+			d.From, d.To = onOff(now.Active), onOff(p.Active)
 		}
 		drift = append(drift, d)
 	}
 	return drift, nil
 }
 
-// nic is an interface as it was looked at.
+// featureNIC is an interface as it was looked at.
 type featureNIC struct {
 	index    int
 	features map[string]FeatureState
@@ -185,7 +177,7 @@ func (i *Features) look(name string) featureNIC {
 // compare says what is to be done for w; no action when it is as wanted. Some of
 // its words are Divingbell's, because pipelines search for them.
 func (n featureNIC) compare(w spec.Feature) spec.Drift {
-	d := spec.Drift{Item: FeaturesName, Key: featureKey(w.Interface, w.Feature), To: featureOnOff(w.On)}
+	d := spec.Drift{Item: FeaturesName, Key: featureKey(w.Interface, w.Feature), To: onOff(w.On)}
 	because := func(action, format string, args ...any) spec.Drift {
 		d.Action, d.Reason = action, fmt.Sprintf(format, args...)
 		return d
@@ -207,7 +199,7 @@ func (n featureNIC) compare(w spec.Feature) spec.Drift {
 		changeable = changeable || s.Changeable
 		asked = asked && (!s.Changeable || s.Requested == w.On)
 	}
-	if d.From = featureOnOff(active); active == w.On {
+	if d.From = onOff(active); active == w.On {
 		return spec.Drift{}
 	}
 	if !changeable {

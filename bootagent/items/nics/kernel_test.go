@@ -14,14 +14,6 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// ip runs ip(8) in the namespace of the test.
-func ethtoolIp(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
 func kernelSnapshot(t *testing.T, name string) string {
 	t.Helper()
 	states, err := NewEthtoolKernel().Features(name)
@@ -43,8 +35,8 @@ func TestEthtoolKernel(t *testing.T) {
 	for _, feature := range []string{"tx-checksumming", "tso", "rx-gro", "sg"} {
 		t.Run(feature, func(t *testing.T) {
 			itemtest.Run(t, func(t *testing.T) itemtest.World {
-				ethtoolIp(t, "link", "add", "cs0", "type", "veth", "peer", "name", "cs1")
-				t.Cleanup(func() { ethtoolIp(t, "link", "del", "cs0") })
+				ip(t, "link", "add", "cs0", "type", "veth", "peer", "name", "cs1")
+				t.Cleanup(func() { ip(t, "link", "del", "cs0") })
 				states, err := NewEthtoolKernel().Features("cs0")
 				if err != nil {
 					t.Fatal(err)
@@ -87,7 +79,7 @@ func TestKernelNeeds(t *testing.T) {
 	}
 	tried := 0
 	for _, kind := range []string{"veth", "bridge"} {
-		ethtoolIp(t, "link", "add", "cs0", "type", kind)
+		ip(t, "link", "add", "cs0", "type", kind)
 		for _, need := range needs {
 			k := NewEthtoolKernel()
 			had, err := k.Features("cs0")
@@ -117,7 +109,7 @@ func TestKernelNeeds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ethtoolIp(t, "link", "del", "cs0")
+		ip(t, "link", "del", "cs0")
 	}
 	if tried < 4 {
 		t.Errorf("only %d needs could be tried", tried)

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/spec"

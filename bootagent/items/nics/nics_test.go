@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
+// ip runs ip(8) in the namespace of the test.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {

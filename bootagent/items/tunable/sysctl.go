@@ -22,15 +22,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Name is the kind.
+// SysctlName is the kind.
 const SysctlName = "sysctl"
 
-// New returns the item for want; root is /proc/sys.
+// NewSysctl returns the item for want; root is /proc/sys.
 func NewSysctl(want []spec.Sysctl, root string, j item.Journal) *Item {
 	settings := make([]Setting, 0, len(want))
 	for _, w := range want {
@@ -49,7 +48,7 @@ func NewSysctl(want []spec.Sysctl, root string, j item.Journal) *Item {
 // maxValue caps what is read of one key.
 const maxValue = 1 << 20
 
-// tree is /proc/sys. Opening a file is most of what a value costs, so until done it keeps
+// sysctlTree is /proc/sys. Opening a file is most of what a value costs, so until done it keeps
 // open the directory of the last key, because keys come sorted, and what was written, until
 // it is read back.
 type sysctlTree struct {

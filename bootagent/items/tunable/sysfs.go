@@ -23,16 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Name is the kind.
+// SysfsName is the kind.
 const SysfsName = "sysfs"
 
-// New returns the item for want; sys is /sys and proc is /proc.
+// NewSysfs returns the item for want; sys is /sys and proc is /proc.
 func NewSysfs(want []spec.Sysfs, sys, proc string, j item.Journal) *Item {
 	settings := make([]Setting, 0, len(want))
 	for _, w := range want {
@@ -50,7 +49,7 @@ func NewSysfs(want []spec.Sysfs, sys, proc string, j item.Journal) *Item {
 var masks = map[string]bool{"rps_cpus": true, "xps_cpus": true, "xps_rxqs": true, "smp_affinity": true,
 	"default_smp_affinity": true, "cpumask": true}
 
-// same reports whether two values of a file mean the same.
+// sameAttribute reports whether two values of a file mean the same.
 func sameAttribute(key, a, b string) bool {
 	if masks[path.Base(key)] {
 		return mask(a) == mask(b)
@@ -78,10 +77,10 @@ func selected(text string) string {
 	return text
 }
 
-// maxValue caps what is read of one attribute: sysfs gives a page at most.
+// sysfsMaxValue caps what is read of one attribute: sysfs gives a page at most.
 const sysfsMaxValue = 64 << 10
 
-// tree is where /sys and /proc are.
+// sysfsTree is where /sys and /proc are.
 type sysfsTree struct{ sys, proc string }
 
 // open opens a file by its key. It leaves neither /sys nor the file system that is
@@ -140,7 +139,7 @@ func (t sysfsTree) Read(key string) (string, error) {
 	defer f.Close() // read only
 	data, err := io.ReadAll(io.LimitReader(f, sysfsMaxValue))
 	if err != nil {
-		return "", &fs.PathError{Op: "read", Path: key, Err: attributeReason(err)}
+		return "", &fs.PathError{Op: "read", Path: key, Err: reason(err)}
 	}
 	return selected(strings.TrimRight(string(data), "\n")), nil
 }
@@ -156,7 +155,7 @@ func (t sysfsTree) Write(key, value string) error {
 		_, err = f.WriteString(value + "\n")
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return &fs.PathError{Op: "write", Path: key, Err: attributeReason(err)}
+		return &fs.PathError{Op: "write", Path: key, Err: reason(err)}
 	}
 	return nil
 }
@@ -201,13 +200,4 @@ func (t sysfsTree) coupled(key string) []string {
 		}
 	}
 	return keys
-}
-
-// reason is the cause without the path, which is said already.
-func attributeReason(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		return at.Err
-	}
-	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// fake is a directory with a sys and a proc in it.
+// sysfsFake is a directory with a sys and a proc in it.
 func sysfsFake(t *testing.T, files map[string]string) (sys, proc string) {
 	t.Helper()
 	root := t.TempDir()

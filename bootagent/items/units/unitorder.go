@@ -48,7 +48,7 @@ type unitOrder struct {
 	defaults bool
 }
 
-// Read reads the unit files of the system that has its root at a path.
+// ReadOrder reads the unit files of the system that has its root at a path.
 func ReadOrder(root string) *Order {
 	o := &Order{root: root, units: map[string]*unitOrder{}, first: map[string]map[string]bool{}}
 	for _, dir := range unitDirs {

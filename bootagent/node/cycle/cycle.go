@@ -17,12 +17,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
-
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/soak"

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/operation"

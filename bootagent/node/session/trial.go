@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Within is how long a change has to prove that the node can still be reached.
+// TrialTime is how long a change has to prove that the node can still be reached.
 const TrialTime = time.Minute
 
-// Clock is the time that a test takes.
+// TrialClock is the time that a test takes.
 type TrialClock interface {
 	Up() time.Duration
 	Sleep(ctx context.Context, d time.Duration)
@@ -28,7 +28,7 @@ const (
 	answers = 10 * time.Second
 )
 
-// Reach asks until there is an answer, for as long as within, and returns the error of
+// ReachWithin asks until there is an answer, for as long as within, and returns the error of
 // the last question when there is none.
 func ReachWithin(ctx context.Context, c TrialClock, within time.Duration, ask func(context.Context) error) error {
 	end := c.Up() + within
@@ -52,7 +52,7 @@ func ReachWithin(ctx context.Context, c TrialClock, within time.Duration, ask fu
 	}
 }
 
-// Kernel is the clock of this machine.
+// KernelClock is the clock of this machine.
 type KernelClock struct{ Uptime func() time.Duration }
 
 // Up implements Clock.

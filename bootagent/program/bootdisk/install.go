@@ -10,7 +10,6 @@ import (
 	"runtime"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
-
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/internal/cli"

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Read reads body, at most one byte more than limit, by which the caller sees
+// ReadCapped reads body, at most one byte more than limit, by which the caller sees
 // that there is more. Memory for announced bytes is taken at once when they are
 // within the limit; a negative number is an unknown size.
 func ReadCapped(body io.Reader, announced, limit int64) ([]byte, error) {
@@ -21,7 +21,7 @@ func ReadCapped(body io.Reader, announced, limit int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ReadFile reads a file below root; one of more than limit bytes is an error.
+// ReadFileCapped reads a file below root; one of more than limit bytes is an error.
 func ReadFileCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {

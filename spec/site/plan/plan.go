@@ -12,7 +12,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/digest"
-
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Servers are the resolvers and search domains that routers advertise (RFC 8106). The kernel passes
+// Advertised are the resolvers and search domains that routers advertise (RFC 8106). The kernel passes
 // them on, and remembers none.
 type Advertised struct {
 	conn *netlink.Conn // nil where the kernel could not be asked
@@ -33,7 +33,7 @@ type said struct {
 	search []string // as the router spells them
 }
 
-// Hear begins to listen, before any interface is up.
+// HearRouters begins to listen, before any interface is up.
 func HearRouters() *Advertised {
 	s := &Advertised{by: map[int]said{}}
 	if conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil); err == nil {
@@ -127,7 +127,7 @@ const (
 	FlagOther    = 0x80
 )
 
-// Said returns these flags of an interface.
+// RouterFlags returns these flags of an interface.
 func RouterFlags(index int) (flags uint32, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"fmt"
 )
 
-// Trusts says what firmware starts: what one of these certificates signed and nobody forbade.
+// TrustsImage says what firmware starts: what one of these certificates signed and nobody forbade.
 type TrustsImage struct {
 	Allowed            []*x509.Certificate
-	Digests, Forbidden [][]byte // see [Digest]
+	Digests, Forbidden [][]byte // see [ImageDigest]
 }
 
 // Verify returns an error where a program is not one that is started: signed by nobody, by somebody

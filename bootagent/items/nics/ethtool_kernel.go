@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 )
 
-// Kernel is the Device of this network namespace, by the SIOCETHTOOL ioctl; the
+// EthtoolKernel is the Device of this network namespace, by the SIOCETHTOOL ioctl; the
 // structures are those of linux/ethtool.h. It asks for the features' names once:
 // they are the kernel's, the same for every interface.
 type EthtoolKernel struct {
@@ -25,7 +25,7 @@ type EthtoolKernel struct {
 
 var _ FeatureDevice = (*EthtoolKernel)(nil)
 
-// NewKernel is the kernel as it runs.
+// NewEthtoolKernel is the kernel as it runs.
 func NewEthtoolKernel() *EthtoolKernel { return &EthtoolKernel{} }
 
 // Index implements Device.
@@ -111,7 +111,7 @@ func (k *EthtoolKernel) featureNames(name string) ([]string, error) {
 	return k.names, nil
 }
 
-// groups are the names that ethtool(8) prints and takes for kernel features of a
+// featureGroups are the names that ethtool(8) prints and takes for kernel features of a
 // pattern; on means that at least one of them is on. It matches patterns, too:
 // newer kernels have members that older ones lack.
 var featureGroups = map[string]string{

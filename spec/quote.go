@@ -13,17 +13,19 @@ const KindQuote = "Quote"
 // Quote is what a machine's TPM says of its registers, with the logs that explain them.
 // Whose it is follows from the key alone.
 type Quote struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"` // KindQuote
-	Fleet      string   `json:"fleet"`
-	Node       string   `json:"node"`
-	Nonce      string   `json:"nonce"`              // of who asked, hexadecimal
-	Key        []byte   `json:"key"`                // TPMT_PUBLIC of the TPM's key
-	Attest     []byte   `json:"attest"`             // TPMS_ATTEST, which the key has signed
-	Signature  []byte   `json:"signature"`          // TPMT_SIGNATURE
-	Registers  [][]byte `json:"registers"`          // what was in Quoted, in that order
-	Firmware   []byte   `json:"firmware,omitempty"` // the log of the machine's firmware; absent where it has none
-	Log        string   `json:"log,omitempty"`      // Measured, one a line; absent where nothing was measured
+	APIVersion    string   `json:"apiVersion"`
+	Kind          string   `json:"kind"` // KindQuote
+	Fleet         string   `json:"fleet"`
+	Node          string   `json:"node"`
+	Nonce         string   `json:"nonce"`                   // of who asked, hexadecimal
+	Key           []byte   `json:"key"`                     // TPMT_PUBLIC of the TPM's key
+	Attest        []byte   `json:"attest"`                  // TPMS_ATTEST, which the key has signed
+	Signature     []byte   `json:"signature"`               // TPMT_SIGNATURE
+	Registers     [][]byte `json:"registers"`               // what was in Quoted, in that order
+	EK            []byte   `json:"ek,omitempty"`            // TPMT_PUBLIC of the TPM's endorsement key; absent where it gives none
+	EKCertificate []byte   `json:"ekCertificate,omitempty"` // DER, of who made the TPM, as NV has it; absent where it has none
+	Firmware      []byte   `json:"firmware,omitempty"`      // the log of the machine's firmware; absent where it has none
+	Log           string   `json:"log,omitempty"`           // Measured, one a line; absent where nothing was measured
 }
 
 // Quoted lists the registers of a quote. Those left out change while a node runs.
@@ -38,7 +40,9 @@ const (
 )
 
 // NonceHeader is the header with a nonce, hexadecimal: of the answer to a report, for which the
-// service wants a quote over it, and of the request that brings that.
+// service wants a quote over it, and of the request that brings that. In an answer it may be
+// sealed to the TPM: the credential and the secret of TPM2_ActivateCredential, without their sizes,
+// in base64, with a space between.
 const NonceHeader = "Caisson-Nonce"
 
 // QuotePath is where a service takes quotes, below its address.

@@ -39,16 +39,23 @@ func quote(ctx context.Context, a *app, args []string) error {
 			return err
 		}
 	}
-	q, err := measure.Of(a.root, a.say).Quote(nonce)
+	log := measure.Of(a.root, a.say)
+	q, err := log.Quote(nonce)
 	if errors.Is(err, tpm.ErrNone) {
 		return cli.WithHint(err, "the firmware's setup may have it switched off")
 	}
 	if err != nil {
 		return err
 	}
+	if err := log.Endorse(q); err != nil {
+		a.say("%v", err)
+	}
 	q.Fleet, q.Node = st.Fleet, st.Node
 	return a.show(q, func() {
 		cli.Printf(a.out, "key  %s\n", digest.Of(q.Key))
+		if len(q.EK) > 0 {
+			cli.Printf(a.out, " ek  %s\n", digest.Of(q.EK))
+		}
 		for i, r := range spec.Quoted {
 			cli.Printf(a.out, "%3d  %x\n", r, q.Registers[i])
 		}

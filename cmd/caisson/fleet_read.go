@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -64,6 +66,26 @@ func (r *reading) known(ctx context.Context, node string) (known attest.Known, e
 	known.Roots, err = attest.Given(ctx, f, node)
 	return known, err
 }
+
+// readAuthorities reads files of certificates, each with at least one. Without files nobody is named: nil.
+func readAuthorities(names []string) (pool *x509.CertPool, err error) {
+	for _, name := range names {
+		text, err := ownfiles.ReadPublic(name, maxAuthorities)
+		if err != nil {
+			return nil, fmt.Errorf("--tpm-authority: %w", err)
+		}
+		if pool == nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, cli.WithHint(fmt.Errorf("--tpm-authority %s: there is no certificate in it", name),
+				"it begins with -----BEGIN CERTIFICATE-----; 'openssl x509 -inform DER -in FILE' makes that of one in DER")
+		}
+	}
+	return pool, nil
+}
+
+const maxAuthorities = 1 << 20 // bytes of a file
 
 // layer returns a layer, verified as what is published is.
 func (r *reading) layer(ctx context.Context, digest string) (release.Layer, error) {

@@ -39,7 +39,8 @@ const usualDB = "sqlite:fleet.db"
 type serving struct {
 	listening
 	from, db, tokens string
-	reports          string // where nodes put them; "" is nowhere
+	reports          string   // where nodes put them; "" is nowhere
+	authorities      []string // of TPMs, files
 	hosts            []string
 	url              string // by which a proxy before it is reached
 	slots            map[string]int
@@ -66,6 +67,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
 	f.StringSliceVar(&v.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
 	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
+	f.StringArrayVar(&v.authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of them has certified is accepted by its first quote")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
 	v.hooks.flags(f)
@@ -104,6 +106,10 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.People, err = v.people.open(&o, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
 		return err
 	}
+	authorities, err := readAuthorities(v.authorities)
+	if err != nil {
+		return err
+	}
 	told, err := v.hooks.open(a.say)
 	if err != nil {
 		return err
@@ -137,7 +143,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		Hears: true, Say: a.say}); err != nil {
 		return err
 	}
-	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say}
+	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say, Authorities: authorities}
 	go o.Quotes.Run(ctx)
 	o.Past = history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
 	h, err := server.New(ctx, o)

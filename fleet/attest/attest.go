@@ -40,6 +40,7 @@ type Known struct {
 	Programs map[Register]bool   // of these loaders, as firmware measures them into register 4
 	Roots    map[Root]Layer      // what the node was given
 	Runs     *Running            // what the node says that it runs; nil says nothing
+	EK       []byte              // the nonce was sealed to it and to the key of the quote; nil: it was not sealed
 }
 
 // Running names an overlay and a layer by their digests.
@@ -92,7 +93,7 @@ func (k Known) Accept(q *spec.Quote) (view.Machine, error) {
 	}
 	registers := registersOf(q)
 	b, err := replay(q.Firmware, registers, k.Programs)
-	return machine(digest.Of(q.Key), registers, b), err
+	return k.machine(digest.Of(q.Key), registers, b), err
 }
 
 // code are the registers of the programs that run before and beside the loader, each of which could
@@ -104,8 +105,8 @@ var code = []struct {
 }{{0, "the firmware"}, {2, "option ROMs"}, {manager, "what the firmware started"}, {7, "the keys of Secure Boot"}}
 
 // machine returns what is accepted of one.
-func machine(key string, registers map[uint]Register, b begun) view.Machine {
-	m := view.Machine{Key: key, Stub: b.stub[:]}
+func (k Known) machine(key string, registers map[uint]Register, b begun) view.Machine {
+	m := view.Machine{Key: key, EK: k.EK, Stub: b.stub[:]}
 	for _, c := range code {
 		r := registers[c.register]
 		if c.register == manager {
@@ -123,7 +124,10 @@ func machine(key string, registers map[uint]Register, b begun) view.Machine {
 func (k Known) like(m view.Machine) error {
 	err := fmt.Errorf("nobody has accepted the machine's key %s", m.Key)
 	for _, a := range k.Like {
-		if a.Key != m.Key || !a.Whole(len(code)) {
+		if !isLike(m, a) || !a.Whole(len(code)) {
+			if len(a.EK) > 0 {
+				err = fmt.Errorf("the machine's key %s is not bound to the TPM of the accepted endorsement key %s", m.Key, digest.Of(a.EK))
+			}
 			continue
 		}
 		err = nil
@@ -186,7 +190,7 @@ func (v *Verdict) verify(q *spec.Quote, nonce []byte, known Known) error {
 	if err != nil {
 		return err
 	}
-	m := machine(v.Key, registers, boot)
+	m := known.machine(v.Key, registers, boot)
 	v.Machine = &m
 	events, last, err := spec.Replay(Register{}, []byte(q.Log))
 	if err != nil {

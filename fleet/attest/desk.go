@@ -3,8 +3,10 @@
 package attest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -32,6 +34,8 @@ type Desk struct {
 	Now   func() time.Time
 	Say   func(format string, args ...any)
 
+	Authorities *x509.CertPool // a machine whose TPM one of them has certified is accepted by its first quote; nil: none is
+
 	once    sync.Once
 	waiting chan answer
 
@@ -43,8 +47,9 @@ type Desk struct {
 // given says to whom a nonce was given, and what that node reported then.
 type given struct {
 	node, key, boot, overlay, layer string
+	ek                              []byte // that the nonce was sealed to; nil: it was not
 	at                              time.Time
-	answered                        bool
+	answered                        bool // or begun to be
 }
 
 // answer is a quote that waits to be verified.
@@ -75,8 +80,8 @@ func (d *Desk) init() {
 	})
 }
 
-// Nonce returns a nonce for the node of a report that counts, hexadecimal, "" where no quote of
-// it is wanted now. There is one a node, so there are no more than nodes.
+// Nonce returns a nonce for the node of a report that counts, as [spec.NonceHeader] has it, "" where no
+// quote of it is wanted now. There is one a node, so there are no more than nodes.
 func (d *Desk) Nonce(r *spec.Report) string {
 	d.init()
 	q, has := d.Nodes.Quoted(r.Node)
@@ -91,33 +96,73 @@ func (d *Desk) Nonce(r *spec.Report) string {
 		if now.Sub(d.nonces[last].at).Abs() < nonceAgain {
 			return ""
 		}
-		delete(d.nonces, last)
 	}
-	nonce := make([]byte, spec.MaxNonce)
-	rand.Read(nonce) // which never fails
-	text := hex.EncodeToString(nonce)
-	d.nodes[r.Node], d.nonces[text] = text, given{node: r.Node, key: r.TPM, boot: r.BootID, overlay: r.Overlay, layer: r.Layer, at: now}
+	text, err := d.give(given{node: r.Node, key: r.TPM, boot: r.BootID, overlay: r.Overlay, layer: r.Layer, ek: boundTo(q, r.TPM), at: now})
+	if err != nil {
+		d.Say("nonce for %s: %v", r.Node, err)
+	}
 	return text
 }
 
+// give makes a nonce, in the place of the node's last one, and returns it as it is sent.
+func (d *Desk) give(g given) (string, error) {
+	nonce := make([]byte, spec.MaxNonce)
+	rand.Read(nonce) // which never fails
+	text := hex.EncodeToString(nonce)
+	sent := text
+	if len(g.ek) > 0 {
+		var err error
+		if sent, err = sealNonce(g.ek, g.key, nonce); err != nil {
+			return "", err
+		}
+	}
+	delete(d.nonces, d.nodes[g.node])
+	d.nodes[g.node], d.nonces[text] = text, g
+	return sent, nil
+}
+
 // Take takes the answer to a nonce. The body is read once the nonce is one that was given, and
-// counts for it alone.
-func (d *Desk) Take(nonce string, body io.Reader) error {
+// counts for it alone. Where it names the TPM that its key is in, and the nonce was not sealed to that,
+// another one is wanted, over a nonce that is.
+func (d *Desk) Take(nonce string, body io.Reader) (again string, err error) {
 	d.init()
 	g, err := d.redeem(nonce)
 	if err != nil {
-		return err
+		return "", err
 	}
+	q, raw, err := g.read(nonce, body)
+	if err != nil {
+		return "", err
+	}
+	if len(g.ek) == 0 && len(q.EK) > 0 {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		g.ek, g.answered = q.EK, false
+		if again, err = d.give(g); err != nil {
+			return "", fmt.Errorf("quote of %s: %w", g.node, err)
+		}
+		return again, nil
+	}
+	select {
+	case d.waiting <- answer{g, raw, q}:
+		return "", nil
+	default:
+		return "", ErrBusy
+	}
+}
+
+// read reads an answer to a nonce that was given.
+func (g given) read(nonce string, body io.Reader) (*spec.Quote, []byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, spec.MaxQuote+1))
 	if err == nil && len(data) > spec.MaxQuote {
 		err = fmt.Errorf("the quote has more than %d bytes", spec.MaxQuote)
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	q, err := spec.DecodeQuote(data)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	raw, err := hex.DecodeString(nonce)
 	if err == nil {
@@ -125,16 +170,13 @@ func (d *Desk) Take(nonce string, body io.Reader) error {
 	}
 	switch key := digest.Of(q.Key); {
 	case err != nil:
-		return fmt.Errorf("quote of %s: %w", g.node, err)
+		return nil, nil, fmt.Errorf("quote of %s: %w", g.node, err)
 	case key != g.key:
-		return fmt.Errorf("quote of %s: it is by key %s, and the node reports %s", g.node, key, g.key)
+		return nil, nil, fmt.Errorf("quote of %s: it is by key %s, and the node reports %s", g.node, key, g.key)
+	case len(g.ek) > 0 && !bytes.Equal(g.ek, q.EK):
+		return nil, nil, fmt.Errorf("quote of %s: it names another endorsement key than its nonce was sealed to", g.node)
 	}
-	select {
-	case d.waiting <- answer{g, raw, q}:
-		return nil
-	default:
-		return ErrBusy
-	}
+	return q, raw, nil
 }
 
 // redeem returns to whom a nonce was given, once.
@@ -181,13 +223,19 @@ func (d *Desk) settle(ctx context.Context, a answer) error {
 		return err // it is asked again
 	}
 	to := &view.Quote{At: a.at, Boot: a.boot, Overlay: a.overlay, Layer: a.layer, State: view.NotAccepted}
-	known.Runs = &Running{a.overlay, a.layer}
-	if from != nil && from.Accepted != nil {
+	known.Runs, known.EK = &Running{a.overlay, a.layer}, a.ek
+	var uncertified error
+	if from == nil || from.Accepted == nil {
+		uncertified = d.certify(&known, a.quote)
+	} else {
 		to.Accepted, to.State = from.Accepted, view.Changed
 		known.addAccepted(to.Accepted)
 	}
 	v := Verify(a.quote, a.nonce, known)
 	to.Seen, to.Why = v.Machine, v.Why
+	if uncertified != nil {
+		to.Why += "; " + uncertified.Error()
+	}
 	if v.Attested {
 		to.State, to.Accepted, to.Seen = view.Attested, v.Machine, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -103,8 +104,9 @@ type Detail struct {
 
 // Machine is what an operator may accept of a node's last quote.
 type Machine struct {
-	Key string `json:"key"` // digest of the TPM's key, as 'caisson-agent quote' prints it
-	ID  string `json:"id"`  // names the key, the code before the loader, and the loader
+	Key string `json:"key"`          // digest of the TPM's key, as 'caisson-agent quote' prints it
+	EK  string `json:"ek,omitempty"` // digest of the endorsement key of the TPM that has it; "" where that is not known
+	ID  string `json:"id"`           // names the keys, the code before the loader, and the loader
 }
 
 // ErrNoNode is returned for a node that the fleet has not.
@@ -126,7 +128,10 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade,
 		KeySince: n.known.Since, History: []store.Event{}}
 	if m := shown.Offers(); m != nil {
-		d.Machine = &Machine{m.Key, m.ID()}
+		d.Machine = &Machine{Key: m.Key, ID: m.ID()}
+		if len(m.EK) > 0 {
+			d.Machine.EK = digest.Of(m.EK)
+		}
 	}
 	last, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {

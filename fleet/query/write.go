@@ -71,6 +71,9 @@ func (n Node) Write(w io.Writer) {
 		line("other key", "%s since %s, which is not counted: %s", o.Report.Key, plain.Time(o.At), o.Why)
 	}
 	if m := n.Machine; m != nil {
+		if m.EK != "" {
+			line("", "endorsement key %s", m.EK)
+		}
 		line("", "key %s; where that is the node's, 'caisson fleet accept %s %s'", m.Key, n.Name, m.ID)
 	}
 	if h := n.Hint; h != nil {

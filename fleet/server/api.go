@@ -65,9 +65,9 @@ func (s *Server) takeQuote(w http.ResponseWriter, req *http.Request) {
 		s.tooMany(w)
 		return
 	}
-	err := attest.ErrNonce
+	again, err := "", attest.ErrNonce
 	if s.o.Quotes != nil {
-		err = s.o.Quotes.Take(req.Header.Get(spec.NonceHeader), http.MaxBytesReader(w, req.Body, spec.MaxQuote))
+		again, err = s.o.Quotes.Take(req.Header.Get(spec.NonceHeader), http.MaxBytesReader(w, req.Body, spec.MaxQuote))
 	}
 	switch {
 	case errors.Is(err, attest.ErrBusy):
@@ -75,6 +75,9 @@ func (s *Server) takeQuote(w http.ResponseWriter, req *http.Request) {
 	case err != nil:
 		s.fail(w, http.StatusConflict, "refused", "%v", err)
 	default:
+		if again != "" {
+			w.Header().Set(spec.NonceHeader, again)
+		}
 		w.WriteHeader(http.StatusNoContent)
 	}
 }

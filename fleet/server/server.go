@@ -134,7 +134,7 @@ type route struct {
 func (s *Server) routes() []route {
 	list := []route{
 		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in the header Caisson-Nonce where a quote of the node's TPM is wanted.", s.takeReport},
-		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified after the answer.", s.takeQuote},
+		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified after the answer, which may have another nonce.", s.takeQuote},
 		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},

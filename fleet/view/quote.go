@@ -27,16 +27,17 @@ type Quote struct {
 
 // Machine is what of a quote an operator accepts.
 type Machine struct {
-	Key  string   `json:"key"`  // digest of the TPM's public key
-	Code [][]byte `json:"code"` // registers of the programs before the loader
-	Stub []byte   `json:"stub"` // what the loader left in register 11
+	Key  string   `json:"key"`          // digest of the TPM's public key
+	EK   []byte   `json:"ek,omitempty"` // the endorsement key of the TPM that has it; nil where nothing showed that
+	Code [][]byte `json:"code"`         // registers of the programs before the loader
+	Stub []byte   `json:"stub"`         // what the loader left in register 11
 
 	Programs [][]byte `json:"programs,omitempty"` // of the loader, which Code is without
 }
 
 // ID names a machine with all that is accepted of it, as a digest.
 func (m *Machine) ID() string {
-	return digest.Of(slices.Concat([]byte(m.Key), slices.Concat(m.Code...), m.Stub))
+	return digest.Of(slices.Concat([]byte(m.Key), slices.Concat(m.Code...), m.Stub, m.EK))
 }
 
 // Whole reports whether a machine that was kept has all that it is compared by.
@@ -75,6 +76,7 @@ func (n *Node) Attestation(now time.Time) (word Attestation, why string) {
 		q = &Quote{}
 	}
 	said := b.TPM != "" && b.TPM != spec.NoTPM
+	another := q.Accepted != nil && q.Accepted.Key != b.TPM
 	switch {
 	case !said && q.Accepted != nil:
 		return Downgraded, "it was accepted with the TPM's key " + q.Accepted.Key + ", and reports no TPM"
@@ -82,8 +84,10 @@ func (n *Node) Attestation(now time.Time) (word Attestation, why string) {
 		return NoTPM, ""
 	case !said:
 		return "", ""
-	case q.Accepted != nil && q.Accepted.Key != b.TPM:
+	case another && len(q.Accepted.EK) == 0:
 		return Changed, fmt.Sprintf("it reports the TPM's key %s, and %s was accepted", b.TPM, q.Accepted.Key)
+	case another && q.State != Changed:
+		return Stale, "it reports another key of the TPM, which has not quoted yet"
 	case q.At.IsZero():
 		return Stale, "it has not quoted yet"
 	case q.State == Attested && (q.Boot != b.BootID || q.Overlay != b.Overlay || q.Layer != b.Layer):

@@ -33,7 +33,13 @@ func Switched(t testing.TB) (open func() (io.ReadWriteCloser, error), again func
 	t.Helper()
 	dir := start(t, "--server", "type=unixio,path=%/tpm", "--flags", "not-need-init,startup-clear")
 	open = func() (io.ReadWriteCloser, error) { return net.Dial("unix", filepath.Join(dir, "tpm")) }
-	await(t, filepath.Join(dir, "tpm"))
+	await(t, filepath.Join(dir, "tpm"), func(name string) error { // a socket is there before it is listened to
+		rw, err := net.Dial("unix", name)
+		if err != nil {
+			return err
+		}
+		return rw.Close()
+	})
 	return open, func() {
 		t.Helper()
 		require.Tool(t, "swtpm_ioctl")
@@ -55,7 +61,7 @@ func Switched(t testing.TB) (open func() (io.ReadWriteCloser, error), again func
 func ForMachine(t testing.TB) []string {
 	t.Helper()
 	dir := start(t)
-	await(t, filepath.Join(dir, "control"))
+	await(t, filepath.Join(dir, "control"), func(name string) error { _, err := os.Stat(name); return err })
 	return []string{"-chardev", "socket,id=tpm,path=" + filepath.Join(dir, "control"), "-tpmdev", "emulator,id=tpm,chardev=tpm", "-device", "tpm-crb,tpmdev=tpm"}
 }
 
@@ -86,10 +92,10 @@ func start(t testing.TB, args ...string) (dir string) {
 }
 
 // await waits until a socket is there.
-func await(t testing.TB, socket string) {
+func await(t testing.TB, socket string, there func(string) error) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
+		if there(socket) == nil {
 			return
 		}
 		if time.Now().After(end) {

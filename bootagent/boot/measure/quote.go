@@ -27,6 +27,17 @@ func (l *Log) Key() (string, error) {
 	return digest.Of(public), nil
 }
 
+// Endorse adds the TPM's endorsement key to a quote, and the certificate where it has one.
+func (l *Log) Endorse(q *spec.Quote) (err error) {
+	q.EK, q.EKCertificate, err = l.TPM.Endorsement()
+	return err
+}
+
+// Activate opens a nonce that is sealed to this TPM.
+func (l *Log) Activate(credential, secret []byte) ([]byte, error) {
+	return l.TPM.Activate(credential, secret)
+}
+
 // Quote has the TPM quote its registers, and adds the logs that explain them. Whose node it is, is the caller's to say.
 func (l *Log) Quote(nonce []byte) (*spec.Quote, error) {
 	said, err := l.TPM.Quote(nonce, spec.Quoted)

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tpm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+)
+
+// endorsements are the profiles of a TPM's endorsement key, each with the NV index that has the
+// certificate of its maker: see TCG's "EK Credential Profile".
+var endorsements = []struct {
+	template    tpm2.TPMTPublic
+	certificate tpm2.TPMHandle
+}{{tpm2.ECCEKTemplate, 0x01c0000a}, {tpm2.RSAEKTemplate, 0x01c00002}}
+
+const (
+	maxCertificate = 4 << 10 // bytes
+	nvPerRead      = 512     // which each TPM gives
+)
+
+// Endorsement returns the public part of the endorsement key, a TPMT_PUBLIC, and its certificate: DER,
+// with padding where its maker left some, nil where there is none.
+func (t TPM) Endorsement() (public, certificate []byte, err error) {
+	err = t.do(func(to transport.TPM) error {
+		return withEndorsement(to, func(key *tpm2.CreatePrimaryResponse, c []byte) error {
+			public, certificate = key.OutPublic.Bytes(), c
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("the endorsement key of the TPM: %w", err)
+	}
+	return public, certificate, nil
+}
+
+// Activate opens what somebody sealed to the endorsement key and to the name of the key of quotes.
+// A TPM that has not both refuses.
+func (t TPM) Activate(credential, secret []byte) (opened []byte, err error) {
+	err = t.do(func(to transport.TPM) error {
+		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+			return withEndorsement(to, func(endorsement *tpm2.CreatePrimaryResponse, _ []byte) error {
+				s, err := endorse(to)
+				if err != nil {
+					return err
+				}
+				answer, err := tpm2.ActivateCredential{
+					ActivateHandle: tpm2.AuthHandle{Handle: key.ObjectHandle, Name: key.Name, Auth: tpm2.PasswordAuth(nil)},
+					KeyHandle:      tpm2.AuthHandle{Handle: endorsement.ObjectHandle, Name: endorsement.Name, Auth: s},
+					CredentialBlob: tpm2.TPM2BIDObject{Buffer: credential},
+					Secret:         tpm2.TPM2BEncryptedSecret{Buffer: secret},
+				}.Execute(to)
+				if err == nil {
+					opened = answer.CertInfo.Buffer
+				}
+				return err
+			})
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open what is sealed to the TPM: %w", err)
+	}
+	return opened, nil
+}
+
+// endorse begins a session that may use the endorsement key: who has the hierarchy's password may, and
+// that is empty where nobody set one. The TPM ends it with the command that it is for.
+func endorse(to transport.TPM) (session, error) {
+	begun, err := tpm2.StartAuthSession{TPMKey: tpm2.TPMRHNull, Bind: tpm2.TPMRHNull, NonceCaller: tpm2.TPM2BNonce{Buffer: make([]byte, 16)},
+		SessionType: tpm2.TPMSEPolicy, Symmetric: tpm2.TPMTSymDef{Algorithm: tpm2.TPMAlgNull}, AuthHash: tpm2.TPMAlgSHA256}.Execute(to)
+	if err != nil {
+		return session{}, fmt.Errorf("begin a session: %w", err)
+	}
+	s := session{handle: begun.SessionHandle}
+	_, err = tpm2.PolicySecret{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Auth: tpm2.PasswordAuth(nil)},
+		PolicySession: s.handle, NonceTPM: begun.NonceTPM}.Execute(to)
+	if err != nil {
+		_, gone := tpm2.FlushContext{FlushHandle: s.handle}.Execute(to)
+		return session{}, errors.Join(fmt.Errorf("the password of the endorsement hierarchy: %w", err), gone)
+	}
+	return s, nil
+}
+
+// session is a policy session without a key of its own, so no command of it has an HMAC. One of go-tpm
+// brings all that a session with a key needs, which is 20 KiB of a program.
+type session struct{ handle tpm2.TPMHandle }
+
+// Init and the others implement [tpm2.Session].
+func (s session) Init(transport.TPM) error { return nil }
+func (s session) CleanupFailure(to transport.TPM) error {
+	_, err := tpm2.FlushContext{FlushHandle: s.handle}.Execute(to)
+	return err
+}
+func (s session) NonceTPM() tpm2.TPM2BNonce { return tpm2.TPM2BNonce{} }
+func (s session) NewNonceCaller() error     { return nil }
+func (s session) Handle() tpm2.TPMHandle    { return s.handle }
+func (s session) IsEncryption() bool        { return false }
+func (s session) IsDecryption() bool        { return false }
+func (s session) Encrypt([]byte) error      { return nil }
+func (s session) Decrypt([]byte) error      { return nil }
+func (s session) Authorize(tpm2.TPMCC, []byte, []byte, []tpm2.TPM2BName, int) (*tpm2.TPMSAuthCommand, error) {
+	return &tpm2.TPMSAuthCommand{Handle: s.handle}, nil
+}
+func (s session) Validate(tpm2.TPMRC, tpm2.TPMCC, []byte, []tpm2.TPM2BName, int, *tpm2.TPMSAuthResponse) error {
+	return nil
+}
+
+// withEndorsement makes the endorsement key that has a certificate, or the first one, and takes it
+// out of the TPM's memory afterwards.
+func withEndorsement(to transport.TPM, do func(key *tpm2.CreatePrimaryResponse, certificate []byte) error) error {
+	of := endorsements[0]
+	var certificate []byte
+	for _, e := range endorsements {
+		c, err := readNV(to, e.certificate, maxCertificate)
+		if err != nil {
+			return fmt.Errorf("read its certificate: %w", err)
+		}
+		if c != nil {
+			of, certificate = e, c
+			break
+		}
+	}
+	key, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(of.template)}.Execute(to)
+	if err != nil {
+		return fmt.Errorf("make the endorsement key: %w", err)
+	}
+	err = do(key, certificate)
+	_, gone := tpm2.FlushContext{FlushHandle: key.ObjectHandle}.Execute(to)
+	return errors.Join(err, gone)
+}
+
+// readNV returns what an index has, nil where there is none.
+func readNV(to transport.TPM, index tpm2.TPMHandle, most uint16) ([]byte, error) {
+	is, err := tpm2.NVReadPublic{NVIndex: index}.Execute(to)
+	if errors.Is(err, tpm2.TPMRCHandle) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	public, err := is.NVPublic.Contents()
+	if err != nil {
+		return nil, err
+	}
+	if public.DataSize > most {
+		return nil, fmt.Errorf("index %#x has %d bytes, %d are the most", index, public.DataSize, most)
+	}
+	var data []byte
+	for left := public.DataSize; left > 0; left = public.DataSize - uint16(len(data)) {
+		part, err := tpm2.NVRead{AuthHandle: tpm2.AuthHandle{Handle: index, Name: is.NVName, Auth: tpm2.PasswordAuth(nil)},
+			NVIndex: tpm2.NamedHandle{Handle: index, Name: is.NVName}, Size: min(left, nvPerRead), Offset: uint16(len(data))}.Execute(to)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(part.Data.Buffer); n == 0 || n > int(left) {
+			return nil, fmt.Errorf("index %#x ends after %d bytes of %d", index, len(data), public.DataSize)
+		}
+		data = append(data, part.Data.Buffer...)
+	}
+	return data, nil
+}

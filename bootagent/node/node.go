@@ -123,7 +123,7 @@ func assemble(s *session.Session) *Node {
 // engine returns the engine of operations of an open node.
 func engine(s *session.Session) operation.Engine {
 	e := operation.Engine{Dir: s.Folder.Path("ops"), Root: s.Options.Root, Boot: s.Start(), Remembers: s.Scopes.Disk != "",
-		Now: s.Now, Up: s.Up, Synchronised: s.Synchronised, Runner: s.Runner()}
+		Clock: operation.Clock{Now: s.Now, Up: s.Up, Synchronised: s.Synchronised}, Runner: s.Runner()}
 	if units := s.Systemd(); units != nil {
 		e.Units = units
 	}

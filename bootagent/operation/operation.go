@@ -35,14 +35,9 @@ type Engine struct {
 	Node      string
 	Boot      string // identity of this boot
 	Remembers bool   // the ledger outlives a reboot
-	Now       func() time.Time
-	// since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is
-	// [trace.Uptime]
-	Up           func() time.Duration
-	Synchronised func() bool // the clock is right
-	Servers      []string    // of the site, which the time service asks
-	Runner       process.Runner
-	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
+	Clock
+	Runner process.Runner
+	Record func(what string, o spec.Operation, detail string) // of what was started and how it ended
 
 	Slots Slots  // nil where there are none
 	Gates Gates  // nil where nothing is looked at after an act
@@ -52,6 +47,16 @@ type Engine struct {
 
 	known    []spec.Operation // of this look
 	fileTime time.Duration    // how long a file's server may take for an answer; 0: 10 s
+}
+
+// Clock is the time by which operations are due and wait.
+type Clock struct {
+	Now func() time.Time
+	// since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is
+	// [trace.Uptime]
+	Up           func() time.Duration
+	Synchronised func() bool // the clock is right
+	Servers      []string    // of the site, which the time service asks
 }
 
 // Slots are the turns that the nodes of a group take, as package slot has them.

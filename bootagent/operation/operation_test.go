@@ -34,7 +34,7 @@ func newBench(t *testing.T) *bench {
 	dir := t.TempDir()
 	b := &bench{t: t, clock: at("2026-11-21T12:00Z"), ran: filepath.Join(dir, "ran")}
 	b.Engine = &Engine{Dir: filepath.Join(dir, "ops"), Node: "n", Boot: "boot-1", Remembers: true, Runner: new(noting),
-		Now: func() time.Time { return b.clock }, Up: func() time.Duration { return b.clock.Sub(at("2000-01-01T00:00Z")) - b.set }, Synchronised: func() bool { return !b.unset }, Record: func(string, spec.Operation, string) {}}
+		Clock: Clock{Now: func() time.Time { return b.clock }, Up: func() time.Duration { return b.clock.Sub(at("2000-01-01T00:00Z")) - b.set }, Synchronised: func() bool { return !b.unset }}, Record: func(string, spec.Operation, string) {}}
 	return b
 }
 

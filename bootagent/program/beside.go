@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -21,11 +22,27 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// goBeside does something beside the looks, where turn says that it is not being done.
-func (s *service) goBeside(turn chan struct{}, do func()) {
+// beside is what the service does beside its looks. Each channel holds one while its act runs.
+type beside struct {
+	acts     sync.WaitGroup
+	after    chan struct{} // the node is looked at for operations that have disturbed it
+	staging  chan struct{} // a layer is fetched
+	judging  chan struct{} // a change is judged
+	starting chan struct{} // what the disk starts is seen to
+	telling  chan struct{} // a report is sent
+	rescuing chan struct{} // it is seen to who is let in
+}
+
+func newBeside() *beside {
+	one := func() chan struct{} { return make(chan struct{}, 1) }
+	return &beside{after: one(), staging: one(), judging: one(), starting: one(), telling: one(), rescuing: one()}
+}
+
+// start begins an act, where its channel says that it does not run.
+func (b *beside) start(turn chan struct{}, do func()) {
 	select {
 	case turn <- struct{}{}:
-		s.beside.Go(func() {
+		b.acts.Go(func() {
 			defer func() { <-turn }()
 			do()
 		})
@@ -61,7 +78,7 @@ func Judge(ctx context.Context, o session.Options, b *spec.Bootstrap, report fun
 // lookAfter looks at the node for the operations that have disturbed it, beside what
 // else the service does, until there is nothing to look at.
 func (s *service) lookAfter(ctx context.Context) {
-	s.goBeside(s.after, func() {
+	s.beside.start(s.beside.after, func() {
 		for {
 			wait, err := node.LookAfter(ctx, s.o)
 			if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
@@ -88,7 +105,7 @@ const besideEnds = 20 * time.Second
 func (s *service) leave(within time.Duration) {
 	ended := make(chan struct{})
 	go func() {
-		s.beside.Wait()
+		s.beside.acts.Wait()
 		close(ended)
 	}()
 	select {
@@ -132,7 +149,7 @@ func (s *service) followLoader(ctx context.Context) {
 // letIn sees to who is let in, whatever else is wrong with the node, and shuts it when its time
 // is over.
 func (s *service) letIn(ctx context.Context) {
-	s.goBeside(s.rescuing, func() {
+	s.beside.start(s.beside.rescuing, func() {
 		for {
 			left, err := s.rescue.Look(ctx, s.o, askEvery)
 			s.reportUnless(ctx, err)
@@ -166,7 +183,7 @@ func (s *service) notify(state string) {
 // its verbs; sending waits for nobody.
 func (s *service) tellFleet(ctx context.Context, st *spec.Status) {
 	select {
-	case s.telling <- struct{}{}:
+	case s.beside.telling <- struct{}{}:
 	default:
 		return // the next look tells it
 	}
@@ -192,8 +209,8 @@ func (s *service) tellFleet(ctx context.Context, st *spec.Status) {
 		return nil, nil
 	})
 	s.reportUnless(ctx, err)
-	s.beside.Go(func() {
-		defer func() { <-s.telling }()
+	s.beside.acts.Go(func() {
+		defer func() { <-s.beside.telling }()
 		send()
 	})
 }

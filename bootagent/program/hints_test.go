@@ -88,7 +88,7 @@ func TestLeave(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		goOn := make(chan struct{})
 		undone := false
-		s.beside.Go(func() {
+		s.beside.acts.Go(func() {
 			<-ctx.Done()
 			if hangs {
 				<-goOn

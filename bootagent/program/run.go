@@ -20,7 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,14 +59,8 @@ type service struct {
 	rested   time.Time       // before it, no hint is heeded
 	lost     bool            // hints: everything is looked at
 	clock    <-chan struct{} // it receives when the clock was set; nil where nobody watches it
-	after    chan struct{}   // it holds one while lookAfter does its work
-	staging  chan struct{}   // and one while a layer is fetched
-	judging  chan struct{}   // and one while a change is judged
-	starting chan struct{}   // and one while what the disk starts is seen to
-	beside   sync.WaitGroup  // what is done beside the looks
+	beside   *beside
 	reporter *report.Reporter
-	telling  chan struct{} // it holds one while a report is sent
-	rescuing chan struct{} // and one while it is seen to who is let in
 	rescue   letin.Keeper
 
 	loader      string    // what of the disk's loaders was seen to
@@ -75,9 +68,7 @@ type service struct {
 }
 
 func newService(c DaemonConfig) *service {
-	one := func() chan struct{} { return make(chan struct{}, 1) }
-	return &service{o: c.Node, report: c.Report, after: one(), staging: one(), judging: one(), starting: one(),
-		telling: one(), rescuing: one()}
+	return &service{o: c.Node, report: c.Report, beside: newBeside()}
 }
 
 // RunDaemon applies what the loader chose, tells systemd that the node is ready, and then
@@ -131,11 +122,11 @@ func RunDaemon(ctx context.Context, c DaemonConfig) error {
 			if synced != nil {
 				st = synced
 			}
-			s.letIn(ctx)                                   // the key that let an operator in may be revoked
-			s.goBeside(s.staging, func() { s.stage(ctx) }) // the lock is free meanwhile
+			s.letIn(ctx)                                              // the key that let an operator in may be revoked
+			s.beside.start(s.beside.staging, func() { s.stage(ctx) }) // the lock is free meanwhile
 		}
-		s.goBeside(s.judging, func() { Judge(ctx, s.o, nil, s.report) }) // its looks take their time, and hold no lock
-		s.goBeside(s.starting, func() { s.followLoader(ctx) })
+		s.beside.start(s.beside.judging, func() { Judge(ctx, s.o, nil, s.report) }) // its looks take their time, and hold no lock
+		s.beside.start(s.beside.starting, func() { s.followLoader(ctx) })
 		if st != nil {
 			s.tell(ctx, st)
 		}

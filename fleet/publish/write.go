@@ -38,6 +38,11 @@ type work struct {
 	aside      bool        // the content is what the node has, paused or not: one does not go back from it
 	holds      []spec.Hold // that the row is to have
 
+	signed
+}
+
+// signed is how an overlay is signed.
+type signed struct {
 	expires int64 // when its signatures do
 	bundles [][]byte
 	same    *trust.Accepted // what a signature that is added repeats; nil is a statement of now

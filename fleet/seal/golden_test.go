@@ -39,13 +39,13 @@ func TestLockGolden(t *testing.T) {
 		Sample: golden.Head(spec.APIVersion, lockKind),
 		Types:  []reflect.Type{reflect.TypeFor[lockFile](), reflect.TypeFor[Row]()},
 	}.InFile(t, func(name string, v any) error {
-		l := &Lock{Key: v.(*lockFile).Key, rows: map[rowKey]Row{}}
+		l := &Lock{Key: v.(*lockFile).Key, rows: map[rowKey]Row{}, was: before(t, name)}
 		for _, row := range v.(*lockFile).Secrets {
 			l.rows[rowKey{row.Node, row.Name}] = row
 		}
-		return l.write(filepath.Dir(name), before(t, name))
+		return l.write(filepath.Dir(name))
 	}, func(name string) (any, error) {
-		l, _, err := readLock(filepath.Dir(name))
+		l, err := readLock(filepath.Dir(name))
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,8 @@ func TestRowsOfBefore(t *testing.T) {
 		row.Bound = ""
 		x.lock.rows[at] = row
 	}
-	p.must(x.lock.write(p.dir, before(t, filepath.Join(p.dir, lockName))))
+	x.lock.was = before(t, filepath.Join(p.dir, lockName))
+	p.must(x.lock.write(p.dir))
 
 	x, s = p.open()
 	if sealed, _ := p.value(s, "a"); sealed != now {
@@ -120,12 +121,12 @@ func TestForgedRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p.T = t
 			for _, key := range []bool{true, false} {
-				l, was, err := readLock(p.dir)
+				l, err := readLock(p.dir)
 				p.must(err)
 				row := l.rows[at]
 				forge(l, &row)
 				l.rows[at] = row
-				p.must(l.write(p.dir, was))
+				p.must(l.write(p.dir))
 				aside := filepath.Join(p.dir, "keys", keyName)
 				if !key { // published from elsewhere, without it
 					p.must(os.Rename(aside, aside+".aside"))
@@ -162,7 +163,7 @@ func TestForgedRows(t *testing.T) {
 func TestTwoRows(t *testing.T) {
 	dir := t.TempDir()
 	for name, read := range map[string]func() error{
-		lockName:       func() error { _, _, err := readLock(dir); return err },
+		lockName:       func() error { _, err := readLock(dir); return err },
 		RecipientsName: func() error { _, err := ReadRecipients(dir); return err },
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata/golden", name))

@@ -202,6 +202,7 @@ const (
 type Lock struct {
 	Key  string // id of the key by which values are compared
 	rows map[rowKey]Row
+	was  []byte // the file as it was read, nil where there is none
 }
 
 type rowKey struct{ node, name string }
@@ -225,29 +226,29 @@ type lockFile struct {
 	Secrets    []Row  `json:"secrets"`
 }
 
-func readLock(dir string) (*Lock, []byte, error) {
+func readLock(dir string) (*Lock, error) {
 	var file lockFile
 	data, err := readRows(filepath.Join(dir, lockName), lockKind, maxLock, &file)
-	l := &Lock{Key: file.Key, rows: map[rowKey]Row{}}
+	l := &Lock{Key: file.Key, rows: map[rowKey]Row{}, was: data}
 	for _, row := range file.Secrets {
 		at := rowKey{row.Node, row.Name}
 		if _, twice := l.rows[at]; twice {
-			return nil, nil, cli.WithHint(fmt.Errorf("read %s: secret %.80q of node %.80q has two rows",
+			return nil, cli.WithHint(fmt.Errorf("read %s: secret %.80q of node %.80q has two rows",
 				filepath.Join(dir, lockName), row.Name, row.Node),
 				"take both out, and publish: it is sealed again")
 		}
 		l.rows[at] = row
 	}
-	return l, data, err
+	return l, err
 }
 
 // write replaces the file, unless somebody else has meanwhile.
-func (l *Lock) write(dir string, was []byte) error {
+func (l *Lock) write(dir string) error {
 	at := slices.SortedFunc(maps.Keys(l.rows), func(a, b rowKey) int {
 		return cmp.Or(cmp.Compare(a.node, b.node),
 			cmp.Compare(a.name, b.name))
 	})
-	if len(at) == 0 && was == nil {
+	if len(at) == 0 && l.was == nil {
 		return nil
 	}
 	var rows []any
@@ -255,18 +256,18 @@ func (l *Lock) write(dir string, was []byte) error {
 		rows = append(rows, l.rows[k])
 	}
 	data, err := encodeRows(lockKind, l.Key, "secrets", rows)
-	if err != nil || bytes.Equal(data, was) {
+	if err != nil || bytes.Equal(data, l.was) {
 		return err
 	}
-	return replace(filepath.Join(dir, lockName), was, data)
+	return replace(filepath.Join(dir, lockName), l.was, data)
 }
 
 // forget takes the rows of a node out of the file.
 func forget(dir, node string) error {
-	l, was, err := readLock(dir)
+	l, err := readLock(dir)
 	if err != nil {
 		return err
 	}
 	maps.DeleteFunc(l.rows, func(at rowKey, _ Row) bool { return at.node == node })
-	return l.write(dir, was)
+	return l.write(dir)
 }

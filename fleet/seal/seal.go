@@ -46,14 +46,18 @@ type Sealer struct {
 	site       *site.Site
 	beside     Beside
 	recipients *Recipients
-	was        []byte // secrets.lock, as it was read
 
-	mu        sync.Mutex
-	lock      *Lock
-	key       *macKey
-	values    map[string][]byte // opened
-	notLooked []string
-	without   []string
+	mu     sync.Mutex
+	lock   *Lock
+	key    *macKey
+	values map[string][]byte // opened
+	last   sealed
+}
+
+// sealed is what the last [Sealer.Seal] has left.
+type sealed struct {
+	notLooked []string        // secrets
+	without   []string        // nodes
 	due       map[rowKey]bool // what is to be sealed, whatever its value is, and was not opened
 }
 
@@ -84,7 +88,7 @@ func OpenAt(s *site.Site, beside Beside) (*Sealer, error) {
 	if x.recipients, err = ReadRecipients(beside.Recipients); err != nil {
 		return nil, err
 	}
-	if x.lock, x.was, err = readLock(beside.Lock); err != nil {
+	if x.lock, err = readLock(beside.Lock); err != nil {
 		return nil, err
 	}
 	switch _, err := os.Stat(x.keyFile()); {
@@ -109,7 +113,7 @@ func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, name := range names {
-		if x.Expect && x.due[rowKey{node, name}] {
+		if x.Expect && x.last.due[rowKey{node, name}] {
 			list = append(list, spec.Secret{Name: name, To: to})
 		} else if row, ok := x.lock.rows[rowKey{node, name}]; ok && to != "" && row.Recipient == to {
 			list = append(list, spec.Secret{Name: name, To: to, Sealed: row.Sealed})
@@ -140,7 +144,7 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.notLooked, x.without, x.due = nil, without, map[rowKey]bool{}
+	x.last = sealed{without: without, due: map[rowKey]bool{}}
 	for _, secret := range x.site.Secrets() {
 		if list := need[secret.Name]; len(list) > 0 {
 			if err := x.sealOne(ctx, secret, list, forms[secret.Name]); err != nil {
@@ -155,14 +159,14 @@ func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
 func (x *Sealer) NotLooked() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Clone(x.notLooked)
+	return slices.Clone(x.last.notLooked)
 }
 
 // Without returns the nodes that need secrets and have no accepted recipient.
 func (x *Sealer) Without() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Clone(x.without)
+	return slices.Clone(x.last.without)
 }
 
 // sealOne seals a secret to nodes. Its value has a form where something is known of it.
@@ -187,10 +191,10 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 		if x.Must {
 			return cli.WithHint(fmt.Errorf("%s, and nothing was given to open it with", x.whyAnew(s.Name, todo)), hint)
 		}
-		x.notLooked = append(x.notLooked, s.Name)
+		x.last.notLooked = append(x.last.notLooked, s.Name)
 		for _, node := range todo {
 			if row, ok := x.lock.rows[rowKey{node, s.Name}]; !ok || !x.counts(row) {
-				x.due[rowKey{node, s.Name}] = true
+				x.last.due[rowKey{node, s.Name}] = true
 			}
 		}
 		return nil
@@ -312,7 +316,7 @@ func (x *Sealer) Write() error {
 			delete(x.lock.rows, at)
 		}
 	}
-	return x.lock.write(x.beside.Lock, x.was)
+	return x.lock.write(x.beside.Lock)
 }
 
 // Accepted returns the recipients that were accepted, by node.

@@ -17,13 +17,13 @@ import (
 // remember notes which slots Nodes have, and at the first look takes the marks that stand and
 // that an instance before has written. It counts the Nodes that are being drained.
 func (d *Drainer) remember(nodes map[string]*corev1.Node, held map[string]service.Slot, under map[string]map[string]bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
 	had := map[string]bool{} // no more than there are Nodes and slots
 	for name, n := range nodes {
 		m, marked := markOf(n)
-		has := d.had[name+" "+m.Group]
-		if marked && d.had == nil && time.Since(m.Since) < Believed {
+		has := d.work.had[name+" "+m.Group]
+		if marked && d.work.had == nil && time.Since(m.Since) < Believed {
 			var err error
 			if has, err = d.proven(n, m); err != nil {
 				return fmt.Errorf("see who marked Node %s: %w", name, err)
@@ -33,14 +33,14 @@ func (d *Drainer) remember(nodes map[string]*corev1.Node, held map[string]servic
 			had[name+" "+m.Group] = true
 		}
 	}
-	if d.had == nil {
-		d.at, d.waiting = map[string]*drainage{}, map[string]time.Time{}
+	if d.work.had == nil {
+		d.work.at, d.work.waiting = map[string]*drainage{}, map[string]time.Time{}
 	}
 	for which := range held {
 		had[which] = true
 	}
-	d.had = had
-	for name, one := range d.at {
+	d.work.had = had
+	for name, one := range d.work.at {
 		count(under, one.slot.Group, name)
 	}
 	return nil
@@ -56,9 +56,9 @@ func count(under map[string]map[string]bool, group, name string) {
 
 // leave reports whether a node is being drained, or is left alone for a while.
 func (d *Drainer) leave(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.at[name] != nil || time.Now().Before(d.waiting[name])
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	return d.work.at[name] != nil || time.Now().Before(d.work.waiting[name])
 }
 
 // groups asks the index about nodes, nobody where none waits.
@@ -75,11 +75,11 @@ func (d *Drainer) groups(ctx context.Context, asking []service.Slot) (map[string
 
 // refuse says why a node must not be drained, and leaves it alone for a while.
 func (d *Drainer) refuse(name string, why error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(d.waiting, func(_ string, until time.Time) bool { return now.After(until) })
-	d.waiting[name] = now.Add(time.Minute)
+	maps.DeleteFunc(d.work.waiting, func(_ string, until time.Time) bool { return now.After(until) })
+	d.work.waiting[name] = now.Add(time.Minute)
 	return fmt.Errorf("drain Node %.80s: %w", name, why)
 }
 

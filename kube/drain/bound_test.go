@@ -70,7 +70,7 @@ func TestStolenService(t *testing.T) {
 	for range 100 {
 		_ = b.look(d) // it says what it refuses
 	}
-	d.wg.Wait()
+	d.work.wg.Wait()
 	if got := b.cordoned(); len(got) != 1 || got[0] != "n06" {
 		t.Fatalf("cordoned: %q", got)
 	}
@@ -83,9 +83,9 @@ func TestStolenService(t *testing.T) {
 		t.Error("the service was told of a machine that is not published")
 	}
 	b.slots.put(service.Slot{Group: "default", Node: "n05", Draining: true})
-	d.waiting = map[string]time.Time{}
+	d.work.waiting = map[string]time.Time{}
 	_ = b.look(d)
-	d.wg.Wait()
+	d.work.wg.Wait()
 	if got := b.cordoned(); len(got) != 1 {
 		t.Errorf("cordoned while one is not back: %q", got)
 	}
@@ -93,7 +93,7 @@ func TestStolenService(t *testing.T) {
 	for range 200 {
 		_ = b.look(d)
 	}
-	d.wg.Wait()
+	d.work.wg.Wait()
 	if got := b.cordoned(); len(got) != 1 || got[0] != "n05" {
 		t.Errorf("cordoned when it was back: %q", got)
 	}
@@ -115,7 +115,7 @@ func TestIndexAway(t *testing.T) {
 	}
 	d.Index = known
 	b.must(b.look(d))
-	d.wg.Wait()
+	d.work.wg.Wait()
 	if !b.slots.drained("n1") {
 		t.Error("it is not drained")
 	}
@@ -137,7 +137,7 @@ func TestForgedMark(t *testing.T) {
 	b.wellSince("n1", false, time.Hour)
 	b.slots.ask("n2")
 	b.must(b.look(d))
-	d.wg.Wait()
+	d.work.wg.Wait()
 	if !b.slots.drained("n2") || b.events.has("KeepsOthersWaiting") {
 		t.Errorf("n2 is not drained; events: %q", b.events.lines)
 	}
@@ -172,8 +172,8 @@ func TestMarkOfBefore(t *testing.T) {
 		}
 		c.write(d, n, &m)
 		n.Annotations = map[string]string{Annotation: m.text()}
-		if err := d.remember(map[string]*corev1.Node{"n1": n}, nil, nil); err != nil || d.had["n1 default"] != c.waits {
-			t.Errorf("a mark %s: others wait: %v, %v", c.what, d.had, err)
+		if err := d.remember(map[string]*corev1.Node{"n1": n}, nil, nil); err != nil || d.work.had["n1 default"] != c.waits {
+			t.Errorf("a mark %s: others wait: %v, %v", c.what, d.work.had, err)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestRemembersNoMoreThanThereIs(t *testing.T) {
 		group := fmt.Sprint(i)
 		_ = d.remember(nodes, map[string]service.Slot{"n1 " + group: {Group: group, Node: "n1"}}, map[string]map[string]bool{})
 	}
-	if len(d.had) != 1 {
-		t.Errorf("%d slots are remembered", len(d.had))
+	if len(d.work.had) != 1 {
+		t.Errorf("%d slots are remembered", len(d.work.had))
 	}
 }

@@ -83,13 +83,17 @@ type Drainer struct {
 	Patience  time.Duration // for a Node to be ready; then an Event says that others wait for it
 	Seen      func(error)   // counts a Node that was drained, or could not be; nil: nobody counts
 
+	work     work
+	recorded map[string]string // Events about waits that stood at the last look, see waitEvents
+}
+
+// work is what a Drainer does beside its looks.
+type work struct {
 	mu      sync.Mutex
 	at      map[string]*drainage // Nodes that are being drained, by name
 	waiting map[string]time.Time // Nodes that could not be, or must not be, and when they are tried again
 	had     map[string]bool      // slots that Nodes had, by node and group; nil before the first look
 	wg      sync.WaitGroup
-
-	recorded map[string]string // Events about waits that stood at the last look, see waitEvents
 }
 
 // drainage is one Node being drained.
@@ -107,7 +111,7 @@ func (*Drainer) NeedLeaderElection() bool { return true }
 // Start works until ctx ends. A drain that it interrupts is gone on with by the next instance.
 func (d *Drainer) Start(ctx context.Context) error {
 	changed := d.Slots.Changes(ctx, d.Every)
-	defer d.wg.Wait()
+	defer d.work.wg.Wait()
 	for {
 		if err := d.Look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "drain")
@@ -167,7 +171,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 		if !marked || !d.owns(m, has) {
 			continue
 		}
-		had := d.had[n.Name+" "+m.Group] // else it was not we who wrote that, as a kubelet may
+		had := d.work.had[n.Name+" "+m.Group] // else it was not we who wrote that, as a kubelet may
 		if had {
 			count(under, m.Group, n.Name)
 		}
@@ -274,9 +278,9 @@ func (d *Drainer) find(ctx context.Context, known map[string]*corev1.Node, name 
 
 // endOthers stops the drains whose slots are gone: a window closed, or somebody released it.
 func (d *Drainer) endOthers(held map[string]service.Slot) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, one := range d.at {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	for name, one := range d.work.at {
 		if _, has := held[name+" "+one.slot.Group]; !has {
 			one.stop(errOver)
 		}
@@ -285,18 +289,18 @@ func (d *Drainer) endOthers(held map[string]service.Slot) {
 
 // busy reports whether a Node is being drained.
 func (d *Drainer) busy(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.at[name] != nil
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	return d.work.at[name] != nil
 }
 
 // begin drains a Node.
 func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
 	own, stop := context.WithCancelCause(ctx)
-	d.at[n.Name] = &drainage{s, stop}
-	d.wg.Go(func() {
+	d.work.at[n.Name] = &drainage{s, stop}
+	d.work.wg.Go(func() {
 		defer stop(nil)
 		err := d.drain(own, n, s)
 		over := err != nil && errors.Is(context.Cause(own), errOver)
@@ -311,12 +315,12 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 		if d.Seen != nil && ctx.Err() == nil && !over {
 			d.Seen(err)
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.at, n.Name)
-		delete(d.waiting, n.Name)
+		d.work.mu.Lock()
+		defer d.work.mu.Unlock()
+		delete(d.work.at, n.Name)
+		delete(d.work.waiting, n.Name)
 		if err != nil && !over {
-			d.waiting[n.Name] = time.Now().Add(d.Again)
+			d.work.waiting[n.Name] = time.Now().Add(d.Again)
 		}
 		if err != nil {
 			log.FromContext(ctx).Error(err, "drain", "node", n.Name)

@@ -626,7 +626,7 @@ func TestWhoIsAsked(t *testing.T) {
 	if !b.get("n1").Spec.Unschedulable || !b.slots.drained("elsewhere") {
 		t.Errorf("memory is behind, and it said %q", b.slots.said)
 	}
-	d.wg.Wait()
+	d.work.wg.Wait()
 }
 
 // unknowing is a memory that does not have the Nodes yet.

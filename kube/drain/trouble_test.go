@@ -209,7 +209,7 @@ func TestNeverBack(t *testing.T) {
 	b.must(b.c.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
 	told("it is given up")
 	b.until("n2 is drained", func() bool { return b.slots.drained("n2") })
-	d.wg.Wait()
+	d.work.wg.Wait()
 
 	// Another time is told again.
 	b.wellSince("n2", false, time.Hour)
@@ -230,7 +230,7 @@ func TestManyBack(t *testing.T) {
 		b.slots.ask(name)
 	}
 	b.must(b.look(d))
-	d.wg.Wait()
+	d.work.wg.Wait()
 	for _, name := range []string{"n1", "n2", "n3"} {
 		b.wellSince(name, false, time.Hour)
 		b.slots.free(name)

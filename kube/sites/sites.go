@@ -37,14 +37,7 @@ type Reconciler struct {
 	State  string // directory in which is remembered what was published
 	Open   func(ref string) (*registry.Registry, error)
 
-	// Reports returns what nodes of a namespace's fleet reported last, for its rollouts; nil
-	// where no service is known.
-	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
-	// Slots returns the nodes of a namespace's fleet that hold a slot, with its group. It is there
-	// where Reports is.
-	Slots func(ctx context.Context, namespace string) (map[string]string, error)
-	// Prometheus is asked what analyses of rollouts compare, by namespace.
-	Prometheus map[string]*analysis.Client
+	Observed
 
 	// Registries are those of fleets whose sites are not objects, by namespace: Published reads them.
 	Registries map[string]string
@@ -53,15 +46,30 @@ type Reconciler struct {
 	// where none is read. It is asked where this instance signs alone.
 	Secret func(ctx context.Context, namespace, name, key string) ([]byte, error)
 
-	Signers  []crypto.Signer // nobody: then nothing is published here
-	Approval Approval        // a Site may ask for more
-	NewFleet bool            // a registry without a fleet gets its first one
-	Again    time.Duration   // looks again after this long, whatever changes
-	Now      func() time.Time
-	Seen     Seen // what was done is counted; nil: it is not
+	Signing
+	Again time.Duration // looks again after this long, whatever changes
+	Now   func() time.Time
+	Seen  Seen // what was done is counted; nil: it is not
 
 	known      cluster.Known
 	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
+}
+
+// Observed is what rollouts see of the nodes of a namespace's fleet.
+type Observed struct {
+	// Reports returns what nodes reported last; nil where no service is known.
+	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
+	// Slots returns the nodes that hold a slot, with its group. It is there where Reports is.
+	Slots func(ctx context.Context, namespace string) (map[string]string, error)
+	// Prometheus is asked what analyses compare, by namespace.
+	Prometheus map[string]*analysis.Client
+}
+
+// Signing is by whose keys a fleet is published, and who has to agree.
+type Signing struct {
+	Signers  []crypto.Signer // nobody: then nothing is published here
+	Approval Approval        // a Site may ask for more
+	NewFleet bool            // a registry without a fleet gets its first one
 }
 
 // time is what is signed, in whole seconds.

@@ -72,8 +72,8 @@ func bridge(t *testing.T, c *kubetest.Cluster, change func(*sites.Reconciler), n
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Approval: sites.Required, NewFleet: true, Again: time.Hour, Now: time.Now,
-		Signers: []crypto.Signer{key}, Open: func(ref string) (*registry.Registry, error) { return registry.Open(ref, pull.Options{PlainHTTP: true}) }}
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Again: time.Hour, Now: time.Now,
+		Signing: sites.Signing{Signers: []crypto.Signer{key}, Approval: sites.Required, NewFleet: true}, Open: func(ref string) (*registry.Registry, error) { return registry.Open(ref, pull.Options{PlainHTTP: true}) }}
 	if change != nil {
 		change(r)
 	}

@@ -51,13 +51,18 @@ type Site struct {
 
 	maintenance maintenance.Maintenance
 	realtime    []realtime
-	expanded    *maintenance.Expanded // nil when the site was read without a date
-	date        time.Time
-	health      health.Checks
+	dated
+	health health.Checks
 
 	secrets Secrets
 	seal    Seal // nil: nothing is sealed
 	encoder encoder
+}
+
+// dated is what the windows and schedules of a site are at a date.
+type dated struct {
+	expanded *maintenance.Expanded // nil when the site was read without a date
+	date     time.Time
 }
 
 // Parse is [ParseAt] without a date: what a site with maintenance sends to nodes

@@ -172,7 +172,7 @@ func (run outcome) check(t *testing.T, name string) {
 		now = o.Runs[0].Add(-time.Minute)
 	}
 	e := &operation.Engine{Dir: filepath.Join(dir, "ops"), Node: "n", Boot: "b", Remembers: true, Runner: s,
-		Now: func() time.Time { return now }, Synchronised: func() bool { return true }, Record: func(string, spec.Operation, string) {}}
+		Clock: operation.Clock{Now: func() time.Time { return now }, Synchronised: func() bool { return true }}, Record: func(string, spec.Operation, string) {}}
 	if len(o.Runs) > 0 { // a node knows its times before they come
 		if _, err := e.Look(t.Context(), m); err != nil {
 			t.Fatal(err)

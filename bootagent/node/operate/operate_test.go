@@ -48,7 +48,7 @@ func operating(t *testing.T, last spec.Status) (*Operations, *told) {
 	ef := &effect.Effect{Last: func() spec.Status { return last }, Table: effect.Table{Dir: dir, Owner: o, Folder: folder, Log: log}}
 	ef.Scopes.Root = "r"
 	up := func() time.Duration { return time.Minute }
-	return &Operations{Base: operation.Engine{Dir: t.TempDir(), Root: dir, Boot: "k", Up: up}, Root: "r", Kernel: "k", Owner: o, Effect: ef,
+	return &Operations{Base: operation.Engine{Dir: t.TempDir(), Root: dir, Boot: "k", Clock: operation.Clock{Up: up}}, Root: "r", Kernel: "k", Owner: o, Effect: ef,
 		Destination: &destination.Destination{Owner: o}, Soak: &soak.Soak{Dir: dir, Root: "r", Kernel: "k", Owner: o,
 			Up: up}, Post: new(post.Post)}, log
 }

@@ -179,7 +179,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	}
 	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir,
 		State: o.state, Open: o.open, Registries: registries,
-		Signers: signers, Approval: approval, NewFleet: o.newFleet, Again: o.again, Now: time.Now, Secret: secretsOf(mgr.GetAPIReader())}
+		Signing: sites.Signing{Signers: signers, Approval: approval, NewFleet: o.newFleet}, Again: o.again, Now: time.Now, Secret: secretsOf(mgr.GetAPIReader())}
 	seen, err := counting()
 	if err != nil {
 		return err

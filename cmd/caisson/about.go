@@ -81,11 +81,7 @@ func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) 
 // registry that they name.
 func nodeNames(_ *cobra.Command, args []string) []string {
 	if s, found := site.Parse(hostFiles{}, args...); found.Err() == nil && s != nil {
-		var names []string
-		for _, n := range s.Nodes() {
-			names = append(names, n.Name)
-		}
-		return names
+		return s.Fleet().Names()
 	}
 	return slices.DeleteFunc(tags(args, oci.RepoNode), func(tag string) bool {
 		return strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || strings.HasPrefix(tag, "keep-")

@@ -61,6 +61,20 @@ func (a *app) show(v any, text func()) error {
 	return nil
 }
 
+// result is what a verb prints: itself with -o json, else its text.
+type result interface{ Write(w io.Writer) }
+
+func (a *app) print(r result) error { return a.show(r, func() { r.Write(a.out) }) }
+
+// printEach prints the results in v, and v itself with -o json.
+func printEach[R result](a *app, v any, results []R) error {
+	return a.show(v, func() {
+		for _, r := range results {
+			r.Write(a.out)
+		}
+	})
+}
+
 // drift is the error of a verb that has shown what somebody should look at.
 func drift(found bool) error {
 	if found {
@@ -129,8 +143,7 @@ func (a *app) headings() []heading {
 			a.netbootCommand(), a.imageCommand(), a.bootstrapCommand(), a.loaderCommand(), a.tryCommand(), a.bisectCommand()}},
 		{"Publish", []*cobra.Command{a.planCommand(), a.rehearseCommand(), a.publishCommand(), a.approveCommand(),
 			a.verifyCommand(), a.verifyQuoteCommand(), a.diffCommand(), a.historyCommand(), a.refreshCommand(), a.pruneCommand(), a.copyCommand()}},
-		{"Hold nodes, and go back", []*cobra.Command{a.freezeCommand(), a.pinCommand(), a.rollbackCommand(),
-			a.forwardCommand(), a.pauseCommand(), a.resumeCommand(), a.retireCommand()}},
+		{"Hold nodes, and go back", append(a.holdCommands(), a.retireCommand())},
 		{"Operate a fleet", []*cobra.Command{a.rolloutCommand(), a.fleetCommand(), a.serveCommand(), a.unknownCommand()}},
 		{"Keys and credentials", []*cobra.Command{a.keysCommand(), a.secretsCommand(), a.rescueCommand(), a.loginCommand(), a.logoutCommand()}},
 		{about, []*cobra.Command{a.manCommand(), a.versionCommand()}},
@@ -175,6 +188,13 @@ func strict(c *cobra.Command) {
 	}
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		return lacks(c, help)
+	}
+}
+
+// requireFlags has a verb refuse a call without one of these.
+func requireFlags(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		cobra.CheckErr(c.MarkFlagRequired(name))
 	}
 }
 

@@ -79,5 +79,5 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	if err != nil {
 		return full(err, n.Box.Dir)
 	}
-	return a.show(r, func() { r.Write(a.out) })
+	return a.print(r)
 }

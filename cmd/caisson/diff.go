@@ -59,11 +59,7 @@ func (a *app) diffCommand() *cobra.Command {
 		for _, variant := range alone {
 			a.say("variant %s is in one of the two only", variant)
 		}
-		return cmp.Or(a.show(found, func() {
-			for _, d := range found {
-				d.Write(a.out)
-			}
-		}), drift(len(found) > 0))
+		return cmp.Or(printEach(a, found, found), drift(len(found) > 0))
 	})
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
@@ -109,7 +105,7 @@ func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(found, func() { found.Write(a.out) }), drift(found.Changed()))
+	return cmp.Or(a.print(found), drift(found.Changed()))
 }
 
 // diffNodes prints in what a node differs from another one, in a generation or in the newest.
@@ -133,5 +129,5 @@ func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(found, func() { found.Write(a.out) }), drift(found.Changed()))
+	return cmp.Or(a.print(found), drift(found.Changed()))
 }

@@ -50,7 +50,7 @@ func (a *app) explainCommand() *cobra.Command {
 		if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
 			a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
 		}
-		return a.show(e, func() { e.Write(a.out) })
+		return a.print(e)
 	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	c.Flags().StringVar(&node, "host", "", "the same as --node")
@@ -214,7 +214,7 @@ func (a *app) uses(s *site.Site, key string) error {
 	if err != nil {
 		return err
 	}
-	return a.show(found, func() { found.Write(a.out) })
+	return a.print(found)
 }
 
 // where prints the nodes that meet every condition.

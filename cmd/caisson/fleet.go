@@ -93,7 +93,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 		})
 	})
 	release.Flags().StringVar(&reason, "reason", "", "why, for the node's history")
-	cobra.CheckErr(release.MarkFlagRequired("reason"))
+	requireFlags(release, "reason")
 	by.flags(release.Flags())
 	c.AddCommand(release)
 	return c
@@ -121,7 +121,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&role, "role", "reader", "what it allows: reader, reporter, operator or drain")
 	c.Flags().StringVar(&file, "tokens", "", "`FILE` of the service's tokens, mode 0600; it is made where it is missing")
-	cobra.CheckErr(c.MarkFlagRequired("tokens"))
+	requireFlags(c, "tokens")
 	return c
 }
 

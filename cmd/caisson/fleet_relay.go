@@ -34,7 +34,7 @@ func (a *app) fleetRelayCommand() *cobra.Command {
 	f.DurationVar(&v.o.Fresh, "fresh", 30*time.Second, "how long the answer for a tag counts")
 	v.listening.flags(f, "127.0.0.1:5001")
 	v.clientFlags(f)
-	cobra.CheckErr(c.MarkFlagRequired("dir"))
+	requireFlags(c, "dir")
 	return c
 }
 

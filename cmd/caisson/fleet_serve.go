@@ -72,7 +72,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	v.people.flags(f)
 	v.hooks.flags(f)
 	v.look.flags(a, f)
-	cobra.CheckErr(c.MarkFlagRequired("from"))
+	requireFlags(c, "from")
 	return c
 }
 

@@ -66,7 +66,7 @@ func (a *app) generation(ctx context.Context, fleet *publish.Fleet, text string,
 	if err != nil {
 		return err
 	}
-	return a.show(d, func() { d.Write(a.out) })
+	return a.print(d)
 }
 
 // looking says whose fleet is looked at, and where.

@@ -214,11 +214,15 @@ func self() string {
 	return name + "@" + host
 }
 
-func (a *app) freezeCommand() *cobra.Command {
-	return a.holdCommand("freeze", holdVerb{
-		begins: true,
-		run:    (*publish.Publisher).Freeze,
-	})
+func (a *app) holdCommands() []*cobra.Command {
+	return []*cobra.Command{
+		a.holdCommand("freeze", holdVerb{begins: true, run: (*publish.Publisher).Freeze}),
+		a.pinCommand(),
+		a.rollbackCommand(),
+		a.holdCommand("forward", holdVerb{run: (*publish.Publisher).Forward}),
+		a.holdCommand("pause", holdVerb{begins: true, run: (*publish.Publisher).Pause}),
+		a.holdCommand("resume", holdVerb{run: (*publish.Publisher).Resume}),
+	}
 }
 
 func (a *app) pinCommand() *cobra.Command {
@@ -254,24 +258,5 @@ func (a *app) rollbackCommand() *cobra.Command {
 			h.OldSecrets = oldSecrets
 			return p.Rollback(ctx, h, to)
 		},
-	})
-}
-
-func (a *app) forwardCommand() *cobra.Command {
-	return a.holdCommand("forward", holdVerb{
-		run: (*publish.Publisher).Forward,
-	})
-}
-
-func (a *app) pauseCommand() *cobra.Command {
-	return a.holdCommand("pause", holdVerb{
-		begins: true,
-		run:    (*publish.Publisher).Pause,
-	})
-}
-
-func (a *app) resumeCommand() *cobra.Command {
-	return a.holdCommand("resume", holdVerb{
-		run: (*publish.Publisher).Resume,
 	})
 }

@@ -59,7 +59,7 @@ func (a *app) imageCommand() *cobra.Command {
 	f.boot.flags(c.Flags())
 	passphraseFlag(c.Flags(), &f.boot.keys.Passphrase)
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
-	_ = c.MarkFlagRequired("out") // the flag stands above
+	requireFlags(c, "out")
 	return c
 }
 

@@ -50,9 +50,7 @@ func (a *app) keysEnrollImageCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.kekToo, "kek-too", nil, "`FILE` with certificates of others who may change db and dbx")
 	c.Flags().StringVar(&f.manager, "systemd-boot", boot.UEFIDir+"/systemd-bootx64.efi", "`FILE` of systemd-boot 252 or newer, unsigned")
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write")
-	for _, name := range []string{"pk", "kek", "db", "out"} {
-		_ = c.MarkFlagRequired(name) // the flag stands above
-	}
+	requireFlags(c, "pk", "kek", "db", "out")
 	passphraseFlag(c.Flags(), &f.pass)
 	return c
 }
@@ -149,9 +147,7 @@ func (a *app) keysRevokeLoaderCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&kek, "kek", "", "`NAME` of the pair that is KEK")
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write")
-	for _, name := range []string{"kek", "out"} {
-		_ = c.MarkFlagRequired(name) // the flag stands above
-	}
+	requireFlags(c, "kek", "out")
 	passphraseFlag(c.Flags(), &pass)
 	return c
 }

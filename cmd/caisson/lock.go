@@ -83,11 +83,7 @@ func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
 			return err
 		}
 	}
-	err = a.show(out, func() {
-		for _, v := range out.Variants {
-			v.Write(a.out)
-		}
-	})
+	err = printEach(a, out, out.Variants)
 	if write {
 		if err == nil {
 			a.say("wrote %s", x.name)

@@ -109,7 +109,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")
 	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "include iPXE's programs for BIOS and UEFI from this `DIR`; empty for none")
-	_ = c.MarkFlagRequired("out") // the flag stands above
+	requireFlags(c, "out")
 	c.AddCommand(a.netbootServeCommand())
 	return c
 }

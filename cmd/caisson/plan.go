@@ -72,7 +72,7 @@ func (a *app) planCommand() *cobra.Command {
 				}
 			}
 		}
-		return cmp.Or(a.show(p, func() { p.Write(a.out) }), drift(p.Changed()))
+		return cmp.Or(a.print(p), drift(p.Changed()))
 	})
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")

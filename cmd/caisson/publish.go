@@ -172,8 +172,7 @@ func (a *app) approveCommand() *cobra.Command {
 	f.StringVar(&namespace, "namespace", "", "the `NAMESPACE` of the object (kubectl's when empty)")
 	why.flags(f)
 	who.keyFlags(f)
-	cobra.CheckErr(c.MarkFlagRequired("fleet"))
-	cobra.CheckErr(c.MarkFlagRequired("plan"))
+	requireFlags(c, "fleet", "plan")
 	return c
 }
 

@@ -105,7 +105,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return full(err, o.Dir)
 	}
-	shown := a.show(answer, func() { answer.Write(a.out) })
+	shown := a.print(answer)
 	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
 }
 

@@ -276,11 +276,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
 			}
 		}
-		return a.show(rolloutList{states}, func() {
-			for _, s := range states {
-				s.Write(a.out)
-			}
-		})
+		return printEach(a, rolloutList{states}, states)
 	})
 	look.flags(a, c.Flags())
 	return c

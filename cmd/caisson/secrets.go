@@ -62,9 +62,7 @@ func (x *opening) open(ctx context.Context, from *fromCluster, s *site.Site, nod
 		return nil, err
 	}
 	if nodes == nil {
-		for _, n := range s.Nodes() {
-			nodes = append(nodes, n.Name)
-		}
+		nodes = s.Fleet().Names()
 	}
 	return sealer, sealer.Seal(ctx, nodes)
 }
@@ -192,10 +190,7 @@ func (a *app) secretsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var nodes []string
-		for _, n := range s.Nodes() {
-			nodes = append(nodes, n.Name)
-		}
+		nodes := s.Fleet().Names()
 		r, err := seal.ReadRecipients(s.Dir())
 		if err != nil {
 			return err

@@ -140,11 +140,7 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 		return errors.Join(failed, err)
 	}
 	out := servicesUpdated{File: r.site.Services().LockFile, Services: changes}
-	return errors.Join(a.show(out, func() {
-		for _, c := range changes {
-			c.Write(a.out)
-		}
-	}), failed)
+	return errors.Join(printEach(a, out, changes), failed)
 }
 
 // unchanged refuses to write over what another verb wrote to the lock meanwhile: an update

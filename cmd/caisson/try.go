@@ -147,11 +147,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return err
 	}
 	if f.node == "" {
-		var names []string
-		for _, n := range s.Nodes() {
-			names = append(names, n.Name)
-		}
-		return cli.Usage("the site has "+plain.Some(names, fewNodes), "--node says which node to boot")
+		return cli.Usage("the site has "+plain.Some(s.Fleet().Names(), fewNodes), "--node says which node to boot")
 	}
 	if _, err := s.Overlay(f.node, ""); err != nil { // before anything is looked for
 		return err

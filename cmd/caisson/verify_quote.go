@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,9 +33,7 @@ func (a *app) verifyQuoteCommand() *cobra.Command {
 	c.Flags().StringVar(&f.nonce, "nonce", "", "`HEX` that the machine was asked with")
 	c.Flags().StringArrayVar(&f.like, "like", nil, "`FILE` with a quote of this machine that was accepted; may be repeated")
 	c.Flags().StringArrayVar(&f.loaders, "loader", nil, "`FILE` of a loader, as 'caisson image --out FILE.efi' writes it; may be repeated")
-	for _, name := range []string{"node", "nonce"} {
-		_ = c.MarkFlagRequired(name) // the flag stands above
-	}
+	requireFlags(c, "node", "nonce")
 	f.look.flags(a, c.Flags())
 	return c
 }
@@ -82,7 +79,7 @@ func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) e
 		return err
 	}
 	v := attest.Verify(q, nonce, known)
-	if err := a.show(v, func() { a.printVerdict(v) }); err != nil {
+	if err := a.print(v); err != nil {
 		return err
 	}
 	if !v.Attested {
@@ -102,18 +99,6 @@ func readQuote(name string) (*spec.Quote, error) {
 		return nil, cli.WithHint(fmt.Errorf("%s: %w", name, err), "'caisson-agent quote --nonce HEX -o json' prints one")
 	}
 	return q, nil
-}
-
-func (a *app) printVerdict(v *attest.Verdict) {
-	if v.Attested {
-		cli.Printf(a.out, "attested  %s, key %s, loader %s\n", v.Node, v.Key, v.Loader)
-	}
-	for _, m := range v.Events {
-		cli.Printf(a.out, "%-11s layer %s, core %s\n", m.Event, m.Layer, m.Core)
-		if m.Event == spec.MeasuredKexec {
-			cli.Printf(a.out, "            %s\n", strings.TrimSpace(m.Line))
-		}
-	}
 }
 
 // notAttested ends a verb that came to know so.

@@ -18,13 +18,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -163,6 +166,19 @@ type Verdict struct {
 	Registers []string        `json:"registers"`        // 0 to 7, hexadecimal: firmware, its settings, and what it started
 
 	Machine *view.Machine `json:"-"` // what somebody may accept; nil where signature or firmware's log do not hold
+}
+
+// Write prints for people what a machine has booted; the error of who asked says why it is not attested.
+func (v *Verdict) Write(w io.Writer) {
+	if v.Attested {
+		cli.Printf(w, "attested  %s, key %s, loader %s\n", v.Node, v.Key, v.Loader)
+	}
+	for _, m := range v.Events {
+		cli.Printf(w, "%-11s layer %s, core %s\n", m.Event, m.Layer, m.Core)
+		if m.Event == spec.MeasuredKexec {
+			cli.Printf(w, "            %s\n", strings.TrimSpace(m.Line))
+		}
+	}
 }
 
 // Verify says what a quote over a nonce shows. It decides by the first thing that is wrong.

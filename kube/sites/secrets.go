@@ -54,11 +54,7 @@ func (r *Reconciler) seal(ctx context.Context, o objects, s *site.Site) (notLook
 			return r.Secret(ctx, o.namespace, ref.Name, ref.Key)
 		}
 	}
-	var nodes []string
-	for _, n := range s.Nodes() {
-		nodes = append(nodes, n.Name)
-	}
-	if err := x.Seal(ctx, nodes); err != nil {
+	if err := x.Seal(ctx, s.Fleet().Names()); err != nil {
 		return nil, err
 	}
 	if x.Must {

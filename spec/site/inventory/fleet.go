@@ -28,6 +28,14 @@ func NewFleet(nodes []Node, left []LeftOut) Fleet {
 	return f
 }
 
+// Names returns the names of all nodes, in the order of the input.
+func (f *Fleet) Names() (names []string) {
+	for _, n := range f.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 // Get returns the node of a name, and whether there is one; else a node without name and labels.
 func (f *Fleet) Get(name string) (Node, bool) {
 	i, ok := f.byName[name]

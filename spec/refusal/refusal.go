@@ -138,7 +138,8 @@ type meaning struct{ means, hint string }
 var meanings = map[Code]meaning{
 	Oversize: {"more bytes than the cap for this kind of thing",
 		"find out what the registry serves there; the caps are in docs/transport.md"},
-	Malformed: {"not the strict JSON that manifests must be: duplicate or differently cased key, bad UTF-8, trailing data, nested too deep", "publish it again with caisson"},
+	Malformed: {"not the strict JSON that manifests must be: duplicate or differently cased key, bad UTF-8, trailing data, nested too deep",
+		"publish it again with caisson"},
 	MediaType: {"another kind of document than was asked for, or two kinds at once",
 		"is it a registry that answers there? Else publish again with caisson; a layer is named by the digest of its manifest, not of an index"},
 	Digest: {"the bytes do not have the digest under which they were asked for",
@@ -159,7 +160,8 @@ var meanings = map[Code]meaning{
 	Envelope:    {"a bundle without exactly one DSSE signature", "give every key a bundle of its own"},
 	PayloadType: {"an envelope around something other than an in-toto statement", "sign with caisson publish, pin or refresh"},
 	UnknownKey: {"signed by a key that is not trusted for this role",
-		"compare the keys that are trusted (the site's trust.keys, --key or --trust; on a node those of its bootstrap, site.cpio) with the one that signs: 'caisson keys show' prints the id of each"},
+		"compare the keys that are trusted (the site's trust.keys, --key or --trust; on a node those of its bootstrap, site.cpio) " +
+			"with the one that signs: 'caisson keys show' prints the id of each"},
 	Signature: {"names a trusted key, but that key did not sign these bytes",
 		"somebody altered the document: publish it again and look at who can push"},
 	Statement:     {"a signed payload that is not a strict in-toto statement", "sign with caisson publish, pin or refresh"},
@@ -203,7 +205,8 @@ var meanings = map[Code]meaning{
 	WrongCode: {"a statement for a code that this node does not show, or that was used",
 		"a code is new at each boot and after each use: read it on the console or with 'caisson-agent status', and sign again"},
 	KeysBehind: {"fleet:current names a version of fleet:keys that the registry does not have",
-		"somebody withholds it, or the fleet began another chain and this machine needs its boot files: docs/keys.md; 'caisson keys pull SITE' brings those that are published"},
+		"somebody withholds it, or the fleet began another chain and this machine needs its boot files: docs/keys.md; " +
+			"'caisson keys pull SITE' brings those that are published"},
 	Missing: {"not there, though it was seen before or must be", "look at what happened to the registry: compare with a mirror"},
 	Layer:   {"a layer whose description and manifest do not agree", "build and publish the layer again"},
 }

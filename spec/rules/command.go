@@ -147,7 +147,8 @@ func Slot(s spec.Slot) error {
 		u, err := url.Parse(s.FleetLock)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 			u.Fragment != "" || strings.HasSuffix(u.Path, "/") {
-			f.add("fleetlock", invalid("address", "as in https://lock.example:3333, without /v1 and without a slash at the end", "%.80q is not the address of a server", s.FleetLock))
+			f.add("fleetlock", invalid("address", "as in https://lock.example:3333, without /v1 and without a slash at the end",
+				"%.80q is not the address of a server", s.FleetLock))
 		}
 	}
 	return f.err()

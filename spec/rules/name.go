@@ -33,7 +33,8 @@ const maxNode = 120
 func Node(name string) error {
 	for part := range strings.SplitSeq(name, ".") {
 		if !label(part) || len(name) > maxNode {
-			return invalid("node-name", "a host name of lower-case letters, digits, hyphens and dots; at most 120 characters, 63 between dots", "%.150q is not a node name", name)
+			return invalid("node-name", "a host name of lower-case letters, digits, hyphens and dots; at most 120 characters, 63 between dots",
+				"%.150q is not a node name", name)
 		}
 	}
 	if strings.HasPrefix(name, "mac-") || strings.HasPrefix(name, "uuid-") {

@@ -23,7 +23,8 @@ func Settable(s spec.Sysctl) error {
 			orNothing(strings.TrimSpace(value)), Message: strconv.Quote(name) + " holds its value, too"}
 	}
 	if slices.Contains(writeOnly, s.Key) {
-		return &Error{Field: "key", Rule: "sysctl-key", Hint: "a script of conf.exec, or an operation, writes it at its time", Message: name + " cannot be read: it does something once, and nothing shows that it was set"}
+		return &Error{Field: "key", Rule: "sysctl-key", Hint: "a script of conf.exec, or an operation, writes it at its time",
+			Message: name + " cannot be read: it does something once, and nothing shows that it was set"}
 	}
 	if slices.ContainsFunc(texts, func(pattern string) bool { return matches(pattern, s.Key) }) {
 		return nil

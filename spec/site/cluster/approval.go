@@ -65,7 +65,8 @@ func prepare(o Object, name string, most int) *prepared {
 	switch {
 	case p.over:
 		fail(report.Pos{Src: p.src, Line: 1, Col: 1}, "too-large", "divide it, or keep fewer objects in the namespace",
-			fmt.Sprintf("it is nested more than %d deep, or has more than %d values, or with the others of its namespace more than %d", maxDepth, MaxValues, MaxTogether))
+			fmt.Sprintf("it is nested more than %d deep, or has more than %d values, or with the others of its namespace more than %d",
+				maxDepth, MaxValues, MaxTogether))
 	case len(p.nul) > 0:
 		fail(p.nul[0], "text", "", "a value must not contain a NUL character")
 		p.doc = nil

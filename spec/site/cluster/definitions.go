@@ -137,7 +137,8 @@ func (k Kind) status() node {
 		properties["generation"] = node{"type": "integer", "format": "int64", "description": "of the fleet, as it is published"}
 		properties["plan"] = text("digest of what publishing would change now; a PublishApproval names it")
 		properties["message"] = text("the fleet in one line")
-		properties["changes"] = node{"type": "object", "description": "nodes that publishing would change, by how much it disturbs them", "additionalProperties": node{"type": "integer"}}
+		properties["changes"] = node{"type": "object",
+			"description": "nodes that publishing would change, by how much it disturbs them", "additionalProperties": node{"type": "integer"}}
 	}
 	return node{"type": "object", "properties": properties}
 }

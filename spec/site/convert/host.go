@@ -108,7 +108,8 @@ func readModprobe(r *reading) {
 				r.miss(n, line, "it has no options")
 			}
 		case "install", "remove":
-			r.miss(n, line, "a site has no commands for modules: blacklist keeps one from loading by itself, and module_blacklist=NAME in layer.kernel.args from loading at all")
+			r.miss(n, line, "a site has no commands for modules: blacklist keeps one from loading by itself, "+
+				"and module_blacklist=NAME in layer.kernel.args from loading at all")
 		default:
 			r.miss(n, line, words[0]+" has no counterpart in a site: a file below /etc/modprobe.d in conf.files has it")
 		}

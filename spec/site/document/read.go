@@ -201,7 +201,8 @@ func (r *Reader) longList(src *report.Source, data []byte) bool {
 	return true
 }
 
-const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values, spec.values), nodes (nodes:) or, by its kind, a part of a site"
+const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values, spec.values), " +
+	"nodes (nodes:) or, by its kind, a part of a site"
 
 // one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
@@ -298,7 +299,8 @@ func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
 // members adds Nodes of the cluster.
 func (r *Reader) members(d *inventory.ClusterDoc) {
 	if r.Cluster == nil || r.Cluster.Nodes == nil {
-		r.Errorf(d.At, "no-cluster", "--from-cluster has kubectl read them; 'kubectl get nodes -o json' makes a file of them", "the site is not read from a cluster, and has no Nodes")
+		r.Errorf(d.At, "no-cluster", "--from-cluster has kubectl read them; 'kubectl get nodes -o json' makes a file of them",
+			"the site is not read from a cluster, and has no Nodes")
 		return
 	}
 	nodes, err := r.Cluster.Nodes()

@@ -77,7 +77,8 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 	}
 	ownUUIDs(c, nodes)
 	if len(nodes) > 0 {
-		c.Notef(nodes[0].Name.At, "self-reported", "select by name what a node must not choose, such as who may become root on it, and put its match into nodes:",
+		c.Notef(nodes[0].Name.At, "self-reported",
+			"select by name what a node must not choose, such as who may become root on it, and put its match into nodes:",
 			"labels and UUIDs from Kubernetes are what each kubelet says of itself: a node that was taken over chooses its overrides by them")
 	}
 	return nodes, taken || kube

@@ -76,7 +76,8 @@ func KernelArgs(c *shape.Checker, args []shape.Text) []string {
 		case ownArg.MatchString(a.S):
 			out = append(out, a.S)
 		case strings.HasPrefix(a.S, "caisson."):
-			c.Errorf(a.At, "kernel-arg", "caisson.watchdog=, caisson.deadline= and caisson.patience=SECONDS may be given, and caisson.decisions", "%s is set by caisson", a.S)
+			c.Errorf(a.At, "kernel-arg", "caisson.watchdog=, caisson.deadline= and caisson.patience=SECONDS may be given, and caisson.decisions",
+				"%s is set by caisson", a.S)
 		case strings.HasPrefix(a.S, "init=") || strings.HasPrefix(a.S, "rdinit=") || strings.HasPrefix(a.S, "root="):
 			c.Errorf(a.At, "kernel-arg", "", "%s would keep the agent from starting the node", a.S)
 		default:
@@ -222,7 +223,8 @@ func checkCredentials(c *shape.Checker, v *tree.Value, d *spec.Credentials, repo
 	if own != (report.Pos{}) {
 		c.Valid(own, rules.Secret(d.Report))
 		if !reports {
-			c.Errorf(own, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials", "nothing uses it: the node sends no reports")
+			c.Errorf(own, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials",
+				"nothing uses it: the node sends no reports")
 		}
 	}
 	return d

@@ -199,7 +199,8 @@ func checkTogether(c *shape.Checker, list *tree.Value, all []spec.Interface) {
 		case isMember && one.MAC != "":
 			c.Errorf(c.At(d), "conflict", "leave the entry out: a member has the settings of its bond", "%s is a member of %s", one.MAC, bond)
 		case one.Bond == nil && one.VLAN == nil && len(one.Addresses) == 0 && one.DHCP == "" && !under[one.Name]:
-			c.Errorf(c.At(d), "required", "write dhcp: ipv4; a card that is left out is asked for an address by DHCP only if the node booted by it", "an interface needs addresses, dhcp or a VLAN on it")
+			c.Errorf(c.At(d), "required", "write dhcp: ipv4; a card that is left out is asked for an address by DHCP only if the node booted by it",
+				"an interface needs addresses, dhcp or a VLAN on it")
 		}
 	}
 }

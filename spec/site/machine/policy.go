@@ -10,7 +10,6 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -170,7 +169,7 @@ func compilePolicy(c *shape.Checker, kind shape.Entry[kindPolicyDoc]) (out []spe
 			if row.Policy == spec.PolicyReport {
 				c.Errorf(c.At(gives), "policy", "policy: enforce sets it again", "what is only reported is never set again")
 			}
-			c.In(e.Key.S, func() { row.Budget = conflict.Check(c, gives, e.Val.OnConflict) })
+			c.In(e.Key.S, func() { row.Budget = c.Budget(gives, e.Val.OnConflict) })
 		}
 		out = append(out, row)
 	}

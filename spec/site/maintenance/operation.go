@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -281,7 +280,7 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 	if d.Outside.Set() && len(m.windows) == 0 {
 		c.Errorf(d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
 	}
-	r.Budget = conflict.Check(c, d.V.Get("onConflict"), d.OnConflict)
+	r.Budget = c.Budget(d.V.Get("onConflict"), d.OnConflict)
 	if d.Outside.S != "enforce" {
 		for _, w := range m.windows {
 			r.Windows = append(r.Windows, w.Name)

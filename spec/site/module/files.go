@@ -89,7 +89,8 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 				c.Warnf(where, "not-read", "give it a name and a mode that are read", "%s has no effect: %s", file.Path, why)
 			}
 			if file.Path == "/etc/iscsi/initiatorname.iscsi" && strings.Contains("\n"+file.Content, "\nGenerateName=yes") {
-				c.Warnf(e.Val.Content.At, "rewritten", "write InitiatorName=…, or leave the file out: a node has a name of its own", "open-iscsi puts a name in the place of GenerateName, and the agent takes it back")
+				c.Warnf(e.Val.Content.At, "rewritten", "write InitiatorName=…, or leave the file out: a node has a name of its own",
+					"open-iscsi puts a name in the place of GenerateName, and the agent takes it back")
 			}
 			if first, dup := paths[file.Path]; dup {
 				c.Errorf(where, "duplicate-path", "", "%s is written by %s already, at %s", file.Path, first.S, first.At)

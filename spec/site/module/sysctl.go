@@ -96,7 +96,8 @@ func (c *Checker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
 	case path == "kernel/modules_disabled" && value == "1":
 		c.Warnf(e.Val.At, "dangerous", "set it from a script that runs last", "no module can be loaded any more, and only a reboot undoes it")
 	case path == "kernel/kexec_load_disabled" && value == "1":
-		c.Warnf(e.Val.At, "dangerous", "", "the agent cannot change kernels by kexec any more; each such change needs a cold reboot, and so does undoing it")
+		c.Warnf(e.Val.At, "dangerous", "",
+			"the agent cannot change kernels by kexec any more; each such change needs a cold reboot, and so does undoing it")
 	case rules.OneWay(path, value):
 		c.Warnf(e.Val.At, "dangerous", "", "only a reboot undoes it: nodes keep the value also when it leaves the site")
 	case path == "vm/overcommit_memory" && value == "2":

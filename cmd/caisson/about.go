@@ -26,7 +26,7 @@ type written struct {
 }
 
 func (a *app) manCommand() *cobra.Command {
-	return verb("man", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	return verb("man", func(c *cobra.Command, args []string) error {
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (a *app) manCommand() *cobra.Command {
 var version = "development"
 
 func (a *app) versionCommand() *cobra.Command {
-	return verb("version", cobra.NoArgs, func(*cobra.Command, []string) error {
+	return verb("version", func(*cobra.Command, []string) error {
 		return a.show(map[string]string{"version": version, "go": runtime.Version()}, func() {
 			cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
 		})

@@ -24,7 +24,7 @@ type bisectFlags struct {
 
 func (a *app) bisectCommand() *cobra.Command {
 	var f bisectFlags
-	c := verb("bisect", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("bisect", func(c *cobra.Command, names []string) error {
 		return a.bisect(c.Context(), f, names)
 	})
 	fs := c.Flags()

@@ -27,7 +27,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var f nodesAsk
 	var reach access
 	var from, out string
-	c := verb("bootstrap", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("bootstrap", func(c *cobra.Command, names []string) error {
 		if out != "" {
 			if err := writable("--out", out); err != nil {
 				return err

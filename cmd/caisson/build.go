@@ -51,7 +51,7 @@ type buildFlags struct {
 
 func (a *app) buildCommand() *cobra.Command {
 	var f buildFlags
-	c := verb("build", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("build", func(c *cobra.Command, names []string) error {
 		f.named, f.bootNamed = c.Flags().Changed("key") || c.Flags().Changed("attest-key"), c.Flags().Changed("boot-key")
 		return a.build(c.Context(), f, names)
 	})

@@ -34,7 +34,16 @@ type fromCluster struct {
 	plan               string
 }
 
-func (f *fromCluster) flags(flags *pflag.FlagSet) {
+// flags gives a verb the flags, and lets it do without files where the cluster has the site. So many
+// words stand behind the files.
+func (f *fromCluster) flags(c *cobra.Command, behind int) {
+	takes, flags := c.Args, c.Flags()
+	c.Args = func(c *cobra.Command, args []string) error {
+		if f.on && len(args) == behind {
+			return nil
+		}
+		return takes(c, args)
+	}
 	flags.BoolVar(&f.on, "from-cluster", false, "read the site from the objects of a namespace")
 	flags.StringVar(&f.context, "context", "", "the `NAME` of the cluster in kubectl's configuration")
 	flags.StringVar(&f.namespace, "namespace", "", "the `NAME` of the namespace with the objects")
@@ -43,25 +52,6 @@ func (f *fromCluster) flags(flags *pflag.FlagSet) {
 
 func (f *fromCluster) planFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&f.plan, "plan", "", "publish from a cluster only what has this `DIGEST`, and do not ask")
-}
-
-// args takes files, and does without any where the cluster has the site.
-func (f *fromCluster) args(c *cobra.Command, names []string) error {
-	if !f.on {
-		return cobra.MinimumNArgs(1)(c, names)
-	}
-	return nil
-}
-
-// argsAnd takes so many words behind one file, and none of a file where the cluster has the
-// site.
-func (f *fromCluster) argsAnd(words int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if f.on {
-			return cobra.RangeArgs(words, words+1)(c, args)
-		}
-		return cobra.ExactArgs(words+1)(c, args)
-	}
 }
 
 // besideName is the file beside which keys, locks and memory are.

@@ -27,7 +27,7 @@ type copyFlags struct {
 
 func (a *app) copyCommand() *cobra.Command {
 	var f copyFlags
-	c := verb("copy", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("copy", func(c *cobra.Command, args []string) error {
 		return a.copy(c.Context(), f, args[0], args[1])
 	})
 	f.from.flags(a, c.Flags())

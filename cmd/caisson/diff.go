@@ -23,11 +23,6 @@ func (a *app) diffCommand() *cobra.Command {
 	var files bool
 	var by, nodes []string
 	c := verb("diff", func(c *cobra.Command, args []string) error {
-		if len(nodes) == 2 {
-			return cobra.RangeArgs(1, 2)(c, args)
-		}
-		return cobra.RangeArgs(2, 3)(c, args)
-	}, func(c *cobra.Command, args []string) error {
 		switch {
 		case len(nodes) == 2:
 			return a.diffNodes(c.Context(), &look, args, nodes)
@@ -61,6 +56,12 @@ func (a *app) diffCommand() *cobra.Command {
 		}
 		return cmp.Or(printEach(a, found, found), drift(len(found) > 0))
 	})
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(nodes) == 2 {
+			return takes("REF [GEN]")(c, args)
+		}
+		return takes("LAYER LAYER [GEN]")(c, args)
+	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
 	c.Flags().StringArrayVar(&nodes, "node", nil, "compare this node in two generations, or the two `NODE`s that are named")

@@ -21,7 +21,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var node, other, key string
 	var labels, conditions []string
-	c := verb("explain", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+	c := verb("explain", func(_ *cobra.Command, names []string) error {
 		set, err := parseLabels(labels)
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func parseLabels(list []string) (map[string]string, error) {
 
 func (a *app) windowsCommand() *cobra.Command {
 	var from, until, node string
-	c := verb("windows", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+	c := verb("windows", func(_ *cobra.Command, names []string) error {
 		now := time.Now()
 		span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
 		if err := moment(&span.From, "--from", from); err != nil {
@@ -133,7 +133,7 @@ func moment(into *time.Time, flag, text string) error {
 
 func (a *app) operationsCommand() *cobra.Command {
 	var node string
-	c := verb("operations", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+	c := verb("operations", func(_ *cobra.Command, names []string) error {
 		if node == "" {
 			return cli.Usage("name the node", "--node is missing")
 		}

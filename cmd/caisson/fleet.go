@@ -28,7 +28,7 @@ func (a *app) fleetCommand() *cobra.Command {
 
 func (a *app) fleetDiffCommand() *cobra.Command {
 	var x storedReports
-	c := verb("fleet diff", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := verb("fleet diff", func(c *cobra.Command, _ []string) error {
 		return a.fleetShown(c.Context(), &x, func(of shown) error {
 			list, err := of.Nodes(c.Context(), url.Values{"differs": {"1"}})
 			if err != nil {
@@ -49,7 +49,7 @@ type fleetDiff struct {
 
 func (a *app) fleetAcceptCommand() *cobra.Command {
 	var at asking
-	c := verb("fleet accept", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("fleet accept", func(c *cobra.Command, args []string) error {
 		if err := at.Post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", args[1]); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 
 func (a *app) fleetSlotsCommand() *cobra.Command {
 	var at asking
-	c := verb("fleet slots", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := verb("fleet slots", func(c *cobra.Command, _ []string) error {
 		var s fleetSlots
 		if err := at.Get(c.Context(), "/v1/slots", &s); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	at.flags(c.Flags())
 	var reason string
 	var by asking
-	release := verb("fleet slots release", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	release := verb("fleet slots release", func(c *cobra.Command, args []string) error {
 		if err := by.Post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ type fleetSlots struct {
 
 func (a *app) fleetTokenCommand() *cobra.Command {
 	var file, role string
-	c := verb("fleet token", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+	c := verb("fleet token", func(_ *cobra.Command, args []string) error {
 		if roles := []string{"reader", "reporter", "operator", "drain"}; !slices.Contains(roles, role) {
 			return cli.Usage("one of: reader, reporter, operator, drain", "unknown role %q", role)
 		}
@@ -127,7 +127,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 
 func (a *app) fleetBackupCommand() *cobra.Command {
 	var db string
-	c := verb("fleet backup", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("fleet backup", func(c *cobra.Command, args []string) error {
 		s, err := store.Existing(c.Context(), db)
 		if err != nil {
 			return err

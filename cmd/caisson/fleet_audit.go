@@ -27,7 +27,7 @@ const mostActs = 1_000_000
 func (a *app) fleetAuditCommand() *cobra.Command {
 	var at asking
 	var against string
-	c := verb("fleet audit", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := verb("fleet audit", func(c *cobra.Command, _ []string) error {
 		return a.fleetAudit(c.Context(), &at, against)
 	})
 	at.flags(c.Flags())

@@ -24,7 +24,7 @@ type relaying struct {
 
 func (a *app) fleetRelayCommand() *cobra.Command {
 	var v relaying
-	c := verb("fleet relay", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("fleet relay", func(c *cobra.Command, args []string) error {
 		return a.relay(c.Context(), &v, args[0])
 	})
 	f := c.Flags()

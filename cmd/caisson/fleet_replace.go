@@ -34,7 +34,7 @@ type replacing struct {
 
 func (a *app) fleetReplaceCommand() *cobra.Command {
 	var x replacing
-	c := verb("fleet replace", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("fleet replace", func(c *cobra.Command, args []string) error {
 		return a.fleetReplace(c.Context(), &x, args[:len(args)-1], args[len(args)-1])
 	})
 	f := c.Flags()

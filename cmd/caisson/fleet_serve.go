@@ -55,7 +55,7 @@ type serving struct {
 
 func (a *app) fleetServeCommand() *cobra.Command {
 	var v serving
-	c := verb("fleet serve", cobra.NoArgs, func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) })
+	c := verb("fleet serve", func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) })
 	f := c.Flags()
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
 	v.listening.flags(f, "127.0.0.1:8090")

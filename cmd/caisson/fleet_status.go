@@ -22,7 +22,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	var x storedReports
 	q := url.Values{} // as GET /v1/nodes has it
 	var labels, settings []string
-	c := verb("fleet status", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("fleet status", func(c *cobra.Command, args []string) error {
 		for name, field := range listFilters {
 			if f := c.Flags().Lookup(name); f.Changed {
 				if f.Value.String() == "" {

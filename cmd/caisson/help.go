@@ -4,6 +4,7 @@ package main
 
 import (
 	"embed"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -29,17 +30,48 @@ func helpText(name string) string {
 }
 
 // verb returns the verb that is typed by these words after the program's name. Its text is in
-// help, in a file that has "_" between the words.
-func verb(words string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+// help, in a file that has "_" between the words. It takes the arguments of its line of usage.
+func verb(words string, run func(*cobra.Command, []string) error) *cobra.Command {
 	text, example, _ := strings.Cut(helpText(strings.ReplaceAll(words, " ", "_")), "\n\nExample:\n")
 	use, text, _ := strings.Cut(text, "\n")
 	short, long, _ := strings.Cut(text, "\n\n")
-	return &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args, RunE: run}
+	_, args, _ := strings.Cut(use, " ")
+	return &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: takes(args), RunE: run}
+}
+
+// takes refuses other arguments than a line of usage has, up to a choice in brackets: those in
+// square ones may be left out, and one with "…" may come again. Flags are not arguments.
+func takes(usage string) cobra.PositionalArgs {
+	usage, _, _ = strings.Cut(usage, "(")
+	var must []string
+	most, again := 0, false
+	for words := strings.Fields(usage); len(words) > 0; words = words[1:] {
+		if strings.HasPrefix(words[0], "--") || strings.HasPrefix(words[0], "[--") {
+			words = words[1:] // and its value
+			continue
+		}
+		if !strings.HasPrefix(words[0], "[") {
+			must = append(must, strings.TrimSuffix(words[0], "…"))
+		}
+		most, again = most+1, again || strings.Contains(words[0], "…")
+	}
+	if most == 0 {
+		return cobra.NoArgs
+	}
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(must):
+			return fmt.Errorf("%s is missing", must[len(args)])
+		case len(args) > most && !again:
+			return fmt.Errorf("%q is an argument too many", args[most])
+		}
+		return nil
+	}
 }
 
 // group returns a verb that others stand below.
 func group(words string, verbs ...*cobra.Command) *cobra.Command {
-	c := verb(words, nil, nil)
+	c := verb(words, nil)
 	c.AddCommand(verbs...)
 	return c
 }

@@ -18,7 +18,7 @@ import (
 func (a *app) historyCommand() *cobra.Command {
 	var node, key string
 	var look looking
-	c := verb("history", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+	c := verb("history", func(c *cobra.Command, args []string) error {
 		switch {
 		case key != "" && node == "":
 			return cli.Usage("name the node, as in --node superhost", "--key is about one node")

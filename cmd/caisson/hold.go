@@ -33,7 +33,7 @@ func (a *app) holdCommand(name string, v holdVerb) *cobra.Command {
 	var why changer
 	var until string
 	var x changing
-	c := verb(name, cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb(name, func(c *cobra.Command, args []string) error {
 		if err := notASite(args[0]); err != nil { // before what else is missing
 			return err
 		}

@@ -49,7 +49,7 @@ type imageFlags struct {
 
 func (a *app) imageCommand() *cobra.Command {
 	var f imageFlags
-	c := verb("image", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("image", func(c *cobra.Command, names []string) error {
 		return a.image(c.Context(), f, names)
 	})
 	f.loaderFlags.flags(a, c)

@@ -25,7 +25,7 @@ import (
 func (a *app) importCommand() *cobra.Command {
 	var kind string
 	var strict bool
-	c := verb("import", cobra.MinimumNArgs(1), func(_ *cobra.Command, names []string) error {
+	c := verb("import", func(_ *cobra.Command, names []string) error {
 		if kind != "" && !slices.Contains(convert.Kinds, kind) {
 			return cli.Usage("one of "+strings.Join(convert.Kinds, ", "), "--as: unknown kind %q", kind)
 		}

@@ -42,7 +42,7 @@ type initialised struct {
 func (a *app) initCommand() *cobra.Command {
 	answers := scaffold.Usual("")
 	var nodes []string
-	c := verb("init", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("init", func(c *cobra.Command, args []string) error {
 		dir := "."
 		if len(args) > 0 {
 			dir = args[0]

@@ -43,7 +43,7 @@ func (a *app) inspectCommand() *cobra.Command {
 	var keys []string
 	var packages, profiles, sbom bool
 	var node string
-	c := verb("inspect", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("inspect", func(c *cobra.Command, args []string) error {
 		if node != "" {
 			if sbom || packages || profiles {
 				return cli.Usage("--sbom, --packages and --profiles apply to layers", "give either --node or --sbom, --packages and --profiles")
@@ -87,6 +87,7 @@ func (a *app) inspectCommand() *cobra.Command {
 			}
 		}), unsigned)
 	})
+	c.Args = takes("LAYER")
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
 	c.Flags().BoolVar(&profiles, "profiles", false, "list the AppArmor profiles")
 	c.Flags().StringArrayVar(&keys, "key", nil, releaseKeyHelp)

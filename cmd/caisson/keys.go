@@ -38,7 +38,7 @@ func (a *app) keysCommand() *cobra.Command {
 func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
 	var boot bool
-	c := verb("keys generate", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+	c := verb("keys generate", func(_ *cobra.Command, args []string) error {
 		if boot {
 			return a.generateBoot(args[0], &pass)
 		}
@@ -84,7 +84,7 @@ func pairName(name string) string {
 
 func (a *app) keysImportCommand() *cobra.Command {
 	var pass keys.Passphrase
-	c := verb("keys import", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
+	c := verb("keys import", func(_ *cobra.Command, args []string) error {
 		key, err := keys.Open(args[0], &pass)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (a *app) keysImportCommand() *cobra.Command {
 
 func (a *app) keysShowCommand() *cobra.Command {
 	var pass keys.Passphrase
-	c := verb("keys show", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+	c := verb("keys show", func(_ *cobra.Command, args []string) error {
 		text, err := os.ReadFile(args[0])
 		if err != nil {
 			return fmt.Errorf("read key: %w", err)

@@ -24,7 +24,7 @@ import (
 func (a *app) keysPlanCommand() *cobra.Command {
 	r := rotating{looks: true}
 	var service asking
-	c := verb("keys plan", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("keys plan", func(c *cobra.Command, args []string) error {
 		p, now, err := r.follow(c.Context(), a, args, "'caisson keys rotate' makes the first one")
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 
 func (a *app) keysRehearseCommand() *cobra.Command {
 	var r rotating
-	c := verb("keys rehearse", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("keys rehearse", func(c *cobra.Command, args []string) error {
 		r.dry = true
 		return r.run(c.Context(), a, args)
 	})
@@ -168,7 +168,7 @@ func (a *app) keysRehearseCommand() *cobra.Command {
 
 func (a *app) keysPullCommand() *cobra.Command {
 	r := rotating{looks: true}
-	c := verb("keys pull", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("keys pull", func(c *cobra.Command, args []string) error {
 		p, now, err := r.follow(c.Context(), a, args, "take caisson.keys from whoever made the first version: nothing else says whose it is")
 		for errors.Is(err, chain.ErrLong) { // each is signed by root keys: it ends
 			if err := r.write(now.Chain); err != nil {

@@ -43,7 +43,7 @@ type enrollFlags struct {
 
 func (a *app) keysEnrollImageCommand() *cobra.Command {
 	var f enrollFlags
-	c := verb("keys enroll-image", cobra.NoArgs, func(c *cobra.Command, _ []string) error { return a.enrollImage(c.Context(), f) })
+	c := verb("keys enroll-image", func(c *cobra.Command, _ []string) error { return a.enrollImage(c.Context(), f) })
 	c.Flags().StringVar(&f.pk, "pk", "", "`NAME` of the pair that becomes PK: NAME.key and NAME.crt")
 	c.Flags().StringVar(&f.kek, "kek", "", "`NAME` of the pair that becomes KEK")
 	c.Flags().StringArrayVar(&f.db, "db", nil, "`FILE` with certificates whose programs are started")
@@ -142,7 +142,7 @@ func signatureLists(flag string, files []string) (lists []byte, names []string, 
 func (a *app) keysRevokeLoaderCommand() *cobra.Command {
 	var kek, out string
 	var pass keys.Passphrase
-	c := verb("keys revoke-loader", cobra.MinimumNArgs(1), func(_ *cobra.Command, files []string) error {
+	c := verb("keys revoke-loader", func(_ *cobra.Command, files []string) error {
 		return a.revokeLoader(files, kek, out, &pass)
 	})
 	c.Flags().StringVar(&kek, "kek", "", "`NAME` of the pair that is KEK")

@@ -54,7 +54,7 @@ type rotating struct {
 
 func (a *app) keysRotateCommand() *cobra.Command {
 	var r rotating
-	c := verb("keys rotate", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("keys rotate", func(c *cobra.Command, args []string) error {
 		return r.run(c.Context(), a, args)
 	})
 	r.flags(a, c)
@@ -66,7 +66,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 
 func (a *app) keysRevokeCommand() *cobra.Command {
 	r := rotating{revoke: true}
-	c := verb("keys revoke", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("keys revoke", func(c *cobra.Command, args []string) error {
 		return r.run(c.Context(), a, args)
 	})
 	r.flags(a, c)

@@ -38,7 +38,7 @@ type loaderVerb struct {
 
 func (a *app) loaderCommand() *cobra.Command {
 	var f loaderVerb
-	c := verb("loader", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("loader", func(c *cobra.Command, names []string) error {
 		return a.publishLoader(c.Context(), f, names)
 	})
 	f.loaderFlags.flags(a, c)

@@ -35,7 +35,7 @@ type locking struct {
 
 func (a *app) lockCommand() *cobra.Command {
 	var x locking
-	c := verb("lock", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("lock", func(c *cobra.Command, names []string) error {
 		if x.update && x.Missing {
 			return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
 		}

@@ -29,7 +29,7 @@ func (a *app) loginCommand() *cobra.Command {
 	var reach access
 	var l pull.Login
 	var fromStdin bool
-	c := verb("login", cobra.ExactArgs(1), func(c *cobra.Command, args []string) (err error) {
+	c := verb("login", func(c *cobra.Command, args []string) (err error) {
 		host, err := hostOf(args[0])
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (a *app) loginCommand() *cobra.Command {
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return verb("logout", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	return verb("logout", func(c *cobra.Command, args []string) error {
 		host, err := hostOf(args[0])
 		if err != nil {
 			return err

@@ -17,7 +17,7 @@ func (a *app) refreshCommand() *cobra.Command {
 	var lists publish.Lists
 	var reject []string
 	var x changing
-	c := verb("refresh", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("refresh", func(c *cobra.Command, args []string) error {
 		for _, one := range reject {
 			if strings.Contains(one, ":") {
 				lists.Reject = append(lists.Reject, one)
@@ -44,7 +44,7 @@ func (a *app) retireCommand() *cobra.Command {
 	var names []string
 	var why changer
 	var x changing
-	c := verb("retire", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("retire", func(c *cobra.Command, args []string) error {
 		if len(names) == 0 {
 			return cli.Usage("", "no node is named: give --node")
 		}
@@ -77,7 +77,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	var look looking
 	var keep publish.Keep
 	var dry bool
-	c := verb("prune", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("prune", func(c *cobra.Command, args []string) error {
 		if keep.Versions < 1 || keep.Generations < 1 {
 			return cli.Usage("at least 1 of each", "--keep %d --generations %d", keep.Versions, keep.Generations)
 		}

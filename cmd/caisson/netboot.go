@@ -102,7 +102,7 @@ type netbootFlags struct {
 
 func (a *app) netbootCommand() *cobra.Command {
 	var f netbootFlags
-	c := verb("netboot", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("netboot", func(c *cobra.Command, names []string) error {
 		return a.netboot(c.Context(), f, names)
 	})
 	f.loaderFlags.flags(a, c)

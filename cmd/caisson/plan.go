@@ -27,7 +27,7 @@ func (a *app) planCommand() *cobra.Command {
 	var objects fromCluster
 	var secrets opening
 	var advisories advisoryFlag
-	c := verb("plan", objects.args, func(c *cobra.Command, names []string) error {
+	c := verb("plan", func(c *cobra.Command, names []string) error {
 		s, err := objects.load(c.Context(), a, names)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (a *app) planCommand() *cobra.Command {
 	which.some(f, "plan")
 	secrets.looking(f)
 	advisories.flag(f)
-	objects.flags(f)
+	objects.flags(c, 0)
 	known.looking(f)
 	reach.flags(a, f)
 	return c

@@ -37,7 +37,7 @@ type publishFlags struct {
 
 func (a *app) publishCommand() *cobra.Command {
 	var x publishFlags
-	c := verb("publish", x.objects.args, func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) })
+	c := verb("publish", func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) })
 	f := c.Flags()
 	f.StringVar(&x.layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	f.DurationVar(&x.confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
@@ -49,7 +49,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.BoolVar(&x.fresh, "new-fleet", false, "make a first fleet in a registry that has none")
 	x.flags(a, f, "publish to `REF` instead of the site's registry")
 	x.secrets.flags(f)
-	x.objects.flags(f)
+	x.objects.flags(c, 0)
 	x.objects.planFlag(f)
 	return c
 }
@@ -138,7 +138,7 @@ func (a *app) approveCommand() *cobra.Command {
 	var fleet, plan, name, namespace string
 	var why changer
 	var who signers
-	c := verb("approve", cobra.NoArgs, func(*cobra.Command, []string) error {
+	c := verb("approve", func(*cobra.Command, []string) error {
 		bare, err := publish.ActDigest(plan)
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ type rehearseFlags struct {
 
 func (a *app) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	c := verb("rehearse", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("rehearse", func(c *cobra.Command, names []string) error {
 		return a.rehearse(c.Context(), f, names)
 	})
 	fs := c.Flags()

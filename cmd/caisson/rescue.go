@@ -52,7 +52,7 @@ type rescuing struct {
 
 func (a *app) rescueCommand() *cobra.Command {
 	var r rescuing
-	c := verb("rescue", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("rescue", func(c *cobra.Command, args []string) error {
 		return r.run(c.Context(), a, args[:len(args)-1], args[len(args)-1])
 	})
 	f := c.Flags()

@@ -152,7 +152,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 	var x publishing
 	var layer string
 	var secrets opening
-	c := verb("rollout start", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("rollout start", func(c *cobra.Command, args []string) error {
 		at := now()
 		s, err := a.loadSiteAt(at, args[1:]...)
 		if err != nil {
@@ -261,7 +261,7 @@ type rolloutList struct {
 
 func (a *app) rolloutStatusCommand() *cobra.Command {
 	var look looking
-	c := verb("rollout status", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+	c := verb("rollout status", func(c *cobra.Command, args []string) error {
 		fleet, err := look.open(c.Context(), a, args[0])
 		if err != nil {
 			return err
@@ -286,7 +286,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 func (a *app) rolloutVerb(act rollout.Verb) *cobra.Command {
 	var why changer
 	var x changing
-	c := verb("rollout "+string(act), cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("rollout "+string(act), func(c *cobra.Command, args []string) error {
 		if act == rollout.Undo && why.reason == "" {
 			return errNoReason
 		}

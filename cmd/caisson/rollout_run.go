@@ -36,7 +36,7 @@ type runFlags struct {
 
 func (a *app) rolloutRunCommand() *cobra.Command {
 	var x runFlags
-	c := verb("rollout run", cobra.MinimumNArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("rollout run", func(c *cobra.Command, args []string) error {
 		return x.run(c.Context(), a, args[0], args[1:])
 	})
 	f := c.Flags()

@@ -139,7 +139,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	var replace bool
 	var service asking
 	var from fromCluster
-	c := verb("secrets accept", from.argsAnd(1), func(c *cobra.Command, args []string) error {
+	c := verb("secrets accept", func(c *cobra.Command, args []string) error {
 		if recipient == "" {
 			return cli.Usage("'caisson-agent status' on the node prints it", "--recipient is missing: what a report says alone is not accepted")
 		}
@@ -179,13 +179,13 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 	f.StringVar(&by, "author", "", "who accepts it (the user and this machine when empty)")
 	f.BoolVar(&replace, "replace", false, "the node had another one")
 	service.flags(f)
-	from.flags(f)
+	from.flags(c, 1)
 	return c
 }
 
 func (a *app) secretsListCommand() *cobra.Command {
 	var from fromCluster
-	c := verb("secrets list", from.argsAnd(0), func(c *cobra.Command, args []string) error {
+	c := verb("secrets list", func(c *cobra.Command, args []string) error {
 		s, err := from.loadNamed(c.Context(), a, args)
 		if err != nil {
 			return err
@@ -202,13 +202,13 @@ func (a *app) secretsListCommand() *cobra.Command {
 		}
 		return a.printSecrets(s, nodes)
 	})
-	from.flags(c.Flags())
+	from.flags(c, 0)
 	return c
 }
 
 func (a *app) secretsForgetCommand() *cobra.Command {
 	var from fromCluster
-	c := verb("secrets forget", from.argsAnd(1), func(c *cobra.Command, args []string) error {
+	c := verb("secrets forget", func(c *cobra.Command, args []string) error {
 		files, node := args[:len(args)-1], args[len(args)-1]
 		s, err := from.loadNamed(c.Context(), a, files)
 		if err != nil {
@@ -230,7 +230,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 		}
 		return a.printSecrets(s, []string{node})
 	})
-	from.flags(c.Flags())
+	from.flags(c, 1)
 	return c
 }
 

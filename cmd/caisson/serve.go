@@ -26,7 +26,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	var x listening
-	c := verb("serve", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("serve", func(c *cobra.Command, args []string) error {
 		ref, err := oci.ParseRef(args[0])
 		if err != nil || !ref.IsLayout() {
 			return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
@@ -103,7 +103,7 @@ func (a *app) opened(address string, served map[string]string) (err error) {
 
 func (a *app) netbootServeCommand() *cobra.Command {
 	var o netboot.Options
-	c := verb("netboot serve", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("netboot serve", func(c *cobra.Command, names []string) error {
 		root, err := os.OpenRoot(names[0])
 		if err != nil {
 			return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "netboot directory: %w", err)
@@ -139,7 +139,7 @@ type stranger struct {
 }
 
 func (a *app) unknownCommand() *cobra.Command {
-	return verb("unknown", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+	return verb("unknown", func(_ *cobra.Command, args []string) error {
 		ref, err := oci.ParseRef(args[0])
 		if err != nil || !ref.IsLayout() {
 			return cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", args[0])

@@ -159,7 +159,7 @@ func (r *servicesRun) unchanged() error {
 
 func (a *app) servicesUpdateCommand() *cobra.Command {
 	var f servicesFlags
-	c := verb("services update", nil, func(c *cobra.Command, names []string) error {
+	c := verb("services update", func(c *cobra.Command, names []string) error {
 		r, list, err := a.openServices(f, names)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	var look looking
 	var from string
 	var at asking
-	c := verb("services diff", nil, func(c *cobra.Command, names []string) error {
+	c := verb("services diff", func(c *cobra.Command, names []string) error {
 		if len(look.whom.site) == 0 {
 			look.whom.site = []string{"site.yaml"}
 		}

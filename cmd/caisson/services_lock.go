@@ -29,7 +29,7 @@ type listedService struct {
 
 func (a *app) servicesListCommand() *cobra.Command {
 	var f servicesFlags
-	c := verb("services list", nil, func(_ *cobra.Command, names []string) error {
+	c := verb("services list", func(_ *cobra.Command, names []string) error {
 		r, list, err := a.openServices(f, names)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func frozen(why changer) (service.Frozen, error) {
 func (a *app) servicesFreezeCommand() *cobra.Command {
 	var f servicesFlags
 	var why changer
-	c := verb("services freeze", cobra.ExactArgs(1), func(_ *cobra.Command, names []string) error {
+	c := verb("services freeze", func(_ *cobra.Command, names []string) error {
 		because, err := frozen(why)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 	var f servicesFlags
 	var why changer
 	var to string
-	c := verb("services rollback", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("services rollback", func(c *cobra.Command, names []string) error {
 		because, err := frozen(why)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 
 func (a *app) servicesForwardCommand() *cobra.Command {
 	var f servicesFlags
-	c := verb("services forward", cobra.ExactArgs(1), func(c *cobra.Command, names []string) error {
+	c := verb("services forward", func(c *cobra.Command, names []string) error {
 		r, list, err := a.openServices(f, names)
 		if err != nil {
 			return err

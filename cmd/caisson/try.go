@@ -62,7 +62,7 @@ type tryFlags struct {
 
 func (a *app) tryCommand() *cobra.Command {
 	var f tryFlags
-	c := verb("try", cobra.MinimumNArgs(1), func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) })
+	c := verb("try", func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) })
 	fs := c.Flags()
 	f.machine(fs)
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")

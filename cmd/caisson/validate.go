@@ -28,7 +28,7 @@ type validation struct {
 func (a *app) validateCommand() *cobra.Command {
 	var strict, forCluster bool
 	var from fromCluster
-	c := verb("validate", from.args, func(c *cobra.Command, names []string) error {
+	c := verb("validate", func(c *cobra.Command, names []string) error {
 		s, found, err := from.parse(c.Context(), time.Now(), names)
 		if err != nil {
 			return err
@@ -63,18 +63,13 @@ func (a *app) validateCommand() *cobra.Command {
 	})
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
 	c.Flags().BoolVar(&forCluster, "for-cluster", false, "also list what cannot be in objects of Kubernetes")
-	from.flags(c.Flags())
+	from.flags(c, 0)
 	return c
 }
 
 func (a *app) schemaCommand() *cobra.Command {
 	var crd bool
-	c := verb("schema", func(c *cobra.Command, args []string) error {
-		if crd {
-			return cobra.NoArgs(c, args)
-		}
-		return cobra.ExactArgs(1)(c, args)
-	}, func(_ *cobra.Command, args []string) error {
+	c := verb("schema", func(_ *cobra.Command, args []string) error {
 		if crd {
 			text, err := cluster.Definitions()
 			if err == nil {
@@ -90,6 +85,12 @@ func (a *app) schemaCommand() *cobra.Command {
 		return err
 	})
 	c.Use += " " + strings.Join(document.SchemaNames(), "|")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if crd {
+			return cobra.NoArgs(c, args)
+		}
+		return takes("NAME")(c, args)
+	}
 	c.ValidArgs = document.SchemaNames()
 	c.Flags().BoolVar(&crd, "crd", false, "print the CustomResourceDefinitions of a cluster")
 	return c

@@ -16,7 +16,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	var nodes []string
 	var images bool
 	var look looking
-	c := verb("verify", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	c := verb("verify", func(c *cobra.Command, args []string) error {
 		if err := look.trustsSomebody(args[0]); err != nil {
 			return err
 		}

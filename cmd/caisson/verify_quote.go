@@ -26,7 +26,7 @@ type quoteFlags struct {
 
 func (a *app) verifyQuoteCommand() *cobra.Command {
 	var f quoteFlags
-	c := verb("verify-quote", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	c := verb("verify-quote", func(c *cobra.Command, args []string) error {
 		return a.verifyQuote(c.Context(), args[0], args[1], f)
 	})
 	c.Flags().StringVar(&f.node, "node", "", "the node that the machine is to be")

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestTakes: arguments are what a line of usage has.
+func TestTakes(t *testing.T) {
+	for _, c := range []struct{ usage, args, want string }{
+		{"FILE… --node NAME", "", "FILE is missing"},
+		{"FILE… --node NAME", "a b c", ""},
+		{"SRC DST (--site FILE | --unverified)", "a", "DST is missing"},
+		{"SRC DST (--site FILE | --unverified)", "a b c", `"c" is an argument too many`},
+		{"REF [GEN] (--site FILE | --trust PUB)", "a b", ""},
+		{"REF [GEN] (--site FILE | --trust PUB)", "a b c", `"c" is an argument too many`},
+		{"NAME [--to COMMIT] --reason TEXT", "a b", `"b" is an argument too many`},
+		{"--db sqlite:FILE NEW", "", "NEW is missing"},
+		{"[NAME…]", "", ""},
+		{"[NAME…]", "a b", ""},
+		{"", "a", `unknown command "a" for "x"`}, // cobra's own
+	} {
+		err := takes(c.usage)(&cobra.Command{Use: "x"}, strings.Fields(c.args))
+		if got := fmt.Sprint(err); got != c.want && (err != nil || c.want != "") {
+			t.Errorf("%s: %q: %v", c.usage, c.args, err)
+		}
+	}
+}

@@ -253,7 +253,10 @@ func (r *reading) unit(u *tree.Value) {
 	beside := map[string]string{"contents_local": "its text is in a local file: import that file too"}
 	r.rest(u, "unit "+name, beside, "name", "mask", "enabled", "enable", "contents", "dropins")
 	if truth(u, "mask") { // which has no file of its own
-		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
+		p := r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
+		if u.Get("contents") != nil || u.Get("dropins") != nil {
+			p.Why = "taken without its text, which a masked unit does not have"
+		}
 		return
 	}
 	if c := u.Get("contents"); c != nil {
@@ -274,6 +277,9 @@ func (r *reading) unit(u *tree.Value) {
 			state = spec.UnitEnabled
 		}
 		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
+	}
+	if len(u.Fields) == 1 {
+		r.miss(at, "unit "+name, "it says no more than its name")
 	}
 }
 

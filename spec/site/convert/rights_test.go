@@ -4,8 +4,6 @@ package convert
 
 import (
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -74,105 +72,6 @@ func TestWhatASiteCannotSay(t *testing.T) {
 			return !slices.ContainsFunc(why, func(l string) bool { return strings.Contains(l, w) })
 		}) {
 			t.Errorf("%s: %q, want %q", name, why, c.why)
-		}
-	}
-}
-
-// TestRightsDoNotGrow imports documents that are drawn: no account gains a right, no
-// file another content, and no entry is without a line in the coverage.
-func TestRightsDoNotGrow(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	const hash, key = "$6$abcdefgh$bcdefghi", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1fJdpJzNxpv1vQbrYDYKBnVdqqDkfd3rPa0OBXVeCQ a"
-	type wanted struct {
-		sudo, password, keys bool   // the most that an account may do
-		content              string // of a file that may be taken; "-" is none
-	}
-	for range 2000 {
-		var doc strings.Builder
-		want, entries, line := map[string]wanted{}, map[int]string{}, 1
-		add := func(text, name string, w wanted) {
-			line++
-			fmt.Fprintln(&doc, text)
-			if name != "" {
-				want[name], entries[line] = w, name
-			}
-		}
-		ignition := random.IntN(2) == 0
-		if ignition {
-			doc.WriteString("variant: fcos\n")
-			add("passwd:", "", wanted{})
-			add(" users:", "", wanted{})
-		} else {
-			doc.WriteString("#cloud-config\n")
-			add("users:", "", wanted{})
-		}
-		for n := range random.IntN(4) {
-			name := fmt.Sprintf("u%d", n)
-			if ignition {
-				exists, password, keys := pick("", ", should_exist: true", ", should_exist: false"), pick("", ", password_hash: '"+hash+"'"), pick("", ", ssh_authorized_keys: ['"+key+"']")
-				add(" - {name: "+name+exists+password+keys+pick("", ", groups: [wheel, sudo]", ", home_dir: /srv", ", no_create_home: true")+"}", name,
-					wanted{password: password != "" && exists != ", should_exist: false", keys: keys != "" && exists != ", should_exist: false"})
-				continue
-			}
-			sudo := pick("", "null", "false", "''", "[]", "'ALL=(ALL) NOPASSWD:ALL'", "['ALL=(ALL:ALL) NOPASSWD: ALL']", "'ALL=(ALL) ALL'", "'ALL=(root) NOPASSWD:ALL'", "['ALL=(ALL) NOPASSWD:ALL', 'ALL=(ALL) !/bin/su']", "'ALL=NOPASSWD: /bin/true'")
-			lock, ends, redirect, password, keys := pick("", "true", "false"), pick("", "", ", inactive: 5"), pick("", "", ", ssh_redirect_user: true"), pick("", ", passwd: '"+hash+"'"), pick("", ", ssh_authorized_keys: ['"+key+"']")
-			entry := "- {name: " + name + ends + redirect + password + keys + pick("", ", groups: 'sudo, adm'", ", homedir: /srv")
-			if sudo != "" {
-				entry += ", sudo: " + sudo
-			}
-			if lock != "" {
-				entry += ", lock_passwd: " + lock
-			}
-			add(entry+"}", name, wanted{
-				sudo:     ends == "" && (sudo == "'ALL=(ALL) NOPASSWD:ALL'" || sudo == "['ALL=(ALL:ALL) NOPASSWD: ALL']"),
-				password: ends == "" && password != "" && lock == "false", keys: ends == "" && keys != "" && redirect == ""})
-		}
-		files, prefix := "write_files:", ""
-		if ignition {
-			add("storage:", "", wanted{})
-			files, prefix = " files:", " "
-		}
-		add(files, "", wanted{})
-		for n := range random.IntN(4) {
-			path, c := fmt.Sprintf("/etc/f%d", n), wanted{content: "-"}
-			form := pick("text", "empty", "append", "far", "none")
-			extra := map[bool]map[string]string{
-				false: {"text": ", content: hello", "empty": ", content: ''", "append": ", append: true, content: x", "far": ", source: {uri: 'https://example.org'}", "none": ", encoding: gzip, content: x"},
-				true:  {"text": ", contents: {inline: hello}", "empty": ", contents: {inline: ''}", "append": ", append: [{inline: x}]", "far": ", contents: {source: 'https://example.org'}", "none": ", contents: {}"},
-			}[ignition][form]
-			if form == "text" {
-				c.content = "hello"
-			} else if form == "empty" {
-				c.content = ""
-			}
-			add(prefix+"- {path: "+path+extra+"}", path, c)
-		}
-		r, err := Import([]File{{Name: "f", Data: []byte(doc.String())}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at, name := range entries {
-			if !slices.ContainsFunc(r.Coverage, func(l Line) bool { return l.Line == at }) {
-				t.Fatalf("%s, line %d, is in no line of the coverage:\n%s", name, at, doc.String())
-			}
-		}
-		users, _ := r.Conf["uamlite"].(map[string]any)
-		list, _ := users["users"].([]any)
-		for _, u := range list {
-			u := u.(map[string]any)
-			w := want[u["user_name"].(string)]
-			_, password := u["user_crypt_passwd"]
-			_, keys := u["user_sshkeys"]
-			if _, sudo := u["user_sudo"]; sudo != w.sudo || password != w.password || keys != w.keys {
-				t.Fatalf("%v, want %+v:\n%s", u, w, doc.String())
-			}
-		}
-		taken, _ := r.Conf["files"].(map[string]any)
-		for path, f := range taken {
-			if got := f.(map[string]any)["content"]; got != want[path].content {
-				t.Fatalf("%s has %q, want %q:\n%s", path, got, want[path].content, doc.String())
-			}
 		}
 	}
 }

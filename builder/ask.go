@@ -31,8 +31,8 @@ type Text struct{ Path, Content, At string }
 func (b *build) ask(ctx context.Context) error {
 	var trees []string
 	for _, s := range steps {
-		if s.fill != nil {
-			trees = append([]string{filepath.Join(b.done[s.name].dir, "tree")}, trees...)
+		if dir := b.done[s.name].dir; s.fill != nil && dir != "" { // a layer of an earlier release may have fewer images
+			trees = append([]string{filepath.Join(dir, "tree")}, trees...)
 		}
 	}
 	asked := map[Text]bool{}

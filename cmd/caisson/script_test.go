@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 		"ship":     ship, // pushes layers with all that belongs to them, see ship_test.go
 		"swallow":  swallow,
 		"agefile":  agefile, // stands for age(1), see secrets_test.go
+		"visudo":   visudo,  // of a layer, see readers_test.go
 	})
 }
 

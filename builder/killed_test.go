@@ -27,9 +27,8 @@ func killBuilders(t *testing.T, o order) {
 	file := o.write(t)
 	ownMounts(t)
 	mounts, temporary, cache := readMounts(t), t.TempDir(), o.Options.CacheDir
-	for i := range 4 {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
-		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), inNamespace+"="+file, "TMPDIR="+temporary)
 		if err := cmd.Start(); err != nil {

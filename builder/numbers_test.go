@@ -59,7 +59,8 @@ func newFleet(t *testing.T) *fleet {
 	f.recipe.Packages.Install = ask("adduser", "libcap2-bin")
 	first := settled(t, f.recipe, f.o)
 	f.lock, f.ledger = first.Lock, first.Ledger
-	f.o.Debs, f.o.Unsigned = t.TempDir(), []string{apt.AnyPackage} // packages of its own, that no archive has
+	// Packages of its own, that no archive has. The base stays that of other tests: its packages are signed.
+	f.o.Debs, f.o.Unsigned = t.TempDir(), []string{"ant", "bee", "cat", "dog", "elk"}
 	f.store = &apt.Store{Dir: t.TempDir(), Kept: []string{f.o.Debs}}
 	return f
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
@@ -29,16 +32,19 @@ type act struct {
 const cutsOfAct = 8
 
 // TestLongPowerCutsOfARunningNode takes the power from a running node: while it fetches a layer,
-// follows a rotation of the fleet's keys, makes itself another key. All cuts begin at one moment of
-// one machine, whose memory was kept, and fall anywhere in what the whole act takes. The boot after
-// each is cut when it has entered a layer; every second one reaches no registry. At the end of each
-// act the node is up, and has what is newest.
+// lets root in, follows a rotation of the fleet's keys, makes itself another key. All cuts begin at
+// one moment of one machine, whose memory was kept, and fall anywhere in what the whole act takes.
+// The boot after each is cut when it has entered a layer; every second one reaches no registry. At
+// the end of each act the node is up, has what is newest, and lets in nobody who was let in before.
 func TestLongPowerCutsOfARunningNode(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "qemu-img")
 	c := &cord{Fleet: fleet(t, leanSite...), cuts: map[string]int{}}
 	c.rand = rand.New(rand.NewPCG(seedOf(t), 0))
-	c.begins(t, "root: keys/root.pub, operator: keys/operator.pub")
+	c.withRescueKey(t)
+	if err := os.WriteFile(filepath.Join(c.Dir, "id.pub"), ssh.MarshalAuthorizedKey(c.Key.PublicKey()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c.node = c.byHand(t, c.withDisk(t))
 	sh(t, `qemu-img convert -f raw -O qcow2 "$1" "$1.running"`, c.node.Disk)
 
@@ -55,6 +61,10 @@ func TestLongPowerCutsOfARunningNode(t *testing.T) {
 			c.build(t)
 			c.publish(t)
 		}, "sudo caisson-agent sync"},
+		{"rescue", func() {
+			c.must(t, "rescue", "site.yaml", "alpha", "--to", c.To(), "--code", first.Rescue.Code, "--for", "1h", "--ssh-key", "id.pub", "--console",
+				"--reason", "disk full", "--key", "keys/rescue.key")
+		}, "sudo systemctl restart caisson-agent; until sudo caisson-agent status | grep '^rescue .* open for '; do sleep 1; done"},
 		{"rotation of the fleet's keys", func() {
 			c.must(t, "keys", "generate", "keys/operator2")
 			c.edit(t, "operator: keys/operator.pub", "operator: keys/operator2.pub")
@@ -63,8 +73,10 @@ func TestLongPowerCutsOfARunningNode(t *testing.T) {
 		}, "sudo caisson-agent sync"},
 		{"rotation of the node's key", func() {}, "sudo caisson-agent recipient rotate"},
 	} {
-		a.prepare()
-		c.cutsOf(t, a, first)
+		t.Run(a.name, func(t *testing.T) {
+			a.prepare()
+			c.cutsOf(t, a, first)
+		})
 	}
 	t.Logf("cuts: %v", c.cuts)
 }
@@ -157,6 +169,9 @@ func (c *cord) cutsOf(t *testing.T, a act, first spec.Status) {
 	s = c.login(t, m)
 	if st := c.well(t, s); st.Sync != spec.SyncCurrent {
 		t.Errorf("after the cuts in a %s: %+v", a.name, st)
+	}
+	if refused, err := m.Refused(t.Context(), "root", c.Key); err != nil || !refused {
+		t.Errorf("root gets in after the cuts in a %s: %v", a.name, err)
 	}
 	m.PowerCut()
 	c.wentWell(t, m)

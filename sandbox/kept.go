@@ -23,6 +23,7 @@ type Kept struct {
 	Layer   release.Layer
 	From    *registry.Registry // has the layer, and the images of services that the overlay names
 	Stacked *Stacked           // nil: From has the layer as it is
+	Boot    []spec.BootNetwork // bootNetwork of the site that it was published from; nil: that of the site
 }
 
 // Stacked is a layer that no registry has, of images of layers that one has.

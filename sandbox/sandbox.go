@@ -92,7 +92,11 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 		return nil, site.ErrNoLayer
 	}
 	b.node = inventory.Node{Name: node, Match: b.want.Match}
-	if b.plug, err = plug.For(b.want, s.Bootstrap().Network, o.Cards); err != nil {
+	rows := s.Bootstrap().Network
+	if o.Kept != nil && o.Kept.Boot != nil {
+		rows = o.Kept.Boot
+	}
+	if b.plug, err = plug.For(b.want, rows, o.Cards); err != nil {
 		return nil, err
 	}
 	if o.Kept != nil {

@@ -233,6 +233,19 @@ func TestTheLoaderOfWhatIsKept(t *testing.T) {
 	if text := string(told); err != nil || !strings.Contains(text, "10.1.0.5/24") || strings.Contains(text, "newStateDisk") || strings.Contains(text, "bootFromDisk") {
 		t.Errorf("site.cpio, %v:\n%s", err, text)
 	}
+	// So may the site have another bootNetwork by now.
+	edited := newSite("nodes:", "bootNetwork: [{match: {macs: [\"52:54:00:00:00:0a\"]}, vlan: 9, dhcp: ipv4}]\nnodes:")
+	for vlan, rows := range map[int64][]spec.BootNetwork{9: nil, 0: {}, 7: {{Match: spec.BootMatch{MACs: []string{"52:54:00:00:00:0a"}}, VLAN: 7, DHCP: spec.DHCPv4}}} {
+		o.Kept = &Kept{Overlay: before.want, Layer: before.layer, From: before.registry, Boot: rows}
+		box, err := Open(t.Context(), edited, "a", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer box.Close()
+		if got := box.plug.Rows; vlan == 0 && len(got) > 0 || vlan > 0 && (len(got) != 1 || got[0].VLAN != vlan) {
+			t.Errorf("rows of VLAN %d: %+v", vlan, got)
+		}
+	}
 }
 
 // A layer of images that others have is made in the sandbox, and is what the node is given.

@@ -7,13 +7,18 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -21,6 +26,8 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // rehearseFlags are the flags of rehearse: those of a try, and where the site is published.
@@ -75,7 +82,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err := f.stating.open(a, w); err != nil {
 		return err
 	}
-	from, to, err := rehearsal.Ends(ctx, w, f.node)
+	then := func(commit string) []spec.BootNetwork { return a.bootNetworkAt(ctx, s, names, commit) }
+	from, to, err := rehearsal.Ends(ctx, w, f.node, then)
 	if err != nil {
 		return err
 	}
@@ -107,6 +115,47 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	}
 	shown := a.print(answer)
 	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
+}
+
+// bootNetworkAt returns the bootNetwork of a site as it was at a commit, and says where that cannot be
+// had: nil then.
+func (a *app) bootNetworkAt(ctx context.Context, s *site.Site, names []string, commit string) (rows []spec.BootNetwork) {
+	err := errors.New("the history names no commit of what the node runs")
+	switch {
+	case strings.HasSuffix(commit, "+"):
+		err = fmt.Errorf("what the node runs was not yet committed after %s", strings.TrimSuffix(commit, "+"))
+	case commit != "":
+		rows, err = readBootNetwork(ctx, s.Dir(), names, commit)
+	}
+	if err != nil && len(s.Bootstrap().Network) > 0 {
+		a.say("the machine is plugged in as bootNetwork of the site is now: %v", err)
+	}
+	return rows
+}
+
+// readBootNetwork reads it from a copy of the commit.
+func readBootNetwork(ctx context.Context, dir string, names []string, commit string) (rows []spec.BootNetwork, err error) {
+	to, err := os.MkdirTemp("", "caisson-then-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(to)) }()
+	copied, err := git.Export(ctx, dir, commit, to)
+	if err != nil {
+		return nil, err
+	}
+	then := slices.Clone(names)
+	for i, name := range names {
+		if then[i], err = filepath.Rel(dir, name); err != nil {
+			return nil, err
+		}
+		then[i] = filepath.Join(copied, then[i])
+	}
+	s, found := parseSite(hostFiles{}, time.Time{}, then...)
+	if err := found.Err(); err != nil {
+		return nil, fmt.Errorf("the site at commit %s: %w", commit, err)
+	}
+	return append([]spec.BootNetwork{}, s.Bootstrap().Network...), nil
 }
 
 // stating is where the signed statement of a rehearsal goes, and who signs it.

@@ -273,29 +273,49 @@ func Head(ctx context.Context, dir string) (string, error) {
 	}
 	ctx, end := context.WithTimeout(ctx, headTime)
 	defer end()
-	ask := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-C", dir}, settings(), args)...)
-		cmd.Env, cmd.WaitDelay = environment(), time.Second
-		said := &tail{}
-		cmd.Stderr = said
-		out, err := cmd.Output()
-		if err != nil {
-			return "", fmt.Errorf("git %s: %w: %s", args[0], err, said)
-		}
-		return strings.TrimSpace(string(out)), nil
-	}
-	id, err := ask("rev-parse", "--verify", "HEAD^{commit}")
+	id, err := ask(ctx, dir, "rev-parse", "--verify", "HEAD^{commit}")
 	if err != nil {
 		return "", err
 	}
 	if err := rules.GitCommit(id); err != nil {
 		return "", err
 	}
-	differs, err := ask("status", "--porcelain", "--untracked-files=no", "--", ".")
+	differs, err := ask(ctx, dir, "status", "--porcelain", "--untracked-files=no", "--", ".")
 	if differs != "" {
 		id += "+"
 	}
 	return id, err
+}
+
+// ask asks the working tree around dir.
+func ask(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-C", dir}, settings(), args)...)
+	cmd.Env, cmd.WaitDelay = environment(), time.Second
+	said := &tail{}
+	cmd.Stderr = said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, said)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Export writes a commit of the repository around dir into an empty directory, and returns where
+// dir is in that, by the rules of [Repository.Files].
+func Export(ctx context.Context, dir, id, to string) (string, error) {
+	if err := rules.GitCommit(id); err != nil {
+		return "", err
+	}
+	within, err := ask(ctx, dir, "rev-parse", "--show-prefix")
+	if err != nil {
+		return "", err
+	}
+	r := &Repository{Limits: Usual}
+	if r.dir, err = ask(ctx, dir, "rev-parse", "--absolute-git-dir"); err != nil {
+		return "", err
+	}
+	none := func(string) bool { return false } // all of it is one directory
+	return filepath.Join(to, within), r.Files(ctx, id, []string{"."}, none, to, time.Unix(0, 0))
 }
 
 func inRepository(dir string) bool {

@@ -57,6 +57,15 @@ func TestHead(t *testing.T) {
 	is(id, "another file than the site's differs")
 	write("site/site.yaml", "b")
 	is(id+"+", "the site differs")
+	// The commit is written elsewhere as it was, and the working tree stays as it is.
+	copied, err := Export(t.Context(), dir, id, t.TempDir())
+	if text, bad := os.ReadFile(filepath.Join(copied, "site.yaml")); err != nil || bad != nil || string(text) != "a" {
+		t.Errorf("checked out at %s: %q, %v, %v", copied, text, err, bad)
+	}
+	is(id+"+", "after it was written elsewhere")
+	if _, err := Export(t.Context(), dir, strings.Repeat("1", 40), t.TempDir()); err == nil {
+		t.Error("a commit that is not there is written")
+	}
 	// The monitor that a repository names is a program, and is not run.
 	mark := filepath.Join(top, "ran")
 	git("config", "core.fsmonitor", "touch "+mark)

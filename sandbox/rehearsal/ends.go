@@ -21,6 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/preview"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
@@ -30,8 +31,9 @@ import (
 )
 
 // Ends returns what is published for a node, and what publishing its site would give it; to is
-// nil where the layer of that has yet to be built.
-func Ends(ctx context.Context, w *preview.Preview, node string) (from, to *sandbox.Kept, err error) {
+// nil where the layer of that has yet to be built. then has the bootNetwork of the site as it was at
+// a commit, nil where it cannot tell: the loader of what runs is older than an edit.
+func Ends(ctx context.Context, w *preview.Preview, node string, then func(commit string) []spec.BootNetwork) (from, to *sandbox.Kept, err error) {
 	if w.Publisher == nil {
 		return nil, nil, cli.Usage("'caisson try' boots a node before anything is published",
 			"nothing is published there yet, so that node %s runs nothing", node)
@@ -51,6 +53,11 @@ func Ends(ctx context.Context, w *preview.Preview, node string) (from, to *sandb
 	if from, err = sandbox.ReadKept(ctx, fleet, w.Publisher.Registry, node, content); err != nil {
 		return nil, nil, err
 	}
+	commit := "" // of what is no longer kept nothing is known
+	if past, err := fleet.Past(ctx, publish.Generation{Epoch: fleet.Floor().Epoch, Number: row.Generation}); err == nil && past.Root.Change != nil {
+		commit = past.Root.Change.Commit
+	}
+	from.Boot = then(commit)
 	layers, err := w.Publisher.Layers(ctx, w.Policy, w.Layer)
 	if err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return nil, nil, err

@@ -21,11 +21,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Run runs a command line on the node as root, and returns what it prints.
-func (b *Box) Run(ctx context.Context, command string) (string, error) { return b.run(ctx, command) }
-
-// Status returns the status that the node's agent prints.
-func (b *Box) Status(ctx context.Context) (*spec.Status, error) { return b.status(ctx) }
+// Run runs a command line on the node as root, and returns what it prints, cut off where that is long.
+func (b *Box) Run(ctx context.Context, command string) (string, error) {
+	return b.session.Run(ctx, command)
+}
 
 // Published returns the overlay that was published last, its digest and its generation.
 func (b *Box) Published() (*spec.Overlay, string, uint64) { return b.want, b.overlay, b.generation }
@@ -58,14 +57,14 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 		return nil, fmt.Errorf("put the program into the machine: %w", err)
 	}
 	defer func() {
-		_, gone := b.run(ctx, "rm -r "+dir)
+		_, gone := b.Run(ctx, "rm -r "+dir)
 		err = errors.Join(err, gone)
 	}()
 	command := dir + "/" + picture.Program
 	for _, a := range attributes {
 		command += " " + cli.ShellWord(a)
 	}
-	out, err := b.run(ctx, command)
+	out, err := b.Run(ctx, command)
 	if err != nil {
 		return nil, fmt.Errorf("take a picture: %w", err)
 	}

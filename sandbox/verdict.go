@@ -34,13 +34,13 @@ const booted = "for i in $(seq 30); do timeout 10 systemctl is-system-running --
 // Settle waits until the machine has booted and its agent's gates have passed or failed.
 func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 	err = b.step("settle", func() error {
-		if _, err := b.run(ctx, booted+"systemctl is-active --quiet caisson-agent.service"); err != nil {
+		if _, err := b.Run(ctx, booted+"systemctl is-active --quiet caisson-agent.service"); err != nil {
 			v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
 			return v.explain(ctx, b)
 		}
 		var st *spec.Status
 		for {
-			if st, err = b.status(ctx); err != nil {
+			if st, err = b.Status(ctx); err != nil {
 				return err
 			}
 			if v = judge(st, b.generation); v != nil {
@@ -70,7 +70,7 @@ func (v *Verdict) askFirmware(ctx context.Context, b *Box) error {
 	if !b.o.Secure {
 		return nil
 	}
-	said, err := b.run(ctx, "od -An -tu1 -j4 -N1 "+efivar.Dir+"/"+efivar.SecureBoot.File())
+	said, err := b.Run(ctx, "od -An -tu1 -j4 -N1 "+efivar.Dir+"/"+efivar.SecureBoot.File())
 	if err != nil {
 		return fmt.Errorf("ask the machine for secure boot: %w", err)
 	}
@@ -82,7 +82,7 @@ func (v *Verdict) askFirmware(ctx context.Context, b *Box) error {
 
 // explain adds what a person would ask next.
 func (v *Verdict) explain(ctx context.Context, b *Box) error {
-	failed, err := b.run(ctx, "systemctl --failed --plain --no-legend")
+	failed, err := b.Run(ctx, "systemctl --failed --plain --no-legend")
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (v *Verdict) explain(ctx context.Context, b *Box) error {
 		}
 	}
 	if !v.Passed {
-		v.Why, _ = b.run(ctx, "caisson-agent why") // it ends with 3 where something is wrong
+		v.Why, _ = b.Run(ctx, "caisson-agent why") // it ends with 3 where something is wrong
 	}
 	return nil
 }
@@ -118,8 +118,9 @@ func judge(st *spec.Status, generation uint64) *Verdict {
 	return v
 }
 
-func (b *Box) status(ctx context.Context) (*spec.Status, error) {
-	text, err := b.run(ctx, "caisson-agent status -o json || [ $? -eq 3 ]")
+// Status returns the status that the node's agent prints.
+func (b *Box) Status(ctx context.Context) (*spec.Status, error) {
+	text, err := b.Run(ctx, "caisson-agent status -o json || [ $? -eq 3 ]")
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ const checkOutput = 64 << 10
 // Check runs a command line on the node as root.
 func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 	err = b.step("check "+command, func() error {
-		out, err := b.run(ctx, "exec 2>&1\n"+command)
+		out, err := b.Run(ctx, "exec 2>&1\n"+command)
 		if len(out) > checkOutput {
 			out = "…" + out[len(out)-checkOutput:]
 		}
@@ -157,9 +158,4 @@ func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 		return err
 	})
 	return c, err
-}
-
-// run runs a command line in the session; what it prints is cut off where it is long.
-func (b *Box) run(ctx context.Context, command string) (string, error) {
-	return b.session.Run(ctx, command)
 }

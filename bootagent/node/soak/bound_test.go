@@ -32,12 +32,12 @@ func TestNobodyLooks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		unit := strings.NewReplacer(paths.Agent, program, "RestartSec=10s", "RestartSec=10ms").Replace(string(text))
+		unit := strings.NewReplacer(paths.Agent, program, "RestartSec=10s", "RestartSec=10ms", "TimeoutStartSec=40s", "TimeoutStartSec=1s").Replace(string(text))
 		if name == over {
-			if strings.Count(unit, "=reboot-force") != 2 {
+			over := strings.NewReplacer("SuccessAction=reboot-force", "SuccessAction=none", "FailureAction=reboot-immediate", "FailureAction=none")
+			if unit = over.Replace(unit); strings.Count(unit, "Action=none") != 2 {
 				t.Errorf("whatever comes of the note, it is to start over:\n%s", unit)
 			}
-			unit = strings.ReplaceAll(unit, "=reboot-force", "=none")
 		}
 		if err := os.WriteFile("/run/units/"+name, []byte(unit), 0o644); err != nil {
 			t.Fatal(err)
@@ -55,6 +55,8 @@ func TestNobodyLooks(t *testing.T) {
 		{"it looks", "exit 0", 1, false},
 		{"nobody looks", "exit 5", 1, true},
 		{"it cannot run", "kill -9 $$", 5, true},
+		{"it has an error", "exit 1", 5, true},
+		{"it stands still", "exec sleep 60", 5, true},
 	} {
 		calls := filepath.Join(dir, "calls")
 		if err := os.WriteFile(program, []byte("#!/bin/sh\necho $1 >>"+calls+"\n[ $1 = "+paths.NoteDeadline+" ] || "+tt.does+"\n"), 0o755); err != nil {

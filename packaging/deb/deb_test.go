@@ -80,6 +80,7 @@ func TestPackage(t *testing.T) {
 	if err != nil || !strings.HasPrefix(said, "caisson-agent v1.2.3-rc1 (") {
 		t.Errorf("on arm64: %v, %s", err, said)
 	}
+	onDebian(t, filepath.Join(one, "caisson-agent_1.2.3~rc1_amd64.deb"))
 }
 
 // Versions of git describe come in the order of their commits.
@@ -122,14 +123,24 @@ func TestExample(t *testing.T) {
 
 // The package installs, upgrades, is removed and purged on each release, and leaves
 // nothing behind. What systemd is asked is written down by a systemctl of the test.
-func TestPackageOnDebian(t *testing.T) {
+//
+// The one before has a program that says its version and does nothing else.
+func onDebian(t *testing.T, after string) {
+	t.Helper()
 	require.Root(t)
-	before, after := makePackages(t, "v1.0.0", "amd64"), makePackages(t, "v1.1.0", "amd64")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "caisson-agent")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho caisson-agent v1.0.0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := run(t.Context(), "../hack/deb", program, "amd64", "v1.0.0", "2026-11-21T12:00:00Z", dir); err != nil {
+		t.Fatal(said)
+	}
 	for _, release := range debroot.Releases {
 		t.Run(release, func(t *testing.T) {
 			r := debroot.New(t, release)
-			r.Put(filepath.Join(before, "caisson-agent_1.0.0_amd64.deb"), "root/before.deb")
-			r.Put(filepath.Join(after, "caisson-agent_1.1.0_amd64.deb"), "root/after.deb")
+			r.Put(filepath.Join(dir, "caisson-agent_1.0.0_amd64.deb"), "root/before.deb")
+			r.Put(after, "root/after.deb")
 			const list = `find / -xdev -path /proc -prune -o -path /var/lib/dpkg -prune -o -path /var/log -prune -o -path /run -prune -o -printf '%p %y %m %u %l\n' | sort`
 			r.Must(`echo 0123456789abcdef0123456789abcdef >/etc/machine-id; mkdir -p /run/systemd/system /usr/local/sbin; printf '#!/bin/sh\necho "$*" >>/run/asked\n' >/usr/local/sbin/systemctl; chmod 755 /usr/local/sbin/systemctl`)
 			asked := func() string { return strings.TrimSpace(r.Must(`cat /run/asked 2>/dev/null; rm -f /run/asked`)) }
@@ -145,16 +156,13 @@ func TestPackageOnDebian(t *testing.T) {
 			if got, ok := r.Run(`systemd-analyze verify --man=no /usr/lib/systemd/system/caisson-agent.service 2>&1`); !ok || strings.Contains(got, "caisson-agent") {
 				t.Errorf("the unit: %s", got)
 			}
-			if got, ok := r.Run(`caisson-agent status`); ok || !strings.Contains(got, "enroll") {
-				t.Errorf("a host that is not enrolled: %s", got)
-			}
 			r.Must(`cp /usr/share/doc/caisson-agent/examples/site.json /etc/caisson/; /usr/bin/systemctl --root=/ enable caisson-agent.service; mkdir -p /var/lib/caisson/journal; echo kept >/var/lib/caisson/journal/x`)
 
 			r.Must(`dpkg --install /root/after.deb`)
 			if got := asked(); got != "daemon-reload\n--no-block try-restart caisson-agent.service" {
 				t.Errorf("an upgrade asks systemd for %q", got)
 			}
-			if got := r.Must(`caisson-agent version; cat /var/lib/caisson/journal/x /etc/caisson/site.json; /usr/bin/systemctl --root=/ is-enabled caisson-agent.service`); !regexp.MustCompile(`(?s)v1\.1\.0.*kept.*metal-a.*enabled`).MatchString(got) {
+			if got := r.Must(`caisson-agent version; cat /var/lib/caisson/journal/x /etc/caisson/site.json; /usr/bin/systemctl --root=/ is-enabled caisson-agent.service`); !regexp.MustCompile(`(?s)v1\.2\.3-rc1.*kept.*metal-a.*enabled`).MatchString(got) {
 				t.Errorf("after an upgrade: %s", got)
 			}
 			if got := r.Must(`dpkg --remove caisson-agent 2>&1`); !strings.Contains(got, "restore --all") {
@@ -169,6 +177,9 @@ func TestPackageOnDebian(t *testing.T) {
 			}
 			if got := r.Must(`dpkg-query --show --showformat '${Status}' caisson-agent 2>&1 || true`); strings.Contains(got, "installed") && !strings.Contains(got, "not-installed") {
 				t.Error(got)
+			}
+			if got, ok := r.Run(`dpkg --install /root/after.deb && caisson-agent status`); ok || !strings.Contains(got, "enroll") {
+				t.Errorf("a host that is not enrolled: %s", got)
 			}
 		})
 	}

@@ -83,11 +83,11 @@ func (r Ref) String() string {
 
 var (
 	repoForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*$`)
-	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`) // of at most 128
 )
 
 // ValidTag says whether s may be a tag.
-func ValidTag(s string) bool { return tagForm.MatchString(s) }
+func ValidTag(s string) bool { return len(s) <= 128 && tagForm.MatchString(s) }
 
 // CheckName returns an error unless repo is the name of a repository and reference
 // a tag or a digest. It guards the places where names become paths and URLs.

@@ -41,14 +41,14 @@ func (e Entry) Records() []byte { return append(e.long(), e.record()...) }
 
 // names are those that firmware and kernels read alike; short ones need no long record.
 var (
-	names = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._+-]{0,199}$`)
+	names = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._+-]*$`)
 	plain = regexp.MustCompile(`^[0-9A-Z_-]{1,8}(\.[0-9A-Z_-]{1,3})?$`)
 	other = regexp.MustCompile(`[^0-9A-Z_-]`)
 )
 
 // CheckName refuses what cannot be the name of a file that firmware reads.
 func CheckName(name string) error {
-	if !names.MatchString(name) || strings.HasSuffix(name, ".") {
+	if len(name) > 200 || !names.MatchString(name) || strings.HasSuffix(name, ".") {
 		return fmt.Errorf("%.80q cannot be a name of a file that firmware reads", name)
 	}
 	return nil

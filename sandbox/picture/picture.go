@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Program is the name under which the program takes a picture in place of all else that it does.
@@ -111,7 +112,7 @@ func (d Difference) leads(all []Difference) bool {
 var aloneText string
 
 // alone matches what changes by itself.
-var alone = func() *regexp.Regexp {
+var alone = sync.OnceValue(func() *regexp.Regexp {
 	var all []string
 	for line := range strings.Lines(aloneText) {
 		if pattern, _, ok := strings.Cut(line, "#"); ok && strings.TrimSpace(pattern) != "" {
@@ -119,7 +120,7 @@ var alone = func() *regexp.Regexp {
 		}
 	}
 	return regexp.MustCompile("^(" + strings.Join(all, "|") + ")$")
-}()
+})
 
 // Alone reports whether what "KIND KEY" names changes on a machine that nobody touches.
-func Alone(name string) bool { return alone.MatchString(name) }
+func Alone(name string) bool { return alone().MatchString(name) }

@@ -131,7 +131,7 @@ func checkStateDisk(c *shape.Checker, create shape.Flag, atLeast shape.Number, d
 	}
 	for _, t := range disks {
 		switch {
-		case !diskName.MatchString(t.S):
+		case len(t.S) > 128 || !diskName.MatchString(t.S):
 			c.Errorf(t.At, "disk", "'lsblk -o NAME,SERIAL,WWN' shows them", "%q is not a serial number or WWN", t.S)
 		case slices.Contains(out.Disks, t.S):
 			c.Warnf(t.At, "duplicate", "", "%s is given twice", t.S)
@@ -150,7 +150,7 @@ func positions(list []shape.Text) (out []report.Pos) {
 }
 
 // diskName is how disks name themselves: SCSI has blanks in it, NVMe may have dots.
-var diskName = regexp.MustCompile(`^[0-9A-Za-z][-0-9A-Za-z._: ]{0,126}[0-9A-Za-z]$`)
+var diskName = regexp.MustCompile(`^[0-9A-Za-z][-0-9A-Za-z._: ]*[0-9A-Za-z]$`)
 
 // keptPaths checks layer.persist.
 func keptPaths(c *shape.Checker, v *tree.Value, paths []string) []string {

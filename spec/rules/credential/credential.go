@@ -21,20 +21,20 @@ import (
 
 // hashForm is one method of crypt(5): what stands between and after the dollars.
 type hashForm struct {
-	form *regexp.Regexp
+	form string // a regular expression: compiled, all of them are half a megabyte of each start
 	weak string
 }
 
 var hashForms = map[string]hashForm{
-	"1":  {regexp.MustCompile(`^\$1\$[^$:\s]{0,8}\$[./0-9A-Za-z]{22}$`), "MD5"},
-	"2a": {regexp.MustCompile(`^\$2a\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`), ""},
-	"2b": {regexp.MustCompile(`^\$2b\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`), ""},
-	"2y": {regexp.MustCompile(`^\$2y\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`), ""},
-	"5":  {regexp.MustCompile(`^\$5\$(rounds=[1-9][0-9]+\$)?[^$:\s]{1,16}\$[./0-9A-Za-z]{43}$`), ""},
-	"6":  {regexp.MustCompile(`^\$6\$(rounds=[1-9][0-9]+\$)?[^$:\s]{1,16}\$[./0-9A-Za-z]{86}$`), ""},
-	"7":  {regexp.MustCompile(`^\$7\$[./A-Za-z0-9]{11,97}\$[./A-Za-z0-9]{43}$`), ""},
-	"y":  {regexp.MustCompile(`^\$y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`), ""},
-	"gy": {regexp.MustCompile(`^\$gy\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`), ""},
+	"1":  {`^\$1\$[^$:\s]{0,8}\$[./0-9A-Za-z]{22}$`, "MD5"},
+	"2a": {`^\$2a\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`, ""},
+	"2b": {`^\$2b\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`, ""},
+	"2y": {`^\$2y\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}$`, ""},
+	"5":  {`^\$5\$(rounds=[1-9][0-9]+\$)?[^$:\s]{1,16}\$[./0-9A-Za-z]{43}$`, ""},
+	"6":  {`^\$6\$(rounds=[1-9][0-9]+\$)?[^$:\s]{1,16}\$[./0-9A-Za-z]{86}$`, ""},
+	"7":  {`^\$7\$[./A-Za-z0-9]{11,97}\$[./A-Za-z0-9]{43}$`, ""},
+	"y":  {`^\$y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`, ""},
+	"gy": {`^\$gy\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`, ""},
 }
 
 // HashProblem returns what is wrong with a password hash, or that it is weak.
@@ -53,7 +53,7 @@ func HashProblem(hash string) (problem, weak string) {
 	if !ok {
 		return fmt.Sprintf("$%.8s$ is not a method of crypt(5)", parts[1]), ""
 	}
-	if !f.form.MatchString(hash) {
+	if !regexp.MustCompile(f.form).MatchString(hash) {
 		return fmt.Sprintf("it is not a whole $%s$ hash", parts[1]), ""
 	}
 	return "", f.weak

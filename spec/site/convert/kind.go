@@ -28,25 +28,25 @@ var kinds = []kind{
 	{"tuned", matches(`(?m)^\[main\]`, `(?m)^\[(sysctl|sysfs|bootloader|vm|cpu|modules)\]`), ends("tuned.conf"), readTuned},
 	{"sources", matches(`\A(#.*\n|\n)*(Types:\s*deb|deb(-src)?\s+(\[.*\]\s+)?\w+:)`), ends("sources.list"), readSources},
 	{"preferences", matches(`(?m)^Package:\s`, `(?m)^Pin:\s`), under("preferences.d"), readPreferences},
-	{"preseed", mostly(regexp.MustCompile(`^\S+\s+\S+/\S+\s+(string|boolean|(multi)?select|note|password|text|error|title)\b`)), nil, readPreseed},
+	{"preseed", mostly(`^\S+\s+\S+/\S+\s+(string|boolean|(multi)?select|note|password|text|error|title)\b`), nil, readPreseed},
 	{"gitopper", looksLikeGitopper, func(_, base string) bool { return strings.HasSuffix(base, ".toml") }, readGitopper},
 	{"ethtool", begins("Features for "), func(_, base string) bool { return strings.HasPrefix(base, "ethtool") }, readEthtool},
 	{"networkd", matches(`(?m)^\[(Match|NetDev)\]`, `(?m)^\[(Network|NetDev|Address|Route)\]`), ends(".network", ".netdev"), readNetworkd},
 	{"link", matches(`(?m)^\[Link\]`), func(_, base string) bool { return strings.HasSuffix(base, ".link") }, readLink},
-	{"unit", regexp.MustCompile(`\A(\s*([#;].*)?\n)*\[(Unit|Service|Socket|Timer|Path|Mount|Install)\]`).MatchString, nil, readUnit},
-	{"passwd", mostly(regexp.MustCompile(`^[^:\s]+:[^:]*:\d+:\d+:[^:]*:/[^:]*:[^:]*$`)), nil, readPasswd},
-	{"tmpfiles", mostly(regexp.MustCompile(`^[a-zA-Z][+!=~^$-]*\s+[/%]\S+(\s+(-|[~:]?[0-7]{3,4})(\s.*)?)?$`)),
+	{"unit", matches(`\A(\s*([#;].*)?\n)*\[(Unit|Service|Socket|Timer|Path|Mount|Install)\]`), nil, readUnit},
+	{"passwd", mostly(`^[^:\s]+:[^:]*:\d+:\d+:[^:]*:/[^:]*:[^:]*$`), nil, readPasswd},
+	{"tmpfiles", mostly(`^[a-zA-Z][+!=~^$-]*\s+[/%]\S+(\s+(-|[~:]?[0-7]{3,4})(\s.*)?)?$`),
 		under("tmpfiles.d"), readTmpfiles},
-	{"udev", mostly(regexp.MustCompile(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`)), under("rules.d"), readUdev},
-	{"fstab", mostly(regexp.MustCompile(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`)),
+	{"udev", mostly(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`), under("rules.d"), readUdev},
+	{"fstab", mostly(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`),
 		func(_, base string) bool { return base == "fstab" }, readFstab},
-	{"sysctl", mostly(regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)[./][^=]*=`)),
+	{"sysctl", mostly(`^-?(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)[./][^=]*=`),
 		func(dir, base string) bool { return dir == "sysctl.d" || base == "sysctl.conf" }, readSysctl},
-	{"limits", mostly(regexp.MustCompile(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`)),
+	{"limits", mostly(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`),
 		func(dir, base string) bool { return dir == "limits.d" || base == "limits.conf" }, readLimits},
-	{"sysusers", mostly(regexp.MustCompile(`^[ugmr]!?\s+[\w%-]+(:\w+)?(\s+(-|[\d/"]\S*|\w[\w-]*).*)?$`)), under("sysusers.d"), readSysusers},
-	{"packages", mostly(regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`)), nil, readPackages},
-	{"modprobe", mostly(regexp.MustCompile(`^(blacklist|options|install|remove|alias|softdep)\s+\S`)),
+	{"sysusers", mostly(`^[ugmr]!?\s+[\w%-]+(:\w+)?(\s+(-|[\d/"]\S*|\w[\w-]*).*)?$`), under("sysusers.d"), readSysusers},
+	{"packages", mostly(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`), nil, readPackages},
+	{"modprobe", mostly(`^(blacklist|options|install|remove|alias|softdep)\s+\S`),
 		func(dir, base string) bool { return dir == "modprobe.d" || base == "modprobe.conf" }, readModprobe},
 	{"modules-load", nil, func(dir, base string) bool {
 		return dir == "modules-load.d" || dir == "etc" &&
@@ -91,14 +91,11 @@ func kindNames() []string {
 	return out
 }
 
-// matches reports whether each of several patterns is found.
+// matches reports whether each of several patterns is found. They are compiled then: most
+// verbs never import a file.
 func matches(patterns ...string) func(string) bool {
-	var all []*regexp.Regexp
-	for _, p := range patterns {
-		all = append(all, regexp.MustCompile(p))
-	}
 	return func(text string) bool {
-		return !slices.ContainsFunc(all, func(re *regexp.Regexp) bool { return !re.MatchString(text) })
+		return !slices.ContainsFunc(patterns, func(p string) bool { return !regexp.MustCompile(p).MatchString(text) })
 	}
 }
 
@@ -117,8 +114,9 @@ func begins(word string) func(string) bool {
 }
 
 // mostly reports whether more than half of the lines that say something have a form.
-func mostly(form *regexp.Regexp) func(string) bool {
+func mostly(pattern string) func(string) bool {
 	return func(text string) bool {
+		form := regexp.MustCompile(pattern)
 		fits, all := 0, 0
 		r := reading{data: text}
 		r.lines("#;", func(_ int, line string) {

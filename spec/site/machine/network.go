@@ -18,21 +18,24 @@ import (
 )
 
 var (
-	hostText = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9.])?$`)
+	hostText = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9.])?$`)
 	macText  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
 	uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
+
+// isHost tells a host's or domain's name, of at most 253 characters.
+func isHost(name string) bool { return len(name) <= 253 && hostText.MatchString(name) }
 
 // checkNetwork checks a network that v says, and gives its values their one spelling.
 func checkNetwork(c *shape.Checker, v *tree.Value, n *spec.Network) {
 	n.DNS = resolvers(c, v.Get("dns"), n.DNS)
 	for i, name := range n.Search {
-		if !hostText.MatchString(name) {
+		if !isHost(name) {
 			c.Errorf(c.Nth(v.Get("search"), i), "host-name", "", "%q is not a domain", name)
 		}
 	}
 	for i, name := range n.NTP {
-		if _, err := netip.ParseAddr(name); err != nil && !hostText.MatchString(name) {
+		if _, err := netip.ParseAddr(name); err != nil && !isHost(name) {
 			c.Errorf(c.Nth(v.Get("ntp"), i), "host-name", "", "%q is neither a host name nor an IP address", name)
 		}
 	}

@@ -5,17 +5,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/invopop/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
-	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/release"
@@ -272,19 +274,25 @@ func fits(ts *testscript.TestScript, neg bool, args []string) {
 	if verb == "error" {
 		out = "stderr"
 	}
-	file, err := os.Open(filepath.Join(schemaRoot, schemaFile(verb)))
+	program, err := fitsProgram()
 	ts.Check(err)
-	defer file.Close() // only read
-	schema, err := validator.UnmarshalJSON(file)
-	ts.Check(err)
-	c := validator.NewCompiler()
-	ts.Check(c.AddResource("schema.json", schema))
-	compiled, err := c.Compile("schema.json")
-	ts.Check(err)
-	value, err := validator.UnmarshalJSON(strings.NewReader(ts.ReadFile(out)))
-	ts.Check(err)
-	ts.Check(compiled.Validate(value))
+	cmd := exec.Command(program, filepath.Join(schemaRoot, schemaFile(verb)))
+	cmd.Stdin = strings.NewReader(ts.ReadFile(out))
+	if said, err := cmd.CombinedOutput(); err != nil {
+		ts.Fatalf("fits %s: %v: %s", verb, err, said)
+	}
 }
+
+// fitsProgram is testdata/fits, compiled once.
+var fitsProgram = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(compiled, "fits")
+	cmd := exec.Command("go", "build", "-o", program, "./testdata/fits")
+	cmd.Dir = schemaRoot
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./testdata/fits: %w: %s", err, said)
+	}
+	return program, nil
+})
 
 // schemaRoot is this directory: scripts run in others.
 var schemaRoot, _ = os.Getwd() // it is the directory of the test

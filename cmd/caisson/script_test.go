@@ -31,7 +31,7 @@ import (
 func TestMain(m *testing.M) {
 	root.Enter()
 	keys.Cost, keys.MinCost = 16, 16
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests{m}, map[string]func(){
 		"caisson":  func() { os.Exit(run()) },
 		"firmware": firmware, // programs for firmware and lists of its keys, see firmware_test.go
 		"hsm":      hsm,      // holds a key for caisson, see signer_test.go
@@ -42,6 +42,22 @@ func TestMain(m *testing.M) {
 		"agefile":  agefile, // stands for age(1), see secrets_test.go
 		"visudo":   visudo,  // of a layer, see readers_test.go
 	})
+}
+
+// compiled is a directory for programs that tests compile.
+var compiled string
+
+// tests are those of the package, with that directory.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	var err error
+	if compiled, err = os.MkdirTemp("", "caisson-compiled-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(compiled) // it is a temporary directory
+	return m.M.Run()
 }
 
 func TestScript(t *testing.T) {

@@ -26,6 +26,7 @@ type want struct {
 	name  string
 	items spec.Items
 	who   []accounts.Change
+	opens []spec.Secret
 }
 
 // boots makes what is there before the agent at a boot: what the loader writes, and then what is
@@ -56,7 +57,7 @@ func TestPairsApplyInOnePass(t *testing.T) {
 	if !itemtest.InNamespaces(t, "mount") {
 		return
 	}
-	etc := filepath.Join(t.TempDir(), "etc")
+	etc, secret := filepath.Join(t.TempDir(), "etc"), filepath.Join(t.TempDir(), "secret")
 	for name, text := range map[string]string{"passwd": "root:x:0:0::/root:/bin/sh\n", "group": "root:x:0:\n", "shadow": "root:*:::::::\n", "gshadow": "root:*::\n", "subuid": "", "subgid": "",
 		"systemd/system/own.service": "[Service]\n", "security/limits.d/x": ""} {
 		at := filepath.Join(etc, name)
@@ -91,11 +92,16 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		{name: "a drop-in of the template", items: spec.Items{Units: []spec.Unit{{Name: "own@.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Install]\nRequiredBy=b.target\n"}}}}}},
 		{name: "a unit of the user", items: spec.Items{Units: []spec.Unit{{Name: "users.service", Content: "[Service]\nUser=ops\n[Install]\nWantedBy=srv-d.mount\n", State: spec.UnitEnabled}}}},
 		{name: "a limit of the user", items: spec.Items{Limits: []spec.Limit{{ID: "ops", Domain: "ops", Type: "hard", Item: "core", Value: "0"}}}},
+		{name: "a file of a secret, of the user", opens: []spec.Secret{{Name: "s", Sealed: "x"}}, items: spec.Items{Files: []spec.File{{Path: "/etc/ops.secret", Secret: "s", Owner: "ops", Mode: "0400"}}}},
+		{name: "a script", items: spec.Items{Exec: []spec.Exec{{Name: "10-x", Data: "#!/bin/sh\ntest ! -e /srv/data/in/it || touch /srv/data/in/it/x\n", Rerun: "once_successfully"}}}},
+		{name: "a kernel parameter", items: spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/conf/all/rp_filter", Value: "2"}}}},
+		{name: "options of a module", items: spec.Items{Modules: &spec.Modules{Parameters: []spec.ModuleParameter{{Module: "dummy", Name: "numdummies", Value: "2"}}, Blacklist: []string{"pcspkr"}}}},
 		{name: "a mask", items: spec.Items{Units: []spec.Unit{{Name: "own.service", State: spec.UnitMasked}}}},
 	}
 	table := func(j item.Journal, pair ...want) []item.Item {
 		var all spec.Items
 		var who accounts.Want
+		var opens []spec.Secret
 		for _, w := range pair {
 			all.Mounts = append(all.Mounts, w.items.Mounts...)
 			all.Files = append(all.Files, w.items.Files...)
@@ -103,9 +109,14 @@ func TestPairsApplyInOnePass(t *testing.T) {
 			all.Limits = append(all.Limits, w.items.Limits...)
 			who.Changes = append(who.Changes, w.who...)
 			all.Perm = cmp.Or(all.Perm, w.items.Perm)
+			all.Exec = append(all.Exec, w.items.Exec...)
+			all.Sysctl = append(all.Sysctl, w.items.Sysctl...)
+			all.Modules = cmp.Or(all.Modules, w.items.Modules)
+			opens = append(opens, w.opens...)
 		}
 		var s units.Systemd
-		return Table(all, Options{Journal: j, Scopes: testScopes, State: t.TempDir(), Systemd: s, Accounts: who})
+		return Table(all, Options{Journal: j, Scopes: testScopes, State: t.TempDir(), Systemd: s, Accounts: who, Secrets: opens, SecretDir: secret,
+			OpenSecret: func(s spec.Secret) ([]byte, error) { return []byte(s.Sealed), nil }})
 	}
 	left := func(r Result) (left []string) {
 		for _, d := range r.Drift {

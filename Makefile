@@ -78,7 +78,7 @@ test: deps lint build size ## Everything: lint, unit, root, VM and interop tests
 # What runs with the race detector does not run without it before, but for the longest,
 # of which it runs less.
 test-all:
-	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -vet=off -timeout 60m -p $(ATONCE) $(LONGEST) $$($(EACH) | grep -vxFf <($(GO) list $(RACED)))
+	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-250} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -vet=off -timeout 60m -p $(ATONCE) $(LONGEST) $$($(EACH) | grep -vxFf <($(GO) list $(RACED)))
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm,cosign} $(MAKE) --no-print-directory --jobs=4 --output-sync test-race test-kube-unit test-interop fuzz FUZZTIME=1s
 
 test-kube-unit: # without an API server

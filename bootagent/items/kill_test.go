@@ -79,7 +79,7 @@ func TestSigkillAnytime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rounds = max(rounds, n/100)
+		rounds = max(rounds, n/25)
 	}
 	for n := range rounds {
 		m := newMachine(t)

@@ -54,6 +54,8 @@ type FleetIndex struct {
 	Reserved   bool         `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
 	Change     *FleetChange `json:"change,omitempty"`   // what took Generation
 	Doing      *FleetChange `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
+	// while Reserved: nodes whose tags Generation may move, sorted; nil where they are too many to name
+	Moves []string `json:"moves,omitzero"`
 	// generations that a revocation met and its publisher had not given out: no node goes back to them
 	Foreign  []Span             `json:"foreign,omitempty"`
 	Rollouts map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest

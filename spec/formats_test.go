@@ -211,6 +211,7 @@ var laterKeys = map[string]laterKey{
 	"fleet-index foreign[].*":               {"0.10.0", mayBeLeftOut},
 	"fleet-index change.commit":             {"0.10.0", mayBeLeftOut},
 	"fleet-index doing.commit":              {"0.10.0", mayBeLeftOut},
+	"fleet-index moves":                     {"0.10.0", mayBeLeftOut}, // a publisher that does not know it refuses the index
 	"fleet-index rollouts.*.waves[].moving": {"0.10.0", mayBeLeftOut},
 	"rollout-plan budget":                   {"0.10.0", mayBeLeftOut}, // a driver that does not know it refuses the plan
 	"rollout-plan budget.*":                 {"0.10.0", mayBeLeftOut},

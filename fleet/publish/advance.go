@@ -133,8 +133,8 @@ func (r *run) repair(ctx context.Context) error {
 // digest, so nothing hangs on it.
 const planLife = 365 * 24 * time.Hour
 
-// maxPlan holds the nodes of some 200,000.
-const maxPlan = 32 << 20
+// maxPlan holds a million nodes with names of forty characters.
+const maxPlan = 192 << 20
 
 func (p *Publisher) putPlan(ctx context.Context, plan spec.RolloutPlan) (digest string, err error) {
 	raw, err := spec.Encode(plan)
@@ -176,9 +176,12 @@ func (f *Fleet) UnderWay(ctx context.Context) (map[string]string, error) {
 	return nodes, nil
 }
 
-// Plan reads the plan of a rollout. The verified index vouches for it.
+// Plan reads the plan of a rollout, once where something is kept: it is only read. The verified index
+// vouches for it.
 func (f *Fleet) Plan(ctx context.Context, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
-	return readPlan(ctx, f.p.Registry.Source(), f.v.policy.Fleet, name, r)
+	return f.p.Kept.plan(planned{name, r.Plan}, func() (*spec.RolloutPlan, error) {
+		return readPlan(ctx, f.p.Registry.Source(), f.v.policy.Fleet, name, r)
+	})
 }
 
 func readPlan(ctx context.Context, src oci.Source, fleet, name string, r spec.Rollout) (*spec.RolloutPlan, error) {

@@ -222,7 +222,7 @@ func (v *view) following() *index.Index {
 // next returns a copy of the index to change.
 func (v *view) next() *index.Index {
 	x := v.index.Fork()
-	x.Root.Reserved, x.Root.Doing = false, nil
+	x.Root.Reserved, x.Root.Doing, x.Root.Moves = false, nil, nil
 	return x
 }
 

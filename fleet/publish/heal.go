@@ -154,11 +154,35 @@ func (r *run) repairTags(ctx context.Context) error {
 // findTorn returns the nodes whose tag does not name the overlay of their row: a publish
 // was cut after it had moved them.
 func (f *Fleet) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
-	return findEach(ctx, maps.Keys(rows), func(ctx context.Context, name string) (bool, error) {
+	names := maps.Keys(rows)
+	if moves := f.root().Moves; moves != nil {
+		isNew := func(name string) bool { _, listed := rows[name]; return !listed }
+		names = slices.Values(slices.DeleteFunc(slices.Clone(moves), isNew))
+	}
+	return findEach(ctx, names, func(ctx context.Context, name string) (bool, error) {
 		resp, err := f.p.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
 		if err != nil && !isNotFound(err) {
 			return false, err
 		}
 		return err != nil || resp.Digest != rows[name].Manifest, nil
 	})
+}
+
+// maxMoves is how many nodes an index names of a change that is under way: some 200 kB.
+const maxMoves = 10_000
+
+// moves returns the nodes whose tags a change may move, and those that one before it moved and was
+// cut: who follows reads the tags of no others. Nil where they are too many to name.
+func (r *run) moves() []string {
+	names := map[string]bool{}
+	maps.Copy(names, r.v.torn)
+	for _, w := range r.plan.todo {
+		names[w.name] = true
+	}
+	if len(names) > maxMoves {
+		return nil
+	}
+	list := slices.AppendSeq([]string{}, maps.Keys(names)) // none is not nil
+	slices.Sort(list)
+	return list
 }

@@ -109,13 +109,17 @@ func (p *Publisher) openIndex(root spec.FleetIndex) *index.Index {
 	})
 }
 
-// Shards are those of a fleet's index as it was read last: who looks again and again reads what has
-// changed. The zero value is empty. It may be used by several goroutines; nil keeps nothing.
+// Shards are those of a fleet's index as it was read last, and the plans of its rollouts: who looks
+// again and again reads what has changed. The zero value is empty. It may be used by several goroutines; nil keeps nothing.
 type Shards struct {
 	mu    sync.Mutex
 	fleet string
 	read  map[spec.Shard]index.Rows // nil where it was not read
+	plans map[planned]*spec.RolloutPlan
 }
+
+// planned names the plan of a rollout: its manifest's digest vouches for what it says.
+type planned struct{ rollout, digest string }
 
 // only forgets the shards that are not of an index, and makes room for those that are.
 func (s *Shards) only(root spec.FleetIndex) {
@@ -130,7 +134,36 @@ func (s *Shards) only(root spec.FleetIndex) {
 			next[shard] = s.read[shard]
 		}
 	}
-	s.fleet, s.read = root.Fleet, next
+	plans := map[planned]*spec.RolloutPlan{}
+	for name, r := range root.Rollouts {
+		if p := (planned{name, r.Plan}); s.fleet == root.Fleet && s.plans[p] != nil {
+			plans[p] = s.plans[p]
+		}
+	}
+	s.fleet, s.read, s.plans = root.Fleet, next, plans
+}
+
+// plan returns the plan of a rollout, read where it is not kept.
+func (s *Shards) plan(of planned, read func() (*spec.RolloutPlan, error)) (*spec.RolloutPlan, error) {
+	if s == nil {
+		return read()
+	}
+	s.mu.Lock()
+	kept := s.plans[of]
+	s.mu.Unlock()
+	if kept != nil {
+		return kept, nil
+	}
+	plan, err := read()
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.plans == nil {
+			s.plans = map[planned]*spec.RolloutPlan{}
+		}
+		s.plans[of] = plan // the next look forgets it where the rollout is not of the index any more
+	}
+	return plan, err
 }
 
 // of returns the rows of a shard; nil where they were not read.

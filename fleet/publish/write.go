@@ -148,6 +148,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		if reserved.Doing, reserved.Rollouts = c.describe(p.Now), v.index.Root.Rollouts; c.cut != nil {
 			reserved.Rollouts = c.cut
 		}
+		reserved.Moves = r.moves()
 		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
 		}

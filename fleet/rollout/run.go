@@ -35,10 +35,8 @@ type Driver struct {
 	Now     func() time.Time
 	Say     func(format string, args ...any)
 
-	nodes  map[string]publish.Node // compiled once
-	heard  bool                    // the service has answered once
-	plan   *spec.RolloutPlan       // read once
-	planIs string                  // digest of its manifest
+	nodes map[string]publish.Node // compiled once
+	heard bool                    // the service has answered once
 }
 
 // ErrHalted is returned for a rollout that stopped itself.
@@ -110,13 +108,10 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	if err != nil {
 		return false, last, err
 	}
-	if d.plan == nil || d.planIs != row.Plan {
-		if d.plan, err = f.Plan(ctx, d.Name, row); err != nil {
-			return false, last, err
-		}
-		d.planIs = row.Plan
+	plan, err := f.Plan(ctx, d.Name, row)
+	if err != nil {
+		return false, last, err
 	}
-	plan := d.plan
 	// Most looks end with nothing to do, and keep no other publisher out.
 	if last, err = d.decide(ctx, f, plan, row); err != nil || last.Act == Wait && !f.Reserved() {
 		return false, last, err

@@ -122,7 +122,7 @@ func (w *world) bury(ctx context.Context) {
 	if w.cuts.Load() == 0 {
 		return
 	}
-	r := &reserve.Reserver{Registry: w.observing().Registry, Now: w.now(), Say: func(string, ...any) {}, Pace: reserve.Pace{Beat: time.Minute, Look: 2 * time.Millisecond, Dead: 10 * time.Millisecond}}
+	r := &reserve.Reserver{Registry: w.observing().Registry, Now: w.now(), Say: func(string, ...any) {}, Pace: reserve.Pace{Beat: time.Minute, Look: 5 * time.Millisecond, Dead: 20 * time.Millisecond}}
 	standing, err := r.Standing(ctx)
 	must(w, err)
 	var dead []reserve.Found

@@ -36,14 +36,13 @@ func TestSimulated(t *testing.T) {
 
 // The same of 200 nodes, cut at every request by each sort of cut: a run is cut at one of the first
 // requests and then again and again, and the next run one request later. Between two cuts is more
-// than who goes on needs: it reads the tag of each node first.
+// than who goes on needs. The registry goes away before it does what it is asked for, or behind that.
 func TestLongSimulatedDriver(t *testing.T)   { require.Long(t); everyRequest(t, 0) }
 func TestLongSimulatedRegistry(t *testing.T) { require.Long(t); everyRequest(t, 1) }
-func TestLongSimulatedAnswer(t *testing.T)   { require.Long(t); everyRequest(t, 2) }
-func TestLongSimulatedService(t *testing.T)  { require.Long(t); everyRequest(t, 3) }
+func TestLongSimulatedService(t *testing.T)  { require.Long(t); everyRequest(t, 2) }
 
 func everyRequest(t *testing.T, how int) {
-	const apart = 500
+	const apart = 200
 	g := newGround(t, 200, 20, budgetOf(6, 45))
 	seed := drawnSeed(t)
 	whole := g.run(t, seed, nil)
@@ -69,29 +68,21 @@ func everyRequest(t *testing.T, how int) {
 	}
 }
 
-// The same of ten thousand nodes: runs are cut at drawn requests, ten of them in all, eight times;
-// CAISSON_SIMULATED=25 makes that two hundred, in some hours. The service is believed: to verify each
-// report at each look would take hours, too.
-func TestLongSimulatedTenThousand1(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand2(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand3(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand4(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand5(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand6(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand7(t *testing.T) { require.Long(t); tenThousand(t) }
-func TestLongSimulatedTenThousand8(t *testing.T) { require.Long(t); tenThousand(t) }
-
-func tenThousand(t *testing.T) {
-	const nodes = 10_000
+// The same of ten thousand nodes: runs are cut at drawn requests, two hundred of them in all, or as
+// many as CAISSON_SIMULATED says. The service is believed: to verify each report at each look would
+// take hours.
+func TestLongSimulatedTenThousand(t *testing.T) {
+	require.Long(t)
+	const nodes, apart = 10_000, 3_000
 	g := newGround(t, nodes, 40, budgetOf(4, nodes/20))
 	seed := drawnSeed(t)
-	for done := int64(0); done < int64(runs(t, 10)) && !t.Failed(); seed++ {
+	for done := int64(0); done < int64(runs(t, 200)) && !t.Failed(); seed++ {
 		w := g.run(t, seed, func(w *world) {
 			for _, d := range w.drivers {
 				d.keys = nil
 			}
 			r := rand.New(rand.NewPCG(w.seed, 2))
-			for at := r.Int64N(nodes); at < 100*nodes; at += nodes + r.Int64N(2*nodes) {
+			for at := r.Int64N(apart); at < 100*nodes; at += apart/2 + r.Int64N(apart) {
 				w.cutAt(1+at, r.IntN(len(cuts)), time.Duration(r.IntN(3))*step)
 			}
 		})

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/registrytest"
+)
+
+// tags notes which nodes' tags are read, and refuses to move one.
+type tags struct {
+	mu     sync.Mutex
+	read   map[string]bool
+	refuse string
+	now    time.Time
+}
+
+func newTags(t *testing.T) (*tags, string) {
+	s := &tags{}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registrytest.WithReferrers(t)})
+	proxy.ModifyResponse = func(r *http.Response) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r.Header.Set("Date", s.now.Format(http.TimeFormat))
+		return nil
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, name, isNode := strings.Cut(q.URL.Path, "/"+oci.RepoNode+"/manifests/")
+		s.mu.Lock()
+		refused := isNode && q.Method == http.MethodPut && name == s.refuse
+		if isNode && q.Method != http.MethodPut && strings.HasPrefix(name, "n") {
+			s.read[name] = true
+		}
+		s.mu.Unlock()
+		if refused {
+			w.WriteHeader(http.StatusInsufficientStorage)
+			return
+		}
+		proxy.ServeHTTP(w, q)
+	}))
+	t.Cleanup(server.Close)
+	return s, strings.TrimPrefix(server.URL, "http://")
+}
+
+// Who follows a publish that was cut reads the tags of the nodes that it may have moved, be it cut
+// twice, and of no others; those that it moved get back what their rows say.
+func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
+	f := newFleet(t)
+	s, at := newTags(t)
+	var err error
+	f.Registry, err = registry.Open(at, registry.Options{PlainHTTP: true})
+	must(t, err)
+	f.NewFleet, f.Trust = true, &f.policy
+	f.Say = t.Logf
+	values := slices.Repeat([]string{"10"}, 20)
+	pass := func(refuse string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f.Now = f.Now.Add(time.Hour)
+		s.now, s.read, s.refuse = f.Now, map[string]bool{}, refuse
+	}
+	publish := func(values []string) error {
+		_, err := f.Publish(t.Context(), f.policy, f.nodes("", values...), Options{})
+		return err
+	}
+	pass("")
+	must(t, publish(values))
+	f.NewFleet = false
+	values[0], values[1] = "20", "20"
+	for range 2 { // one of them moves, and the other one does not
+		pass("n1")
+		if err := publish(values); err == nil {
+			t.Fatal("it came through")
+		}
+	}
+	pass("")
+	_, err = f.Freeze(t.Context(), Hold{Nodes: []string{"n5"}, By: By{Reason: "why"}})
+	must(t, err)
+	for name := range s.read {
+		if name != "n0" && name != "n1" && name != "n5" {
+			t.Errorf("the tag of %s was read, which nobody moved", name)
+		}
+	}
+	if !s.read["n0"] || !s.read["n1"] {
+		t.Errorf("read were %v: what was moved is not found", s.read)
+	}
+	if got := f.values(); got != "10 10 10" {
+		t.Errorf("nodes have %s", got)
+	}
+	f.isGreen("10")
+	is, err := f.Read(t.Context(), f.policy)
+	must(t, err)
+	if is.root().Moves != nil {
+		t.Errorf("nothing is under way, and the index names %v", is.root().Moves)
+	}
+}
+
+// An index does not grow with what a change moves: of more nodes than it names all tags are read.
+func TestManyMovesAreNotNamed(t *testing.T) {
+	r := &run{Fleet: &Fleet{v: &view{torn: map[string]bool{"n0": true}}}, plan: &plan{}}
+	if got := r.moves(); !slices.Equal(got, []string{"n0"}) {
+		t.Errorf("what was torn before is not named: %v", got)
+	}
+	r.v.torn = nil
+	if got := r.moves(); got == nil || len(got) > 0 {
+		t.Errorf("a change that moves nothing: %#v, want an empty list", got)
+	}
+	for i := range maxMoves + 1 {
+		r.plan.todo = append(r.plan.todo, work{name: fmt.Sprint(i)})
+	}
+	if got := r.moves(); got != nil {
+		t.Errorf("%d names", len(got))
+	}
+}
+
+// A rollout of a million nodes has a plan: two maps by name, of forty characters each.
+func TestAPlanHoldsAMillionNodes(t *testing.T) {
+	const nodes = 1000
+	plan := spec.RolloutPlan{Waves: []spec.Wave{{Nodes: map[string]string{}}}, Budget: &spec.RolloutBudget{Nodes: map[string]string{}}}
+	for i := range nodes {
+		name := fmt.Sprintf("%-40d", i)
+		plan.Waves[0].Nodes[name], plan.Budget.Nodes[name] = oci.Digest([]byte(name)), fmt.Sprintf("rack-%05d", i)
+	}
+	raw, err := spec.Encode(plan)
+	must(t, err)
+	if len(raw)*1_000_000/nodes > maxPlan {
+		t.Errorf("%d bytes a node, %d are the most", len(raw)/nodes, maxPlan/1_000_000)
+	}
+}
+
+// A plan does not change once it is signed: it is read once, as long as the index names it.
+func TestAPlanIsReadOnce(t *testing.T) {
+	root := spec.FleetIndex{Fleet: "metal-a", Rollouts: map[string]spec.Rollout{"a": {Plan: "1"}}}
+	kept, reads := &Shards{}, 0
+	plan := func(rollout, digest string) {
+		t.Helper()
+		_, err := kept.plan(planned{rollout, digest}, func() (*spec.RolloutPlan, error) { reads++; return &spec.RolloutPlan{}, nil })
+		must(t, err)
+	}
+	kept.only(root)
+	for range 3 {
+		plan("a", "1")
+		kept.only(root)
+	}
+	if reads != 1 {
+		t.Errorf("it was read %d times", reads)
+	}
+	plan("b", "1") // which was signed for another rollout
+	root.Rollouts = nil
+	kept.only(root)
+	if plan("a", "1"); reads != 3 || len(kept.plans) != 1 {
+		t.Errorf("%d reads, %d plans are kept", reads, len(kept.plans))
+	}
+}

@@ -2,7 +2,10 @@
 
 package oci
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestParseRef(t *testing.T) {
 	for s, want := range map[string]Ref{
@@ -28,5 +31,13 @@ func TestParseRef(t *testing.T) {
 	}
 	if got := (Ref{Host: "h"}).Repo("node"); got != "node" {
 		t.Errorf("Repo without prefix = %q", got)
+	}
+}
+
+func TestValidTag(t *testing.T) {
+	for s, want := range map[string]bool{strings.Repeat("a", 128): true, strings.Repeat("a", 129): false, "_x.Y-1": true, ".x": false, "x/y": false, "": false} {
+		if got := ValidTag(s); got != want {
+			t.Errorf("ValidTag(%q) = %v", s, got)
+		}
 	}
 }

@@ -43,14 +43,20 @@ type serving struct {
 	authorities      []string // of TPMs, files
 	hosts            []string
 	url              string // by which a proxy before it is reached
-	slots            map[string]int
-	drain            []string // groups of slots
-	unproven         bool
+	slots            slotFlags
+	unknown          string // layout beside which the list of unknown machines lies
 	cache            string // of repositories of git
 	look             looking
 	people           peopleFlags
 	hooks            hookFlags
 	site             *servedSite // nil: the service has none
+}
+
+// slotFlags say who may hold a slot.
+type slotFlags struct {
+	most     map[string]int // of each group
+	drain    []string       // groups
+	unproven bool
 }
 
 func (a *app) fleetServeCommand() *cobra.Command {
@@ -64,10 +70,11 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
 	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
 	f.StringVar(&v.url, "url", "", "`URL` by which browsers and operators reach the service behind a proxy: the page's commands name it")
-	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
-	f.StringSliceVar(&v.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
-	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
+	f.StringToIntVar(&v.slots.most, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
+	f.StringSliceVar(&v.slots.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
+	f.BoolVar(&v.slots.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
 	f.StringArrayVar(&v.authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of them has certified is accepted by its first quote")
+	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines; --from when absent")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
 	v.hooks.flags(f)
@@ -139,7 +146,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots, Drains: drains,
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: v.slots.most, Drains: drains,
 		Hears: true, Say: a.say}); err != nil {
 		return err
 	}
@@ -170,14 +177,22 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 // options are those that are known before it listens.
 func (v *serving) options(a *app) (o server.Options, err error) {
 	v.http.Knows = true
-	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
+	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.slots.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
 			return o, cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
 		}
 	}
-	if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
-		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(unknown.Name(ref.Layout)) }
+	var list string
+	if v.unknown != "" {
+		if list, err = unknownList(v.unknown); err != nil {
+			return o, err
+		}
+	} else if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
+		list = unknown.Name(ref.Layout)
+	}
+	if list != "" {
+		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(list) }
 	}
 	return o, nil
 }
@@ -197,14 +212,14 @@ func serveHub(ctx context.Context, stop func(), h *hub.Hub, serve func(context.C
 
 // drains returns the groups of slots whose nodes are drained first, and refuses groups that cannot be.
 func (v *serving) drains() (map[string]bool, error) {
-	for _, name := range slices.Sorted(maps.Keys(v.slots)) {
-		if v.slots[name] < 1 || v.slots[name] > 1_000_000 || name == "" {
-			return nil, cli.Usage("as in --slot default=1", "group %q has %d slots", name, v.slots[name])
+	for _, name := range slices.Sorted(maps.Keys(v.slots.most)) {
+		if v.slots.most[name] < 1 || v.slots.most[name] > 1_000_000 || name == "" {
+			return nil, cli.Usage("as in --slot default=1", "group %q has %d slots", name, v.slots.most[name])
 		}
 	}
 	drains := map[string]bool{}
-	for _, name := range v.drain {
-		if v.slots[name] == 0 {
+	for _, name := range v.slots.drain {
+		if v.slots.most[name] == 0 {
 			return nil, cli.Usage("as in --slot "+name+"=1 --drain "+name, "--drain %s: there is no such group of slots", name)
 		}
 		drains[name] = true

@@ -140,14 +140,11 @@ type stranger struct {
 
 func (a *app) unknownCommand() *cobra.Command {
 	return verb("unknown", func(_ *cobra.Command, args []string) error {
-		ref, err := oci.ParseRef(args[0])
-		if err != nil || !ref.IsLayout() {
-			return cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", args[0])
-		}
-		if _, err := (&access{}).existing(args[0]); err != nil {
+		name, err := unknownList(args[0])
+		if err != nil {
 			return err
 		}
-		machines, err := unknown.Read(unknown.Name(ref.Layout))
+		machines, err := unknown.Read(name)
 		if err != nil {
 			return err
 		}
@@ -162,6 +159,16 @@ func (a *app) unknownCommand() *cobra.Command {
 			a.say("%s", plain.Count(len(list), "unknown machine"))
 		})
 	})
+}
+
+// unknownList returns the file beside a layout in which serve lists machines.
+func unknownList(layout string) (string, error) {
+	ref, err := oci.ParseRef(layout)
+	if err != nil || !ref.IsLayout() {
+		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", layout)
+	}
+	_, err = (&access{}).existing(layout)
+	return unknown.Name(ref.Layout), err
 }
 
 // requestLog returns what serve does with each request: it says it, and keeps who

@@ -117,6 +117,22 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 	if want := `- {name: node1, match: {macs: ["52:54:00:12:34:56"]}}`; err != nil || !strings.HasPrefix(out, want) {
 		t.Errorf("%q, %v; want %s", out, err, want)
 	}
+	// The fleet's service shows it where it knows the layout: also where it reads the fleet from a server.
+	for _, v := range []serving{{from: s.ref}, {from: "registry.example/metal", unknown: s.ref}} {
+		o, err := v.options(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := o.Unknown(); err != nil || len(list) != 1 || list[0].ID() != "52:54:00:12:34:56" {
+			t.Errorf("%s: %+v, %v", v.from, list, err)
+		}
+	}
+	for text, want := range map[string]string{"registry.example/metal": "is not an OCI layout", "oci:" + t.TempDir() + "/none": "none"} {
+		v := serving{from: s.ref, unknown: text}
+		if _, err := v.options(a); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--unknown %s: %v", text, err)
+		}
+	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -73,9 +73,10 @@ func (m mount) part(option string) string {
 
 // written returns from where files are listed, and where each of these directories appears. Of
 // an overlay what was written is in its upper directory; parts are directories of overlays,
-// which are not listed twice. is reports whether something is a directory.
-func written(all []mount, is func(dir string) bool) (walk map[string]string, parts []string) {
-	walk = map[string]string{}
+// which are not listed twice, and below has those under each upper one, the highest first. is
+// reports whether something is a directory.
+func written(all []mount, is func(dir string) bool) (walk map[string]string, parts []string, below map[string][]string) {
+	walk, below = map[string]string{}, map[string][]string{}
 	for _, m := range all {
 		if !m.writable() {
 			continue
@@ -85,10 +86,10 @@ func written(all []mount, is func(dir string) bool) (walk map[string]string, par
 			walk[m.at] = m.at
 			continue
 		}
-		walk[upper] = m.at
+		walk[upper], below[upper] = m.at, strings.Split(m.part("lowerdir"), ":")
 		parts = append(parts, upper, work)
 	}
-	return walk, parts
+	return walk, parts, below
 }
 
 // reach returns where two directories of an overlay are now. A soft-reboot ends the mount by which

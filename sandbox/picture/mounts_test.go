@@ -66,7 +66,7 @@ func TestWhereTheRootIsWritten(t *testing.T) {
 	for moment, upper := range map[string]string{"before": "/run/caisson/upper/upper", "after": "/etc/caisson/upper/upper"} {
 		all, _ := recorded(t, moment)
 		there := []string{upper, filepath.Dir(upper) + "/work"}
-		walk, parts := written(all, func(dir string) bool { return slices.Contains(there, dir) })
+		walk, parts, _ := written(all, func(dir string) bool { return slices.Contains(there, dir) })
 		if walk[upper] != "/" || !slices.Equal(parts, there) {
 			t.Errorf("%s: %v, %q", moment, walk, parts)
 		}

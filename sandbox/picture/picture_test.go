@@ -87,9 +87,33 @@ func TestWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Picture{}
-	p.written(upper, "/", nil)
+	p.written(upper, "/", nil, nil)
 	if got := p["file /etc/motd"]; !strings.HasPrefix(got, "100640 ") || !strings.Contains(got, " 2cf24dba5fb0") {
 		t.Errorf("%q of %v", got, p)
+	}
+}
+
+// What an overlay keeps a copy of, and is as below it again, was not left behind: what was changed is, and
+// what is as in a directory that another one hides.
+func TestChangedBack(t *testing.T) {
+	top := t.TempDir()
+	for name, text := range map[string]string{"1/etc/passwd": "root", "1/etc/group": "root", "1/etc/both": "high", "0/etc/both": "low", "0/etc/shadow": "root",
+		"upper/etc/passwd": "root", "upper/etc/group": "eve", "upper/etc/shadow": "root", "upper/etc/both": "low", "upper/etc/new": ""} {
+		name = filepath.Join(top, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o640)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := parseMounts("43 1 0:27 / / rw,relatime - overlay caisson rw,lowerdir=" + top + "/1:" + top + "/0,upperdir=" + top + "/upper,workdir=" + top + "/work\n")
+	p := Picture{}
+	p.all(written(m, isDirectory))
+	var names []string
+	for name := range p {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if want := []string{"file /etc/both", "file /etc/group", "file /etc/new"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
 	}
 }
 
@@ -101,7 +125,7 @@ func TestMountPoint(t *testing.T) {
 	}
 	for range 20 { // a map's order is another one each time
 		p := Picture{}
-		p.all(map[string]string{upper: "/", disk: "/var/lib/x"}, nil)
+		p.all(map[string]string{upper: "/", disk: "/var/lib/x"}, nil, nil)
 		if got := p["file /var/lib/x"]; !strings.HasPrefix(got, "040700 ") {
 			t.Fatalf("%q", got)
 		}

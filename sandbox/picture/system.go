@@ -22,14 +22,14 @@ func (p Picture) look(d devices, places []string) {
 	table, _ := text("/proc/self/mountinfo")
 	all := parseMounts(table)
 	p.mounts(all, d)
-	walk, parts := written(all, isDirectory)
+	walk, parts, below := written(all, isDirectory)
 	if places != nil {
-		walk, parts = map[string]string{}, nil
+		walk, parts, below = map[string]string{}, nil, nil
 	}
 	for _, place := range places {
 		walk[place] = place
 	}
-	p.all(walk, parts)
+	p.all(walk, parts, below)
 }
 
 func isDirectory(name string) bool {
@@ -39,16 +39,17 @@ func isDirectory(name string) bool {
 
 // all notes the files of each place, from where they are listed to where they appear. What is
 // mounted over a directory comes after it, and is what appears there.
-func (p Picture) all(walk map[string]string, parts []string) {
+func (p Picture) all(walk map[string]string, parts []string, below map[string][]string) {
 	above := func(a, b string) int { return strings.Compare(walk[a], walk[b]) }
 	for _, from := range slices.SortedFunc(maps.Keys(walk), above) {
-		p.written(from, walk[from], parts)
+		p.written(from, walk[from], parts, below[from])
 	}
 }
 
 // written notes the files below a directory, on its file system, by the names that they have
-// below another one.
-func (p Picture) written(from, at string, parts []string) {
+// below another one. An overlay keeps its copy of what was changed back: one that is as in the
+// directories below it is not noted.
+func (p Picture) written(from, at string, parts, below []string) {
 	var top syscall.Stat_t
 	if syscall.Lstat(from, &top) != nil {
 		return
@@ -64,19 +65,34 @@ func (p Picture) written(from, at string, parts []string) {
 		case name != from && (slices.Contains(parts, name) || d.IsDir() && st.Dev != top.Dev):
 			return fs.SkipDir
 		}
-		value := fmt.Sprintf("%06o %d:%d", st.Mode, st.Uid, st.Gid)
-		switch d.Type() {
-		case 0:
-			value += " " + sum(name, st.Size)
-		case fs.ModeSymlink:
-			target, _ := os.Readlink(name) // one that is gone has none
-			value += " " + target
-		case fs.ModeDevice | fs.ModeCharDevice, fs.ModeDevice:
-			value += fmt.Sprintf(" device %#x", st.Rdev) // 0 is the sign that an overlay hides a file
+		value, under := describe(name, &st), strings.TrimPrefix(name, from)
+		for _, dir := range below {
+			var same syscall.Stat_t
+			if lower := filepath.Join(dir, under); syscall.Lstat(lower, &same) == nil {
+				if describe(lower, &same) == value {
+					return nil
+				}
+				break
+			}
 		}
-		p["file "+filepath.Join(at, strings.TrimPrefix(name, from))] = value
+		p["file "+filepath.Join(at, under)] = value
 		return nil
 	})
+}
+
+// describe returns mode, owner and content of a file.
+func describe(name string, st *syscall.Stat_t) string {
+	value := fmt.Sprintf("%06o %d:%d", st.Mode, st.Uid, st.Gid)
+	switch st.Mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
+		value += " " + sum(name, st.Size)
+	case syscall.S_IFLNK:
+		target, _ := os.Readlink(name) // one that is gone has none
+		value += " " + target
+	case syscall.S_IFCHR, syscall.S_IFBLK:
+		value += fmt.Sprintf(" device %#x", st.Rdev) // 0 is the sign that an overlay hides a file
+	}
+	return value
 }
 
 // maxSum is the size up to which files are read.

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,14 +40,14 @@ func TestLongRehearseSoftReboot(t *testing.T) {
 }
 
 // rehearsed is the quickstart, published, with a script that takes back what it writes.
-func rehearsed(t *testing.T) *Fleet {
+func rehearsed(t *testing.T, edits ...string) *Fleet {
 	t.Helper()
 	needs(t)
 	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	f.edits(t, calm...)
+	f.edits(t, slices.Concat(calm, edits)...)
 	for _, role := range []string{"release", "operator", "attestation"} {
 		f.must(t, "keys", "generate", "keys/"+role)
 	}
@@ -56,8 +57,14 @@ func rehearsed(t *testing.T) *Fleet {
 	return f
 }
 
-// rehearse rehearses the site, which has to pass by a class.
+// rehearse rehearses the site, which has to pass by a class, and to come back whole.
 func (f *Fleet) rehearse(t *testing.T, class string, more ...string) {
+	t.Helper()
+	f.rehearseLeaves(t, class, nil, more...)
+}
+
+// rehearseLeaves rehearses a change of a class that leaves some things, by kind and key, and nothing else.
+func (f *Fleet) rehearseLeaves(t *testing.T, class string, left []string, more ...string) {
 	t.Helper()
 	out, err := f.Caisson(t.Context(), append([]string{"rehearse", "site.yaml", "--from", f.To(), "--node", "beta", "-o", "json", "--timeout", "2h"}, more...)...)
 	var got struct {
@@ -68,7 +75,11 @@ func (f *Fleet) rehearse(t *testing.T, class string, more ...string) {
 	if bad := json.Unmarshal([]byte(out), &got); bad != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err != nil || !got.Passed || got.Said != class || got.Happened != class || len(got.Left) > 0 {
+	var stayed []string
+	for _, d := range got.Left {
+		stayed = append(stayed, d.Kind+" "+d.Key)
+	}
+	if (err != nil) != (left != nil) || !got.Passed || got.Said != class || got.Happened != class || !slices.Equal(stayed, left) {
 		t.Errorf("%s: %v\n%s", class, err, out)
 	}
 }

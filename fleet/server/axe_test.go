@@ -114,7 +114,7 @@ func canBeUsed(t *testing.T, papers []string, widths ...int64) {
 
 // usedPages are each page, some with what they show only when asked.
 func usedPages(names []string) []string {
-	list := []string{"/nodes/" + names[0], "/nodes/" + names[1], "/nodes/none", "/nodes?condition=sick", "/nodes?label=rack%3Dr1",
+	list := []string{"/nodes/" + names[0], "/nodes/" + names[1], "/nodes/none", "/nodes?condition=sick", "/nodes?label=rack%3Dr1", "/nodes?setting=labels%2Frack%3Dr1", "/nodes?setting=labels%2Frak",
 		"/nodes?group=rack&most=20&page=2&column=health&column=sync&column=activity&column=drift&column=holds&column=agent",
 		"/generations/3..4", "/generations/99", "/replace/" + names[0], "/audit?who=x"}
 	for _, p := range allPages {

@@ -48,8 +48,8 @@ func Check(r spec.Recipe) error {
 	if err := rules.Package(r.Kernel); err != nil {
 		return fmt.Errorf("layer.kernel.package: %w", err)
 	}
-	if r.Arch != "amd64" && r.Arch != "arm64" {
-		return fmt.Errorf("layer.arch: %q is not amd64 or arm64", r.Arch)
+	if !slices.Contains(spec.Arches, r.Arch) {
+		return fmt.Errorf("layer.arch: %q is not %s", r.Arch, strings.Join(spec.Arches, " or "))
 	}
 	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages),
 		accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))

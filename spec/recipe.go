@@ -7,7 +7,7 @@ package spec
 // with equal recipes share a layer; [Encode] of a recipe is its identity.
 type Recipe struct {
 	Fleet    string   `json:"fleet"`
-	Arch     string   `json:"arch"` // Debian's name: amd64, arm64
+	Arch     string   `json:"arch"` // one of [Arches]
 	Base     Base     `json:"base"`
 	Kernel   string   `json:"kernel"`                 // package name
 	Modules  []string `json:"modules,omitempty"`      // loader's modules: "network", "storage", or names; empty is both
@@ -17,6 +17,9 @@ type Recipe struct {
 	AppArmor AppArmor `json:"apparmor"`
 	Perm     *Perm    `json:"perm,omitempty"` // of baked paths only
 }
+
+// Arches are the architectures that layers are made for, by Debian's names.
+var Arches = []string{"amd64", "arm64"}
 
 // Base is where the first files come from: exactly one of the three is set.
 type Base struct {

@@ -161,7 +161,11 @@ func replaces(p string) error {
 // Hides says whose a clean path is, where nothing may be mounted on it or kept for it.
 func Hides(p string) error {
 	if slices.Contains(shared, p) || slices.Contains(shared, canonical(p)) {
-		return invalid("dangerous", "", "a mount on %s would hide the system", p)
+		hint := ""
+		if p == "/proc" {
+			hint = "a unit that remounts it sets hidepid=, see docs/from/debian.md"
+		}
+		return invalid("dangerous", hint, "a mount on %s would hide the system", p)
 	}
 	return replaces(p)
 }

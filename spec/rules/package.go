@@ -10,8 +10,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Package checks the name of a Debian package; an architecture may follow it, as
-// in libc6:amd64. Nothing else reaches apt's command line, where a pattern or an
+// Package checks the name of a Debian package; an architecture of layers may follow it,
+// as in libc6:amd64. Nothing else reaches apt's command line, where a pattern or an
 // option would mean something.
 func Package(name string) error {
 	bare, arch, qualified := strings.Cut(name, ":")
@@ -22,6 +22,9 @@ func Package(name string) error {
 		}
 		return invalid("package-name", hint, "%.80q is not the name of a package", name)
 	}
+	if qualified && !slices.Contains(spec.Arches, arch) {
+		return invalid("arch", "run its programs in a container", "%s is a package of another architecture than layers have", name)
+	}
 	return nil
 }
 
@@ -29,7 +32,11 @@ func Package(name string) error {
 func Version(version string) error {
 	const rest = lower + upper + digits + ".+:~-"
 	if !spelled(version, lower+upper+digits, rest) {
-		return invalid("version", "a whole version, as apt list -a prints it", "%.80q is not a package version", version)
+		hint := "a whole version, as apt list -a prints it"
+		if strings.Contains(version, "*") {
+			hint = "leave it out: the lock has one version until 'caisson lock --update'"
+		}
+		return invalid("version", hint, "%.80q is not a package version", version)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestNames(t *testing.T) {
 		{"pattern", Pattern, []string{"/a/*", "/a/[b-d]?"}, []string{"/a[", "*", "/a/../*"}},
 		{"mount option", MountOption, []string{"ro", "size=1m", "nouser", "user=u", "x-systemd.automount"},
 			[]string{"", "noauto", "loop", "loop=/dev/loop0", "user", "users", "owner", "group", "remount", "move", "norelatime", "a,b", "a\nb"}},
-		{"package", Package, []string{"g++", "libc6:amd64", "libc6:kfreebsd-amd64"}, []string{"", "a", "J Q", "-x", "a:", "jq=1", "jq*", "jq/sid"}},
+		{"package", Package, []string{"g++", "libc6:amd64", "libc6:arm64"}, []string{"libc6:i386", "libc6:any", "", "a", "J Q", "-x", "a:", "jq=1", "jq*", "jq/sid"}},
 		{"version", Version, []string{"1:2.41-12+deb13u1~x"}, []string{"", "1.7*", "-1", "1 2"}},
 		{"source word", SourceWord, []string{"trixie", "stable/updates"}, []string{"", "a b", "[x]", "-x"}},
 		{"metrics file", MetricsFile, []string{"/var/lib/prometheus/node-exporter/caisson.prom", "/srv/x.prom"}, []string{"", "x.prom", "/srv/x.txt", "/srv/../x.prom", "/etc/x.prom", "/var/lib/caisson/x.prom", "/srv/.prom", "/srv/.x.prom"}},

@@ -7,20 +7,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// archLabel is the label by which a node says its architecture, as kubelets do.
+// archLabel is the label by which a node says its architecture, as kubelets do, in Debian's words.
 const archLabel = "kubernetes.io/arch"
-
-// arches are the architectures that layers are built for, by Debian's names, which are Kubernetes' too.
-var arches = []string{"amd64", "arm64"}
 
 // Arch returns the architecture of a node's layer: what the label of the node says, else the site's layer.
 func (l *Layer) Arch(n inventory.Node) string {
-	return cmp.Or(n.Labels[archLabel], l.doc.Arch.S, arches[0])
+	return cmp.Or(n.Labels[archLabel], l.doc.Arch.S, spec.Arches[0])
 }
 
 // kernelOf returns the package of a node's kernel. Debian's names end with the architecture, so that of
@@ -46,13 +44,13 @@ func (l *Layer) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 	own := l.Arch(inventory.Node{})
 	for _, n := range slices.Concat([]inventory.Node{{}}, nodes) {
 		arch, at := l.Arch(n), cmp.Or(n.At(), l.doc.Kernel.Package.At)
-		if !slices.Contains(arches, arch) {
-			c.Errorf(at, "arch", "layers are for "+strings.Join(arches, " and "), "node %s has the label %s: %s", n.Name, archLabel, arch)
+		if !slices.Contains(spec.Arches, arch) {
+			c.Errorf(at, "arch", "layers are for "+strings.Join(spec.Arches, " and "), "node %s has the label %s: %s", n.Name, archLabel, arch)
 			continue
 		}
-		if i := slices.IndexFunc(arches, func(a string) bool { return a != arch && strings.HasSuffix(l.kernel(n), "-"+a) }); i >= 0 {
+		if i := slices.IndexFunc(spec.Arches, func(a string) bool { return a != arch && strings.HasSuffix(l.kernel(n), "-"+a) }); i >= 0 {
 			c.Errorf(l.doc.Kernel.Package.At, "arch", "layer.arch says what layers are for, the label "+archLabel+" what one node is",
-				"%s is a kernel for %s, the layer%s for %s", l.kernel(n), arches[i], of(n), arch)
+				"%s is a kernel for %s, the layer%s for %s", l.kernel(n), spec.Arches[i], of(n), arch)
 			return
 		}
 		if c.Has(l.doc.V, "base", "tar") && arch != own {

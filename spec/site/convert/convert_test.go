@@ -183,14 +183,27 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		said := map[int]bool{}
 		for _, l := range r.Coverage {
+			said[l.Line] = true
 			if !l.Taken && l.Why == "" {
 				t.Errorf("line %d %q is neither taken nor explained", l.Line, l.Text)
 			}
 		}
+		if comments, ok := byLine[kind]; ok {
+			(&reading{data: text}).lines(comments, func(n int, line string) {
+				if !said[n] {
+					t.Errorf("%s: line %d %q is dropped in silence", kind, n, line)
+				}
+			})
+		}
 		parsesAsIncluded(t, r)
 	})
 }
+
+// byLine are the kinds whose lines say something each, with what begins a comment.
+var byLine = map[string]string{"sysctl": "#;", "limits": "#", "fstab": "#", "passwd": "#", "packages": "#", "modprobe": "#", "modules-load": "#;",
+	"interfaces": "#", "sysusers": "#", "preseed": "#", "tmpfiles": "#", "udev": "#"}
 
 // What a file is, its content says, whatever its name.
 func TestKindOf(t *testing.T) {

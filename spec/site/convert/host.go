@@ -47,8 +47,11 @@ func readPasswd(r *reading) {
 func readPackages(r *reading) {
 	r.lines("#", func(n int, line string) {
 		f := strings.Fields(line)
-		name, _, _ := strings.Cut(f[0], ":")
+		name, arch, _ := strings.Cut(f[0], ":")
 		switch {
+		case arch != "" && rules.Package(f[0]) != nil:
+			r.miss(n, line, rules.Package(f[0]).Error())
+			return
 		case len(f) > 2:
 			r.miss(n, line, "it is not the name of a package")
 			return
@@ -157,14 +160,33 @@ func (r *reading) asFile(directory, end string) {
 		name += end
 	}
 	name = path.Join("/etc", directory, name)
+	r.entire("#", "files", []string{name}, map[string]any{"content": r.data})
+}
+
+// entire takes all lines of a file, but comments, as one value.
+func (r *reading) entire(comments, module string, path []string, value any) {
 	var first *parsed
-	r.lines("#", func(n int, line string) {
+	r.lines(comments, func(n int, line string) {
 		if first == nil {
-			first = r.take(n, line, "files", name, []string{name}, map[string]any{"content": r.data})
+			first = r.take(n, line, module, path[len(path)-1], path, value)
 			return
 		}
 		r.item(n, line).of = first
 	})
+}
+
+// readAppArmor takes what a host adds to the profiles of packages, see apparmor.d(5). A line
+// with # may be an include.
+func readAppArmor(r *reading) {
+	name := r.name
+	if _, below, ok := strings.Cut(name, "apparmor.d/"); ok {
+		name = below
+	}
+	if !rules.IsIncluded(name) || path.IsAbs(name) {
+		r.whole("packages bring profiles: write your own to conf.apparmor.profiles")
+		return
+	}
+	r.entire("", "apparmor", []string{"profiles", name}, r.data)
 }
 
 // readSysusers accounts for sysusers.d(5).

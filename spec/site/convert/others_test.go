@@ -88,6 +88,22 @@ var others = []struct {
 	{"/usr/lib/tmpfiles.d/x.conf", "tmpfiles", "d /run/x 0750 root adm -\n", `{"conf":{}}`, []string{"1: a package brings it"}},
 	{"60-io.rules", "udev", "ACTION==\"add\", KERNEL==\"sd[a-z]\", ATTR{queue/scheduler}=\"none\"\n",
 		`{"conf":{"files":{"/etc/udev/rules.d/60-io.rules":{"content":"ACTION==\"add\", KERNEL==\"sd[a-z]\", ATTR{queue/scheduler}=\"none\"\n"}}}}`, nil},
+	{"interfaces", "interfaces", "source interfaces.d/*\n\nauto lo eth0 eth0.7\niface lo inet loopback\n\niface eth0 inet static\n  address 192.0.2.5\n  netmask 255.255.255.0\n  gateway 192.0.2.1\n  dns-nameservers 192.0.2.53 192.0.2.54\n  mtu 9000\n  up ip route add 10.0.0.0/8 via 192.0.2.9\n  wpa-ssid x\n" +
+		"iface eth0 inet6 dhcp\niface eth0.7 inet static\n  address 198.51.100.5/24\n  gateway 198.51.100.1\n  metric 500\n",
+		`{"machine":{"network":{"dns":["192.0.2.53","192.0.2.54"],"interfaces":[{"addresses":["192.0.2.5/24"],"dhcp":"ipv6","gateway":"192.0.2.1","mtu":"9000","name":"eth0"},` +
+			`{"addresses":["198.51.100.5/24"],"name":"eth0.7","routes":[{"metric":"500","to":"0.0.0.0/0","via":"198.51.100.1"}],"vlan":{"id":"7","on":"eth0"}}]}}}`,
+		[]string{"1: import those files", "4: each node has it", "12: a command has no place", "13: it has no counterpart", "3: lo is not taken"}},
+	{"/etc/network/interfaces.d/uplink", "interfaces", "auto bond0 vlan8\niface bond0 inet manual\n  bond-slaves eth0 eth1\nauto br0\niface br0 inet dhcp\n  bridge_ports eth2\niface eth3 inet dhcp\nallow-hotplug eth4\niface eth4 inet ppp\nauto eth5 \\\n  eth6\n" +
+		"iface vlan8 inet dhcp\n  vlan-raw-device eth9\nmapping eth7\n  script x\nallow-hotplug eth8\niface eth8 inet dhcp\n  metric 5\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"ipv4","name":"eth8"}]}}}`,
+		[]string{"10: a line that the next", "11: it belongs to", "14: it has no counterpart", "15: it belongs to", "2: a site finds members", "3: a site finds members", "5: a site has cards", "6: a site has cards",
+			"7: nothing starts it", "9: the method ppp", "12: a site refuses it", "13: a site refuses it", "18: it is of nothing", "1: bond0 is not", "1: a site refuses it", "4: br0 is not", "8: eth4 is not"}},
+	{"/etc/apparmor.d/local/usr.sbin.chronyd", "apparmor", "#include <abstractions/ssl_certs>\n/etc/chrony/site.d/** r,\n",
+		`{"conf":{"apparmor":{"profiles":{"local/usr.sbin.chronyd":"#include \u003cabstractions/ssl_certs\u003e\n/etc/chrony/site.d/** r,\n"}}}}`, nil},
+	{"tunables/home.d/site", "apparmor", "@{HOMEDIRS}+=/srv/home/\n", `{"conf":{"apparmor":{"profiles":{"tunables/home.d/site":"@{HOMEDIRS}+=/srv/home/\n"}}}}`, nil},
+	{"/etc/apparmor.d/usr.sbin.x", "apparmor", "profile x /usr/sbin/x {\n  capability chown,\n  /etc/x r,\n  /run/x rw,\n}\n", `{"conf":{}}`, []string{"1: packages bring profiles"}},
+	{"installed", "packages", "jq\tinstall\nlibc6:i386\tinstall\nzlib1g:amd64\tinstall\n", `{"conf":{"apt":{"packages":[{"name":"jq"},{"name":"zlib1g"}]}}}`,
+		[]string{"2: libc6:i386 is a package of another architecture"}},
 	{"60-caisson-x.conf", "sysusers", "u app 950 \"App\" /srv/app\nm app adm\n", `{"conf":{}}`, []string{"1: accounts of the system", "2: accounts of the system"}},
 }
 

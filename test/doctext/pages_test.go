@@ -97,6 +97,22 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestComparisons: what the README says for and against another tool has a link to where that is shown.
+func TestComparisons(t *testing.T) {
+	_, table, _ := strings.Cut(pages(t)["README.md"], "\n| instead |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")[2:]
+	if len(rows) < 7 {
+		t.Fatalf("%d rows are found: is the pattern right?", len(rows))
+	}
+	for _, row := range rows {
+		cells := strings.Split(row, " | ")
+		if len(cells) != 3 || len(Links(cells[1])) == 0 || len(Links(cells[2])) == 0 {
+			t.Errorf("a cell is without a link: %s", row)
+		}
+	}
+}
+
 // TestPlaces: what a page says of places is so: a link whose words are a page's name leads
 // to that page, and a heading that is named without a link is one of the same page.
 func TestPlaces(t *testing.T) {

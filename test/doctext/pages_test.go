@@ -23,7 +23,7 @@ const (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, pattern := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/formats/*.md", "docs/from/*.md", "docs/adr/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/formats/*.md", "docs/from/*.md", "docs/adr/*.md", "docs/benchmark/goals.md", "examples/*/*.md"} {
 		names, err := filepath.Glob(filepath.Join(top, pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, names, err)

@@ -57,18 +57,49 @@ func SignImage(program []byte, key crypto.Signer, certificate *x509.Certificate)
 }
 
 // ImageDigest returns what firmware calls the program: the SHA-256 of what a signature is about, with or
-// without signatures the same.
+// without signatures the same. Of a program that has more behind its signatures, as a kernel has in memory,
+// firmware leaves out as many bytes as these have, but the last ones.
 func ImageDigest(program []byte) ([]byte, error) {
-	_, sum, err := imageDigest(program)
-	return sum, err
+	f, o, err := openImage(program)
+	if err != nil {
+		return nil, err
+	}
+	signatures := o.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY].Size
+	if uint64(signatures) > uint64(len(program)) {
+		return nil, errors.New("its signatures are not whole")
+	}
+	return hashImage(f, o, padImage(bytes.Clone(program[:len(program)-int(signatures)])))
 }
 
 // padImage fills up to a multiple of 8 bytes with zeros.
 func padImage(data []byte) []byte { return append(data, make([]byte, (8-len(data)%8)%8)...) }
 
-// imageDigest returns a program without its signatures, which lie at the end, and what is signed of it:
-// headers and sections in the order of the file, one after another, then what is behind them.
+// imageDigest returns a program without its signatures, which lie at the end, and what is signed of it.
 func imageDigest(program []byte) (bare, sum []byte, err error) {
+	f, o, err := openImage(program)
+	if err != nil {
+		return nil, nil, err
+	}
+	bare = bytes.Clone(program)
+	if dir := o.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]; dir.Size > 0 {
+		if uint64(dir.VirtualAddress)+uint64(dir.Size) != uint64(len(bare)) || int64(dir.VirtualAddress) < int64(o.SizeOfHeaders) {
+			return nil, nil, errors.New("its signatures are not at its end")
+		}
+		bare = bare[:dir.VirtualAddress]
+	}
+	bare = padImage(bare)
+	sum, err = hashImage(f, o, bare)
+	if err != nil {
+		return nil, nil, err
+	}
+	header := binary.LittleEndian.Uint32(bare[headerAt:])
+	clear(bare[header+checksumAt:][:4]) // firmware looks at it for drivers only
+	clear(bare[header+signaturesAt:][:8])
+	return bare, sum, nil
+}
+
+// openImage reads the headers of a program.
+func openImage(program []byte) (*pe.File, *pe.OptionalHeader64, error) {
 	f, err := pe.NewFile(bytes.NewReader(program))
 	if err != nil {
 		return nil, nil, err
@@ -77,20 +108,16 @@ func imageDigest(program []byte) (bare, sum []byte, err error) {
 	if !ok || o.NumberOfRvaAndSizes <= pe.IMAGE_DIRECTORY_ENTRY_SECURITY {
 		return nil, nil, errors.New("not a 64-bit program that has room for signatures")
 	}
-	bare = bytes.Clone(program)
+	return f, o, nil
+}
+
+// hashImage hashes a program without its signatures: headers and sections in the order of the file,
+// one after another, then what is behind them.
+func hashImage(f *pe.File, o *pe.OptionalHeader64, bare []byte) ([]byte, error) {
 	header := int(binary.LittleEndian.Uint32(bare[headerAt:]))
-	if dir := o.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]; dir.Size > 0 {
-		if uint64(dir.VirtualAddress)+uint64(dir.Size) != uint64(len(bare)) || int64(dir.VirtualAddress) < int64(o.SizeOfHeaders) {
-			return nil, nil, errors.New("its signatures are not at its end")
-		}
-		bare = bare[:dir.VirtualAddress]
-	}
-	bare = padImage(bare)
 	if int64(o.SizeOfHeaders) > int64(len(bare)) || int(o.SizeOfHeaders) < header+signaturesAt+8 {
-		return nil, nil, errors.New("its header is damaged")
+		return nil, errors.New("its header is damaged")
 	}
-	clear(bare[header+checksumAt:][:4]) // firmware looks at it for drivers only
-	clear(bare[header+signaturesAt:][:8])
 	h := sha256.New()
 	h.Write(bare[:header+checksumAt])
 	h.Write(bare[header+checksumAt+4 : header+signaturesAt])
@@ -102,13 +129,13 @@ func imageDigest(program []byte) (bare, sum []byte, err error) {
 			continue
 		}
 		if int64(s.Offset) != hashed || hashed+int64(s.Size) > int64(len(bare)) {
-			return nil, nil, fmt.Errorf("section %s does not begin where the one before ends: those who check leave out different bytes", s.Name)
+			return nil, fmt.Errorf("section %s does not begin where the one before ends: those who check leave out different bytes", s.Name)
 		}
 		hashed += int64(s.Size)
 		h.Write(bare[s.Offset:hashed])
 	}
 	h.Write(bare[hashed:])
-	return bare, h.Sum(nil), nil
+	return h.Sum(nil), nil
 }
 
 // indirect is the SpcIndirectDataContent of a digest.

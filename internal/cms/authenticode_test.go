@@ -96,6 +96,38 @@ func TestAuthenticodeSigned(t *testing.T) {
 	}
 }
 
+// TestImageDigestInMemory: firmware hashes a signed kernel in memory, with zeros behind it, as the log of a real
+// one says (fleet/attest/testdata/ovmf.log): all but as many bytes at the end as the signatures have.
+func TestImageDigestInMemory(t *testing.T) {
+	key, certificate := authenticodeCertified(t)
+	bare := program(t)
+	signed, err := SignImage(bare, key, certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bareSum, err := ImageDigest(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := ImageDigest(signed); err != nil || !bytes.Equal(sum, bareSum) {
+		t.Errorf("signed it is %x, not %x: %v", sum, bareSum, err)
+	}
+	table := len(signed) - len(padImage(bytes.Clone(bare)))
+	inMemory := append(bytes.Clone(signed), make([]byte, 4096)...)
+	unsigned := append(bytes.Clone(signed), make([]byte, 4096-table)...)
+	binary.LittleEndian.PutUint32(unsigned[int(binary.LittleEndian.Uint32(bare[headerAt:]))+signaturesAt+4:], 0)
+	want, err := ImageDigest(unsigned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := ImageDigest(inMemory); err != nil || !bytes.Equal(sum, want) || bytes.Equal(sum, bareSum) {
+		t.Errorf("in memory it is %x, not %x: %v", sum, want, err)
+	}
+	if _, err := SignImage(inMemory, key, certificate); err == nil {
+		t.Error("what has more behind its signatures is signed")
+	}
+}
+
 // TestDamaged: a file that is not a whole program is refused.
 func TestDamaged(t *testing.T) {
 	key, certificate := authenticodeCertified(t)

@@ -132,17 +132,23 @@ func withEndorsement(to transport.TPM, do func(key *tpm2.CreatePrimaryResponse, 
 	return errors.Join(err, gone)
 }
 
-// readNV returns what an index has, nil where there is none.
-func readNV(to transport.TPM, index tpm2.TPMHandle, most uint16) ([]byte, error) {
+// publicNV returns what an index is, nil where there is none.
+func publicNV(to transport.TPM, index tpm2.TPMHandle) (*tpm2.TPMSNVPublic, *tpm2.TPM2BName, error) {
 	is, err := tpm2.NVReadPublic{NVIndex: index}.Execute(to)
 	if errors.Is(err, tpm2.TPMRCHandle) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	public, err := is.NVPublic.Contents()
-	if err != nil {
+	return public, &is.NVName, err
+}
+
+// readNV returns what an index has, nil where there is none.
+func readNV(to transport.TPM, index tpm2.TPMHandle, most uint16) ([]byte, error) {
+	public, name, err := publicNV(to, index)
+	if public == nil || err != nil {
 		return nil, err
 	}
 	if public.DataSize > most {
@@ -150,8 +156,8 @@ func readNV(to transport.TPM, index tpm2.TPMHandle, most uint16) ([]byte, error)
 	}
 	var data []byte
 	for left := public.DataSize; left > 0; left = public.DataSize - uint16(len(data)) {
-		part, err := tpm2.NVRead{AuthHandle: tpm2.AuthHandle{Handle: index, Name: is.NVName, Auth: tpm2.PasswordAuth(nil)},
-			NVIndex: tpm2.NamedHandle{Handle: index, Name: is.NVName}, Size: min(left, nvPerRead), Offset: uint16(len(data))}.Execute(to)
+		part, err := tpm2.NVRead{AuthHandle: tpm2.AuthHandle{Handle: index, Name: *name, Auth: tpm2.PasswordAuth(nil)},
+			NVIndex: tpm2.NamedHandle{Handle: index, Name: *name}, Size: min(left, nvPerRead), Offset: uint16(len(data))}.Execute(to)
 		if err != nil {
 			return nil, err
 		}

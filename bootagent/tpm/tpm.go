@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tpm gives the few commands to a machine's TPM 2.0 that a node needs: it extends a
-// register, and has registers quoted by a key that never leaves the TPM. See TCG's "TPM 2.0
+// register, has registers quoted by a key that never leaves the TPM, and notes an epoch. See TCG's "TPM 2.0
 // Library", part 3, and tpmrm0, the kernel's own resource manager.
 //
 // It knows neither what is measured nor who asks for a quote. A TPM that hangs is waited for

@@ -185,7 +185,7 @@ var meanings = map[Code]meaning{
 	BadPath:       {"a path that is relative or leaves its place", "give absolute paths without . or .."},
 	BadNumber:     {"a number beyond what documents may hold", "publish it again with caisson"},
 	Validity:      {"expires before it was issued, or the times cannot be read", "check the clock of the machine that signs"},
-	Epoch:         {"a higher epoch without the epoch key's permission, or a lower one", "raise an epoch with: caisson publish --epoch-key"},
+	Epoch:         {"a higher epoch without the epoch key's permission, or a lower one", "publish for this node in the fleet's present epoch; caisson publish --epoch N --epoch-key FILE raises it"},
 	Rollback: {"an older generation than this node has accepted",
 		"to go back on purpose publish a newer generation: caisson pin --layer"},
 	Replay:    {"the same generation with other content", "publish again: every change needs a new generation"},

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
+	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -33,6 +34,7 @@ type machine struct {
 	modules   *kernel.Modules
 	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
 	id        trust.Identity
+	epochs    track.Epochs // nil: none are kept
 }
 
 // armPanic has the kernel start over when it panics, if it was started without the

@@ -200,7 +200,7 @@ func (d *stateDisk) useFolder(at, store string) error {
 // follower returns what follows a source for this node; nil leaves it what the disk has.
 func (d *stateDisk) follower(from oci.Source) *track.Tracker {
 	return &track.Tracker{Source: from, Bootstrap: d.machine.bootstrap, Identity: d.machine.id, Folder: d.folder, Build: d.machine.build,
-		Say: d.say, CoreOnly: true}
+		Say: d.say, CoreOnly: true, Epochs: d.machine.epochs}
 }
 
 // hasGood reports whether this node has run a generation that it may run again.

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/flock"
@@ -234,7 +235,8 @@ func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
 		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace",
 			own.Fleet, bootstrap.Fleet)
 	}
-	n.Tracker = &track.Tracker{Bootstrap: *bootstrap, Identity: n.Identity(bootstrap), Folder: n.Folder, Build: n.Options.Build, Say: n.Say}
+	n.Tracker = &track.Tracker{Bootstrap: *bootstrap, Identity: n.Identity(bootstrap), Folder: n.Folder, Build: n.Options.Build, Say: n.Say,
+		Epochs: tpm.Of(n.Path(tpm.Device))}
 	if n.Lock == nil {
 		return nil
 	}

@@ -48,6 +48,16 @@ func (s *State) Accept(g Generation) {
 	}
 }
 
+// BeginAt raises the floor to an epoch that was accepted elsewhere, and forgets what was accepted
+// before it, with the dates of then.
+func (s *State) BeginAt(epoch uint64) {
+	s.Floor, s.AtFloor, s.Newest = spec.Floor{Epoch: epoch}, "", 0
+	if s.Fleet.Minimum.Epoch < epoch {
+		s.Fleet.Issued = 0
+	}
+	s.Current, s.Previous, s.Staged, s.Ahead, s.Earlier, s.Trial, s.Doubted = nil, nil, nil, nil, nil, nil, nil
+}
+
 // Promote notes that the staged generation is good; see Prove.
 func (s *State) Promote(here ...string) {
 	if s.Staged != nil {

@@ -5,6 +5,7 @@ package track
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -33,9 +34,14 @@ func (f *Tracker) Recover() error {
 			return err
 		}
 		f.Say("the state is of fleet %q, this node is in %q: moved to %s", other, f.Bootstrap.Fleet, where)
-		return f.save(&state.State{Tracking: spec.Following}, looked{})
+		s = &state.State{Tracking: spec.Following}
+		f.isOld(s)
+		return f.save(s, looked{})
 	}
 	if damage == nil {
+		if f.isOld(s) {
+			return f.save(s, looked{})
+		}
 		if f.Folder.IsUneven() { // the power went between two writes, and the next damage must not meet an old copy
 			if err := f.save(s, looked{}); err != nil {
 				f.Say("the second copy of the state stays behind: %v", err)
@@ -46,8 +52,44 @@ func (f *Tracker) Recover() error {
 	f.Say("the state is damaged: %v", damage)
 	s.Lost = append([]string{damage.Error()}, s.Lost...)
 	f.rebuild(s)
+	f.isOld(s)
 	f.Say("the state is rebuilt: epoch %d, generation %d is the floor", s.Floor.Epoch, s.Floor.Generation)
 	return f.save(s, looked{})
+}
+
+// Epochs is where a machine remembers its fleet's epoch, whichever disk it has.
+type Epochs interface {
+	// Epoch notes that an epoch of a fleet was accepted, 0 for none, and returns the highest one
+	// that was ever noted.
+	Epoch(fleet string, accepted uint64) (highest uint64, err error)
+}
+
+// isOld has a disk that does not know of the epoch which this machine has seen begin at that: it is an
+// old copy, or another machine's. What it has of earlier epochs is not booted any more. Without an answer
+// the disk counts alone.
+func (f *Tracker) isOld(s *state.State) bool {
+	seen := f.seenEpoch(0)
+	if seen <= s.Floor.Epoch {
+		return false
+	}
+	why := fmt.Sprintf("the TPM of this machine has seen epoch %d, and the state disk knows of %d: it is an old copy or another one, "+
+		"so nothing of it is booted, and the node waits for an overlay of epoch %d from its registry", seen, s.Floor.Epoch, seen)
+	f.Say("%s", why)
+	s.BeginAt(seen)
+	s.Lost = append(s.Lost, why)
+	return true
+}
+
+// seenEpoch has the machine note an epoch, and returns the highest one that it has seen.
+func (f *Tracker) seenEpoch(accepted uint64) uint64 {
+	if f.Epochs == nil {
+		return 0
+	}
+	seen, err := f.Epochs.Epoch(f.Bootstrap.Fleet, accepted)
+	if err != nil {
+		f.Say("%v", err)
+	}
+	return seen
 }
 
 // otherFleet returns the name of the fleet that the state is about, "" where that

@@ -40,6 +40,7 @@ type Tracker struct {
 	Anew      bool             // what is kept spares no request
 	RTC       func() time.Time // the hardware clock; nil is time.Now
 	Rules     *trust.Rules     // nil is all of them; a test leaves one out
+	Epochs    Epochs           // what the machine remembers beside the disk; nil: nothing
 	Say       func(format string, args ...any)
 
 	keys  *chain.Chain // nil until it is read, see Keys
@@ -84,6 +85,9 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 	}
 	if err := f.save(s, l); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	if s.Floor != before.Floor {
+		f.seenEpoch(s.Floor.Epoch)
 	}
 	return l.found, nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +136,38 @@ func TestLongSecrets(t *testing.T) {
 	run(t, s, "sync")
 	m.PowerCut()
 	g.everywhere(t, st.Recipient, "fleet.db")
+}
+
+// TestLongARuleThatSudoRefuses: a boot asks visudo about a secret before it is a file, and what is
+// refused does not lock anybody out. Another value is taken live.
+func TestLongARuleThatSudoRefuses(t *testing.T) {
+	require.Long(t)
+	const rules = "/etc/sudoers.d/ops"
+	g := &givenSecrets{dir: t.TempDir(), values: map[string]string{}}
+	g.give(t, "rules", "ops ALL=(ALL) NOPASWD ALL\n")
+	g.Fleet = fleet(t, append(leanSite, "machine:\n", "secrets: {rules: {command: [cat, "+filepath.Join(g.dir, "rules")+"]}}\nmachine:\n",
+		"  exec:\n", "  files: {"+rules+": {secret: rules, mode: \"0440\"}}\n  exec:\n")...)
+	m := g.start(t, g.byHand(t, g.withDisk(t)))
+	s := g.login(t, m)
+	g.must(t, "secrets", "accept", "site.yaml", "alpha", "--recipient", status(t, s).Recipient)
+	g.publish(t)
+	s = g.reboot(t, m, s)
+	st := status(t, s)
+	if !slices.ContainsFunc(st.Drift, func(d spec.Drift) bool {
+		return d.Key == rules && d.Action == spec.ActionCannot && strings.Contains(d.Reason, "/usr/sbin/visudo does not take it: what it says is not shown")
+	}) {
+		t.Errorf("after a boot: %+v", st)
+	}
+	run(t, s, "sudo test ! -e "+rules)
+	g.give(t, "rules", "ops ALL=(ALL) NOPASSWD: ALL\n")
+	g.publish(t)
+	run(t, s, "sudo caisson-agent sync >&2")
+	if st := g.judged(t, s); st.Health != spec.HealthOK {
+		t.Errorf("with another value: %+v", st)
+	}
+	if got := run(t, s, "sudo cat "+rules); got != "ops ALL=(ALL) NOPASSWD: ALL" {
+		t.Errorf("%q", got)
+	}
 }
 
 // sample keeps the arguments of processes from now on, for seek.

@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/flock"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // The cache directory is 0700, because its trees hold set-uid programs of old
@@ -84,7 +84,7 @@ func (b *build) wait(ctx context.Context, lock *os.File) error {
 	b.say(Event{Step: "cache", State: "note", Text: "another build is using it: this one goes on when that has ended"})
 	wait, end := context.WithTimeout(ctx, cacheWait)
 	defer end()
-	err := flock.Wait(wait, lock, false)
+	err := stall.Lock(wait, lock, false)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return otherCache("another build has been using it for %v", cacheWait)
 	}

@@ -17,7 +17,6 @@ import (
 // who else uses them.
 var doors = map[string]string{
 	"internal/httpserver": "strangers reach the webhook as they do what caisson serves: one set of limits",
-	"internal/quota":      "the same",
 	"fleet/analysis":      "the Prometheus that an installation names is opened as by 'caisson rollout run'",
 	"fleet/memory":        "what is published is remembered here as elsewhere",
 	"fleet/policy":        "whose keys count is read beside caisson-kube",
@@ -66,7 +65,7 @@ func TestDoors(t *testing.T) {
 		if !used[door] {
 			t.Errorf("nobody goes through the door %s", door)
 		}
-		if strings.Contains("/"+door+"/", "/internal/") && door != "internal/httpserver" && door != "internal/quota" {
+		if strings.Contains("/"+door+"/", "/internal/") && door != "internal/httpserver" {
 			t.Errorf("the door %s leads into what is caisson's own", door)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/sandbox/picture"
-	"github.com/caisson-os/caisson/sandbox/probe"
+	"github.com/caisson-os/caisson/sandbox/plug"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -38,7 +38,7 @@ func (b *Box) ReadLayer(ctx context.Context, digest string) (release.Layer, erro
 func (b *Box) Fetched() int64 { return b.fetched.Load() }
 
 // Probe asks the machine over its network, where it was opened with what is kept.
-func (b *Box) Probe() *probe.Probe { return b.probe }
+func (b *Box) Probe() *plug.Probe { return b.probe }
 
 // Picture takes a picture of the machine by this program, which is put there and taken away
 // again. attributes are patterns of files below /sys.
@@ -91,7 +91,7 @@ func (b *Box) watch() error {
 			mine = mine.Next()
 		}
 	}
-	b.probe = probe.New(b.plug.Between, card, guest, mine)
+	b.probe = plug.NewProbe(b.plug.Between, card, guest, mine)
 	return nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
-	"github.com/caisson-os/caisson/sandbox/probe"
 	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -73,7 +72,7 @@ type Box struct {
 	end        context.CancelFunc // of the machine and what it boots from; nil before
 	machine    *machine.Machine
 	session    *machine.Session
-	probe      *probe.Probe // nil where nothing is kept
+	probe      *plug.Probe  // nil where nothing is kept
 	fetched    atomic.Int64 // bytes
 	steps      []Step
 }

@@ -6,7 +6,7 @@
 // A code is new at each boot and after each use, so a statement is obeyed once, and never
 // after a restart of the machine. What it opens lasts by the kernel's own count from when it
 // was accepted: neither a clock that is set back nor a restart of the agent prolongs it. Which
-// statement counts is decided by package oci/trust/rescue; doors are opened by package rescue/door.
+// statement counts is decided by package oci/trust/rescue; doors are opened by package rescue/letin.
 package rescue
 
 import (

@@ -149,7 +149,7 @@ func (a *app) timed(ctx context.Context, v verb, args []string) error {
 // called are the words that programs start the agent with, and how many arguments follow: a
 // service of ours; what asks the registry, see package fetch; the units caisson-early, -remote,
 // -deadline, -deadline-early and -judged; sshd, and a key that it printed or the console, see
-// package rescue/door; the unit caisson-swap.
+// package rescue/letin; the unit caisson-swap.
 var called = []struct {
 	word string
 	args int

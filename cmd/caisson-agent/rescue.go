@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/rescue/door"
 	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/internal/cli"
 )
@@ -22,11 +21,11 @@ func (a *app) rescueKeys() error {
 	if err != nil {
 		return err
 	}
-	keys := door.Keys(o, up, self)
+	keys := letin.Keys(o, up, self)
 	if keys == "" {
 		return nil
 	}
-	if err := door.Note(a.root, os.Getppid()); err != nil {
+	if err := letin.Note(a.root, os.Getppid()); err != nil {
 		return err // nobody comes in whom nothing would end
 	}
 	cli.Printf(a.out, "%s", keys)
@@ -35,12 +34,12 @@ func (a *app) rescueKeys() error {
 
 // rescueShell is a session that such a key began, or the shell on the console.
 func (a *app) rescueShell(ctx context.Context, by string) error {
-	code, err := door.Session(ctx, a.root, func() time.Duration {
+	code, err := letin.Session(ctx, a.root, func() time.Duration {
 		o, up, err := letin.Now(a.root)
 		if err != nil {
 			return 0 // what cannot be read lets nobody in
 		}
-		return door.Left(o, up, by)
+		return letin.Left(o, up, by)
 	})
 	if err == nil && code != 0 {
 		os.Exit(code)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/rescue"
-	"github.com/caisson-os/caisson/bootagent/rescue/door"
+	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -68,7 +68,7 @@ func TestARescueEndsBySSH(t *testing.T) {
 	require.Tool(t, "ssh", "sshd", "ssh-keygen", "pgrep")
 	t.Parallel()
 	root := t.TempDir()
-	d := door.Doors{Root: root, Program: "/etc/agent/caisson-agent"}
+	d := letin.Doors{Root: root, Program: "/etc/agent/caisson-agent"}
 	if err := os.MkdirAll(root+"/etc/ssh/sshd_config.d", 0o755); err != nil {
 		t.Fatal(err)
 	}

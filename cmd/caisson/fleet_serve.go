@@ -19,12 +19,11 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/commits"
-	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/unknown"
@@ -122,14 +121,14 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	reads := &reading{sent: &commits.Sent{}}
-	var box *inbox.Box
+	var box *report.Inbox
 	if v.reports != "" {
 		if box, err = v.look.inbox(v.reports); err != nil {
 			return err
 		}
 		o.Inbox = box
 	}
-	var asked *heads.Heads
+	var asked *commits.Heads
 	o.Layers, o.Sent = layerdiff.New(reads.layer), reads.sent
 	if len(v.look.whom.site) > 0 {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/content"
-	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -192,8 +192,8 @@ const gitEvery = 5 * time.Minute
 
 // askGit returns who asks git what the services of a site follow now, as 'services diff'
 // does.
-func (a *app) askGit(cache string) *heads.Heads {
-	return &heads.Heads{Every: gitEvery, Wait: content.Glance.Time, Ask: func(ctx context.Context, s *service.Service) (string, error) {
+func (a *app) askGit(cache string) *commits.Heads {
+	return &commits.Heads{Every: gitEvery, Wait: content.Glance.Time, Ask: func(ctx context.Context, s *service.Service) (string, error) {
 		at, err := cacheDir(cache)
 		if err != nil {
 			return "", err
@@ -204,7 +204,7 @@ func (a *app) askGit(cache string) *heads.Heads {
 }
 
 // keepAsking asks git until ctx ends.
-func keepAsking(ctx context.Context, asked *heads.Heads, site *servedSite) {
+func keepAsking(ctx context.Context, asked *commits.Heads, site *servedSite) {
 	tick := time.NewTicker(siteEvery)
 	defer tick.Stop()
 	for {

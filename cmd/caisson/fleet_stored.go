@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -135,7 +135,7 @@ func (a *app) readStored(ctx context.Context, x *storedReports, look func(*query
 }
 
 // inbox opens where nodes put reports.
-func (l *looking) inbox(ref string) (*inbox.Box, error) {
+func (l *looking) inbox(ref string) (*report.Inbox, error) {
 	r, err := l.reach.existing(ref)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (l *looking) inbox(ref string) (*inbox.Box, error) {
 		var refused *hub.RefusedError
 		return errors.As(err, &refused)
 	}
-	return &inbox.Box{From: r.Source(), Refuses: about}, nil
+	return &report.Inbox{From: r.Source(), Refuses: about}, nil
 }
 
 // sayRefused says which reports of a registry do not count, some of very many.
@@ -168,7 +168,7 @@ const (
 )
 
 // keepReading reads the reports in a registry until ctx ends.
-func (a *app) keepReading(ctx context.Context, box *inbox.Box, h *hub.Hub) {
+func (a *app) keepReading(ctx context.Context, box *report.Inbox, h *hub.Hub) {
 	box.Take = h.Stored
 	tick := time.NewTicker(reportsEvery)
 	defer tick.Stop()
@@ -189,7 +189,7 @@ func (a *app) keepReading(ctx context.Context, box *inbox.Box, h *hub.Hub) {
 	}
 }
 
-func (a *app) readSome(ctx context.Context, box *inbox.Box, h *hub.Hub) error {
+func (a *app) readSome(ctx context.Context, box *report.Inbox, h *hub.Hub) error {
 	ctx, cancel := context.WithTimeout(ctx, reportsWithin)
 	defer cancel()
 	var names []string

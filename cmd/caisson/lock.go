@@ -14,7 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/advice"
+	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
@@ -118,9 +118,9 @@ func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
 }
 
 // open reads the file, nil where none was named.
-func (f advisoryFlag) open(lock *builder.LockFile) (*advice.Advice, error) {
+func (f advisoryFlag) open(lock *builder.LockFile) (*layerdiff.Advice, error) {
 	if f == "" {
 		return nil, nil
 	}
-	return advice.Open(string(f), lock)
+	return layerdiff.OpenAdvice(string(f), lock)
 }

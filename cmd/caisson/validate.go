@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/fleet/ready"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -37,7 +37,7 @@ func (a *app) validateCommand() *cobra.Command {
 			checkForCluster(names, found)
 		}
 		if s != nil {
-			ready.Check(s, ready.Beside{Lock: lockName(besideName(names)), Memory: memoryName(besideName(names))}, found)
+			preview.Check(s, preview.Beside{Lock: lockName(besideName(names)), Memory: memoryName(besideName(names))}, found)
 		}
 		found.Sort()
 		if strict {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commits remembers which commits of services and which windows the overlays of a fleet bring.
+// Package commits remembers which commits of services and which windows the overlays of a fleet bring,
+// and which commits git has for the services of its site.
 //
-// They are in the overlays alone, one a node, so they are read a few at a time and each
-// once. Only what passed every check of fleet/publish counts. cmd/caisson imports it.
+// The former are in the overlays alone, one a node, so they are read a few at a time and each
+// once. Only what passed every check of fleet/publish counts. Servers of git are asked one after
+// the other, each service now and then, and are not waited for by readers of their last answer.
 package commits
 
 import (

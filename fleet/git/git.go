@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/flock"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -78,7 +78,7 @@ func Open(ctx context.Context, cache, url string, l Limits) (_ *Repository, err 
 			_ = r.Close() // err says what failed
 		}
 	}()
-	if err := flock.Wait(ctx, r.lock, false); err != nil {
+	if err := stall.Lock(ctx, r.lock, false); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", r.lock.Name(), err)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {

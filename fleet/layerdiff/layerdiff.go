@@ -4,7 +4,9 @@
 // remembers it: a layer does not change.
 //
 // What nodes say that they run is a name alone. The layers are read where the fleet is
-// published, and count once they are verified. cmd/caisson imports it.
+// published, and count once they are verified. [Advice] compares layers and
+// locks by what an operator's file of Debian's security tracker says of their packages.
+// Only cmd/caisson imports it.
 package layerdiff
 
 import (

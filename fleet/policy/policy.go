@@ -5,7 +5,7 @@
 // publish enforces.
 //
 // It verifies nothing itself, and it is not trust, by which nodes decide. Only
-// cmd/caisson and fleet/ready import it.
+// cmd/caisson and fleet/preview import it.
 package policy
 
 import (

@@ -5,6 +5,8 @@
 // leaves the comparing to spec/site/plan; a property test publishes afterwards
 // and compares.
 //
+// Before that, [Check] says what verbs would refuse of a site that is valid in itself.
+//
 // It writes nothing. cmd/caisson and caisson-kube import it.
 package preview
 

@@ -12,7 +12,7 @@ package query
 import (
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/heads"
+	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -58,7 +58,7 @@ type Sent interface {
 
 // Heads says what git has for services, as far as it was asked.
 type Heads interface {
-	Head(s *service.Service) (heads.Head, bool)
+	Head(s *service.Service) (commits.Head, bool)
 }
 
 // TroubleWith says what is wrong with a source, "" where nothing is or there is none.

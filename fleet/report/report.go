@@ -9,8 +9,8 @@
 // for a while and had counted for longer than the one that came meanwhile counts again.
 // What does not count is shown, with the reason, and acts nowhere.
 //
-// The package knows neither where reports come from nor where they are kept. fleet/hub
-// imports it.
+// An [Inbox] reads the reports that nodes put into a registry, where each node has one: report:NODE.
+// Else the package knows neither where reports come from nor where they are kept.
 package report
 
 import (

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/quota"
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // Streams of events that may be open at once: in all, and for one who asks. An open page
@@ -26,7 +26,7 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	}
 	give, err := s.streams.Take(who)
 	switch {
-	case errors.Is(err, quota.ErrClient):
+	case errors.Is(err, httpserver.ErrClient):
 		s.fail(w, http.StatusTooManyRequests, "streams",
 			"%d streams of events are open for %s, which is the most: close one", clientStreams, says)
 		return

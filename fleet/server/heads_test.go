@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/heads"
+	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-type gitHas map[string]heads.Head
+type gitHas map[string]commits.Head
 
-func (g gitHas) Head(s *service.Service) (heads.Head, bool) {
+func (g gitHas) Head(s *service.Service) (commits.Head, bool) {
 	h, ok := g[s.Name]
 	return h, ok
 }

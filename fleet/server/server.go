@@ -30,7 +30,6 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/internal/quota"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -65,9 +64,9 @@ type Server struct {
 	pages    pages
 	sessions *sessions
 	limits   *limits
-	streams  *quota.Quota // of streams of events
-	verifies *quota.Turns // one a signature that is verified
-	chain    chainLook    // of the audit log
+	streams  *httpserver.Quota // of streams of events
+	verifies *httpserver.Turns // one a signature that is verified
+	chain    chainLook         // of the audit log
 }
 
 // maxVerifies is how many signatures of reports are verified at once.
@@ -94,7 +93,7 @@ var files embed.FS
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(),
-		streams: quota.New(maxStreams, clientStreams), verifies: quota.NewTurns(maxVerifies, verifiesOf(o))}
+		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifiesOf(o))}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil && o.Tokens.shutOut() {
 		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)

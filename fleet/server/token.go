@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // Tokens is a file with one token a line: its role, its name, and the SHA-256 of it. The
@@ -152,7 +152,7 @@ func AddToken(file, name string, role Role) (string, error) {
 	defer dir.Close() // its lock ends with it
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := flock.Wait(ctx, dir, false); err != nil { // another one may add a token
+	if err := stall.Lock(ctx, dir, false); err != nil { // another one may add a token
 		return "", fmt.Errorf("tokens: lock %s: %w", dir.Name(), err)
 	}
 	text, err := ownfiles.ReadLinked(file)

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/caisson-os/caisson/internal/quota"
 )
 
 // places counts the places that connections take: so many in all, so many for one address, and,
@@ -18,7 +16,7 @@ import (
 // the connection that waits longest for a request ends, and the new one is taken: who asks
 // something is served before who asked something once.
 type places struct {
-	all, strangers *quota.Quota // by address; by network
+	all, strangers *Quota // by address; by network
 
 	mu sync.Mutex
 	// connections that wait for a request, longest first: of everybody, of strangers, of an address,
@@ -36,13 +34,13 @@ const (
 )
 
 func newPlaces(o Options) *places {
-	p := &places{all: quota.New(o.Conns, o.PerClient), waiting: map[string]*list.List{}, known: map[string]time.Time{}}
+	p := &places{all: NewQuota(o.Conns, o.PerClient), waiting: map[string]*list.List{}, known: map[string]time.Time{}}
 	strangers, network := o.Conns, o.Conns
 	if o.Knows {
 		strangers = max(1, o.Conns-o.Conns/4)
 		network = max(o.PerClient, strangers/networkShares)
 	}
-	p.strangers = quota.New(strangers, network)
+	p.strangers = NewQuota(strangers, network)
 	return p
 }
 
@@ -59,7 +57,7 @@ func (p *places) take(c *conn) error {
 
 // from takes a place of a quota for who takes it there; one and all are whose connections
 // may end for it, see [places.end].
-func (p *places) from(c *conn, q *quota.Quota, who, one string, all ...string) error {
+func (p *places) from(c *conn, q *Quota, who, one string, all ...string) error {
 	for {
 		give, err := q.Take(who)
 		if err == nil {
@@ -77,7 +75,7 @@ func (p *places) from(c *conn, q *quota.Quota, who, one string, all ...string) e
 // this order, of those of whom there are too many.
 func (p *places) end(full error, one string, all ...string) bool {
 	from := all
-	if errors.Is(full, quota.ErrClient) {
+	if errors.Is(full, ErrClient) {
 		from = []string{one}
 	}
 	p.mu.Lock()

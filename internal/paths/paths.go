@@ -31,7 +31,7 @@ const (
 	RunServices  = "/run/caisson/service"     // mounted images of services, one directory a service
 	RunAccounts  = "/run/caisson/accounts"    // what layers change of the accounts of this root, one file a layer
 	RunRescue    = "/run/caisson/rescue.json" // who is let in, for root alone, see bootagent/rescue
-	RunLetIn     = "/run/caisson/letin"       // and processes that end with it, see bootagent/rescue/door
+	RunLetIn     = "/run/caisson/letin"       // and processes that end with it, see bootagent/rescue/letin
 	RunDeadline  = "/run/caisson/deadline"    // there while a new generation is unproven, see bootagent/boot/handover
 	RunNext      = "/run/caisson/next"        // mounted parts of the root that a soft-reboot leads to
 	NextRoot     = "/run/nextroot"            // where systemd looks for that root, see systemd-soft-reboot.service(8)
@@ -50,7 +50,7 @@ const (
 	State        = "/var/lib/caisson"             // state disk or tmpfs
 	StateLabel   = "caisson-state"                // GPT partition name
 	Credentials  = "registry"                     // below State: what a registry asks of this node, see bootagent/record/track
-	// below State: what opens secrets that are sealed to this node, see bootagent/fetch/recipient
+	// below State: what opens secrets that are sealed to this node, see bootagent/items/secrets
 	SecretsKey  = "identity/secrets.key"
 	SecretsNext = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
 	Reports     = "report"                    // below State: reports of this node, see bootagent/tell/report

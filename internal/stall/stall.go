@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stall waits for system calls that may hang, as those on a file whose server is
-// gone do: no context ends them, and only the end of the process would.
+// Package stall waits, for as long as a context allows, for what waits in the kernel without end:
+// system calls that may hang, as those on a file whose server is gone do, and advisory locks. No
+// context ends such a call, and only the end of the process would.
 //
-// It knows nothing of what is called. Packages that look at files that may be on a file server
-// import it.
+// It knows nothing of what is called or locked.
 package stall
 
 import (

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/internal/quota"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -45,8 +44,8 @@ type Handler struct {
 	Namespaces []string // that are looked after; all of them when empty
 	Seen       func(verdict string, took time.Duration)
 
-	reads *quota.Turns  // of questions that are read and answered, by who asks
-	turns chan struct{} // of questions that are looked at
+	reads *httpserver.Turns // of questions that are read and answered, by who asks
+	turns chan struct{}     // of questions that are looked at
 }
 
 // Bounds of what is asked, by whichever pod.
@@ -59,7 +58,7 @@ const (
 
 // New returns a handler for namespaces, all of them when there are none.
 func New(judge Judge, namespaces []string, seen func(verdict string, took time.Duration)) *Handler {
-	return &Handler{judge, namespaces, seen, quota.NewTurns(MaxAsked, MaxAsked/httpserver.Share), make(chan struct{}, atOnce)}
+	return &Handler{judge, namespaces, seen, httpserver.NewTurns(MaxAsked, MaxAsked/httpserver.Share), make(chan struct{}, atOnce)}
 }
 
 // Words of [Handler.Seen].

@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/quota"
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // TFTPServer are the files, and what clients may take.
@@ -83,7 +83,7 @@ func (s *TFTPServer) Serve(ctx context.Context, conn *net.UDPConn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // the reading ends
 	defer stop()
 	defer conn.Close() // only datagrams went through it
-	places := quota.New(cmp.Or(s.Transfers, UsualTransfers), perClient)
+	places := httpserver.NewQuota(cmp.Or(s.Transfers, UsualTransfers), perClient)
 	buf, control := make([]byte, 2048), make([]byte, 256)
 	for {
 		n, more, _, from, err := conn.ReadMsgUDPAddrPort(buf, control)

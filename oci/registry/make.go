@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/flock"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 )
@@ -63,7 +63,7 @@ func lockLayout(dir string, shared bool) (*os.File, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockWithin)
 	defer cancel()
-	if err := flock.Wait(ctx, lock, shared); err != nil {
+	if err := stall.Lock(ctx, lock, shared); err != nil {
 		_ = lock.Close() // it ends the lock, nothing is written through it
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("another process has held it for %s", lockWithin)

@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/sandbox/bisect"
 )
 
 // answersCap is more than any search writes down.
@@ -21,7 +20,7 @@ const answersCap = 4 << 20
 
 // answers are those of one search, in a file.
 type answers struct {
-	known map[string]bisect.Answer
+	known map[string]Answer
 	file  string
 }
 
@@ -37,7 +36,7 @@ func (n *Node) readAnswers(dir string, good, bad int) (*answers, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &answers{known: map[string]bisect.Answer{}, file: filepath.Join(dir, "bisect", digest.Hex(digest.Of(data))[:24]+".json")}
+	a := &answers{known: map[string]Answer{}, file: filepath.Join(dir, "bisect", digest.Hex(digest.Of(data))[:24]+".json")}
 	data, err = ownfiles.ReadPublic(a.file, answersCap)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil

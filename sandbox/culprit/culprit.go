@@ -3,7 +3,7 @@
 // Package culprit finds which change of a node broke a check, by booting what a registry
 // keeps of the node.
 //
-// Package bisect searches; this one is its machine: it boots generations as they were
+// A [Search] asks a [Machine], and knows no nodes; [Node] is its machine: it boots generations as they were
 // published, and overlays that have some settings of one and the rest of another. No layer is
 // built: of two that differ, images of both are stacked. What was answered is in a file below the cache, so
 // that an interrupted search goes on. Only cmd/caisson imports it.
@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
-	"github.com/caisson-os/caisson/sandbox/bisect"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -41,7 +40,7 @@ type Node struct {
 }
 
 // Generation implements bisect.Machine.
-func (n *Node) Generation(ctx context.Context, i int) (bisect.Answer, error) {
+func (n *Node) Generation(ctx context.Context, i int) (Answer, error) {
 	k, err := n.read(ctx, i)
 	if err != nil {
 		return skipped(err)
@@ -63,14 +62,14 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 }
 
 // Mix implements bisect.Machine.
-func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (bisect.Answer, error) {
+func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (Answer, error) {
 	a, b, err := n.both(ctx, good, bad)
 	if err != nil {
 		return skipped(err)
 	}
 	k, err := mixed(a, b, parts)
 	if err != nil {
-		return bisect.Answer{}, err
+		return Answer{}, err
 	}
 	return n.boot(ctx, k)
 }
@@ -105,17 +104,17 @@ func (n *Node) both(ctx context.Context, good, bad int) (a, b *sandbox.Kept, err
 }
 
 // skipped is the answer for what cannot be had any more; another error ends the search.
-func skipped(err error) (bisect.Answer, error) {
+func skipped(err error) (Answer, error) {
 	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, site.ErrNoLayer) || refusal.Of(err) != "" {
-		return bisect.Answer{Outcome: bisect.Skip, Why: err.Error()}, nil
+		return Answer{Outcome: Skip, Why: err.Error()}, nil
 	}
-	return bisect.Answer{}, err
+	return Answer{}, err
 }
 
 // boot boots what is kept, and answers by the checks.
-func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a bisect.Answer, err error) {
+func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a Answer, err error) {
 	if err := k.Layer.Suits(k.Overlay); err != nil {
-		return bisect.Answer{Outcome: bisect.Skip, Why: err.Error()}, nil
+		return Answer{Outcome: Skip, Why: err.Error()}, nil
 	}
 	o := n.Box
 	o.Kept = k
@@ -140,7 +139,7 @@ func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a bisect.Answer, err 
 	case err != nil:
 		return a, err
 	case len(n.Checks) == 0 && !v.Passed:
-		return bisect.Answer{Outcome: bisect.Bad, Why: v.Reason}, nil
+		return Answer{Outcome: Bad, Why: v.Reason}, nil
 	}
 	for _, command := range n.Checks {
 		one, cancel := context.WithTimeout(ctx, n.Within)
@@ -149,14 +148,14 @@ func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a bisect.Answer, err 
 		cancel()
 		switch {
 		case late:
-			return bisect.Answer{Outcome: bisect.Bad, Why: command + " gave no answer within " + n.Within.String()}, nil
+			return Answer{Outcome: Bad, Why: command + " gave no answer within " + n.Within.String()}, nil
 		case err != nil:
 			return a, err
 		case !c.Passed:
-			return bisect.Answer{Outcome: bisect.Bad, Why: fmt.Sprintf("%s ended with %d", command, c.Exit)}, nil
+			return Answer{Outcome: Bad, Why: fmt.Sprintf("%s ended with %d", command, c.Exit)}, nil
 		}
 	}
-	return bisect.Answer{Outcome: bisect.Good}, nil
+	return Answer{Outcome: Good}, nil
 }
 
 func (n *Node) settle(ctx context.Context, box *sandbox.Box) (*sandbox.Verdict, error) {
@@ -167,9 +166,9 @@ func (n *Node) settle(ctx context.Context, box *sandbox.Box) (*sandbox.Verdict, 
 }
 
 // unwell is the answer of a node that no check can be run on. Where health alone decides, it is bad.
-func (n *Node) unwell(why string) bisect.Answer {
+func (n *Node) unwell(why string) Answer {
 	if len(n.Checks) > 0 {
-		return bisect.Answer{Outcome: bisect.Skip, Why: why}
+		return Answer{Outcome: Skip, Why: why}
 	}
-	return bisect.Answer{Outcome: bisect.Bad, Why: why}
+	return Answer{Outcome: Bad, Why: why}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/sandbox/bisect"
 )
 
 // Question describes a search: between which generations, and how far it goes.
@@ -38,15 +37,15 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 	if len(answers.known) > 0 {
 		say("going on with the answers of %s before", plain.Count(len(answers.known), "machine"))
 	}
-	say("%s, of which at most %d are booted to find the first that fails", plain.Count(bad-good+1, "generation"), bisect.Tries(bad-good+1))
-	search := bisect.Search{Machine: n, Known: answers.known, Save: answers.save, Most: q.Most,
+	say("%s, of which at most %d are booted to find the first that fails", plain.Count(bad-good+1, "generation"), Tries(bad-good+1))
+	search := Search{Machine: n, Known: answers.known, Save: answers.save, Most: q.Most,
 		Name: func(i int) string { return n.kept[i].String() },
-		Say:  func(s bisect.Step) { say("%s: %s; %d left", plain.Line(s.What), plain.Line(s.Answer.String()), s.Left) }}
+		Say:  func(s Step) { say("%s: %s; %d left", plain.Line(s.What), plain.Line(s.Answer.String()), s.Left) }}
 	found, err := search.Run(ctx, good, bad)
 	switch {
-	case errors.Is(err, bisect.ErrMost):
+	case errors.Is(err, ErrMost):
 		return nil, cli.WithHint(err, "the same command goes on")
-	case errors.Is(err, bisect.ErrFlaps), errors.Is(err, bisect.ErrNoEnds):
+	case errors.Is(err, ErrFlaps), errors.Is(err, ErrNoEnds):
 		return nil, errors.Join(err, answers.forget())
 	case err != nil:
 		if ctx.Err() != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/sandbox/bisect"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
@@ -52,7 +51,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(a.known) > 0 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	a.known["generation 0-2"] = bisect.Answer{Outcome: bisect.Bad, Why: "x"}
+	a.known["generation 0-2"] = Answer{Outcome: Bad, Why: "x"}
 	if err := a.save(); err != nil {
 		t.Fatal(err)
 	}

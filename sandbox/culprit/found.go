@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/sandbox/bisect"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -40,7 +39,7 @@ type Part struct {
 }
 
 // result says of what was found what it is, and where the site has it.
-func (n *Node) result(ctx context.Context, f *bisect.Found, tries int) (*Result, error) {
+func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error) {
 	bad := n.kept[f.Bad]
 	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Skipped: []string{}, Parts: []Part{},
 		Why: f.Why, Tries: tries,

@@ -2,7 +2,7 @@
 
 // Package plug says how the cards of a machine are connected that stands in for a node: on a
 // network where the node's addresses are right, with the registry on it, behind a switch that
-// the node expects. Only sandbox imports it.
+// the node expects. A [Probe] in that switch asks whether the machine answers.
 package plug
 
 import (

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/flock"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // Directory is locked while the process that made it lives.
@@ -35,7 +35,7 @@ func New(ctx context.Context, parent string) (d *Directory, err error) {
 		return nil, err
 	}
 	defer all.Close() // which gives the lock back
-	if err := flock.Wait(ctx, all, false); err != nil {
+	if err := stall.Lock(ctx, all, false); err != nil {
 		return nil, err
 	}
 	if err := sweep(parent); err != nil {
@@ -46,7 +46,7 @@ func New(ctx context.Context, parent string) (d *Directory, err error) {
 		return nil, err
 	}
 	if d.lock, err = os.Open(d.Name); err == nil {
-		err = flock.Wait(ctx, d.lock, false)
+		err = stall.Lock(ctx, d.lock, false)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Remove())

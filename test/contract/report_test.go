@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/report"
-	"github.com/caisson-os/caisson/fleet/inbox"
 	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -43,7 +42,7 @@ func TestReportInARegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []*spec.Report
-	box := &inbox.Box{From: from, Refuses: func(error) bool { return false }, Take: func(_ context.Context, node string, raw []byte) error {
+	box := &fleetreport.Inbox{From: from, Refuses: func(error) bool { return false }, Take: func(_ context.Context, node string, raw []byte) error {
 		one, err := fleetreport.OpenOf(node, raw, time.Now())
 		got = append(got, one)
 		return err

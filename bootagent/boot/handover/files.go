@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -90,7 +89,7 @@ func (n *Node) files() error {
 func (n *Node) secrets() (*secrets.Item, string) {
 	var open func(spec.Secret) ([]byte, error)
 	if n.Disk && len(n.Overlay.Secrets) > 0 {
-		key, err := recipient.Read(n.State.Path())
+		key, err := secrets.ReadKey(n.State.Path())
 		if err != nil {
 			n.Say("%v", err)
 		}

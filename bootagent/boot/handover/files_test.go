@@ -14,9 +14,9 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -92,7 +92,7 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 }
 
 // sealed is a secret that a node's key opens.
-func sealed(t *testing.T, key recipient.Identity, name, value string) spec.Secret {
+func sealed(t *testing.T, key secrets.Identity, name, value string) spec.Secret {
 	t.Helper()
 	to, err := age.ParseX25519Recipient(key.Recipient())
 	if err != nil {
@@ -119,7 +119,7 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		n := newNode(t, t.TempDir(), true)
 		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
-		key, err := recipient.Ensure(n.State.Path(), t.Logf)
+		key, err := secrets.EnsureKey(n.State.Path(), t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}

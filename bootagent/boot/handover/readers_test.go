@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -40,7 +40,7 @@ func TestReadersAreAskedBeforePID1(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
-		key, err := recipient.Ensure(n.State.Path(), t.Logf)
+		key, err := secrets.EnsureKey(n.State.Path(), t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -22,7 +22,7 @@ import (
 func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	p := publish(t)
 	p.disk.device, p.ways.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
-	key, err := recipient.Ensure(p.disk.folder.Path(), t.Logf)
+	key, err := secrets.EnsureKey(p.disk.folder.Path(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -354,7 +353,7 @@ func (w *ways) ownSecrets(s *state.State) string {
 		if len(own) == 0 {
 			return ""
 		}
-		key, err := recipient.Read(w.disk.folder.Path())
+		key, err := secrets.ReadKey(w.disk.folder.Path())
 		if key == nil || err != nil {
 			return "" // the handover says why
 		}

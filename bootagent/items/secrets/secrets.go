@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secrets keeps a node's secrets opened: one file each in a directory that is a ramfs
+// Package secrets keeps a node's secrets opened, and the key that opens them, an [Identity]: one file each in a directory that is a ramfs
 // of its own, for root alone. A tmpfs would be swapped out, and a ramfs never is.
 //
 // What is there has no originals: the journal knows nothing of this kind, and what no overlay

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -87,7 +87,7 @@ func (t *Table) opener(o *spec.Overlay) (open func(spec.Secret) ([]byte, error),
 	if len(o.Secrets) == 0 {
 		return nil, dir
 	}
-	key, err := recipient.Read(t.Folder.Path())
+	key, err := secrets.ReadKey(t.Folder.Path())
 	switch {
 	case err != nil:
 		return func(spec.Secret) ([]byte, error) { return nil, err }, dir

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/caisson-os/caisson/bootagent/fetch/recipient"
+	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -27,7 +27,7 @@ func (n *Session) ensureRecipient() {
 	if !n.keepsKey() {
 		return
 	}
-	key, err := recipient.Ensure(n.Folder.Path(), n.Say)
+	key, err := secrets.EnsureKey(n.Folder.Path(), n.Say)
 	if err == nil && key.Before() != "" {
 		err = n.endRotation(key)
 	}
@@ -37,11 +37,11 @@ func (n *Session) ensureRecipient() {
 }
 
 // identity is the key that opens this node's secrets, nil where it has none that lasts.
-func (n *Session) identity() (recipient.Identity, error) {
+func (n *Session) identity() (secrets.Identity, error) {
 	if n.Scopes.Disk == "" {
 		return nil, nil
 	}
-	return recipient.Read(n.Folder.Path())
+	return secrets.ReadKey(n.Folder.Path())
 }
 
 // Recipient returns the key to seal secrets to for this node, "" where it has no key that
@@ -74,13 +74,13 @@ func (n *Session) RotateRecipient() error {
 	if !n.keepsKey() {
 		return ErrNoKey
 	}
-	_, err := recipient.Rotate(n.Folder.Path(), n.Say)
+	_, err := secrets.RotateKey(n.Folder.Path(), n.Say)
 	return err
 }
 
 // endRotation removes the key before, once what runs well is sealed to the next one, and
 // nothing is sealed to the one before that the node goes on or back to by itself.
-func (n *Session) endRotation(key recipient.Identity) error {
+func (n *Session) endRotation(key secrets.Identity) error {
 	if n.Tracker == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (n *Session) endRotation(key recipient.Identity) error {
 			return err
 		}
 	}
-	if err := recipient.Settle(n.Folder.Path()); err != nil {
+	if err := secrets.SettleKey(n.Folder.Path()); err != nil {
 		return err
 	}
 	n.Say("the key of secrets is rotated: %s is removed", key.Before())

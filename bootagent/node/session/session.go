@@ -30,10 +30,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tpm"
-
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -144,7 +143,7 @@ func (n *Session) makeRun() error {
 func (n *Session) turn(ctx context.Context) error {
 	late := time.AfterFunc(time.Second, func() { n.Say("waiting for another caisson-agent to finish") })
 	defer late.Stop()
-	return flock.Wait(ctx, n.Lock, false)
+	return stall.Lock(ctx, n.Lock, false)
 }
 
 // Read opens the node for looking only: it waits for nobody, and what would

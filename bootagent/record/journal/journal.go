@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // File is the name of the journal in its directory; Damaged is where lines go that
@@ -128,7 +128,7 @@ func lock(dir string) (*os.File, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	switch err := flock.Wait(ctx, d, false); {
+	switch err := stall.Lock(ctx, d, false); {
 	case err == nil:
 		return d, nil
 	case errors.Is(err, context.DeadlineExceeded):

@@ -2,8 +2,13 @@
 
 // Package letin sees to who is let into a running node: it takes the statements of rescue that
 // the registry or a medium has, has the book decide about each (package rescue), and opens and
-// shuts what the book says (package door). Package daemon calls it in its rhythm; status and
-// sshd ask who is let in now.
+// shuts what the book says ([Doors]): keys of root for sshd(8), and a shell on the console. Package
+// program calls it in its rhythm; status and sshd ask who is let in now.
+//
+// Both end by themselves, whatever becomes of the agent. sshd asks this program for the keys at
+// each login, see AuthorizedKeysCommand in sshd_config(5), which has none when the time is over.
+// What such a key begins, and the shell, is this program, which looks at the book and ends all
+// that it has begun. Who asked for keys is noted, so that connections end, too.
 package letin
 
 import (
@@ -18,7 +23,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/rescue"
-	"github.com/caisson-os/caisson/bootagent/rescue/door"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -164,10 +168,10 @@ func follow(ctx context.Context, s *session.Session, b *rescue.Book) error {
 }
 
 // doors are those of this machine.
-func doors(s *session.Session) door.Doors {
+func doors(s *session.Session) Doors {
 	self, _ := os.Executable() // else where layers have it
-	d := door.Doors{Root: s.Options.Root, Program: cmp.Or(self, paths.Agent)}
-	if m, runs := s.Systemd().(door.Systemd); runs {
+	d := Doors{Root: s.Options.Root, Program: cmp.Or(self, paths.Agent)}
+	if m, runs := s.Systemd().(Systemd); runs {
 		d.Systemd = m
 	}
 	return d

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -172,7 +171,7 @@ func (p Prober) turn(ctx context.Context, c spec.HealthCheck, timeout time.Durat
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*(timeout+ending))
 	defer cancel()
-	if err := flock.Wait(ctx, lock, false); err != nil {
+	if err := stall.Lock(ctx, lock, false); err != nil {
 		_ = lock.Close() // it was not locked
 		return nil, fmt.Errorf("wait for another look to end: %w", err)
 	}

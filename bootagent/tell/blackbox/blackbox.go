@@ -27,8 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -120,7 +120,7 @@ func (b Box) Events() ([]spec.Event, error) {
 func (b Box) lock(f *os.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
 	defer cancel()
-	err := flock.Wait(ctx, f, false)
+	err := stall.Lock(ctx, f, false)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("another process has held it for %s", b.patience)
 	}

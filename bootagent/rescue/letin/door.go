@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package door opens what a rescue statement names on a running system, and shuts it: keys of
-// root for sshd(8), and a shell on the console.
-//
-// Both end by themselves, whatever becomes of the agent. sshd asks this program for the keys at
-// each login, see AuthorizedKeysCommand in sshd_config(5), which has none when the time is over.
-// What such a key begins, and the shell, is this program, which looks at the book and ends all
-// that it has begun. Who asked for keys is noted, so that connections end, too. Package rescue
-// knows what is open.
-package door
+package letin
 
 import (
 	"context"

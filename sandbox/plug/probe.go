@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe asks a machine over its own network whether it answers: a ping, and the first
-// half of a connection to each TCP port, four times a second. Services do not notice: no
-// connection is completed. It stands in the switch between the machine and its network, and has
-// an address of its own there. Only sandbox imports it.
-package probe
+package plug
 
 import (
 	"context"
@@ -28,6 +24,9 @@ const (
 var own = net.HardwareAddr{0x02, 0, 0, 0, 0, 0xab}
 
 // Probe asks one machine.
+//
+// It sends a ping, and the first half of a connection to each TCP port, four times a second. Services
+// do not notice: no connection is completed. It has an address of its own in the network.
 type Probe struct {
 	at          *machine.Switch
 	card        net.HardwareAddr
@@ -38,9 +37,9 @@ type Probe struct {
 	silent map[string]time.Duration // between answers
 }
 
-// New returns a prober on a switch with an address of that network, which asks the machine
+// NewProbe returns a prober on a switch with an address of that network, which asks the machine
 // whose first card and address are given.
-func New(at *machine.Switch, card net.HardwareAddr, guest, mine netip.Addr) *Probe {
+func NewProbe(at *machine.Switch, card net.HardwareAddr, guest, mine netip.Addr) *Probe {
 	p := &Probe{at: at, card: card, guest: guest, mine: mine, heard: map[string]time.Time{}, silent: map[string]time.Duration{}}
 	next := at.Filter
 	at.Filter = func(from int, frame []byte) []byte {

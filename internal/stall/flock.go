@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flock waits for advisory locks, see flock(2). It polls, because a call that
-// waits in the kernel heeds neither a deadline nor a signal that ends the program.
-package flock
+package stall
 
 import (
 	"context"
@@ -16,10 +14,11 @@ import (
 // poll is how often a lock that another process has is tried.
 const poll = 20 * time.Millisecond
 
-// Wait takes the lock of an open file, alone or, where shared, together with others that
-// share it. Closing the file gives it back. It returns the error of the context when that
+// Lock takes the lock of an open file, see flock(2), alone or, where shared, together with others that
+// share it. It polls, because a call that waits in the kernel heeds neither a deadline nor a
+// signal that ends the program. Closing the file gives it back. It returns the error of the context when that
 // ends first, and what the kernel says of a file that cannot be locked.
-func Wait(ctx context.Context, f *os.File, shared bool) error {
+func Lock(ctx context.Context, f *os.File, shared bool) error {
 	how := unix.LOCK_EX
 	if shared {
 		how = unix.LOCK_SH

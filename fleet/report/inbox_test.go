@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package inbox_test
+package report_test
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/oci"
@@ -64,7 +64,7 @@ type rig struct {
 	reg  *registry.Registry
 	src  *counted
 	hub  *hub.Hub
-	box  *inbox.Box
+	box  *report.Inbox
 	now  time.Time
 	keys map[string]*ecdsa.PrivateKey
 }
@@ -100,7 +100,7 @@ func newRig(t *testing.T, nodes ...string) *rig {
 			t.Error(err)
 		}
 	})
-	r.box = &inbox.Box{From: r.src, Take: r.hub.Stored, Refuses: func(err error) bool {
+	r.box = &report.Inbox{From: r.src, Take: r.hub.Stored, Refuses: func(err error) bool {
 		var refused *hub.RefusedError
 		return errors.As(err, &refused)
 	}}
@@ -194,7 +194,7 @@ func TestRead(t *testing.T) {
 	if refused := r.read(); len(refused) != 0 || r.src.whole != whole {
 		t.Errorf("the second time: %v, %d sent again", refused, r.src.whole-whole)
 	}
-	r.box = &inbox.Box{From: r.src, Take: r.box.Take, Refuses: r.box.Refuses} // a service that starts again
+	r.box = &report.Inbox{From: r.src, Take: r.box.Take, Refuses: r.box.Refuses} // a service that starts again
 	if refused := r.read(); len(refused) != 0 {
 		t.Errorf("after a start: %v", refused)
 	}

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recipient keeps the key that opens what is sealed to this node, see age(1).
-//
-// The key is made on the node, lies on its state disk and leaves it never; the recipient, its
-// public half, is in the node's status and reports. A node without a disk has none: what
-// would be sealed to it nobody could open after a reboot. Where else a key may lie, such as a
-// TPM, is another [Identity]. Who opens a node, and who makes its root, import it.
-//
-// While a key is rotated there are two, each in a file of its own: agents from before that
-// read the first. Each step is one file that is written or renamed, so a node that is cut
-// off between two opens what it could open before.
-package recipient
+package secrets
 
 import (
 	"bytes"
@@ -33,27 +23,36 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Identity opens secrets.
+// Identity opens secrets, see age(1).
+//
+// The key is made on the node, lies on its state disk and leaves it never; the recipient, its
+// public half, is in the node's status and reports. A node without a disk has none: what
+// would be sealed to it nobody could open after a reboot. Where else a key may lie, such as a
+// TPM, is another Identity.
+//
+// While a key is rotated there are two, each in a file of its own: agents from before that
+// read the first. Each step is one file that is written or renamed, so a node that is cut
+// off between two opens what it could open before.
 type Identity interface {
 	Recipient() string // what they are to be sealed to
 	Before() string    // what they were sealed to before, and are opened of as well; "" where no key is being rotated
 	Open(s spec.Secret) ([]byte, error)
 }
 
-// file names a key in a state directory: beside the other keys of the node, which are set
+// keyFile names a key in a state directory: beside the other keys of the node, which are set
 // aside with the fleet that knows it.
-func file(state, name string) string { return filepath.Join(state, name) }
+func keyFile(state, name string) string { return filepath.Join(state, name) }
 
-// files are those of the two keys, the one that is reported first.
-var files = []string{paths.SecretsNext, paths.SecretsKey}
+// keyFiles are those of the two keys, the one that is reported first.
+var keyFiles = []string{paths.SecretsNext, paths.SecretsKey}
 
-// Read returns the identity in a state directory, nil where there is none. Of two keys it is
+// ReadKey returns the identity in a state directory, nil where there is none. Of two keys it is
 // enough that one can be read: then that one counts.
-func Read(state string) (Identity, error) {
+func ReadKey(state string) (Identity, error) {
 	var keys kept
 	var errs []error
-	for _, name := range files {
-		switch key, err := read(file(state, name)); {
+	for _, name := range keyFiles {
+		switch key, err := readKey(keyFile(state, name)); {
 		case err != nil:
 			errs = append(errs, err)
 		case key != nil:
@@ -68,8 +67,8 @@ func Read(state string) (Identity, error) {
 
 const instead = "'caisson-agent apply' sets it aside and makes another; then 'caisson secrets accept SITE NODE --recipient … --replace' with what 'caisson-agent recipient' prints, and publish"
 
-// read returns the key in a file, nil where there is none.
-func read(name string) (*age.X25519Identity, error) {
+// readKey returns the key in a file, nil where there is none.
+func readKey(name string) (*age.X25519Identity, error) {
 	text, err := ownfiles.ReadSecret(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -88,56 +87,56 @@ func read(name string) (*age.X25519Identity, error) {
 	return key, nil
 }
 
-// Ensure is Read, and makes an identity where there is none that can be read. A damaged key
+// EnsureKey is ReadKey, and makes an identity where there is none that can be read. A damaged key
 // is set aside, and said: nothing is sealed to a node whose key cannot be told.
-func Ensure(state string, say func(format string, args ...any)) (Identity, error) {
-	for _, name := range files {
-		if _, wrong := read(file(state, name)); wrong != nil {
-			aside, err := ownfiles.SetAside(file(state, name), wrong)
+func EnsureKey(state string, say func(format string, args ...any)) (Identity, error) {
+	for _, name := range keyFiles {
+		if _, wrong := readKey(keyFile(state, name)); wrong != nil {
+			aside, err := ownfiles.SetAside(keyFile(state, name), wrong)
 			if err != nil {
 				return nil, err
 			}
 			say("%v: it is set aside as %s", wrong, aside)
 		}
 	}
-	has, err := Read(state)
+	has, err := ReadKey(state)
 	if has != nil || err != nil {
 		return has, err
 	}
-	if err := generate(file(state, paths.SecretsKey)); err != nil {
+	if err := generateKey(keyFile(state, paths.SecretsKey)); err != nil {
 		return nil, err
 	}
-	return Read(state)
+	return ReadKey(state)
 }
 
-// Rotate makes the next key, where there is none yet, and returns the identity that reports
+// RotateKey makes the next key, where there is none yet, and returns the identity that reports
 // it and opens what was sealed to either.
-func Rotate(state string, say func(format string, args ...any)) (Identity, error) {
-	has, err := Ensure(state, say)
+func RotateKey(state string, say func(format string, args ...any)) (Identity, error) {
+	has, err := EnsureKey(state, say)
 	if err != nil || has.Before() != "" {
 		return has, err
 	}
-	if key, err := read(file(state, paths.SecretsKey)); key == nil || err != nil { // the next one is all that is left
-		if err := Settle(state); err != nil {
+	if key, err := readKey(keyFile(state, paths.SecretsKey)); key == nil || err != nil { // the next one is all that is left
+		if err := SettleKey(state); err != nil {
 			return nil, err
 		}
 	}
-	if err := generate(file(state, paths.SecretsNext)); err != nil {
+	if err := generateKey(keyFile(state, paths.SecretsNext)); err != nil {
 		return nil, err
 	}
-	return Read(state)
+	return ReadKey(state)
 }
 
-// Settle ends a rotation: the next key is the only one from now on.
-func Settle(state string) error {
-	if err := durable.Rename(file(state, paths.SecretsNext), file(state, paths.SecretsKey)); err != nil {
+// SettleKey ends a rotation: the next key is the only one from now on.
+func SettleKey(state string) error {
+	if err := durable.Rename(keyFile(state, paths.SecretsNext), keyFile(state, paths.SecretsKey)); err != nil {
 		return fmt.Errorf("put the next key of secrets in the place of the one before: %w", err)
 	}
 	return nil
 }
 
-// generate makes a key in a file.
-func generate(name string) error {
+// generateKey makes a key in a file.
+func generateKey(name string) error {
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
 		return fmt.Errorf("make a key of secrets: %w", err)

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heads remembers which commits git has for the services of a site.
-//
-// Servers of git are asked one after the other, each service now and then, and are not
-// waited for by readers of their last answer. cmd/caisson imports it.
-package heads
+package commits
 
 import (
 	"context"

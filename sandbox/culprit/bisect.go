@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bisect finds which change broke a check: first between which two of many
-// generations of a node, then which parts of what lies between these two.
-//
-// It is the search alone: a [Machine] answers, and knows what a generation or a part is.
-// What was answered is in [Search.Known], and is not asked again, so a search that was
-// interrupted goes on where it was by being run once more. It imports the standard library
-// only. Only sandbox/culprit imports it.
-package bisect
+package culprit
 
 import (
 	"context"
@@ -51,6 +44,10 @@ type Step struct {
 }
 
 // Search holds a search. Name is for messages.
+//
+// It finds first between which two of many generations of a node a check broke, then which parts of
+// what lies between these two. What was answered is in Known, and is not asked again, so a search that
+// was interrupted goes on where it was by being run once more.
 type Search struct {
 	Machine Machine
 	Known   map[string]Answer  // by question; Save writes it down

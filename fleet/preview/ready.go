@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ready says what verbs would refuse of a site that is valid in itself, as far as
-// the files beside it show that: keys, files that are named, locks, the publisher's memory.
-// It asks the functions that the verbs ask, and no network.
-//
-// What is wrong with the text of a site is said by package spec/site. Only cmd/caisson
-// imports it.
-package ready
+package preview
 
 import (
 	"errors"
@@ -31,6 +25,10 @@ type Beside struct {
 
 // Check adds to a report what verbs would refuse. Nothing is asked of values that are not
 // a Site: they are not published as they are.
+//
+// It sees what the files beside the site show: keys, files that are named, locks, the publisher's
+// memory. It asks the functions that the verbs ask, and no network. What is wrong with the text of a
+// site is said by package spec/site.
 func Check(s *site.Site, beside Beside, r *report.Report) {
 	if s.At() == (report.Pos{}) {
 		return

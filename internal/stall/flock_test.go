@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package flock
+package stall
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func TestWait(t *testing.T) {
 		t.Cleanup(func() { f.Close() }) // a test may have closed it
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		return f, Wait(ctx, f, shared)
+		return f, Lock(ctx, f, shared)
 	}
 	a, err := take(time.Minute, true)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestWait(t *testing.T) {
 	if _, err := take(time.Minute, false); err != nil {
 		t.Error("after they are gone: ", err)
 	}
-	if err := Wait(t.Context(), a, false); err == nil {
+	if err := Lock(t.Context(), a, false); err == nil {
 		t.Error("a closed file was locked")
 	}
 }

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inbox reads the reports that nodes put into a registry, where each node has
-// one: report:NODE.
-//
-// It asks by the names of nodes that are published, some at a time and in turn, so that
-// tags of others cost nothing and a registry has time for nodes. What has not changed
-// is not sent again. What a report counts for is decided as if the node had sent it:
-// see fleet/hub. cmd/caisson imports it.
-package inbox
+package report
 
 import (
 	"context"
@@ -28,8 +21,12 @@ import (
 // about the report nor nil is one of who takes reports.
 type Take func(ctx context.Context, node string, raw []byte) error
 
-// Box is the repository of reports. It is read by one at a time.
-type Box struct {
+// Inbox is the repository of reports. It is read by one at a time.
+//
+// It asks by the names of nodes that are published, some at a time and in turn, so that
+// tags of others cost nothing and a registry has time for nodes. What has not changed
+// is not sent again. What a report counts for is decided as if the node had sent it.
+type Inbox struct {
 	From    oci.Source
 	Take    Take
 	Refuses func(error) bool // an error of Take is about the report
@@ -41,7 +38,7 @@ type Box struct {
 
 // Trouble returns why not everything could be read at the last look, nil where it was.
 // It may be asked while the box is read.
-func (b *Box) Trouble() error {
+func (b *Inbox) Trouble() error {
 	if err := b.trouble.Load(); err != nil {
 		return *err
 	}
@@ -59,7 +56,7 @@ const (
 // Read reads the reports of so many of these nodes, which are sorted, and goes on next
 // time after them. It returns why reports do not count, each once, by the names of
 // their nodes; the error is of the registry, or of who takes them.
-func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[string]error, err error) {
+func (b *Inbox) Read(ctx context.Context, nodes []string, most int) (refused map[string]error, err error) {
 	from, found := slices.BinarySearch(nodes, b.after)
 	if found {
 		from++
@@ -111,10 +108,10 @@ func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[s
 }
 
 // about reports whether an error is about one report: the others are read.
-func (b *Box) about(err error) bool { return refusal.Of(err) != "" || b.Refuses(err) }
+func (b *Inbox) about(err error) bool { return refusal.Of(err) != "" || b.Refuses(err) }
 
 // read reads one report, unless it is what it was.
-func (b *Box) read(ctx context.Context, node string, was seen) (seen, error) {
+func (b *Inbox) read(ctx context.Context, node string, was seen) (seen, error) {
 	resp, err := b.From.Manifest(ctx, oci.RepoReport, node, was.etag)
 	switch {
 	case errors.Is(err, oci.ErrNotFound): // it reports in another way, or not yet

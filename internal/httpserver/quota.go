@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota bounds how many there are of something at a time, in all and for each
-// client, so that one client cannot keep the others out.
-package quota
+package httpserver
 
 import (
 	"context"
@@ -16,7 +14,8 @@ var (
 	ErrClient = errors.New("one client has as many places as it may have")
 )
 
-// Quota is a number of places.
+// Quota bounds how many there are of something at a time, in all and for each client, so that
+// one client cannot keep the others out.
 type Quota struct {
 	most, each int
 
@@ -25,8 +24,8 @@ type Quota struct {
 	of    map[string]int // by client
 }
 
-// New returns a quota of so many places, of which one client may have so many.
-func New(most, each int) *Quota {
+// NewQuota returns a quota of so many places, of which one client may have so many.
+func NewQuota(most, each int) *Quota {
 	return &Quota{most: most, each: each, of: map[string]int{}}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package recipient
+package secrets
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func sealed(t *testing.T, to string) spec.Secret {
 
 func opens(t *testing.T, state string, s spec.Secret) bool {
 	t.Helper()
-	id, err := Read(state)
+	id, err := ReadKey(state)
 	if err != nil || id == nil {
 		t.Errorf("%v, %v", id, err)
 		return false
@@ -50,29 +50,29 @@ func opens(t *testing.T, state string, s spec.Secret) bool {
 // TestRotate: both keys open, the newer one is reported, and the older one is gone at the end.
 func TestRotate(t *testing.T) {
 	dir := t.TempDir()
-	if id, err := Read(dir); id != nil || err != nil {
+	if id, err := ReadKey(dir); id != nil || err != nil {
 		t.Fatal(id, err)
 	}
-	first, err := Ensure(dir, t.Logf)
+	first, err := EnsureKey(dir, t.Logf)
 	if err != nil || first.Before() != "" {
 		t.Fatal(first, err)
 	}
-	next, err := Rotate(dir, t.Logf)
+	next, err := RotateKey(dir, t.Logf)
 	if err != nil || next.Before() != first.Recipient() || next.Recipient() == first.Recipient() {
 		t.Fatal(next, err)
 	}
 	old, fresh := sealed(t, first.Recipient()), sealed(t, next.Recipient())
-	again, err := Rotate(dir, t.Logf)
+	again, err := RotateKey(dir, t.Logf)
 	if err != nil || again.Recipient() != next.Recipient() {
 		t.Errorf("a rotation within one: %v, %v", again, err)
 	}
-	if has, err := Ensure(dir, t.Logf); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
+	if has, err := EnsureKey(dir, t.Logf); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
 		t.Error(has, err)
 	}
-	if err := Settle(dir); err != nil {
+	if err := SettleKey(dir); err != nil {
 		t.Fatal(err)
 	}
-	if has, err := Read(dir); err != nil || has.Recipient() != next.Recipient() || has.Before() != "" || opens(t, dir, old) || !opens(t, dir, fresh) {
+	if has, err := ReadKey(dir); err != nil || has.Recipient() != next.Recipient() || has.Before() != "" || opens(t, dir, old) || !opens(t, dir, fresh) {
 		t.Error(has, err)
 	}
 }
@@ -81,11 +81,11 @@ func TestRotate(t *testing.T) {
 func TestADamagedKey(t *testing.T) {
 	for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
 		dir := t.TempDir()
-		first, err := Ensure(dir, t.Logf)
+		first, err := EnsureKey(dir, t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := Rotate(dir, t.Logf)
+		next, err := RotateKey(dir, t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,10 +93,10 @@ func TestADamagedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := map[string]string{paths.SecretsKey: next.Recipient(), paths.SecretsNext: first.Recipient()}[name]
-		if id, err := Read(dir); err != nil || id.Recipient() != to || !opens(t, dir, sealed(t, to)) {
+		if id, err := ReadKey(dir); err != nil || id.Recipient() != to || !opens(t, dir, sealed(t, to)) {
 			t.Errorf("%s: %v, %v", name, id, err)
 		}
-		if id, err := Rotate(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
+		if id, err := RotateKey(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
 			t.Errorf("%s: rotated: %v, %v", name, id, err)
 		}
 		for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
@@ -104,7 +104,7 @@ func TestADamagedKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if id, err := Read(dir); err == nil {
+		if id, err := ReadKey(dir); err == nil {
 			t.Errorf("both: %v", id)
 		}
 	}
@@ -115,8 +115,8 @@ func TestADamagedKey(t *testing.T) {
 func TestRotateCutAnywhere(t *testing.T) {
 	if words, is := powercut.Recorded(t); is {
 		step := map[string]func(string) error{
-			"rotate": func(dir string) error { _, err := Rotate(dir, t.Logf); return err },
-			"settle": Settle,
+			"rotate": func(dir string) error { _, err := RotateKey(dir, t.Logf); return err },
+			"settle": SettleKey,
 		}[words[0]]
 		if err := step(words[1]); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestRotateCutAnywhere(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	first, err := Ensure(dir, t.Logf)
+	first, err := EnsureKey(dir, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +139,11 @@ func TestRotateCutAnywhere(t *testing.T) {
 			if !opens(t, at, sealed(t, to)) {
 				t.Errorf("%s: %s: it is not opened any more", step, cut)
 			}
-			if id, err := Rotate(at, t.Logf); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
+			if id, err := RotateKey(at, t.Logf); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
 				t.Errorf("%s: %s: rotated again: %v", step, cut, err)
 			}
 		}
-		id, err := Read(dir)
+		id, err := ReadKey(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package quota
+package httpserver
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestTake(t *testing.T) {
-	q := New(3, 2)
+	q := NewQuota(3, 2)
 	take := func(client string, want error) func() {
 		t.Helper()
 		give, err := q.Take(client)
@@ -35,7 +35,7 @@ func TestTake(t *testing.T) {
 
 // Who has no place any more is forgotten.
 func TestForget(t *testing.T) {
-	q := New(1, 1)
+	q := NewQuota(1, 1)
 	for _, client := range []string{"a", "b", "c"} {
 		give, err := q.Take(client)
 		if err != nil {

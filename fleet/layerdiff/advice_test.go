@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package advice
+package layerdiff
 
 import (
 	"os"
@@ -24,16 +24,16 @@ const file = `{
  "linux": {"CVE-2024-0004": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "6.1.128-1", "urgency": "medium"}}}}}`
 
 var (
-	release = apt.Release{Suite: "bookworm", Origin: "Debian", Archive: "debian"}
-	third   = apt.Release{Suite: "bookworm", Origin: "nginx", Archive: "repository:nginx"}
-	oldSSL  = apt.Deb{Name: "libssl3", Version: "3.0.11-1+b1", SHA256: "a1", Archive: "debian", Source: "openssl", SourceVersion: "3.0.11-1"}
-	newSSL  = apt.Deb{Name: "libssl3", Version: "3.0.15-1", SHA256: "a2", Archive: "debian", Source: "openssl"}
-	nginx   = apt.Deb{Name: "nginx", Version: "1.27-1", SHA256: "a3", Archive: "repository:nginx", Source: "nginx"}
-	kernel  = apt.Deb{Name: "linux-image-6.1.0-31-amd64", Version: "6.1.128-1", SHA256: "a4", Archive: "debian", Source: "linux-signed-amd64", SourceVersion: "6.1.128+1"}
+	adviceRelease = apt.Release{Suite: "bookworm", Origin: "Debian", Archive: "debian"}
+	third         = apt.Release{Suite: "bookworm", Origin: "nginx", Archive: "repository:nginx"}
+	oldSSL        = apt.Deb{Name: "libssl3", Version: "3.0.11-1+b1", SHA256: "a1", Archive: "debian", Source: "openssl", SourceVersion: "3.0.11-1"}
+	newSSL        = apt.Deb{Name: "libssl3", Version: "3.0.15-1", SHA256: "a2", Archive: "debian", Source: "openssl"}
+	nginx         = apt.Deb{Name: "nginx", Version: "1.27-1", SHA256: "a3", Archive: "repository:nginx", Source: "nginx"}
+	kernel        = apt.Deb{Name: "linux-image-6.1.0-31-amd64", Version: "6.1.128-1", SHA256: "a4", Archive: "debian", Source: "linux-signed-amd64", SourceVersion: "6.1.128+1"}
 )
 
 func lock(debs ...apt.Deb) builder.Lock {
-	return builder.Lock{Releases: []apt.Release{release, third}, Packages: debs}
+	return builder.Lock{Releases: []apt.Release{adviceRelease, third}, Packages: debs}
 }
 
 func open(t *testing.T, l *builder.LockFile) *Advice {
@@ -42,7 +42,7 @@ func open(t *testing.T, l *builder.LockFile) *Advice {
 	if err := os.WriteFile(name, []byte(file), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a, err := Open(name, l)
+	a, err := OpenAdvice(name, l)
 	if err != nil {
 		t.Fatal(err)
 	}

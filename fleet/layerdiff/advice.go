@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package advice compares layers and locks by what an operator's file of Debian's security
-// tracker says of their packages.
-//
-// Which source a package was built from stands in caisson.lock; a layer does not say. So
-// packages of a layer have the source that the lock has for the same file, or for the same
-// name, and are else judged by their own names, which is said. Packages that the lock has
-// from another archive than Debian's are left out, as the tracker does not know them.
-// Only cmd/caisson imports it.
-package advice
+package layerdiff
 
 import (
 	"errors"
@@ -28,13 +20,18 @@ import (
 )
 
 // Advice compares by one file of the tracker.
+//
+// Which source a package was built from stands in caisson.lock; a layer does not say. So
+// packages of a layer have the source that the lock has for the same file, or for the same
+// name, and are else judged by their own names, which is said. Packages that the lock has
+// from another archive than Debian's are left out, as the tracker does not know them.
 type Advice struct {
 	tracker *advisory.Tracker
 	lock    *builder.LockFile
 }
 
-// Open reads the tracker's file at name. The lock is the site's, nil where there is none.
-func Open(name string, lock *builder.LockFile) (*Advice, error) {
+// OpenAdvice reads the tracker's file at name. The lock is the site's, nil where there is none.
+func OpenAdvice(name string, lock *builder.LockFile) (*Advice, error) {
 	t, err := advisory.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -50,7 +47,7 @@ func Open(name string, lock *builder.LockFile) (*Advice, error) {
 
 // Locks compares what one lock of a variant has with what another has.
 func (a *Advice) Locks(old, next builder.Lock) *advisory.Change {
-	known := of(old, next)
+	known := sourcesOf(old, next)
 	if len(old.Base)+len(old.Packages) == 0 { // a first lock closes nothing, and opens nothing
 		old = next
 	}
@@ -64,7 +61,7 @@ func (a *Advice) Layers(v site.Variant, from, to *plan.Layer) *advisory.Change {
 		return &advisory.Change{Why: "the layer before cannot be read"}
 	}
 	own, locked := a.lock.Variants[v.Name]
-	known := of(append(slices.Collect(maps.Values(a.lock.Variants)), own)...) // its own word is the last
+	known := sourcesOf(append(slices.Collect(maps.Values(a.lock.Variants)), own)...) // its own word is the last
 	next, release := known.locked(own), codename(own)
 	switch {
 	case to != nil:
@@ -103,13 +100,13 @@ func codename(l builder.Lock) string {
 }
 
 // known is what locks say of packages: by the sum of a file, and by name.
-type known struct {
+type sources struct {
 	sources map[string]apt.Deb
 	foreign map[string]bool // names of packages from other archives than Debian's
 }
 
-func of(locks ...builder.Lock) known {
-	k := known{map[string]apt.Deb{}, map[string]bool{}}
+func sourcesOf(locks ...builder.Lock) sources {
+	k := sources{map[string]apt.Deb{}, map[string]bool{}}
 	for _, l := range locks {
 		foreign := map[string]bool{}
 		for _, r := range l.Releases {
@@ -126,7 +123,7 @@ func of(locks ...builder.Lock) known {
 
 // locked returns what a layer of a lock has: what the packages step fetches takes the place
 // of what the base had.
-func (k known) locked(l builder.Lock) []advisory.Package {
+func (k sources) locked(l builder.Lock) []advisory.Package {
 	last := map[string]spec.InstalledPackage{}
 	for _, d := range slices.Concat(l.Base, l.Packages) {
 		last[d.Name] = spec.InstalledPackage{Name: d.Name, Version: d.Version, SHA256: d.SHA256}
@@ -134,7 +131,7 @@ func (k known) locked(l builder.Lock) []advisory.Package {
 	return k.installed(slices.Collect(maps.Values(last)))
 }
 
-func (k known) installed(packages []spec.InstalledPackage) (list []advisory.Package) {
+func (k sources) installed(packages []spec.InstalledPackage) (list []advisory.Package) {
 	for _, i := range packages {
 		if k.foreign[i.Name] {
 			continue

@@ -25,23 +25,24 @@ const (
 // Endorsement returns the public part of the endorsement key, a TPMT_PUBLIC, and its certificate: DER,
 // with padding where its maker left some, nil where there is none.
 func (t TPM) Endorsement() (public, certificate []byte, err error) {
-	err = t.do(func(to transport.TPM) error {
-		return withEndorsement(to, func(key *tpm2.CreatePrimaryResponse, c []byte) error {
-			public, certificate = key.OutPublic.Bytes(), c
+	is, err := do(t, func(to transport.TPM) (is [2][]byte, err error) {
+		err = withEndorsement(to, func(key *tpm2.CreatePrimaryResponse, certificate []byte) error {
+			is = [2][]byte{key.OutPublic.Bytes(), certificate}
 			return nil
 		})
+		return is, err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("the endorsement key of the TPM: %w", err)
 	}
-	return public, certificate, nil
+	return is[0], is[1], nil
 }
 
 // Activate opens what somebody sealed to the endorsement key and to the name of the key of quotes.
 // A TPM that has not both refuses.
-func (t TPM) Activate(credential, secret []byte) (opened []byte, err error) {
-	err = t.do(func(to transport.TPM) error {
-		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+func (t TPM) Activate(credential, secret []byte) ([]byte, error) {
+	opened, err := do(t, func(to transport.TPM) (opened []byte, err error) {
+		err = withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
 			return withEndorsement(to, func(endorsement *tpm2.CreatePrimaryResponse, _ []byte) error {
 				s, err := endorse(to)
 				if err != nil {
@@ -59,6 +60,7 @@ func (t TPM) Activate(credential, secret []byte) (opened []byte, err error) {
 				return err
 			})
 		})
+		return opened, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open what is sealed to the TPM: %w", err)

@@ -23,9 +23,8 @@ const epochSize = 8 // bytes, a number in network order
 // ever noted; 0 as well where nothing was, and on a machine without a TPM. There is one index: that of
 // another fleet is deleted when the first epoch of this one is noted.
 func (t TPM) Epoch(fleet string, accepted uint64) (highest uint64, err error) {
-	err = t.do(func(to transport.TPM) error {
-		highest, err = epoch(to, sha256.Sum256([]byte("epoch of "+fleet)), accepted)
-		return err
+	highest, err = do(t, func(to transport.TPM) (uint64, error) {
+		return epoch(to, sha256.Sum256([]byte("epoch of "+fleet)), accepted)
 	})
 	if errors.Is(err, ErrNone) {
 		return 0, nil

@@ -21,9 +21,8 @@ type Quoted struct {
 // Quote has registers of SHA-256 quoted, with a nonce of who asks. The key is made of the TPM's own seed
 // each time: the same one, until the owner's hierarchy is cleared.
 func (t TPM) Quote(nonce []byte, registers []uint) (*Quoted, error) {
-	var q Quoted
-	err := t.do(func(to transport.TPM) error {
-		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+	q, err := do(t, func(to transport.TPM) (q Quoted, err error) {
+		err = withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
 			said, err := tpm2.Quote{
 				SignHandle:     tpm2.AuthHandle{Handle: key.ObjectHandle, Name: key.Name, Auth: tpm2.PasswordAuth(nil)},
 				QualifyingData: tpm2.TPM2BData{Buffer: nonce},
@@ -37,6 +36,7 @@ func (t TPM) Quote(nonce []byte, registers []uint) (*Quoted, error) {
 			q.Values, err = read(to, registers)
 			return err
 		})
+		return q, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("quote registers: %w", err)
@@ -45,14 +45,14 @@ func (t TPM) Quote(nonce []byte, registers []uint) (*Quoted, error) {
 }
 
 // Key returns the public part of the key of quotes, a TPMT_PUBLIC.
-func (t TPM) Key() (public []byte, err error) {
-	err = t.do(func(to transport.TPM) error {
-		return withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
+func (t TPM) Key() ([]byte, error) {
+	return do(t, func(to transport.TPM) (public []byte, err error) {
+		err = withKey(to, func(key *tpm2.CreatePrimaryResponse) error {
 			public = key.OutPublic.Bytes()
 			return nil
 		})
+		return public, err
 	})
-	return public, err
 }
 
 // withKey makes the key, and takes it out of the TPM's memory afterwards.

@@ -38,37 +38,44 @@ func Of(device string) TPM {
 	return TPM{Limit: 20 * time.Second, Open: func() (io.ReadWriteCloser, error) { return os.OpenFile(device, os.O_RDWR, 0) }}
 }
 
-// do gives commands to the TPM. Where they take too long, they are left to end by themselves:
-// nothing else can be done about a driver that waits for its hardware.
-func (t TPM) do(commands func(transport.TPM) error) error {
-	done := make(chan error, 1)
+// do gives commands to the TPM. Where they take too long, they are left to end by themselves, with
+// what they return: nothing else can be done about a driver that waits for its hardware.
+func do[T any](t TPM, commands func(transport.TPM) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
 	go func() {
+		var r result
 		rw, err := t.Open()
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
-			done <- ErrNone
+			r.err = ErrNone
 		case err != nil:
-			done <- err
+			r.err = err
 		default:
-			done <- errors.Join(commands(transport.FromReadWriter(rw)), rw.Close())
+			r.value, err = commands(transport.FromReadWriter(rw))
+			r.err = errors.Join(err, rw.Close())
 		}
+		done <- r
 	}()
 	select {
-	case err := <-done:
-		return err
+	case r := <-done:
+		return r.value, r.err
 	case <-time.After(t.Limit):
-		return fmt.Errorf("the TPM has not answered within %s", t.Limit)
+		var none T
+		return none, fmt.Errorf("the TPM has not answered within %s", t.Limit)
 	}
 }
 
 // Extend extends a digest into a register of SHA-256.
 func (t TPM) Extend(register uint32, digest [32]byte) error {
-	err := t.do(func(to transport.TPM) error {
-		_, err := tpm2.PCRExtend{
+	_, err := do(t, func(to transport.TPM) (*tpm2.PCRExtendResponse, error) {
+		return tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(register), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: digest[:]}}},
 		}.Execute(to)
-		return err
 	})
 	if err != nil {
 		return fmt.Errorf("extend register %d: %w", register, err)
@@ -77,11 +84,8 @@ func (t TPM) Extend(register uint32, digest [32]byte) error {
 }
 
 // Read returns what is in registers of SHA-256, in their order.
-func (t TPM) Read(registers ...uint) (values [][]byte, err error) {
-	err = t.do(func(to transport.TPM) error {
-		values, err = read(to, registers)
-		return err
-	})
+func (t TPM) Read(registers ...uint) ([][]byte, error) {
+	values, err := do(t, func(to transport.TPM) ([][]byte, error) { return read(to, registers) })
 	if err != nil {
 		return nil, fmt.Errorf("read registers %v: %w", registers, err)
 	}

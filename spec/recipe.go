@@ -7,7 +7,7 @@ package spec
 // with equal recipes share a layer; [Encode] of a recipe is its identity.
 type Recipe struct {
 	Fleet    string   `json:"fleet"`
-	Arch     string   `json:"arch"` // one of [Arches]
+	Arch     string   `json:"arch"` // Debian's name: amd64, arm64
 	Base     Base     `json:"base"`
 	Kernel   string   `json:"kernel"`                 // package name
 	Modules  []string `json:"modules,omitempty"`      // loader's modules: "network", "storage", or names; empty is both

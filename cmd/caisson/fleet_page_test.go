@@ -193,7 +193,7 @@ func TestStatusOfANode(t *testing.T) {
 		"the fleet has no such": {"zz"},
 		"started without one":   {"--label", "rack=r1"},
 		"--health is empty":     {"--health", ""},
-		"at most 1 arg":         {"a", "b"},
+		"an argument too many":  {"a", "b"},
 		"is not a digest":       {"--layer", "current"},
 	} {
 		out, err := s.run(append([]string{"fleet", "status", "--at", at, "--token-file", "token"}, args...)...)

@@ -25,11 +25,13 @@ const whole = "CAISSON_PICTURE_WHOLE"
 // the reason of each. "-" begins what only tools name, "+" what only the picture has.
 var explained = map[string]string{
 	`[+~] sysctl net\.ipv[46]\.neigh\..*\.(base_reachable_time|retrans_time)`: "sysctl(8) leaves out names that are deprecated",
-	`\+ sysctl vm\.stat_refresh`:   "it is an order: sysctl(8) does not give it",
-	`\+ sysctl .*\.stable_secret`:  "it is listed only where it was set",
-	`- file /(proc|sys|dev)(/.*)?`: "the kernel's own: keys and attributes are named one by one",
-	`[-+] file /run/caisson/.*`:    "the parts of the root: what is written there has its name in the root",
-	`\+ route .* table 255 .*`:     "ip(8) leaves out what the kernel adds for multicasts of a card that is down",
+	`\+ sysctl vm\.stat_refresh`:               "it is an order: sysctl(8) does not give it",
+	`\+ sysctl .*\.stable_secret`:              "it is listed only where it was set",
+	`- file /(proc|sys|dev)(/.*)?`:             "the kernel's own: keys and attributes are named one by one",
+	`[-+] file /run/caisson/.*`:                "the parts of the root: what is written there has its name in the root",
+	`[-~] (module|mount|unit) .*binfmt.misc.*`: "sysctl(8) looks into it, which mounts it and loads its module",
+	`\+ sysctl kernel\.sched_energy_aware`:     "it cannot be read where all processors are alike: sysctl(8) passes over it",
+	`\+ route .* table 255 .*`:                 "ip(8) leaves out what the kernel adds for multicasts of a card that is down",
 }
 
 // TestByHand compares a picture with what sysctl -a, find, findmnt, ip, lsmod, getent and systemctl

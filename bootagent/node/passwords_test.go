@@ -57,9 +57,9 @@ func TestPasswords(t *testing.T) {
 	if len(st.Drift) != 1 || st.Drift[0].Action != spec.ActionCannot || st.Drift[0].Reason != "no key" || st.Drift[0].Item != "passwords" {
 		t.Errorf("not accepted: %+v", st.Drift)
 	}
-	h.sealed(3, "first", wants, sealTo(t, "pw", to, one+"\n"))
+	h.sealed(3, "first", wants, fixture.Seal(t, "pw", to, one+"\n"))
 	is("sealed", h.sync(), 3, one)
-	h.sealed(4, "first", wants, sealTo(t, "pw", to, two))
+	h.sealed(4, "first", wants, fixture.Seal(t, "pw", to, two))
 	is("rotated", h.sync(), 4, two)
 	st, err := h.rollback()
 	if err != nil {
@@ -84,7 +84,7 @@ func TestPasswords(t *testing.T) {
 	second := ann.user("bob", 1002, "key-b")
 	second["etc/shadow"] = strings.Replace(second["etc/shadow"], "ann:*:20000:", "ann:*:20100:", 1)
 	h.layer("second", second)
-	h.sealed(5, "second", both, sealTo(t, "pw", to, three))
+	h.sealed(5, "second", both, fixture.Seal(t, "pw", to, three))
 	is("over another layer", h.sync(), 5, three)
 	if h.password("bob") != three || !strings.Contains(h.row("shadow", "ann"), ":20100:") {
 		t.Errorf("bob has %q, ann %q", h.row("shadow", "bob"), h.row("shadow", "ann"))
@@ -93,7 +93,7 @@ func TestPasswords(t *testing.T) {
 	// A change that fails is taken back, to the password of before.
 	bad := both
 	bad.Exec = []spec.Exec{{Name: "later", Data: "#!/bin/sh\nexit 1\n", OnFailure: "rollback"}}
-	h.sealed(6, "second", bad, sealTo(t, "pw", to, one))
+	h.sealed(6, "second", bad, fixture.Seal(t, "pw", to, one))
 	n := h.open()
 	_, err = n.cycle.Sync(t.Context())
 	if closed := n.Close(); err == nil || closed != nil {

@@ -4,7 +4,6 @@ package node
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
@@ -22,27 +21,6 @@ import (
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/require"
 )
-
-// sealTo seals a value as a publisher does.
-func sealTo(t *testing.T, name, to, value string) spec.Secret {
-	t.Helper()
-	r, err := age.ParseX25519Recipient(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	w, err := age.Encrypt(&out, r)
-	if err == nil {
-		_, err = w.Write([]byte(value))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return spec.Secret{Name: name, To: to, Sealed: base64.StdEncoding.EncodeToString(out.Bytes())}
-}
 
 // recipient returns what the machine's status says, which makes its key.
 func (m *machine) recipient() string {
@@ -104,7 +82,7 @@ func TestSecrets(t *testing.T) {
 	}
 
 	to := st.Recipient
-	m.publishSecrets(2, wants(out), sealTo(t, "db", to, "hunter2\n"))
+	m.publishSecrets(2, wants(out), fixture.Seal(t, "db", to, "hunter2\n"))
 	if st = m.sync(); st.Generation != 2 || st.Health != spec.HealthOK || len(st.Drift) > 0 {
 		t.Fatalf("with one: %+v", st)
 	}
@@ -132,7 +110,7 @@ func TestSecrets(t *testing.T) {
 	}
 
 	// Another value is another script; the same one sealed again is one, too, of which the docs speak.
-	m.publishSecrets(3, wants(out), sealTo(t, "db", to, "hunter3"))
+	m.publishSecrets(3, wants(out), fixture.Seal(t, "db", to, "hunter3"))
 	if st = m.sync(); st.Generation != 3 || len(st.Drift) > 0 || m.opened("db") != "hunter3" || m.opened(strings.TrimPrefix(link, spec.SecretDir+"/")) != "hunter3" {
 		t.Errorf("rotated: %q, %+v", m.opened("db"), st)
 	}
@@ -143,7 +121,7 @@ func TestSecrets(t *testing.T) {
 	// A change that fails is taken back with the secrets of before.
 	bad := wants(out)
 	bad.Exec = append(bad.Exec, spec.Exec{Name: "later", Data: "#!/bin/sh\nexit 1\n", OnFailure: "rollback"})
-	m.publishSecrets(4, bad, sealTo(t, "db", to, "hunter4"))
+	m.publishSecrets(4, bad, fixture.Seal(t, "db", to, "hunter4"))
 	n := m.open()
 	_, err = n.cycle.Sync(t.Context())
 	if closed := n.Close(); err == nil || closed != nil {
@@ -158,7 +136,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.publishSecrets(5, wants(out), sealTo(t, "db", other.Recipient().String(), "hunter5"))
+	m.publishSecrets(5, wants(out), fixture.Seal(t, "db", other.Recipient().String(), "hunter5"))
 	n = m.open()
 	_, err = n.cycle.Sync(t.Context())
 	if closed := n.Close(); err == nil || !strings.Contains(err.Error(), other.Recipient().String()) || closed != nil {
@@ -205,7 +183,7 @@ func TestRotatedKey(t *testing.T) {
 	m.apply()
 	first := m.recipient()
 	items := spec.Items{Files: []spec.File{{Path: "/etc/app/db", Secret: "db"}}}
-	m.publishSecrets(2, items, sealTo(t, "db", first, "hunter2"))
+	m.publishSecrets(2, items, fixture.Seal(t, "db", first, "hunter2"))
 	m.sync()
 	rotate := func() string {
 		t.Helper()
@@ -234,12 +212,12 @@ func TestRotatedKey(t *testing.T) {
 	if spec.NewReport(st).Recipient != next || st.Health != spec.HealthOK || m.opened("db") != "hunter2" {
 		t.Errorf("recipient %s, health %s, opened %q", st.Recipient, st.Health, m.opened("db"))
 	}
-	m.publishSecrets(3, items, sealTo(t, "db", first, "hunter3")) // nobody has accepted the next one yet
+	m.publishSecrets(3, items, fixture.Seal(t, "db", first, "hunter3")) // nobody has accepted the next one yet
 	if m.sync(); m.opened("db") != "hunter3" || recipients() != [2]string{next, first} {
 		t.Errorf("opened %q, %v", m.opened("db"), recipients())
 	}
 
-	m.publishSecrets(4, items, sealTo(t, "db", next, "hunter4"))
+	m.publishSecrets(4, items, fixture.Seal(t, "db", next, "hunter4"))
 	if st = m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter4" {
 		t.Errorf("health %s, opened %q", st.Health, m.opened("db"))
 	}
@@ -266,7 +244,7 @@ func TestRotatedKey(t *testing.T) {
 	if _, err := os.Stat(m.root + paths.State + "/" + paths.SecretsNext); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
 	}
-	m.publishSecrets(5, items, sealTo(t, "db", first, "hunter5"))
+	m.publishSecrets(5, items, fixture.Seal(t, "db", first, "hunter5"))
 	n := m.open()
 	_, err := n.cycle.Sync(t.Context())
 	if closed := n.Close(); err == nil || closed != nil || m.opened("db") != "hunter4" {
@@ -335,7 +313,7 @@ func TestLostKeyOfSecrets(t *testing.T) {
 				t.Errorf("nobody has accepted its key: %s %s, recipient %q", st.Health, st.HealthDetail, st.Recipient)
 			}
 			first := m.recipient()
-			m.publishSecrets(2, items, sealTo(t, "db", first, "hunter2"))
+			m.publishSecrets(2, items, fixture.Seal(t, "db", first, "hunter2"))
 			if st := m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter2" {
 				t.Fatalf("%s %s", st.Health, st.HealthDetail)
 			}
@@ -364,7 +342,7 @@ func TestLostKeyOfSecrets(t *testing.T) {
 			if st := m.sync(); st.Generation != 3 || st.Health != spec.HealthOK {
 				t.Errorf("generation %d, %s %s", st.Generation, st.Health, st.HealthDetail)
 			}
-			m.publishSecrets(4, items, sealTo(t, "db", now, "hunter4"))
+			m.publishSecrets(4, items, fixture.Seal(t, "db", now, "hunter4"))
 			if st := m.sync(); st.Health != spec.HealthOK || m.opened("db") != "hunter4" {
 				t.Errorf("accepted again: %s %s, %q", st.Health, st.HealthDetail, m.opened("db"))
 			}
@@ -381,7 +359,7 @@ func TestASettingFollowsWithoutAKey(t *testing.T) {
 	m.publishSecrets(1, spec.Items{})
 	m.boot()
 	m.apply()
-	sealed := sealTo(t, "db", m.recipient(), "hunter2")
+	sealed := fixture.Seal(t, "db", m.recipient(), "hunter2")
 	m.publishSecrets(2, db, sealed)
 	m.sync()
 	if err := os.Remove(m.root + paths.State + "/" + paths.SecretsKey); err != nil {

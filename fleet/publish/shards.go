@@ -110,7 +110,8 @@ func (p *Publisher) openIndex(root spec.FleetIndex) *index.Index {
 }
 
 // Shards are those of a fleet's index as it was read last, and the plans of its rollouts: who looks
-// again and again reads what has changed. The zero value is empty. It may be used by several goroutines; nil keeps nothing.
+// again and again reads what has changed. The zero value is empty. It may be used by several
+// goroutines; nil keeps nothing.
 type Shards struct {
 	mu    sync.Mutex
 	fleet string

@@ -3,8 +3,6 @@
 package handover
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -12,14 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"filippo.io/age"
-
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -91,27 +88,6 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 	}
 }
 
-// sealed is a secret that a node's key opens.
-func sealed(t *testing.T, key secrets.Identity, name, value string) spec.Secret {
-	t.Helper()
-	to, err := age.ParseX25519Recipient(key.Recipient())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	w, err := age.Encrypt(&text, to)
-	if err == nil {
-		_, err = w.Write([]byte(value))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return spec.Secret{Name: name, To: key.Recipient(), Sealed: base64.StdEncoding.EncodeToString(text.Bytes())}
-}
-
 // TestSecretsAreThereBeforePID1: the loader opens them, and a soft-reboot leaves that to the
 // agent, for which the units wait that name one.
 func TestSecretsAreThereBeforePID1(t *testing.T) {
@@ -125,7 +101,7 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 		}
 		hash := "$6$salt$" + strings.Repeat("a", 86)
 		for _, one := range [][2]string{{"db", "hunter2"}, {"hash", hash + "\n"}} {
-			n.Overlay.Secrets = append(n.Overlay.Secrets, sealed(t, key, one[0], one[1]))
+			n.Overlay.Secrets = append(n.Overlay.Secrets, fixture.Seal(t, one[0], key.Recipient(), one[1]))
 		}
 		n.Overlay.Items.Files = []spec.File{{Path: "/etc/app/db", Secret: "db", Mode: "0440"}, {Path: "/etc/app/none", Secret: "none"}}
 		n.Overlay.Items.Units = []spec.Unit{{Name: "app.service", DropIns: []spec.DropIn{{Name: "x", Content: "[Service]\nLoadCredential=db:/run/caisson/secret/db\n"}}}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -47,7 +48,7 @@ func TestReadersAreAskedBeforePID1(t *testing.T) {
 		var said strings.Builder
 		n.Say = func(format string, args ...any) { t.Logf(format, args...); fmt.Fprintf(&said, format+"\n", args...) }
 		const rule, wrong, option = "ops ALL=(ALL) NOPASSWD: ALL\n", "ops ALL=(ALL) NOPASWD ALL\n", "PermitRootLogn hunter2\n"
-		n.Overlay.Secrets = []spec.Secret{sealed(t, key, "good", rule), sealed(t, key, "wrong", wrong), sealed(t, key, "option", option)}
+		n.Overlay.Secrets = []spec.Secret{fixture.Seal(t, "good", key.Recipient(), rule), fixture.Seal(t, "wrong", key.Recipient(), wrong), fixture.Seal(t, "option", key.Recipient(), option)}
 		taken := map[string]bool{}
 		add := func(path string, f spec.File, ok bool) {
 			f.Path, taken[path] = path, ok

@@ -4,17 +4,15 @@ package initramfs
 
 import (
 	"bytes"
-	"encoding/base64"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"filippo.io/age"
 
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // A loader reaches its registry by the credentials of the newest overlay that its disk has, as
@@ -26,14 +24,10 @@ func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := age.ParseX25519Recipient(key.Recipient())
-	if err != nil {
-		t.Fatal(err)
-	}
 	layer := p.layer("image").Overlay.Layer
 	p.overlay(1, layer) // which makes the node trust the fleet
 	p.Overlay(spec.Overlay{Core: spec.Core{Layer: layer}, Agent: &spec.Agent{Credentials: &spec.Credentials{Registry: "pull"}},
-		Secrets: []spec.Secret{{Name: "pull", To: key.Recipient(), Sealed: sealed(t, to, "let me in")}}}, sign.Predicate{Generation: 2})
+		Secrets: []spec.Secret{fixture.Seal(t, "pull", key.Recipient(), "let me in")}}, sign.Predicate{Generation: 2})
 	if got := p.boots(); got != 2 {
 		t.Fatalf("generation %d", got)
 	}
@@ -75,20 +69,4 @@ func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	if dir := p.ways.ownSecrets(s); dir != "" {
 		t.Errorf("of an overlay that somebody has changed: %q", dir)
 	}
-}
-
-func sealed(t *testing.T, to *age.X25519Recipient, value string) string {
-	t.Helper()
-	var out bytes.Buffer
-	w, err := age.Encrypt(&out, to)
-	if err == nil {
-		_, err = w.Write([]byte(value))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return base64.StdEncoding.EncodeToString(out.Bytes())
 }

@@ -3,38 +3,15 @@
 package secrets
 
 import (
-	"bytes"
-	"encoding/base64"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"filippo.io/age"
-
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/powercut"
 )
-
-func sealed(t *testing.T, to string) spec.Secret {
-	t.Helper()
-	r, err := age.ParseX25519Recipient(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	w, err := age.Encrypt(&out, r)
-	if err == nil {
-		_, err = w.Write([]byte("hunter2"))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return spec.Secret{Name: "db", To: to, Sealed: base64.StdEncoding.EncodeToString(out.Bytes())}
-}
 
 func opens(t *testing.T, state string, s spec.Secret) bool {
 	t.Helper()
@@ -61,7 +38,7 @@ func TestRotate(t *testing.T) {
 	if err != nil || next.Before() != first.Recipient() || next.Recipient() == first.Recipient() {
 		t.Fatal(next, err)
 	}
-	old, fresh := sealed(t, first.Recipient()), sealed(t, next.Recipient())
+	old, fresh := fixture.Seal(t, "db", first.Recipient(), "hunter2"), fixture.Seal(t, "db", next.Recipient(), "hunter2")
 	again, err := RotateKey(dir, t.Logf)
 	if err != nil || again.Recipient() != next.Recipient() {
 		t.Errorf("a rotation within one: %v, %v", again, err)
@@ -93,10 +70,10 @@ func TestADamagedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := map[string]string{paths.SecretsKey: next.Recipient(), paths.SecretsNext: first.Recipient()}[name]
-		if id, err := ReadKey(dir); err != nil || id.Recipient() != to || !opens(t, dir, sealed(t, to)) {
+		if id, err := ReadKey(dir); err != nil || id.Recipient() != to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
 			t.Errorf("%s: %v, %v", name, id, err)
 		}
-		if id, err := RotateKey(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, sealed(t, to)) {
+		if id, err := RotateKey(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
 			t.Errorf("%s: rotated: %v, %v", name, id, err)
 		}
 		for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
@@ -136,10 +113,10 @@ func TestRotateCutAnywhere(t *testing.T) {
 			if err := cut.Tree.Write(at); err != nil {
 				t.Fatal(err)
 			}
-			if !opens(t, at, sealed(t, to)) {
+			if !opens(t, at, fixture.Seal(t, "db", to, "hunter2")) {
 				t.Errorf("%s: %s: it is not opened any more", step, cut)
 			}
-			if id, err := RotateKey(at, t.Logf); err != nil || !opens(t, at, sealed(t, id.Recipient())) || step == "rotate" && !opens(t, at, sealed(t, to)) {
+			if id, err := RotateKey(at, t.Logf); err != nil || !opens(t, at, fixture.Seal(t, "db", id.Recipient(), "hunter2")) || step == "rotate" && !opens(t, at, fixture.Seal(t, "db", to, "hunter2")) {
 				t.Errorf("%s: %s: rotated again: %v", step, cut, err)
 			}
 		}

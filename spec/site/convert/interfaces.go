@@ -140,8 +140,12 @@ func (r *reading) ifupdownLine(i *iface, s *stanza, o setting) bool {
 			return false
 		}
 	case "dns-nameservers", "dns-nameserver", "dns-search", "dns-domain":
+		key := "search"
+		if strings.HasPrefix(o.key, "dns-name") {
+			key = "dns"
+		}
 		for _, word := range strings.Fields(o.value) {
-			r.network(o.n, o.line, map[bool]string{true: "dns", false: "search"}[strings.HasPrefix(o.key, "dns-name")], word)
+			r.network(o.n, o.line, key, word)
 		}
 		return o.value == ""
 	case "up", "post-up", "pre-up", "down", "post-down", "pre-down":

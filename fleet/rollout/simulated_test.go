@@ -24,7 +24,7 @@ func TestSimulated(t *testing.T) {
 	for i := range uint64(runs(t, 1)) {
 		w := g.run(t, seed+i, func(w *world) {
 			r := rand.New(rand.NewPCG(w.seed, 2))
-			for range r.IntN(12) {
+			for range 1 + r.IntN(12) {
 				w.cutAt(1+r.Int64N(900), r.IntN(len(cuts)), drawnAway(r))
 			}
 		})

@@ -107,7 +107,7 @@ func (m Medium) fileSystem(ctx context.Context, disk string, at, size int64) err
 	cmd := exec.CommandContext(ctx, program, append(content, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I",
 		"256", "-L", paths.StateLabel, "-U", id, "-O", features,
 		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", at, id), disk, fmt.Sprintf("%dk", size>>10))...)
-	// It shows nothing of this machine's settings, nor of the time.
+	// It shows neither this machine's settings nor the time.
 	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -156,10 +156,10 @@ func (m Medium) zstd(ctx context.Context, f *os.File) error {
 	})
 }
 
-// Step is told how far the writing of a medium has come: a word for what is done, and bytes of it.
+// Step receives how far the writing of a medium has come: a word for what is done, and bytes of it.
 type Step func(what string, done, of int64)
 
-// pace is after how many bytes somebody is told again.
+// pace is after how many bytes Step is called again.
 const pace = 4 << 20
 
 // tally counts the bytes of a step, for as long as somebody wants the medium.

@@ -26,7 +26,7 @@ type Bootstrap struct {
 	EpochKeys  []string `json:"epochKeys,omitempty"` // keys that alone may raise the epoch
 	KernelArgs []string `json:"kernelArgs,omitempty"`
 	Node       string   `json:"node,omitempty"`      // name of the one node that this is for: an enrolled host
-	Hints      string   `json:"hints,omitempty"`     // URL of the fleet's service, which is told that nothing boots: see [Hint]
+	Hints      string   `json:"hints,omitempty"`     // URL of the fleet's service, which hears that nothing boots: see [Hint]
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 
 	NewStateDisk *NewStateDisk `json:"newStateDisk,omitempty"` // what to make of an empty disk where there is no state disk

@@ -23,7 +23,7 @@ type feature struct {
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 //
-// It holds nothing of 0.9.0: every agent knows what 0.9.0 has, which also holds for what a loader
+// It lacks what 0.9.0 has: every agent knows what 0.9.0 has, which also holds for what a loader
 // leaves to the layer's agent, as the end of a boot's deadline. A later release adds a row
 // for each key, and for each word of a known key, that an agent must not pass over, and one
 // that nothing uses for what publishers or loaders must know of an agent.

@@ -82,7 +82,7 @@ func (c *child) Read(p []byte) (int, error) {
 // Close ends a process of which nothing more is wanted.
 func (c *child) Close() error {
 	c.kill()
-	_ = c.end() // nothing of it is used
+	_ = c.end() // its result is not used
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// want holds the wish of one setting of a pair.
+// want holds one setting of a pair.
 type want struct {
 	name  string
 	items spec.Items

@@ -269,7 +269,7 @@ func (m *machine) files() string {
 	if strings.Contains(string(used), m.root) {
 		out.WriteString("its swap space is in use\n")
 	}
-	// What a look at impossible wishes finds is really there.
+	// What a look at impossible settings finds is really there.
 	impossible := nics.New([]spec.NIC{{ID: "a", Match: spec.NICMatch{Name: nic}, Settings: []spec.NICSetting{{Group: "channels", Name: "rx", Value: "999"}, {Group: "channels", Name: "tx", Value: "999"}}}}, "/sys", m.journal)
 	found, err := impossible.Check(m.t.Context())
 	if err != nil {

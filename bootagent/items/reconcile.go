@@ -44,7 +44,7 @@ func Keep(ctx context.Context, items []item.Item, j item.Journal, g Guard) Resul
 }
 
 // Transact is Reconcile for a change on a live node: all of it, or none. The
-// change holds the wishes of next that previous lacks. What the node lacked before,
+// change holds the settings of next that previous lacks. What the node lacked before,
 // such as what a run that was cut had not done yet, is tried when the change
 // stands, and not held against it.
 //

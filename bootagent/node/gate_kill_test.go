@@ -144,7 +144,7 @@ func (m *machine) ends(row judgedAct) {
 	if strings.HasPrefix(row.acts, "sync") {
 		m.sync()
 	}
-	if strings.HasPrefix(row.acts, "retry") && m.state().Current.Generation != 2 { // whoever asked asks again
+	if strings.HasPrefix(row.acts, "retry") && m.state().Current.Generation != 2 { // who asked asks again
 		m.judgedDoes("retry")
 	}
 	if row.stuck {

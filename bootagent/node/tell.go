@@ -14,7 +14,7 @@ import (
 )
 
 // Report returns what this node tells its fleet of a status, and where it goes; nil
-// where its overlay says nothing of reports.
+// where its overlay names no reports.
 func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	found, err := n.effect.Running()
 	if err != nil {

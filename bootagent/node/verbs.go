@@ -170,7 +170,7 @@ func (n *Node) Clear(item, key string) ([]spec.Drift, error) { return n.effect.C
 
 // Wipe asks for everything again, as if nothing had been fetched, and then forgets what
 // this node keeps of generations that it neither runs nor is to run. Where the registry
-// gives nothing that holds, nothing is forgotten. What says what may be believed stays,
+// gives nothing that holds, nothing is forgotten. What says which keys count stays,
 // and what is of this node and not of the registry: floor, epoch, what was rejected, holds,
 // originals, the histories of scripts and operations.
 func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {

@@ -36,7 +36,7 @@ type verdict struct {
 // late is how long after its time a run still counts as on time.
 const late = 10 * time.Minute
 
-// astray is how far ahead of the clock a ledger's time is not believed.
+// astray is how far ahead of the clock a ledger's time no longer counts.
 const astray = 24 * time.Hour
 
 // rebootTime is how long a machine may take until it goes down.

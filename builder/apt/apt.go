@@ -2,7 +2,7 @@
 
 // Package apt asks apt(8) which packages a layer needs and fetches them.
 //
-// It keeps a private apt configuration and state ([State]): nothing of the
+// It keeps a private apt configuration and state ([State]): no part of the
 // host's package database is read or written, only its Acquire settings
 // (proxies) are taken over. Resolving and installing are apart on purpose:
 // [State.Resolve] names exact files by sha256, [Store.Fetch] gets them, [Repo]

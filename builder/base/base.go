@@ -77,7 +77,7 @@ type Options struct {
 }
 
 // Bootstrap fills the empty upper tree of r. mmdebstrap unpacks the
-// essential packages and runs nothing of them; that is for [root.Root.Run], which
+// essential packages and runs none of their programs; that is for [root.Root.Run], which
 // keeps the packages' scripts from the host, where mmdebstrap's chroot would not.
 func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {

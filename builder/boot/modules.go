@@ -28,7 +28,7 @@ import (
 var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437"}
 
 // carried are there on every node, and loaded by the loader where the machine has what they
-// are for, or where it is told to make bonds and VLANs.
+// are for, or where the site has bonds and VLANs.
 var carried = []string{"efivarfs", "efi_pstore", "bonding", "8021q"}
 
 // policies name directories below the kernel's own, and what is left out of them.

@@ -5,7 +5,7 @@
 // packages that were resolved before.
 //
 // No service starts (policy-rc.d says 101 and there is no init), no network is
-// there, configuration files are kept as they were set, and nothing of the work
+// there, configuration files are kept as they were set, and no part of the work
 // stays behind.
 package packages
 

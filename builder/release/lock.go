@@ -128,7 +128,7 @@ func signedSize(n int64) string {
 // PredicateLayers is the type of the statement that an index is the newest.
 const PredicateLayers = "https://caisson.dev/layers/v1"
 
-// Set holds the layers that a reference leads to. Nothing of it is verified yet.
+// Set holds the layers that a reference leads to. None of it is verified yet.
 type Set struct {
 	Index  string // digest; "" when the reference names one layer's manifest
 	Layers []Layer

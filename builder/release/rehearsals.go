@@ -34,7 +34,7 @@ func AttachRehearsal(ctx context.Context, r *registry.Registry, layer string, bu
 }
 
 // Rehearsals returns the bundles that [AttachRehearsal] attached to a layer, of the newest
-// attachments. Nothing of them is verified.
+// attachments. None of them is verified.
 func Rehearsals(ctx context.Context, r *registry.Registry, layer string) (bundles [][]byte, err error) {
 	list, err := r.Referrers(ctx, oci.RepoLayer, layer)
 	if err != nil {

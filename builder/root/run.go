@@ -55,7 +55,7 @@ func Said(err error) error {
 
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// env is all that a build's programs see of the outside: nothing of the user's
+// env is all that a build's programs see of the outside: none of the user's
 // locale, time zone, home or proxy settings reaches what they produce.
 var env = []string{
 	"PATH=" + searchPath,

@@ -25,7 +25,7 @@ const peak = 24 << 10
 
 // TestDocumentsAreCheap runs the agent against registries that fill each document
 // that a node reads, up to its cap, with what costs a reader most, and measures
-// what the agent took. It must hold before any signature was looked at: whoever can
+// what the agent took. It must hold before any signature was looked at: who can
 // answer a node's request could otherwise have the kernel kill what runs beside
 // the agent. Beyond the caps below are only a layer's description and images, whose
 // digest and size were signed.

@@ -26,7 +26,7 @@ import (
 // nobody is a user who owns nothing.
 const nobody = 65534
 
-// looking are the verbs that only look: whoever may run them as root, by sudo, changes
+// looking are the verbs that only look: who may run them as root, by sudo, changes
 // nothing.
 var looking = [][]string{
 	{"status"}, {"status", "--trace"}, {"why"}, {"report"}, {"windows"}, {"operation", "list"}, {"service", "list"}, {"recipient"}, {"quote", "--nonce", "000102030405060708090a0b0c0d0e0f"}, {"version"},

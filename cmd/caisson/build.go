@@ -181,8 +181,8 @@ func (x *buildFlags) openKeys(s *site.Site, trusted publish.Policy) (p release.P
 	return p, notRevoked(trusted, public)
 }
 
-// notRevoked refuses to sign layers by a key that no node takes any more: the site of whoever
-// builds may be older than the version that revokes it.
+// notRevoked refuses to sign layers by a key that no node takes any more: the site that
+// is built may be older than the version that revokes it.
 func notRevoked(trusted publish.Policy, public sign.Verifier) error {
 	if trusted.Chain == nil || !slices.Contains(trusted.Chain.Newest().Keys.Revoked, public.ID()) {
 		return nil

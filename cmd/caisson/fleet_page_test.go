@@ -110,7 +110,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 }
 
 // TestGenerationsOfAFleet: the page and the API tell of generations what the verbs do, also after another
-// publish, and whoever asks first.
+// publish, and who asks first.
 func TestGenerationsOfAFleet(t *testing.T) {
 	s := newShelf(t)
 	at, token := servePages(t, s)

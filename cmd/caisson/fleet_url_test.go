@@ -25,7 +25,7 @@ func TestReachedBy(t *testing.T) {
 		{url: "https://fleet.example.org", tokens: tokens, want: "https://fleet.example.org", host: "fleet.example.org", encrypted: true},
 		{url: "https://Fleet.example.org:8443/", tokens: tokens, want: "https://Fleet.example.org:8443", host: "Fleet.example.org", encrypted: true},
 		{url: "http://[::1]:8080", want: "http://[::1]:8080", host: "::1"},
-		{url: "http://fleet.example.org", refused: true}, // whoever reaches the proxy could report
+		{url: "http://fleet.example.org", refused: true}, // who reaches the proxy could report
 		{url: "https://fleet.example.org/metal", tokens: tokens, refused: true},
 		{url: "https://eve@fleet.example.org", tokens: tokens, refused: true},
 		{url: "https://a;reboot", tokens: tokens, refused: true},

@@ -63,7 +63,7 @@ type keysPlan struct {
 	Older   []string             `json:"older"` // nodes whose layer's agent does not follow the chain
 
 	Behind []nodeKeys `json:"behind"`           // as the fleet's service was told
-	Silent int        `json:"silent,omitempty"` // nodes that have told it nothing of keys
+	Silent int        `json:"silent,omitempty"` // nodes that have not reported their keys
 }
 
 // nodeKeys holds what a node has reported of the keys that it knows.

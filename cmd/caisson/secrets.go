@@ -37,7 +37,7 @@ func (x *opening) flags(f *pflag.FlagSet) {
 	f.DurationVar(&x.within, "secret-timeout", time.Minute, "how long the command of a secret may take")
 }
 
-// looking are those of a verb that only looks: it runs nothing of a site unless it is told to.
+// looking are those of a verb that only looks: it runs no program of a site unless a flag says so.
 func (x *opening) looking(f *pflag.FlagSet) {
 	x.flags(f)
 	f.BoolVar(&x.commands, "run-commands", false, "run the commands of secrets, to see whether their values have changed")

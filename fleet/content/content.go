@@ -208,7 +208,7 @@ func signed(ctx context.Context, r *git.Repository, s *service.Service, id strin
 
 // onward demands, where a service has signers, that a signed commit leads on from the
 // one that the lock has seen. A pusher to a server can have a branch or a tag
-// lead to any commit that somebody signed once; a signature says nothing of where its
+// lead to any commit that somebody signed once; a signature does not say where its
 // commit is to be found. Only the one who keeps the site goes back: the site names a
 // commit, or another branch, and so does a rollback.
 func onward(ctx context.Context, r *git.Repository, s *service.Service, was service.Locked, tip git.Commit) error {

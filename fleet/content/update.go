@@ -233,7 +233,7 @@ func manifest(image spec.Blob) oci.Manifest {
 		Layers: []oci.Descriptor{{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size}}}
 }
 
-// has reports whether a registry keeps an image. What it says of it is not believed:
+// has reports whether a registry keeps an image. What it says of it does not count:
 // nodes compare the image with their overlay.
 func has(ctx context.Context, r *registry.Registry, image spec.Blob) (bool, error) {
 	resp, err := r.Source().Manifest(ctx, oci.RepoService, Tag(image.Digest), "")

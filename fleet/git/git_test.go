@@ -299,7 +299,7 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheUserActs: configuration, hooks and templates of whoever publishes
+// TestNothingOfTheUserActs: configuration, hooks and templates of the user who publishes
 // are left alone.
 func TestNothingOfTheUserActs(t *testing.T) {
 	g := gittest.New(t)

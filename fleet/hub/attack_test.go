@@ -74,7 +74,7 @@ func frees(t *testing.T, row attack.Service, without string) bool {
 	return len(r.hub.Slots()[0].Held) == 0
 }
 
-// TestNobodyIsSilentForGood: whoever has a node's key for one report cannot hide that the
+// TestNobodyIsSilentForGood: who has a node's key for one report cannot hide that the
 // node says nothing any more.
 func TestNobodyIsSilentForGood(t *testing.T) {
 	r := newRig(t, "n1")

@@ -32,7 +32,7 @@ func (h *Hub) Hint(said spec.Hint, from string) error {
 // nameMachine returns the published node that a machine claims to be, "" for none: by its
 // hardware first, as the name may be DHCP's. mu is held.
 func (h *Hub) nameMachine(said spec.Hint) string {
-	if h.hardware == nil { // whoever sends hints without end must not have all nodes compared each time
+	if h.hardware == nil { // who sends hints without end must not have all nodes compared each time
 		h.hardware = map[string]string{}
 		for name, n := range h.nodes {
 			if p := n.view.Published; p != nil {

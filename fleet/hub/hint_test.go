@@ -41,7 +41,7 @@ func (r *rig) hinted() (text string) {
 	return text
 }
 
-// TestAHintCountsForNothing: what a loader says, or whoever says that he is one, is shown
+// TestAHintCountsForNothing: what a loader says, or who says that he is one, is shown
 // for an hour or until the node reports, the last word of each node alone, and changes
 // nothing that is counted.
 func TestAHintCountsForNothing(t *testing.T) {

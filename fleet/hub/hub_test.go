@@ -324,7 +324,7 @@ func TestManyOtherKeys(t *testing.T) {
 	}
 }
 
-// TestANodeThatGoesToAndFro, or whoever has its key, fills no database, and has a history
+// TestANodeThatGoesToAndFro, or who has its key, fills no database, and has a history
 // afterwards.
 func TestANodeThatGoesToAndFro(t *testing.T) {
 	r := newRig(t, "n1", "n2")

@@ -205,7 +205,7 @@ func TestAReinstalledNode(t *testing.T) {
 	r.counts("n1", "b", spec.KeyPinned)
 }
 
-// TestAcceptAnyKey: an operator names a node's key before it reports, whoever else offers
+// TestAcceptAnyKey: an operator names a node's key before it reports, whatever key others offer
 // one meanwhile, and names an earlier one again.
 func TestAcceptAnyKey(t *testing.T) {
 	r := newRig(t, "n1", "n2")

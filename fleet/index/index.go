@@ -4,7 +4,7 @@
 // in shards. A node's shard follows from the hash of its name, so that a row is found
 // by reading one shard, and changed by writing one.
 //
-// It knows neither how shards are stored nor who may be believed: fleet/publish
+// It knows neither how shards are stored nor whose word counts: fleet/publish
 // reads, checks and signs. Only fleet/... imports it.
 package index
 

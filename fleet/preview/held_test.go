@@ -232,7 +232,7 @@ func (w *heldWorld) rows() map[string]spec.Published {
 }
 
 // check holds what every publish promises: held nodes have what they had, generations
-// rise, nodes believe all of it, and each generation is found again.
+// rise, nodes accept all of it, and each generation is found again.
 func (w *heldWorld) check(seen map[string]int) {
 	w.t.Helper()
 	for name, row := range w.rows() {

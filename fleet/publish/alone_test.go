@@ -67,7 +67,7 @@ func servers(t *testing.T, run func(t *testing.T, backend string)) {
 }
 
 // Two publishers announce themselves before either looks around: at most one goes
-// on, whoever looks after the other has withdrawn.
+// on, no matter who looks after the other has withdrawn.
 func TestBothAnnounceThenLook(t *testing.T) {
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
@@ -253,7 +253,7 @@ func TestIntentsThatStay(t *testing.T) {
 	}
 }
 
-// Many publishers at once, each with content of its own: whoever is done has a
+// Many publishers at once, each with content of its own: who is done has a
 // generation of its own, and every node finds the content of the last one.
 func TestManyPublishers(t *testing.T) {
 	require.Slow(t)

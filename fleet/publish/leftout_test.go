@@ -43,7 +43,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	}
 }
 
-// An index, and a shard, of a later release is refused by whoever reads it, and stays as it is.
+// An index, and a shard, of a later release is refused by all who read it, and stays as it is.
 func TestIndexOfALaterRelease(t *testing.T) {
 	for _, what := range []string{"index", "shard"} {
 		t.Run(what, func(t *testing.T) {

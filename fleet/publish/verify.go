@@ -38,7 +38,7 @@ type Check struct {
 	Detail  string `json:"detail,omitempty"` // why not, or what nodes of this release leave out
 }
 
-// OK says whether nodes would believe all of it.
+// OK says whether nodes would accept all of it.
 func (r *Report) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(c Check) bool { return c.Verdict != "ok" })
 }

@@ -42,8 +42,8 @@ func (f *fleet) tag(repo, tag, to string) {
 	must(f.t, err)
 }
 
-// Whoever can push can move tags to what operators once signed: nodes take it as far as
-// their floor lets them, a publisher that verifies knows better.
+// Who can push can move tags to what operators once signed: nodes take it as far as
+// their floor lets them, a publisher that verifies sees it.
 func TestVerifyFindsMovedTags(t *testing.T) {
 	const mac = "mac-525400000000"
 	for what, c := range map[string]struct {

@@ -64,7 +64,7 @@ func (p Policy) revoked() []string {
 // another one is copied, zero where nothing is published, and the policy with the newest
 // version of the keys there. Only fleet:index is looked at. The operators of any version may
 // have signed it, since a copy is as old as it is: what is held against it is only how far it
-// is. What keys signed that were revoked since, and no others, is not a floor: whoever stole them
+// is. What keys signed that were revoked since, and no others, is not a floor: who stole them
 // could else keep every copy out, and what the fleet itself signed then is older than what
 // counts now.
 func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Policy, error) {

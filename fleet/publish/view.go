@@ -20,7 +20,7 @@ import (
 )
 
 // view is what is published, as far as it passed every check. A publisher uses
-// nothing of a registry's content but a view: what it signs again would else be
+// no part of a registry's content but a view: what it signs again would else be
 // the registry's choice.
 type view struct {
 	policy   Policy            // that of the site, completed from the index

@@ -135,7 +135,7 @@ func (r *rig) sealed(key, node string, seq uint64, change func(*spec.Report)) []
 	return raw
 }
 
-// put puts a document under a tag, as whoever has the credential of a node can.
+// put puts a document under a tag, as a thief of a node's credential can.
 func (r *rig) put(tag, kind string, doc []byte) {
 	r.Helper()
 	raw, blobs := oci.DocumentManifest(kind, doc)

@@ -160,7 +160,7 @@ func Judge(known Known, key Key, r *spec.Report, now time.Time) (Verdict, string
 
 // Grade is the grade with which a report's key counts: what it says of the first key of
 // a node, and of one that an operator named. Of one that came by itself it is that of a
-// boot, whatever it says: else whoever was there first in a node's silence would be
+// boot, whatever it says: else who was there first in a node's silence would be
 // there for good.
 func Grade(known Known, key Key, r *spec.Report) spec.KeyGrade {
 	switch {

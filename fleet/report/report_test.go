@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestTheKeyIsTheOneNamed: whoever can make a second key under which a signature
+// TestTheKeyIsTheOneNamed: who can make a second key under which a signature
 // verifies does not thereby report as that key.
 func TestTheKeyIsTheOneNamed(t *testing.T) {
 	key, err := sign.Generate()

@@ -26,7 +26,7 @@ func at(t *testing.T, ref, by string) *Reserver {
 	return &Reserver{Registry: r, Now: time.Now().UTC().Truncate(time.Second), Say: t.Logf, By: by, Pace: Usual}
 }
 
-// Whoever comes while another is at work does nothing, and begins when that is done.
+// Who comes while another is at work does nothing, and begins when that is done.
 func TestOneAtATime(t *testing.T) {
 	ref := registrytest.Distribution(t)
 	ann, bob := at(t, ref, "ann"), at(t, ref, "bob")

@@ -230,7 +230,7 @@ var scenes = []scene{
 
 // cuts plays a scene again and again, each time cut a few requests later, until it is
 // through, and returns how often it was cut: at odd requests the registry is away from then
-// on, at even ones whoever publishes is killed. No node moves more than once each way.
+// on, at even ones the publisher is killed. No node moves more than once each way.
 func (f *fleet) cuts(l *line, s scene, from, more int) (cuts int) {
 	t := f.t
 	for at := from; ; at += more {
@@ -297,7 +297,7 @@ func (f *fleet) cuts(l *line, s scene, from, more int) (cuts int) {
 
 const fourNodes = "{waves: [{count: 2}], soak: 1m, deadline: 30m, silence: 30h}"
 
-// A rollout that is cut anywhere goes on where it was: whoever is killed, and whatever
+// A rollout that is cut anywhere goes on where it was: no matter which program is killed, and whatever
 // comes next, no node moves more than once each way.
 func TestCutSomewhere(t *testing.T) {
 	require.Slow(t)
@@ -329,7 +329,7 @@ func TestLongCutEverywhere(t *testing.T) {
 	} {
 		server := c.server(t)
 		for i, s := range scenes {
-			for _, from := range []int{1, 2} { // odd: the registry is away; even: whoever publishes is killed
+			for _, from := range []int{1, 2} { // odd: the registry is away; even: the publisher is killed
 				t.Run(fmt.Sprintf("%s, %s %d", c.name, s.name, from), func(t *testing.T) {
 					if c.more > 2 {
 						from += 2 * rand.IntN(c.more/2)

@@ -97,7 +97,7 @@ func (l *look) try(j *judged, t trial) {
 	name, given, begun, late := t.name, t.given, t.begun, past(0)
 	soak := time.Duration(l.plan.Rule.Soak) * time.Second
 	r := l.known.Reports[name]
-	heard := !r.At.Before(begun) // what it said before says nothing of this wave
+	heard := !r.At.Before(begun) // what it said before is not of this wave
 	arrived := heard && r.Overlay == given
 	soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
 	silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)

@@ -112,7 +112,7 @@ func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec
 			return nil, err
 		}
 	case Resume:
-		// What nodes were given before the break says nothing of now.
+		// What nodes were given before the break does not count now.
 		row.Waves = row.Waves[:whole(plan, row)]
 	}
 	s.Row = row

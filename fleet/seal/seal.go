@@ -2,8 +2,8 @@
 
 // Package seal seals a site's secrets to the nodes that need them, see age(1).
 //
-// A value is opened where the site is published, from a file that is encrypted to whoever does
-// that or by a program, and sealed to each node's own recipient: the public half of a key that
+// A value is opened where the site is published, from a file that is encrypted to the
+// publisher or by a program, and sealed to each node's own recipient: the public half of a key that
 // the node has made. Only recipients count that an operator has accepted, in recipients.lock
 // beside the site. What was sealed is kept in secrets.lock, whole, and taken again for as long
 // as value and recipient are the same: age makes another file each time, and a node whose

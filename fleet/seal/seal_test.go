@@ -22,7 +22,7 @@ import (
 type place struct {
 	*testing.T
 	dir  string
-	key  *age.X25519Identity // of whoever publishes
+	key  *age.X25519Identity // of the publisher
 	node map[string]*age.X25519Identity
 }
 

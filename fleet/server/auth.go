@@ -276,7 +276,7 @@ func (l *limits) take(name string, most int, gains rate.Limit) bool {
 	b := l.all[name]
 	if b == nil {
 		if len(l.all) >= l.most {
-			for other := range l.all { // whoever has very many addresses must not keep the others out
+			for other := range l.all { // who has very many addresses must not keep the others out
 				delete(l.all, other)
 				break
 			}

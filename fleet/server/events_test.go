@@ -39,7 +39,7 @@ func (s *site) stream(token string) (status int, text string, end func()) {
 	return resp.StatusCode, string(body), end
 }
 
-// TestOneReaderTakesNotAllStreams: whoever opens as many as he can keeps no other out, by
+// TestOneReaderTakesNotAllStreams: who opens as many as he can keeps no other out, by
 // whatever number of addresses or pages, and has his places again when he closes them.
 func TestOneReaderTakesNotAllStreams(t *testing.T) {
 	s := newSite(t, published("n1"), true)

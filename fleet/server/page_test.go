@@ -171,7 +171,7 @@ func TestWhereANodeIs(t *testing.T) {
 }
 
 // Commands name the address that the operator of the service gave, not what headers of a
-// proxy, or of whoever asks, say.
+// proxy, or of who asks, say.
 func TestCommandsNameTheURL(t *testing.T) {
 	s := newSite(t, published("n1"), true)
 	key := newKey(t)

@@ -310,7 +310,7 @@ func TestCrossSite(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, resp.StatusCode, c.want)
 		}
 	}
-	// Whoever logs out is out, though somebody kept the cookie.
+	// Who logs out is out, though somebody kept the cookie.
 	kept := jar.Cookies(mustURL(t, s.url))
 	resp, err = client.Post(s.url+"/logout", "", nil)
 	if err != nil {

@@ -117,7 +117,7 @@ func (t *Tokens) findSum(sum [sha256.Size]byte) caller {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fresh()
-	return t.known[sum] // by its hash: how long that takes says nothing of a token
+	return t.known[sum] // by its hash: how long that takes depends on no token
 }
 
 // openToNodes reports whether nodes report without a token.

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestRevokingOpensNothing: whoever could not report before a token was taken away cannot
+// TestRevokingOpensNothing: who could not report before a token was taken away cannot
 // afterwards, also where it was the last one, and where the service starts again.
 func TestRevokingOpensNothing(t *testing.T) {
 	s := newSite(t, published("n1"), true)

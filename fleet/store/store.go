@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps what a fleet's service is told: in a file of SQLite, or in
+// Package store keeps what a fleet's service receives: in a file of SQLite, or in
 // PostgreSQL, by the same queries. What Apply has returned from is on the disk.
 //
 // One program writes at a time; others read. Rows carry a revision that rises with
@@ -102,7 +102,7 @@ func ownDatabase(file string) error {
 	if err != nil {
 		return err
 	}
-	for _, beside := range []string{at + "-wal", at + "-shm", at + "-journal", file + ".lock"} { // SQLite believes what they hold
+	for _, beside := range []string{at + "-wal", at + "-shm", at + "-journal", file + ".lock"} { // SQLite takes what they hold
 		if err := ownfiles.CheckLinked(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -4,7 +4,7 @@
 // got none: new ones, replaced ones, those whose match in the site is wrong.
 //
 // It knows only what a machine asked for, tags of node, and from where: anybody can
-// ask for anything, so the list is short, a help for people, and believed by nothing.
+// ask for anything, so the list is short, a help for people, and no program relies on it.
 // What keeps it is a file beside the layout that is served. cmd/caisson keeps
 // it, and fleet/server shows it.
 package unknown

@@ -4,7 +4,7 @@
 // Webhooks specification, version 1. A message that is not taken is sent again, with longer and longer
 // waits, for a day; messages that wait are bounded, and the oldest goes first.
 //
-// What waits ends with the process: who must not miss anything asks the service. It is told by nobody
+// What waits ends with the process: who must not miss anything asks the service. Nobody tells it
 // what to do. Only cmd/caisson imports it.
 package webhook
 

@@ -4,7 +4,7 @@
 // them concern a list of packages, and which a change of the list closes or opens.
 //
 // The file is data/json of https://security-tracker.debian.org, as an operator fetched it:
-// source package, then CVE, then release. The tracker speaks of source packages, so
+// source package, then CVE, then release. The tracker lists source packages, so
 // packages are judged by the source that they were built from and its version, in the
 // order of deb-version(7). Nothing is fetched and nothing is refused because of it.
 package advisory
@@ -132,7 +132,7 @@ func (v verdict) check() error {
 	return fmt.Errorf("status %.100q is not resolved, open or undetermined", v.Status)
 }
 
-// Knows reports whether the file speaks of a release, as "bookworm".
+// Knows reports whether the file has a release, as "bookworm".
 func (t *Tracker) Knows(release string) bool { return t.releases[release] }
 
 // affects reports whether a version of the source has the fault. Of what is undetermined
@@ -156,7 +156,7 @@ type Package struct {
 	SourceVersion string // "" where it is the package's own
 }
 
-// origin returns the source package that the tracker speaks of, and its version. Signed
+// origin returns the source package that the tracker lists it under, and its version. Signed
 // kernels are built from sources of their own, which the tracker calls linux.
 func (p Package) origin() (source, of string) {
 	source, of = p.Source, p.SourceVersion

@@ -4,8 +4,8 @@
 // either the old content or the new one is on disk, never a part of either.
 //
 // Every write that matters goes through it: temporary file in the same directory,
-// fsync, rename, fsync of the directory, see rename(2) and fsync(2). It knows
-// nothing of what it writes. Anyone may import it.
+// fsync, rename, fsync of the directory, see rename(2) and fsync(2). It does
+// not know what it writes. Anyone may import it.
 package durable
 
 import (

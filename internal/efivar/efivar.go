@@ -29,7 +29,7 @@ const (
 	Platform  Variable = "PK"  // whose key changes PK and KEK; the firmware verifies once it has one
 	Exchange  Variable = "KEK" // whose keys change db and dbx
 	Allowed   Variable = "db"  // whose programs are started
-	Forbidden Variable = "dbx" // programs that are not, whoever signed them
+	Forbidden Variable = "dbx" // programs that are not, no matter who signed them
 )
 
 // Attributes of an update: kept over power-off, for firmware and for the running system, signed with

@@ -3,7 +3,7 @@
 // Package httpserver runs a read-only HTTP server that strangers may reach: every
 // wait has an end, and no client can keep the others out.
 //
-// It knows nothing of what is served. It imports internal/ownfiles; the verbs that
+// It does not know what is served. It imports internal/ownfiles; the verbs that
 // serve import it.
 package httpserver
 
@@ -33,7 +33,7 @@ type Options struct {
 	CertFile, KeyFile string        // TLS, when given; the key readable by its owner only
 	ClientCA          string        // file of PEM authorities, one of which must have signed a client's certificate
 	UsersFile         string        // file of "user:password" lines, one of which a client must know; readable by its owner only
-	Stall             time.Duration // how long a client may read nothing of its answer; 0 is 30 s
+	Stall             time.Duration // how long a client may not read its answer; 0 is 30 s
 	Idle              time.Duration // how long a connection may wait for a request; 0 is [UsualIdle]
 	Conns             int           // connections at once; 0 is [UsualConns], see [Options.Most]
 	PerClient         int           // of these from one address; 0 is [UsualPerClient]

@@ -32,7 +32,7 @@ func (o Options) arguments(ssh string) []string {
 		// What the guest has written is in the host's page cache, which outlives us: to
 		// flush that to a disk of the host takes long and proves nothing.
 		drive, device := "file="+o.Disk+",format=raw,if=virtio,cache=unsafe", []string(nil)
-		if o.UEFI != "" { // before the network, also where the firmware's variables know nothing of it
+		if o.UEFI != "" { // before the network, also where the firmware's variables do not name it
 			drive, device = "file="+o.Disk+",format=raw,if=none,id=disk,cache=unsafe", []string{"-device", "virtio-blk-pci,drive=disk,bootindex=1"}
 		}
 		if o.ReadOnly {

@@ -5,7 +5,7 @@
 // foreign owners, by which a user of the running node could write to a file after
 // it was verified.
 //
-// It knows nothing of what the files hold: digests and signatures say whether
+// It does not know what the files hold: digests and signatures say whether
 // that is right. Packages that read from the state directory may import it.
 package ownfiles
 
@@ -92,7 +92,7 @@ func ReadPublic(name string, limit int64) ([]byte, error) {
 const maxAside = 9
 
 // SetAside renames what is at name, of which wrong says that it is damaged, so that another
-// can be made and nothing is lost. An error of the disk says nothing of the file: it is
+// can be made and nothing is lost. An error of the disk is not one of the file: it is
 // returned as it is.
 func SetAside(name string, wrong error) (to string, err error) {
 	var disk syscall.Errno

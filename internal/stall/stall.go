@@ -4,7 +4,7 @@
 // system calls that may hang, as those on a file whose server is gone do, and advisory locks. No
 // context ends such a call, and only the end of the process would.
 //
-// It knows nothing of what is called or locked.
+// It does not know what is called or locked.
 package stall
 
 import (

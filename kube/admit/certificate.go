@@ -226,7 +226,7 @@ func (k *Keeper) store(ctx context.Context, p pair, version string) error {
 	return nil
 }
 
-// announce tells API servers whose certificates to believe.
+// announce tells API servers whose certificates to trust.
 func (k *Keeper) announce(ctx context.Context, c *registration.ValidatingWebhookConfiguration, authorities []byte) error {
 	base := c.DeepCopy()
 	for i := range c.Webhooks {

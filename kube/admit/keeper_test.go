@@ -16,7 +16,7 @@ import (
 )
 
 // TestCertificate: one certificate for all instances, whose authority API servers know, and
-// a new one before it ends; the one before is believed until then.
+// a new one before it ends; the one before counts until then.
 func TestCertificate(t *testing.T) {
 	c := kubetest.Start(t)
 	c.Namespace(t, "caisson-system")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metrics counts what caisson-kube does, for Prometheus. How the fleet's nodes are
-// is told by the fleet's service, and how requests and queues are by controller-runtime's own
+// is counted by the fleet's service, and how requests and queues are by controller-runtime's own
 // metrics; here is what neither knows.
 package metrics
 

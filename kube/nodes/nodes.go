@@ -252,7 +252,7 @@ func (m *Mirror) members(ctx context.Context) (map[string]*corev1.Node, error) {
 	return out, nil
 }
 
-// node tells a Node of the same name; nil where the cluster has none. Whoever makes the Node
+// node tells a Node of the same name; nil where the cluster has none. Who makes the Node
 // again, or writes another condition, has it told again; only what changed is an Event.
 func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	why := cmp.Or(l.Why, view.KindOf(l.Condition).Says) // an empty message would leave the one before

@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// maxNote is the longest text that is told of an operation: an Event takes 1024 bytes.
+// maxNote is the longest text of an Event of an operation: an Event takes 1024 bytes.
 const maxNote = 900
 
 // ended asks which operations of a node ended since that was written down last, and notes

@@ -43,7 +43,7 @@ func (r *Reconciler) sealer(o objects, s *site.Site) (*seal.Sealer, error) {
 }
 
 // seal seals the secrets of a site where this instance signs, and returns those that were not
-// looked at. What it sealed is written down before anybody is told its digest.
+// looked at. What it sealed is written down before its digest is shown.
 func (r *Reconciler) seal(ctx context.Context, o objects, s *site.Site) (notLooked []string, err error) {
 	x, err := r.sealer(o, s)
 	if x == nil || err != nil {

@@ -53,7 +53,7 @@ type Options struct {
 	// AsRoot makes root own every file, and leaves extended attributes out: any user who
 	// makes the image makes the same bytes.
 	AsRoot bool
-	// Progress, when set, is told now and then how many bytes of the tree were read, and how
+	// Progress, when set, receives now and then how many bytes of the tree were read, and how
 	// many of the image are written: long after all is read there is still some to compress.
 	Progress func(read, of, written int64)
 }
@@ -124,7 +124,7 @@ const look = 500 * time.Millisecond
 
 // watch tells how much of the tree a process has read, until what it returns is
 // called. It goes by the kernel's account of the process, because mksquashfs says
-// nothing of use to programs; where that cannot be read nothing is told.
+// nothing of use to programs; where that cannot be read it is not called.
 func watch(pid int, tree string, tell func(read, of, written int64)) (stop func()) {
 	if tell == nil {
 		return func() {}

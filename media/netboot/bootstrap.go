@@ -71,7 +71,7 @@ func Follow(b spec.Bootstrap, c *chain.Chain) spec.Bootstrap {
 	return b
 }
 
-// ForHost returns what of a bootstrap a host needs that caisson does not boot: nothing of
+// ForHost returns what of a bootstrap a host needs that caisson does not boot: not
 // loaders, disks and cards.
 func ForHost(b spec.Bootstrap) spec.Bootstrap {
 	b.KernelArgs, b.Hints, b.NewStateDisk, b.BootFromDisk, b.Network, b.Nodes = nil, "", nil, false, nil, nil

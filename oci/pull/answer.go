@@ -201,7 +201,7 @@ func (r *registry) Ranges(ctx context.Context, repo string, d oci.Descriptor, sp
 		data := make([]byte, s.To-s.From)
 		n, err := io.ReadFull(body, data)
 		if err == io.EOF {
-			err = io.ErrUnexpectedEOF // nothing of it came
+			err = io.ErrUnexpectedEOF // no byte of it came
 		}
 		return data[:n], err
 	}

@@ -172,5 +172,5 @@ func (r *registry) ask(ctx context.Context, q question) (*http.Response, error) 
 // drain reads a little of a body so that the connection can be used again.
 func drain(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only a kindness to the connection
-	_ = resp.Body.Close()                          // nothing of it is used
+	_ = resp.Body.Close()                          // its body is not used
 }

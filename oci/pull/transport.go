@@ -170,9 +170,9 @@ func redirectPolicy(checks check.List[redirect], resuming bool) func(*http.Reque
 }
 
 // withoutClock verifies certificates on a machine that knows only that it is not
-// before some time. An issuer that is trusted is believed that
-// it had begun when it was issued: it may be later than the machine thinks, so
-// "not yet valid" is not a verdict, while "expired" still is one.
+// before some time. A certificate of a trusted issuer had begun when it was issued: it
+// may be later than the machine thinks, so "not yet valid" is not a verdict, while
+// "expired" still is one.
 //
 // It replaces the verification of crypto/tls, with the same checks but the time.
 func (o Options) withoutClock(c *tls.Config, host string) {

@@ -10,7 +10,7 @@
 // then index.json by one rename. A tag is a descriptor whose ref.name is
 // "repository:tag"; a referrer is a descriptor without a name.
 //
-// The package knows nothing of what it stores. What builds and publishes imports
+// The package does not know what it stores. What builds and publishes imports
 // it, never the agent: a list of the agent's packages is held by a test.
 package registry
 

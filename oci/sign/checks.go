@@ -26,7 +26,7 @@ type candidate struct {
 	statement statement
 }
 
-// bundleChecks is all that makes a bundle good, in order. Nothing of a payload
+// bundleChecks is all that makes a bundle good, in order. No part of a payload
 // is parsed before its signature is verified.
 var bundleChecks = check.List[*candidate]{
 	{Name: "bundle size", OK: sizeCapped},

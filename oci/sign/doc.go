@@ -3,7 +3,7 @@
 // Package sign makes and checks the signatures of caisson: ECDSA P-256 over
 // in-toto statements, as sigstore bundles v0.3 that cosign v2.6 and v3 verify.
 //
-// Statements are told apart by their predicate type: what a node is to be
+// Statements differ by their predicate type: what a node is to be
 // ([SignOverlay]), what holds for a fleet ([SignFleet], [SignEpoch]) and which keys
 // count in it ([SignKeys]), that an artifact was released ([SignArtifact], cosign's
 // own form), and what is attested of it ([Attest]). A key has one role:

@@ -57,8 +57,8 @@ type decision struct {
 	sure    bool
 }
 
-// overlayChecks is the whole rule. Nothing of the document is parsed before its
-// signature is verified, and nothing of it is used before the last check.
+// overlayChecks is the whole rule. No part of the document is parsed before its
+// signature is verified, and none of it is used before the last check.
 var overlayChecks = check.List[*decision]{
 	{Name: "size", OK: documentCapped},
 	{Name: "signature", OK: enoughKeysSigned},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refusal names every reason for which caisson does not believe
+// Package refusal names every reason for which caisson does not accept
 // something that came from outside.
 //
 // A refusal is not a failure: a registry that is down is an error and is asked
@@ -102,7 +102,7 @@ const (
 	BadKey        Code = "bad-key"
 )
 
-// What a node is told to become.
+// What a node is to become.
 const (
 	Overlay       Code = "overlay"
 	WrongFleet    Code = "wrong-fleet"

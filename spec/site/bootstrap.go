@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
-// Bootstrap returns what the loaders of the site's nodes are told, as far as it follows from the
+// Bootstrap returns what the loaders of the site's nodes read, as far as it follows from the
 // site's text alone: it has no keys, and its registry is the site's own, "" where there is none.
 //
 // Its kernel arguments are those of all nodes: a node that needs others has to start its kernel

@@ -75,7 +75,7 @@ func chrony(was string, servers []string) string {
 	return b.String()
 }
 
-// ntpsec accepts fewer servers than Debian's file asks for only when it is told to.
+// ntpsec accepts fewer servers than Debian's file asks for only when it is configured to.
 func ntpsec(was string, servers []string) string {
 	return chrony(was, servers) + fmt.Sprintf("tos minclock %d minsane %d\n", min(len(servers), 4), min(len(servers), 3))
 }

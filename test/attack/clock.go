@@ -10,8 +10,8 @@ import (
 // Truth is the date of the clock rows: what an honest publisher writes.
 var Truth = time.Date(2026, 11, 10, 12, 0, 0, 0, time.UTC)
 
-// Clock is an attack on what a node remembers of dates and numbers, by whoever
-// has an operator's key, a wrong hardware clock, or a state that such a clock
+// Clock is an attack on what a node remembers of dates and numbers, by somebody
+// who has an operator's key, a wrong hardware clock, or a state that such a clock
 // has made. The node meets Fleet and Overlay, then what an
 // honest publisher has made at [Truth]; attacks succeed when it does not follow.
 type Clock struct {

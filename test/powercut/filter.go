@@ -38,7 +38,7 @@ func Recorded(t testing.TB) (words []string, is bool) {
 	if err != nil {
 		t.Fatalf("have the calls of this process recorded: %v", err)
 	}
-	if _, err := unix.Read(told, make([]byte, 1)); err != nil { // whoever records has the listener
+	if _, err := unix.Read(told, make([]byte, 1)); err != nil { // who records has the listener
 		t.Fatal(err)
 	}
 	if err := unix.Close(listener); err != nil {

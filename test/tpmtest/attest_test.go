@@ -225,7 +225,7 @@ func TestBootsThatAreNotAttested(t *testing.T) {
 	}
 }
 
-// FuzzFirmware: no log of a firmware does more than not to be believed.
+// FuzzFirmware: no log of a firmware does more than be refused.
 func FuzzFirmware(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(fmt.Sprintf("\x00\x00\x00\x00\x03\x00\x00\x00%s", strings.Repeat("\x00", 24))))

@@ -110,7 +110,7 @@ func TestLongLostRoot(t *testing.T) {
 }
 
 // TestLongStolenReleaseKey: the key that signs layers is revoked. The node goes on, and boots
-// the layer, which the new key has signed, too; what the old one signs whoever publishes refuses.
+// the layer, which the new key has signed, too; what the old one signs the publisher refuses.
 // A node takes what an operator has named, so with an operator's key the thief would get further.
 func TestLongStolenReleaseKey(t *testing.T) {
 	require.Long(t)

@@ -30,7 +30,7 @@ func (f *Fleet) withRescueKey(t *testing.T) {
 // shown is the code on the screen of a loader that boots nothing.
 var shown = regexp.MustCompile(`code ([a-z0-9]{5}-[a-z0-9]{5}) of mac-52540000000b, for 'caisson rescue'`)
 
-// TestLongRescueOfALoader: a loader that boots nothing shows a code, and gives whoever is at its
+// TestLongRescueOfALoader: a loader that boots nothing shows a code, and gives who is at its
 // console a shell for as long as a statement for that code says. When there is something to boot
 // the shell ends, and the node comes up with another code.
 func TestLongRescueOfALoader(t *testing.T) {

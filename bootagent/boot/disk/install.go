@@ -222,7 +222,7 @@ func ESPBeside(sys, dev, state string) (*ESP, error) {
 // firmwareSector is that of the file systems that loaders come in.
 const firmwareSector = 512
 
-// find names the partition's device. One that the kernel does not know yet it is told of.
+// find names the partition's device. One that is new to the kernel is announced to it.
 func (e *ESP) find() error {
 	files, _ := filepath.Glob(filepath.Join(e.disk.dir, "*", "partition")) // the pattern is valid
 	for _, file := range files {

@@ -45,7 +45,7 @@ func (f *Finder) toRead(device, at string) error {
 }
 
 // Again mounts a disk of this boot a second time, to be read only: kernels from 6.11 on let
-// nothing of an ext4 be read once a write to it has failed. What was written to memory above
+// no part of an ext4 be read once a write to it has failed. What was written to memory above
 // a disk that could only be read anyway is lost, so one is mounted again once.
 func (f *Finder) Again(device, at string) error {
 	if err := f.Mounter.Unmount(at); err != nil {

@@ -200,7 +200,7 @@ func (n *Node) seedDir(src, above safepath.Dir, name string) error {
 	return nil
 }
 
-// bring copies a whole directory to the disk, or nothing of it: a part, left by a
+// bring copies a whole directory to the disk, or no part of it: a part, left by a
 // power cut, would count as what the disk has for ever. What has come to the name
 // meanwhile stays.
 func (n *Node) bring(src, to safepath.Dir, name string) error {

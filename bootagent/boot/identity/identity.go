@@ -81,7 +81,7 @@ func Look(words []string, sys string) trust.Identity {
 	for _, card := range cards {
 		dir := filepath.Dir(card)
 		if _, err := os.Stat(filepath.Join(dir, "device")); err != nil {
-			continue // lo, bonds and the like say nothing of the machine
+			continue // lo, bonds and the like do not identify the machine
 		}
 		mac := strings.ToLower(netif.Address(sys, filepath.Base(dir)))
 		if mac != "" && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {

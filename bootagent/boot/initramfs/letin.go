@@ -42,7 +42,7 @@ type help struct {
 
 	running sync.Mutex // held while an operator is in
 
-	tell Hint      // nil: nobody is told
+	tell Hint      // nil: nobody is notified
 	told time.Time // when it was last
 }
 

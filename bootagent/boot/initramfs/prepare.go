@@ -224,7 +224,7 @@ func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kerne
 // lead to the wanted kernel, or this loader has waited too long.
 var errStartOver = errors.New("only a restart of the machine is left")
 
-// measured is what a TPM is told before a generation is gone on with.
+// measured holds what is extended into the TPM before a generation is gone on with.
 func measured(event spec.MeasuredEvent, o *spec.Overlay, g state.Generation) (spec.Measured, error) {
 	core, err := spec.RootID(o, g.Layer)
 	return spec.Measured{Event: event, Layer: g.Layer, Core: core}, err

@@ -28,7 +28,7 @@ import (
 	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// TestCompare: which of two answers is believed.
+// TestCompare: which of two answers counts.
 func TestCompare(t *testing.T) {
 	has := func(epoch, generation uint64, place int) answered {
 		return answered{place: place, found: &track.Found{Generation: state.Generation{Epoch: epoch, Generation: generation}}}

@@ -250,7 +250,7 @@ func (w *ways) takeBest(ctx context.Context, all []answered) error {
 	return w.take(best.way, true)
 }
 
-// compare is above 0 where a is to be believed rather than o.
+// compare is above 0 where a counts rather than o.
 func (a *answered) compare(o *answered) int {
 	yes := func(is bool) int {
 		if is {

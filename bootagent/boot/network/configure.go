@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// configure gives an interface its address, and routes that are told from those of other
+// configure gives an interface its address, and routes that differ from those of other
 // interfaces by their metric. A route names the address: so systemd-networkd knows the
 // address for one of DHCP when it takes over, see KeepConfiguration=.
 func configure(l *state.Lease, by uint8, metric uint32) error {

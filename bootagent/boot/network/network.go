@@ -6,7 +6,7 @@
 //
 // Each interface by which something may be reached is a way. All are brought up at once, and
 // for as long as the loader runs: one whose switch takes minutes, or whose cable comes late,
-// is a way then. What is waited for is told by the kernel (a carrier, an address that is
+// is a way then. What is waited for is reported by the kernel (a carrier, an address that is
 // settled, an advertisement); LACP alone is looked for each second. DHCP is asked again
 // until it answers, and once more after half of a lease.
 //

@@ -82,7 +82,7 @@ func (n *Next) Check(ctx context.Context, staged stage.Stager) (err error) {
 }
 
 // Stack makes the root at paths.NextRoot out of images that are checked, and leaves its
-// record in it. When it fails, nothing of it stays mounted.
+// record in it. When it fails, no part of it stays mounted.
 func (n *Next) Stack() (err error) {
 	if err := n.Clear(); err != nil {
 		return err

@@ -41,7 +41,7 @@ type Keeper struct {
 	Rival func(d spec.Drift) string      // who made it so; "" or nil: nobody knows
 	Now   time.Time                      // for people
 	Up    time.Duration                  // since the kernel's start, for the budget
-	Began func(quarantined []spec.Drift) // is told of each new quarantine; may be nil
+	Began func(quarantined []spec.Drift) // receives each new quarantine; may be nil
 }
 
 // Judge returns a drift as it is to be treated: as it is where it is to be corrected.

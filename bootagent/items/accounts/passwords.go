@@ -19,7 +19,7 @@ import (
 const PasswordsName = "passwords"
 
 // Passwords gives accounts of the running root passwords that are secrets. Its journal has what
-// an account has beneath, which comes back when the secret leaves, and nothing of a secret:
+// an account has beneath, which comes back when the secret leaves, and no part of a secret:
 // neither has its drift.
 type Passwords struct {
 	want    []spec.Password
@@ -122,7 +122,7 @@ func (p *Passwords) compare(t *table, w spec.Password, known bool, wanted map[st
 	return d, true
 }
 
-// said says what a field of shadow(5) is, and nothing of a password.
+// said says what a field of shadow(5) is, without a password.
 func said(field string) string {
 	switch {
 	case field == "":

@@ -127,7 +127,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 }
 
 // stand is how a script stands by itself, with no action where nothing is to be done
-// about it. A changed script is another wish.
+// about it. A changed script is another setting.
 func (i *Item) stand(w spec.Exec) spec.Drift {
 	s := i.script(w)
 	d := spec.Drift{Item: Name, Key: w.Name, To: "run of " + s.hash[:8]}

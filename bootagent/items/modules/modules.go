@@ -159,7 +159,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(append(errs, i.parameters.Apply(ctx, parameters))...)
 }
 
-// load asks systemd, whose unit says nothing of a module that cannot be loaded.
+// load asks systemd, whose unit does not name a module that cannot be loaded.
 func (i *Item) load(ctx context.Context, name string) error {
 	if err := i.systemd.Do(ctx, "start", "modprobe@"+name+".service"); err != nil {
 		return err

@@ -98,7 +98,7 @@ func (i *Swaps) plan(w spec.Swap, all []usedSwap, entries map[string]item.Entry)
 	return p, nil
 }
 
-// describeSwap returns the wish as people read it.
+// describeSwap returns the wanted swap as people read it.
 func describeSwap(w spec.Swap) string {
 	text := "swap"
 	if w.Priority != nil {

@@ -56,7 +56,7 @@ func (n featureNIC) due(want []spec.Feature) []spec.Drift {
 	return drift
 }
 
-// target returns the wanted value of each feature of the kernel's, and the wishes that want it.
+// target returns the wanted value of each feature of the kernel's, and the settings that want it.
 func (n featureNIC) target(want []spec.Feature) (target map[string]bool, by map[string][]spec.Feature) {
 	target, by = map[string]bool{}, map[string][]spec.Feature{}
 	for name, s := range n.features {

@@ -134,7 +134,7 @@ func TestSideEffects(t *testing.T) {
 	}
 }
 
-// "off [requested on]": the kernel took the wish and does not act on it.
+// "off [requested on]": the kernel took the request and does not act on it.
 func TestConflict(t *testing.T) {
 	c, j := newCard(), itemtest.Journal(t, t.TempDir())
 	if err := c.Change("eth0", map[string]bool{"main": false, "needy": false, "dragged": true}); err != nil {

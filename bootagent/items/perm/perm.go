@@ -86,7 +86,7 @@ type applied struct {
 	Rule string `json:"rule"`
 }
 
-// wish holds the wish for one file: rules in the author's order.
+// wish holds what is wanted of one file: rules in the author's order.
 type wish struct {
 	path  string
 	rules []rule

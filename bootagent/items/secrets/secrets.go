@@ -3,11 +3,11 @@
 // Package secrets keeps a node's secrets opened, and the key that opens them, an [Identity]: one file each in a directory that is a ramfs
 // of its own, for root alone. A tmpfs would be swapped out, and a ramfs never is.
 //
-// What is there has no originals: the journal knows nothing of this kind, and what no overlay
+// What is there has no originals: the journal has no rows of this kind, and what no overlay
 // wants any more is removed. Drift never has a value, or a digest of one: a short password
 // would follow from that. A secret of the overlay was sealed to a recipient that an operator has
 // accepted for this node: that it cannot be opened is a fault. One that the overlay does not
-// have, since none is accepted yet, is not. The kinds that use secrets are told by [Item.Lacks],
+// have, since none is accepted yet, is not. The kinds that use secrets learn it by [Item.Lacks],
 // and have copies of their own in the directory, below [Copies].
 package secrets
 
@@ -294,7 +294,7 @@ func (i *Item) Make() error {
 	return os.Chmod(i.place.Dir, 0o711)
 }
 
-// write replaces a file that is root's alone. Nothing of this outlives the power.
+// write replaces a file that is root's alone. None of this outlives the power.
 func write(name string, value []byte) error {
 	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".new")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -233,7 +233,7 @@ func TestDisableAndBack(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Enabled by this item where the layer had enabled it, and then no wish at all.
+	// Enabled by this item where the layer had enabled it, and then not wanted at all.
 	if left := w.run(j, spec.Unit{Name: "ssh.service", State: spec.UnitEnabled}); len(left) > 0 {
 		t.Errorf("%+v", left)
 	}

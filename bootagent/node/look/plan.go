@@ -98,7 +98,7 @@ func (l *Look) Why(ctx context.Context) (spec.Why, error) {
 }
 
 // ForFleet returns what this node tells its fleet of a status, and where it goes; nil
-// where its overlay says nothing of reports.
+// where its overlay names no reports.
 func (l *Look) ForFleet(found *track.Found, st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	to, err := say.Reporting(&found.Overlay)
 	if to == nil || err != nil {

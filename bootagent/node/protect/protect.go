@@ -128,7 +128,7 @@ func (p *Protection) Protected() []string {
 	return asked.Keys
 }
 
-// Bounds of what is told of refused writes: programs by parameter in a status, and for
+// Bounds of what is said of refused writes: programs by parameter in a status, and for
 // how long one that goes on trying has one record.
 const (
 	maxRefused  = 16

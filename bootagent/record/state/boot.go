@@ -47,7 +47,7 @@ type Boot struct {
 // They outlive a soft-reboot, and no other.
 func (b *Boot) InMemory() bool { return b.Mode != spec.ModeAttached && b.Disk == "" }
 
-// Heard reports whether the registry was reached before this boot; a medium tells nothing of it.
+// Heard reports whether the registry was reached before this boot; a medium does not show it.
 func (b *Boot) Heard() bool {
 	return b.Source == spec.SourceFetched && (b.Live.Began != "" || b.Upper == paths.RootUpper)
 }

@@ -109,7 +109,7 @@ type Generation struct {
 	Again      int64  `json:"again,omitempty"`    // when it is tried again by itself, seconds since 1970; 0 is never
 
 	// Waits is the layer that the overlay names, where it runs on another that it is signed for,
-	// too. FailedAhead is why it was taken back from such a layer, which says nothing of its own.
+	// too. FailedAhead is why it was taken back from such a layer, which does not judge its own.
 	Waits       string `json:"waits,omitempty"`
 	FailedAhead string `json:"failedAhead,omitempty"`
 

@@ -6,7 +6,7 @@
 // that ran there is one that ran. What Divingbell left to be set at every boot
 // goes when the first run of caisson's own stands.
 //
-// It knows Divingbell's files and no kind of item: originals are told as the items
+// It knows Divingbell's files and no kind of item: originals are described as the items
 // that would make them. Packages, accounts and profiles stay as they are, for they
 // need a layer. Only bootagent/node/effect and bootagent/program import it.
 package takeover

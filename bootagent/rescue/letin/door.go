@@ -114,7 +114,7 @@ func (d Doors) reload(ctx context.Context) error {
 	return d.Systemd.Do(ctx, "reload", sshd)
 }
 
-// Keys are the lines that sshd is told for root. What each of them begins is this program, and
+// Keys are the lines that sshd reads for root. What each of them begins is this program, and
 // nothing else: no forward of a port or socket.
 func Keys(o *rescue.Open, up time.Duration, program string) string {
 	if o.Left(up) == 0 {

@@ -39,7 +39,7 @@ type Progress struct {
 	Looked   int64  `json:"looked"`          // when the last look ended
 	Since    int64  `json:"since,omitempty"` // since when it holds without a failure, 0 where it does not
 	Failures int64  `json:"failures,omitempty"`
-	Mark     string `json:"mark,omitempty"` // by which one run of a unit is told from the next
+	Mark     string `json:"mark,omitempty"` // by which one run of a unit differs from the next
 	Why      string `json:"why,omitempty"`  // the last failure
 }
 

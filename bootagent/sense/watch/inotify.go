@@ -80,7 +80,7 @@ func (i *inotify) arm() error {
 }
 
 // near watches the nearest directory of a path that is there. One that comes or goes
-// before its watch begins is told of by nobody, so it looks again.
+// before its watch begins raises no event, so it looks again.
 func (i *inotify) near(path, kind string) error {
 	for range maxWatches {
 		dir, name := nearest(path)

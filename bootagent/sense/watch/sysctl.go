@@ -25,7 +25,7 @@ type rival struct {
 // a minute, what was written before that is another matter.
 const fresh = 65 * time.Second
 
-// maxRefused bounds what is told of refused writes between two looks.
+// maxRefused bounds what is kept of refused writes between two looks.
 const maxRefused = 16
 
 // writes are the attempts to write parameters.
@@ -74,7 +74,7 @@ func (s *writes) drain() (kinds []string, lost bool) {
 	}
 }
 
-// noteRefused keeps what is told of writes that the kernel has refused; the mutex is held.
+// noteRefused keeps the events of writes that the kernel has refused; the mutex is held.
 func (w *Watch) noteRefused(r spec.RefusedWrite) {
 	i := slices.IndexFunc(w.refused, func(o spec.RefusedWrite) bool { return o.Key == r.Key && o.Rival == r.Rival })
 	switch {
@@ -116,7 +116,7 @@ func (s *writes) who(e bpf.Event) string {
 }
 
 // Rival says who made a drift so, "" where that is not known: the last writer of a
-// parameter is told only where the file holds what was written.
+// parameter is reported only where the file holds what was written.
 func (w *Watch) Rival(d spec.Drift) string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

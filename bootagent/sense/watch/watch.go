@@ -4,7 +4,7 @@
 // that a kind of settings may be others now, and for kernel parameters also by whom.
 //
 // A hint only leads to an early look at that kind. The look of every minute at everything
-// stays the truth, for there is no kind whose every change is told of; the table in
+// stays the truth, for there is no kind whose every change raises an event; the table in
 // kinds.go says which kind has which source, and docs/items.md what each does not see.
 // Hints are gathered for a moment, so that a burst is one; who looks decides how soon the
 // next one may come. What cannot be watched on a machine is said once and is left to the
@@ -41,7 +41,7 @@ type source interface {
 
 // Watch is a running watch.
 type Watch struct {
-	root string // prefix of paths, for tests; nothing of the kernel's is watched then
+	root string // prefix of paths, for tests; the kernel's own files are not watched then
 	say  func(format string, args ...any)
 
 	systemd bool // it runs

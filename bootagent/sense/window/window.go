@@ -180,7 +180,7 @@ func (c *Clock) watch() {
 		if c.arm() != nil {
 			return // it was closed
 		}
-		select { // armed before: who looks now is told of what comes later
+		select { // armed before: who looks now hears what comes later
 		case c.set <- struct{}{}:
 		default: // nobody has looked since the last time
 		}

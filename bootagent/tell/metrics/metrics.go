@@ -5,7 +5,7 @@
 // One row of one table is one series; docs/metrics.md is held to it by a test. What
 // is one of several states is one series a state, of which one is 1. The format is
 // written by hand: it is three kinds of lines, and the client library would cost the
-// agent 3.4 MB. Package metrics reads nothing of the system: bootagent/node gives it
+// agent 3.4 MB. Package metrics does not read the system: bootagent/node gives it
 // the facts, and says when they are counted and published.
 package metrics
 

@@ -53,7 +53,7 @@ func (s *Server) Listen(address string) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = httpserver.Serve(ctx, l, s, httpserver.Options{Conns: 16, PerClient: 16}) // it ends when it is told to
+		_ = httpserver.Serve(ctx, l, s, httpserver.Options{Conns: 16, PerClient: 16}) // it ends with the context
 	}()
 	s.address, s.stop = address, func() { cancel(); <-ended }
 	return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package trace notes how long the steps of a boot and of a run take. It measures
-// from the start of the kernel, as the kernel's own log does, and knows nothing of
+// from the start of the kernel, as the kernel's own log does, and does not know
 // what the steps are.
 package trace
 

@@ -34,7 +34,7 @@ type step struct {
 
 type checkList = check.List[*step]
 
-// all is the whole rule. Nothing of the document is parsed before the root keys of the
+// all is the whole rule. No part of the document is parsed before the root keys of the
 // version before have signed it.
 var all = checkList{
 	{Name: "keys: size", OK: capped},

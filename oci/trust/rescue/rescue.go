@@ -5,7 +5,7 @@
 // The answer depends on the bytes, the rescue keys of the newest version of fleet:keys, and who
 // asks: its fleet, its names and the code that it shows. That a code counts once, and for how
 // long something is open, is kept by package bootagent/rescue. The checks are a named list, as
-// those of package trust; nothing of the document is parsed before its signature is verified.
+// those of package trust; no part of the document is parsed before its signature is verified.
 package rescue
 
 import (

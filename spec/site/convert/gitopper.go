@@ -34,7 +34,7 @@ type operated struct {
 	dirs   []any
 	lines  map[string]*parsed // by key
 	at     int                // line of its header
-	why    string             // nothing of it is taken
+	why    string             // none of it is taken
 }
 
 // gitopper is the file as far as it was read.

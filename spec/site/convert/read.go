@@ -21,7 +21,7 @@ type reading struct {
 	items []*parsed
 
 	documents []any // parts of a site beside its conf
-	broken    error // the file cannot be read to its end: nothing of it counts
+	broken    error // the file cannot be read to its end: none of it counts
 }
 
 // lines calls f for every line that is not blank or a comment.
@@ -42,7 +42,7 @@ func (r *reading) item(n int, line string) *parsed {
 
 func (r *reading) miss(n int, line, why string) { r.item(n, line).Why = why }
 
-// whole says why nothing of a file is taken.
+// whole says why no part of a file is taken.
 func (r *reading) whole(why string) { r.miss(1, "the whole file", why) }
 
 // take notes a value; same names its setting, by which a later line replaces it.

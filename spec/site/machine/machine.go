@@ -114,7 +114,7 @@ func CertificateProblem(text string) string {
 // them.
 const maxBond = 32
 
-// BootNetwork checks what the loaders are told of the network, rows that v says, and gives
+// BootNetwork checks what the loaders read of the network, rows that v says, and gives
 // their values their one spelling.
 func BootNetwork(c *shape.Checker, v *tree.Value, rows []spec.BootNetwork) []spec.BootNetwork {
 	for i := range rows {

@@ -75,7 +75,7 @@ func (r Rollout) Budget(nodes []inventory.Node) *spec.RolloutBudget {
 	return b
 }
 
-// checkBudget refuses a budget that says nothing of a node, or never lets one move.
+// checkBudget refuses a budget that leaves a node out, or never lets one move.
 func (r Rollout) checkBudget(c *shape.Checker, mine []inventory.Node) {
 	rule := r.strategy
 	for _, n := range mine {

@@ -46,7 +46,7 @@ type Module struct {
 	// Baked returns the kind's part of a recipe; nil where there is none.
 	Baked func(*spec.Recipe) any
 	// NeedsLayer lists what of a recipe a host without a layer can only report; nil
-	// where there is nothing of the kind.
+	// where there is none.
 	NeedsLayer func(*spec.Recipe) []spec.NeedsLayer
 	// Flag reports whether the value at a path below the kind is yes or no; a list's
 	// entry is "*". Nil where none is.

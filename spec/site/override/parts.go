@@ -57,7 +57,7 @@ var (
 )
 
 // CheckExports says where NFS version 4 has no root. A server takes / for it, which is a stack of
-// images here: the kernel cannot export that, so clients are told that there is no such directory.
+// images here: the kernel cannot export that, so clients read that there is no such directory.
 func (all Parts) CheckExports(c *shape.Checker) {
 	var say func()
 	for _, p := range all {

@@ -167,7 +167,7 @@ func (w *waves) node(ctx context.Context, name, registry string) error {
 	}
 	go func() {
 		_ = cmd.Wait()  // it ends by our signal
-		_ = log.Close() // for whoever looks
+		_ = log.Close() // for who looks
 	}()
 	return nil
 }

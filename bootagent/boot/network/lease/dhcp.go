@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The servers of a link are asked for an address, by IPv4 (RFC 2131, 4361) and by
-// IPv6 (RFC 8415), and nothing of their answers is trusted beyond its form. The client is known
+// IPv6 (RFC 8415), and their answers are trusted in nothing but their form. The client is known
 // by the hardware address of its interface alone, so that the new root is the same one.
 
 package lease

@@ -25,7 +25,7 @@ type Boot struct {
 
 // Files returns the files' texts by their names. The interface that the loader used keeps
 // its address: same hardware address, same client id, and what it has is not dropped when
-// networkd starts. Where the site says nothing of the loader's cards they stay as the loader
+// networkd starts. Where the site does not name the loader's cards they stay as the loader
 // has made them.
 func Files(site spec.Network, boot Boot) map[string]string {
 	boot = boot.complete()

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// methods are the words by which an interface is told to ask for addresses. By IPv6, what
+// methods are the words by which an interface asks for addresses. By IPv6, what
 // routers advertise and DHCPv6 are one: the advertisement says which of them it is.
 var methods = map[string]string{
 	"dhcp": spec.DHCPv4, "on": spec.DHCPv4, "any": spec.DHCPv4, "single-dhcp": spec.DHCPv4,

@@ -50,7 +50,7 @@ func Address(sys, name string) string {
 	if own := read(filepath.Join(dir, "bonding_slave/perm_hwaddr")); own != "" {
 		return own
 	}
-	if sys == "/sys" { // the kernel knows nothing of those elsewhere
+	if sys == "/sys" { // the kernel does not know those elsewhere
 		if own := Permanent(name); own != "" {
 			return own
 		}

@@ -440,7 +440,7 @@ func lacking(r boot.Report) string {
 		"; conf.apt.packages takes those of your machines, from component non-free-firmware"
 }
 
-// origins is what the key of a step has of its package files: their sums, and who is held to have
+// origins returns the part of a step's key that is of its package files: their sums, and who is held to have
 // signed them. A step that was made of the same files as somebody else's is another one.
 func (b *build) origins(debs []apt.Deb) []string {
 	all := sums(debs)

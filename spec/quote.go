@@ -10,7 +10,7 @@ import (
 // KindQuote is the kind of [Quote].
 const KindQuote = "Quote"
 
-// Quote is what a machine's TPM says of its registers, with the logs that explain them.
+// Quote is a TPM's statement about its machine's registers, with the logs that explain them.
 // Whose it is follows from the key alone.
 type Quote struct {
 	APIVersion    string   `json:"apiVersion"`

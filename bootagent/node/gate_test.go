@@ -91,7 +91,7 @@ func (m *machine) enrolled() {
 
 func layer(name string) spec.Core { return spec.Core{Layer: layerNamed(name)} }
 
-// running is a machine on which generation 1 has proved itself.
+// runningMachine is a machine on which generation 1 has proved itself.
 func runningMachine(t *testing.T) *machine {
 	m := newMachine(t)
 	m.enrolled()

@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// beside is what the service does beside its looks. Each channel holds one while its act runs.
+// beside holds the work of the service beside its looks. Each channel holds one while its act runs.
 type beside struct {
 	acts     sync.WaitGroup
 	after    chan struct{} // the node is looked at for operations that have disturbed it

@@ -230,7 +230,7 @@ func (s *State) verify(ctx context.Context, file, keyring string) ([]string, err
 	return nil, errors.New(method + ": " + why)
 }
 
-// vouched is what archives sign now, each by its ID.
+// vouched holds the sums that archives sign now, and their keys.
 type vouched struct {
 	keys Signers
 	sums map[string]map[string]bool // SHA-256 of package files

@@ -27,7 +27,7 @@ const Manager = "dkms"
 const StandIn = "\nPackage: " + Manager + "\nStatus: install ok installed\nPriority: optional\nSection: kernel\n" +
 	"Maintainer: caisson\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\nDescription: stand-in\n\n"
 
-// hook is what scripts of packages with sources call, and end badly without.
+// hook is the program that scripts of packages with sources call, and fail without.
 const hook = "/usr/lib/dkms/common.postinst"
 
 const status, list = "/var/lib/dpkg/status", "/var/lib/dpkg/info/" + Manager + ".list"
@@ -71,7 +71,7 @@ func Headers(packages []string) (string, error) {
 //go:embed make.sh
 var script string
 
-// failed is what the script says before the reasons.
+// failed begins the script's line that has the reasons.
 const failed = "caisson: not made\n"
 
 // Make makes the modules of the sources in r for its kernel, and returns their files. scratch

@@ -97,7 +97,7 @@ func retryFlag(f *flags) *bool {
 	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed it; and a swap that failed")
 }
 
-// asking is what a verb asks of its node.
+// asking is a verb's request to its node.
 type asking func(*node.Node, context.Context) (*spec.Status, error)
 
 func syncOr(retry bool) asking {

@@ -56,7 +56,7 @@ type list []string
 func (l *list) String() string     { return strings.Join(*l, ",") }
 func (l *list) Set(v string) error { *l = append(*l, v); return nil }
 
-// details is what the help of a verb says beyond its line in verbs.
+// details is the help of a verb beyond its line in verbs.
 var details = map[string]string{
 	"run": "Applies what is known, tells systemd that the node is ready, looks at the node every minute and asks the\n" +
 		"registry about every five. What others changed is corrected. It runs until a signal.",

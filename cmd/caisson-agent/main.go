@@ -100,7 +100,7 @@ func (a *app) report(err error) int {
 	return cli.Report(a.err, "caisson-agent", err)
 }
 
-// heap is what the collector keeps the agent's memory near, in bytes: the budget
+// heap is the size, in bytes, that the collector keeps the agent's memory near: the budget
 // of docs/design.md less what the program itself takes. What is alive may exceed
 // it; the collector then works harder.
 const heap = 12 << 20

@@ -122,7 +122,7 @@ func loopback(ref string) bool {
 	return err == nil && r.Loopback()
 }
 
-// noKey is what verbs say that show layers and verify none.
+// noKey is the note of verbs that show layers and verify none.
 const noKey = "no --key: who released this is not verified, whoever can push chose it"
 
 const releaseKeyHelp = "public key `FILE` that must have released what is read; several are possible"

@@ -61,7 +61,7 @@ func (a *app) show(v any, text func()) error {
 	return nil
 }
 
-// result is what a verb prints: itself with -o json, else its text.
+// result is the output of a verb: itself with -o json, else its text.
 type result interface{ Write(w io.Writer) }
 
 func (a *app) print(r result) error { return a.show(r, func() { r.Write(a.out) }) }

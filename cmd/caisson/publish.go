@@ -107,7 +107,7 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 	return a.published(r.to, result, nil)
 }
 
-// options are what the flags say of a publish of some nodes, all when nil.
+// options returns the flags' options of a publish of some nodes, all when nil.
 func (x *publishFlags) options(by publish.By, s *site.Site, some []string) (publish.Options, error) {
 	o := publish.Options{By: by, All: x.which.all, Epoch: x.epoch, LayerNamed: oci.ValidDigest(x.layer)}
 	o.Keep = func(name string) bool { return s.Fleet().WhyLeftOut(name) != "" }

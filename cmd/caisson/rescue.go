@@ -128,7 +128,7 @@ func (r *rescuing) names(node string) []string {
 	return []string{node}
 }
 
-// document is what the flags and the site say.
+// document returns the statement that the flags and the site ask for.
 func (r *rescuing) document(a *app, names []string, node string) (doc spec.Rescue, err error) {
 	if r.reason == "" {
 		return doc, cli.Usage("it is kept in the node's journal and status", "--reason is missing")

@@ -141,7 +141,7 @@ var results = map[string]any{
 	}{},
 }
 
-// silent verbs print no result: they run until they are stopped.
+// noResult names verbs without a result: they run until they are stopped.
 var noResult = []string{"netboot serve", "schema"}
 
 // verbsOf lists what can be run, as it is typed after the program's name.

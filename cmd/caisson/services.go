@@ -121,7 +121,7 @@ func (r *servicesRun) named(names []string) (out []*service.Service, err error) 
 	return out, nil
 }
 
-// write replaces the lock and prints what changed in it. It is written for what went
+// writeServices replaces the lock and prints what changed in it. It is written for what went
 // well also where something did not.
 func (a *app) writeServices(r *servicesRun, changes []content.Change, failed error) error {
 	for name := range r.lock.Services {

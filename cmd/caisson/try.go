@@ -104,7 +104,7 @@ func (f *tryFlags) check() error {
 	return nil
 }
 
-// boxOptions are what the flags say of a machine.
+// boxOptions returns the flags' options of a machine.
 func (a *app) boxOptions(f *tryFlags) (o sandbox.Options, err error) {
 	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
 		return o, err
@@ -221,7 +221,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 	return key, sealer.Seal(ctx, []string{f.node})
 }
 
-// sandboxOptions are what the flags say, without what talks.
+// sandboxOptions returns the flags' options of a sandbox, without its output.
 func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.Options, err error) {
 	agents, err := f.build.agents(s)
 	if err != nil {

@@ -67,7 +67,7 @@ func Judge(a spec.Analysis, m Measured, nodes, others []string) (worse, holds st
 	return "", fmt.Sprintf("%s: it was at %d of %d moments within %s", worse, beyond, moments, time.Duration(a.For)*time.Second)
 }
 
-// side is what one side has of a moment.
+// side holds the values of one side at a moment.
 type side struct {
 	n    int // nodes that have a value
 	mean float64

@@ -35,7 +35,7 @@ import (
 // Register is the content of one register of SHA-256.
 type Register = [sha256.Size]byte
 
-// Known is what a verifier knows of a machine.
+// Known holds the facts that a verifier has of a machine.
 type Known struct {
 	Node     string
 	Like     []view.Machine      // each is as the machine may be
@@ -155,7 +155,7 @@ type Layer struct {
 	Overlays       []string
 }
 
-// Verdict is what a quote shows.
+// Verdict is the result of a quote.
 type Verdict struct {
 	Node      string          `json:"node"`
 	Attested  bool            `json:"attested"`

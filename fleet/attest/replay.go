@@ -18,7 +18,7 @@ const (
 	manager      = 4  // into which firmware measures each program that it starts: boot manager, loader, kernel
 )
 
-// begun is what firmware and stub left before a kernel ran.
+// begun holds what firmware and stub measured before a kernel ran.
 type begun struct {
 	stub   Register   // in stubRegister
 	others Register   // what would be in manager without the programs of known loaders
@@ -94,7 +94,7 @@ func fold(events []tcg.Event) (map[int]Register, error) {
 	return left, nil
 }
 
-// phases are what systemd extends into the stub's register while a node runs, in a circle, from
+// phases are the words that systemd extends into the stub's register while a node runs, in a circle, from
 // soft-reboot to soft-reboot: see systemd-pcrphase.service(8).
 var phases = [...]string{"sysinit", "ready", "shutdown", "final"}
 

@@ -41,7 +41,7 @@ type End struct {
 	Settings string `json:"settings"` // digest, see [Settings]
 }
 
-// Machine is what a rehearsal ran on.
+// Machine describes the machine of a rehearsal.
 type Machine struct {
 	QEMU   string `json:"qemu"`   // version
 	Arch   string `json:"arch"`   // Debian's word

@@ -261,7 +261,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// headTime is what two questions about a working tree may take: nobody waits for a note longer.
+// headTime bounds two questions about a working tree: nobody waits for a note longer.
 const headTime = 10 * time.Second
 
 // Head returns the commit that the working tree around dir has checked out, with a "+" behind it

@@ -10,7 +10,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
-// Difference is what changed, with nodes that changed alike together.
+// Difference lists changes, with nodes that changed alike together.
 type Difference struct {
 	From   string  `json:"from"` // a generation, or a node
 	To     string  `json:"to"`

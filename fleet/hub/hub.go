@@ -5,7 +5,7 @@
 // something has changed.
 //
 // All nodes are in memory, so that a page over a hundred thousand of them is a loop; the
-// database is what survives. One hub writes. Another one at the same database reads
+// database outlives it. One hub writes. Another one at the same database reads
 // what the first wrote, and takes over when that is gone. It decides nothing about
 // nodes: it shows. fleet/server and cmd/caisson import it.
 package hub

@@ -102,7 +102,7 @@ type Detail struct {
 	Machine   *Machine        `json:"tpmOffered,omitempty"` // what its TPM showed last, where nobody has accepted that
 }
 
-// Machine is what an operator may accept of a node's last quote.
+// Machine is the machine of a node's last quote, which an operator may accept.
 type Machine struct {
 	Key string `json:"key"`          // digest of the TPM's key, as 'caisson-agent quote' prints it
 	EK  string `json:"ek,omitempty"` // digest of the endorsement key of the TPM that has it; "" where that is not known
@@ -221,7 +221,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	return w.write(ctx)
 }
 
-// keyID is what the id of a key looks like: a SHA-256 in base64.
+// keyID matches the id of a key: a SHA-256 in base64.
 var keyID = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`)
 
 // acceptKey makes the key that counts already the one that an operator accepted: of the

@@ -99,7 +99,7 @@ func codename(l builder.Lock) string {
 	return ""
 }
 
-// known is what locks say of packages: by the sum of a file, and by name.
+// sources holds the packages of locks: by the sum of a file, and by name.
 type sources struct {
 	sources map[string]apt.Deb
 	foreign map[string]bool // names of packages from other archives than Debian's

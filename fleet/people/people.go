@@ -93,7 +93,7 @@ func (p *Provider) Host() string {
 	return u.Host
 }
 
-// flow is what the browser keeps while it is at the provider.
+// flow is kept by the browser while it is at the provider.
 type flow struct {
 	State, Nonce, Verifier string
 	To                     string // where it wanted to go

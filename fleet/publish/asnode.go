@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// nodeView is what a node finds under its names, or why it would not take that.
+// nodeView holds the overlay that a node finds under its names, or why it would not take that.
 type nodeView struct {
 	accepted *trust.Accepted
 	err      error // that is a verdict

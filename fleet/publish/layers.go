@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// lookedLayers is what a reference leads to, on its way through the checks.
+// lookedLayers holds the layers that a reference leads to, on their way through the checks.
 type lookedLayers struct {
 	ctx       context.Context
 	reference string

@@ -186,7 +186,6 @@ func (f *fleet) bound(name string, macs ...string) func() ([]byte, error) {
 	return func() ([]byte, error) { return spec.Encode(o) }
 }
 
-// index reads fleet:index, verified, with the rows of all shards in Nodes.
 // wholeIndex is an index with all its rows.
 type wholeIndex struct {
 	spec.FleetIndex

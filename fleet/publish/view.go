@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// view is what is published, as far as it passed every check. A publisher uses
+// view holds the published documents that passed every check. A publisher uses
 // no part of a registry's content but a view: what it signs again would else be
 // the registry's choice.
 type view struct {

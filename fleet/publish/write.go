@@ -83,7 +83,7 @@ func (w *work) before() *spec.Content {
 	return rowContent(*w.was)
 }
 
-// plan is what one run writes: a verb fills it in, and write carries it out.
+// plan lists the writes of one run: a verb fills it in, and write carries it out.
 type plan struct {
 	by     By
 	verb   string
@@ -101,7 +101,7 @@ type plan struct {
 	placed    func()                      // as in [Step]
 }
 
-// describe is what the index says of a change.
+// describe returns the index's note of a change.
 func (c *plan) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(),
 		Published: published(c.todo)}

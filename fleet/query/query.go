@@ -29,7 +29,7 @@ type Fleet struct {
 	Heads Heads // nil: git is not asked
 }
 
-// Site is what the site says of a fleet: labels and sets of nodes, and what services
+// Site holds what a site adds to its fleet: labels and sets of nodes, and what services
 // follow, are written there and published nowhere.
 type Site interface {
 	// Find returns the nodes that have all labels, each as KEY=VALUE, and belong to the

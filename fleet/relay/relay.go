@@ -50,7 +50,7 @@ type relay struct {
 	names map[string]named
 }
 
-// named is what a tag led to.
+// named holds the answer that a tag led to.
 type named struct {
 	digest, mediaType, etag string
 	missing                 bool

@@ -42,7 +42,7 @@ const (
 	None      = "none" // there was none
 )
 
-// Change is what becomes of the files.
+// Change describes the files after a replacement.
 type Change struct {
 	Result
 

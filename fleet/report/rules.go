@@ -26,7 +26,7 @@ func (c claim) again() bool {
 	return c.key.Node == c.r.Node && c.key.Counted > c.known.Counted()
 }
 
-// rules are what a report has to meet to count, in this order.
+// rules are the conditions under which a report counts, in this order.
 var rules = check.List[claim]{
 	{Name: "its number is new", OK: func(c claim) error {
 		last := c.key.Seq

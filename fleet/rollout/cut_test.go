@@ -144,7 +144,7 @@ func doing(verb Verb) func(context.Context, *fleet) error {
 	}
 }
 
-// until runs to a halt.
+// untilHalt runs to a halt.
 func (f *fleet) untilHalt() {
 	f.t.Helper()
 	if err := f.run(); !errors.Is(err, ErrHalted) {

@@ -54,7 +54,7 @@ type Sealer struct {
 	last   sealed
 }
 
-// sealed is what the last [Sealer.Seal] has left.
+// sealed holds the results of the last [Sealer.Seal].
 type sealed struct {
 	notLooked []string        // secrets
 	without   []string        // nodes

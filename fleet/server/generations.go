@@ -136,7 +136,7 @@ func (g generations) difference(ctx context.Context, req *http.Request) (*histor
 	return d, command, nil
 }
 
-// answer is what the pages show, for the API.
+// answer returns the content of the pages, for the API.
 func (g generations) answer(req *http.Request) (any, error) {
 	if g.past == nil {
 		return nil, errors.New("this service does not read earlier generations")

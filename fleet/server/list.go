@@ -211,7 +211,7 @@ func withLabel(v url.Values, label string) string {
 	return "/nodes?" + to.Encode()
 }
 
-// field is what a form carries on of the address.
+// field is a part of the address that a form carries on.
 type field struct{ Name, Value string }
 
 // hidden are the fields of a form that leads to another page of the same list.

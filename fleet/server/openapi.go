@@ -25,7 +25,7 @@ var answers = map[string]any{
 	}{},
 }
 
-// orders are what a list is sorted by, from either end.
+// orders name the columns that a list is sorted by, from either end.
 func orders() (list []view.Order) {
 	for _, o := range view.Orders {
 		list = append(list, o, "-"+o)

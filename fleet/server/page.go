@@ -210,7 +210,7 @@ func (s *Server) loginPage(req *http.Request) (int, any, error) {
 	return http.StatusOK, s.loginForm(req.URL.Query().Get("to"), ""), nil
 }
 
-// loginForm is what the page for logging in shows, and why somebody is not logged in.
+// loginForm is the content of the page for logging in, and why somebody is not logged in.
 func (s *Server) loginForm(to, why string) map[string]any {
 	form := map[string]any{"To": local(to), "Why": why, "Provider": ""}
 	if s.o.People != nil {

@@ -79,7 +79,7 @@ func named(waves []rollout.WaveState) (list []namedNodes, left int) {
 	return list, left
 }
 
-// says is what a verb does to a rollout.
+// says describes a verb's effect on a rollout.
 var says = map[rollout.Verb]string{
 	rollout.Pause:  "Pause it: no wave begins or ends",
 	rollout.Resume: "Go on: the first wave that did not end, failed or went back begins again",
@@ -87,7 +87,7 @@ var says = map[rollout.Verb]string{
 	rollout.Undo:   "End it, and give its nodes what they had before it",
 }
 
-// verbsOf are what an operator may do about a rollout, the likeliest first.
+// verbsOf returns the verbs that an operator may give a rollout, the likeliest first.
 var verbsOf = map[string][]rollout.Verb{
 	spec.RolloutRunning: {rollout.Pause, rollout.Undo},
 	spec.RolloutPaused:  {rollout.Resume, rollout.Undo, rollout.Abort},

@@ -78,7 +78,7 @@ func (s *Store) Release() {
 
 var errReader = errors.New("write to the database: it was opened for reading")
 
-// session is what a writer asks of PostgreSQL, whatever the server is set to.
+// session holds a writer's settings of PostgreSQL, whatever the server is set to.
 var session = []string{
 	"SET synchronous_commit = on", // what is acknowledged is on the disk
 	// A writer whose machine is gone without a word keeps its lock for half a minute,

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Quote is what a node's TPM showed last, as the service verified it, beside what an operator
+// Quote is the last quote of a node's TPM, as the service verified it, beside what an operator
 // accepted. It is not changed once it is made.
 type Quote struct {
 	At       time.Time   `json:"at,omitzero"` // of the report that it was asked for at; zero: another is wanted
@@ -25,7 +25,7 @@ type Quote struct {
 	Seen     *Machine    `json:"seen,omitempty"`     // what it was; nil where its signature or its logs do not hold
 }
 
-// Machine is what of a quote an operator accepts.
+// Machine is the part of a quote that an operator accepts.
 type Machine struct {
 	Key  string   `json:"key"`          // digest of the TPM's public key
 	EK   []byte   `json:"ek,omitempty"` // the endorsement key of the TPM that has it; nil where nothing showed that

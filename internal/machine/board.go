@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// board is what the machines of one architecture are made of.
+// board names the parts of machines of one architecture.
 type board struct {
 	qemu, pkg string // QEMU's program, and Debian's package with it
 	machine   string // QEMU's word for the board

@@ -87,7 +87,7 @@ type Drainer struct {
 	recorded map[string]string // Events about waits that stood at the last look, see waitEvents
 }
 
-// work is what a Drainer does beside its looks.
+// work holds the tasks of a Drainer beside its looks.
 type work struct {
 	mu      sync.Mutex
 	at      map[string]*drainage // Nodes that are being drained, by name

@@ -49,7 +49,7 @@ type begun struct {
 	At   spec.Floor `json:"at"`   // what was given out last when its last step was done
 }
 
-// agreed is what may be published.
+// agreed is a plan that may be published.
 type agreed struct {
 	begun
 	by       publish.By

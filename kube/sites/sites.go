@@ -55,7 +55,7 @@ type Reconciler struct {
 	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
 }
 
-// Observed is what rollouts see of the nodes of a namespace's fleet.
+// Observed holds the state of a namespace's nodes as rollouts see it.
 type Observed struct {
 	// Reports returns what nodes reported last; nil where no service is known.
 	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
@@ -72,7 +72,7 @@ type Signing struct {
 	NewFleet bool            // a registry without a fleet gets its first one
 }
 
-// time is what is signed, in whole seconds.
+// time returns the time that is signed, in whole seconds.
 func (r *Reconciler) time() time.Time { return r.Now().UTC().Truncate(time.Second) }
 
 // Seen counts what was done.

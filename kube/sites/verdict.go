@@ -54,7 +54,7 @@ func known(old map[string]any) string {
 	return strings.TrimPrefix(message, lastKnown)
 }
 
-// verdict is what is said of one object.
+// verdict is the status of one object.
 type verdict struct {
 	object     *unstructured.Unstructured
 	conditions []condition

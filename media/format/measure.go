@@ -16,7 +16,7 @@ import (
 // Register is the register of a TPM into which the stub extends the sections of its image.
 const Register = 11
 
-// UKIMeasured is what a stub extends into [Register] of a section: the digests of its name, which
+// UKIMeasured is a section whose digests a stub extends into [Register]: the digests of its name, which
 // ends with a zero, and of its bytes.
 type UKIMeasured struct {
 	Section    string

@@ -21,7 +21,7 @@ func (l *Layer) Arch(n inventory.Node) string {
 	return cmp.Or(n.Labels[archLabel], l.doc.Arch.S, spec.Arches[0])
 }
 
-// kernelOf returns the package of a node's kernel. Debian's names end with the architecture, so that of
+// kernel returns the package of a node's kernel. Debian's names end with the architecture, so that of
 // another one is known: linux-image-cloud-arm64 for linux-image-cloud-amd64.
 func (l *Layer) kernel(n inventory.Node) string {
 	arch, name := l.Arch(n), l.doc.Kernel.Package.S

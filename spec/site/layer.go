@@ -24,7 +24,7 @@ var (
 	ociDigest    = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 )
 
-// Layer is what the system layers of a site's nodes are made of and keep.
+// Layer says of what the system layers of a site's nodes are made, and what they keep.
 type Layer struct {
 	doc     document.LayerDoc // without a place where the site bakes none
 	args    []string          // layer.kernel.args

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// Groups are what people name nodes of a site by: their labels, and NodeSets.
+// Groups name nodes of a site: their labels, and NodeSets.
 type Groups struct {
 	fleet *inventory.Fleet
 	sets  []maintenance.Set

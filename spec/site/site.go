@@ -59,7 +59,7 @@ type Site struct {
 	encoder encoder
 }
 
-// dated is what the windows and schedules of a site are at a date.
+// dated holds the windows and schedules of a site at a date.
 type dated struct {
 	expanded *maintenance.Expanded // nil when the site was read without a date
 	date     time.Time

@@ -3,6 +3,10 @@
 package doctext
 
 import (
+	"cmp"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,6 +46,48 @@ func TestNames(t *testing.T) {
 	}
 	if named < 300 {
 		t.Errorf("%d tests are named: is the pattern right?", named)
+	}
+}
+
+// firstWord matches a comment that begins as one of a declaration does: with a name.
+var firstWord = regexp.MustCompile(`^([a-z]\w*) [a-z]`)
+
+// TestCommentsNameTheirOwn: the comment of a function or a type that begins with a name begins with its own.
+func TestCommentsNameTheirOwn(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(top, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, d := range f.Decls {
+			own, doc := "", ""
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				own, doc = d.Name.Name, d.Doc.Text()
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if t, ok := s.(*ast.TypeSpec); ok {
+						own, doc = t.Name.Name, d.Doc.Text()
+					}
+				}
+			}
+			if m := firstWord.FindStringSubmatch(doc); m != nil && !strings.HasPrefix(own, "Test") {
+				if seen++; m[1] != own {
+					t.Errorf("%s: the comment of %s begins with %s", name, own, m[1])
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || seen < 3000 {
+		t.Errorf("%d comments, %v: is the pattern right?", seen, err)
 	}
 }
 

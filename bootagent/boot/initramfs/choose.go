@@ -34,7 +34,7 @@ type chooser struct {
 	detail  string    // likewise
 }
 
-// choice is what a boot runs.
+// choice names the generation and layer that a boot runs.
 type choice struct {
 	overlay *spec.Overlay
 	*prepared

@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// help is what a loader asks for that boots nothing: it tells the fleet's service, and lets an operator in.
+// help is asked for by a loader that boots nothing: it tells the fleet's service, and lets an operator in.
 type help struct {
 	say     say
 	machine *machine

@@ -65,7 +65,7 @@ func pass(t *testing.T, it item.Item, j item.Journal) []spec.Drift {
 	return drift
 }
 
-// hold is a root with a journal on which both kinds act, as on a node.
+// held is a root with a journal on which both kinds act, as on a node.
 type held struct {
 	*testing.T
 	root, dir string

@@ -101,8 +101,7 @@ func parseSwaps(text string) ([]usedSwap, error) {
 	return all, nil
 }
 
-// unescape takes \ooo escapes away.
-// find is the path of a disk or a file, without links that a user could have made.
+// find returns the path of a disk or a file, without links that a user could have made.
 // What others can read or write is not a place for what the memory holds.
 func (i *Swaps) find(name string) (string, error) {
 	path, tagged, err := TaggedDevice(i.dev, name)

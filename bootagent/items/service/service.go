@@ -182,7 +182,7 @@ func describe(s spec.Service) string {
 	return "commit " + s.Commit + " at " + strings.Join(to, ", ")
 }
 
-// errNotHere says that an image has not been fetched yet.
+// errNotFetched says that an image has not been fetched yet.
 var errNotFetched = errors.New("its image is not fetched yet")
 
 // view is the state of a service.

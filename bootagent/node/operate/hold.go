@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// [Holds] are what an operator says of a node: that it keeps its content (freeze,
+// [Holds] are an operator's orders to a node: that it keeps its content (freeze,
 // rollback, pin), until forward, or that nothing is changed (pause), until resume. A change
 // to another generation is made by package cycle.
 

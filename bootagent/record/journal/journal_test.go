@@ -21,7 +21,7 @@ import (
 
 var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}
 
-// open opens the journal in dir as the next process does: the one before it,
+// opened opens the journal in dir as the next process does: the one before it,
 // which held it, has ended.
 func opened(t *testing.T, dir string, s item.Scopes) *Journal {
 	t.Helper()

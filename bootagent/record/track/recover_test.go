@@ -31,7 +31,7 @@ func two(t *testing.T) *fleet {
 	return f
 }
 
-// said collects what a node says.
+// listen collects what a node says.
 func (f *fleet) listen() *strings.Builder {
 	var b strings.Builder
 	f.Say = func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -59,7 +59,7 @@ func (l *list) Set(text string) error {
 	return nil
 }
 
-// options are what the command line says.
+// options are the flags of the command line.
 type options struct {
 	namespaces, keys, commands, cas list
 	dir, state, auth                string
@@ -313,7 +313,7 @@ func (o *options) service(namespace, address string) (*service.Client, error) {
 	return service.New(address, token, cas)
 }
 
-// approval is what plans need at least.
+// approval is the least that plans need.
 func (o *options) approval() (sites.Approval, error) {
 	switch {
 	case o.noApproval && o.signedApproval:

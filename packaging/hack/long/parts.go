@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// limit is what a part takes at most, on two cores that do nothing else.
+// limit bounds the time of a part, on two cores that do nothing else.
 const limit = 40 * time.Minute
 
 // parts divides tests into n parts: the longest first, each into the part that has least.

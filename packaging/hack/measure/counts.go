@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-// counts is what was found in all files.
+// counts holds the sums over all files.
 type counts struct {
 	lines, testLines, words int
 

@@ -116,7 +116,7 @@ type fleetNodeDoc struct {
 	Status FleetNodeStatus `site:"status" doc:"what the fleet's service reports of the node"`
 }
 
-// FleetNodeStatus is what caisson-kube writes of a node.
+// FleetNodeStatus is written by caisson-kube.
 type FleetNodeStatus struct {
 	Condition  string `json:"condition" doc:"the worst condition of the node, in one word, as 'caisson fleet status' shows it"`
 	Trouble    bool   `json:"trouble" doc:"whether somebody should look at the node"`

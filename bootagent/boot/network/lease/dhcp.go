@@ -140,7 +140,7 @@ func PlainNames(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !plainName(name) })
 }
 
-// Resolvers are what a server says of names: who knows them (option 23), and the domains in which
+// Resolvers holds a server's answer about names: who resolves them (option 23), and the domains in which
 // those without a dot are looked for (24).
 type Resolvers struct {
 	DNS    []netip.Addr

@@ -12,10 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/caisson-os/caisson/test/require"
 )
 
 // whole is set where the machine is one that nobody else uses: all of it is looked at.
@@ -39,15 +36,7 @@ var explained = map[string]string{
 // network of its own; test/vm runs it on a whole machine.
 func TestByHand(t *testing.T) {
 	all := os.Getenv(whole) != ""
-	if os.Getenv(inside) == "" && !all {
-		require.Root(t)
-		require.Tool(t, "ip", "mount", "sysctl", "find", "findmnt")
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestByHand$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !all && !inNamespaces(t, "ip", "mount", "sysctl", "find", "findmnt") {
 		return
 	}
 	o := Options{}

@@ -4,7 +4,6 @@ package picture
 
 import (
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,56 +53,18 @@ func (m mount) says() string {
 	return layersOf.ReplaceAllString(m.options, "")
 }
 
-// writable reports whether somebody writes there what stays. A part of an overlay is seen at
-// another place.
+// writable reports whether somebody writes there what stays.
 func (m mount) writable() bool {
-	writes := slices.Contains(strings.Split(m.flags+","+m.options, ","), "rw")
-	return writes && slices.Contains(onDisk, m.kind) && (m.kind != "overlay" || m.root == "/")
+	rw := func(list string) bool { return slices.Contains(strings.Split(list, ","), "rw") }
+	return rw(m.flags) && rw(m.options) && slices.Contains(onDisk, m.kind)
 }
 
-// part returns the directory that an option of an overlay names.
-func (m mount) part(option string) string {
-	for one := range strings.SplitSeq(m.options, ",") {
-		if name, value, _ := strings.Cut(one, "="); name == option && m.kind == "overlay" {
-			return value
-		}
-	}
-	return ""
-}
-
-// written returns from where files are listed, and where each of these directories appears. Of
-// an overlay what was written is in its upper directory; parts are directories of overlays,
-// which are not listed twice, and below has those under each upper one, the highest first. is
-// reports whether something is a directory.
-func written(all []mount, is func(dir string) bool) (walk map[string]string, parts []string, below map[string][]string) {
-	walk, below = map[string]string{}, map[string][]string{}
+// written returns where files are listed: the mount points of writable file systems.
+func written(all []mount) (places []string) {
 	for _, m := range all {
-		if !m.writable() {
-			continue
-		}
-		upper, work := reach(m.part("upperdir"), m.part("workdir"), all, is)
-		if upper == "" {
-			walk[m.at] = m.at
-			continue
-		}
-		walk[upper], below[upper] = m.at, strings.Split(m.part("lowerdir"), ":")
-		parts = append(parts, upper, work)
-	}
-	return walk, parts, below
-}
-
-// reach returns where two directories of an overlay are now. A soft-reboot ends the mount by which
-// the next root was stacked, and that root has the same file system elsewhere: there both are
-// below its top by the same names.
-func reach(upper, work string, all []mount, is func(dir string) bool) (string, string) {
-	if upper == "" || is(upper) {
-		return upper, work
-	}
-	for _, m := range all {
-		there, beside := filepath.Join(m.at, filepath.Base(upper)), filepath.Join(m.at, filepath.Base(work))
-		if m.kind != "overlay" && m.root == "/" && m.writable() && is(there) && is(beside) {
-			return there, beside
+		if m.writable() && !slices.Contains(places, m.at) {
+			places = append(places, m.at)
 		}
 	}
-	return upper, work
+	return places
 }

@@ -25,7 +25,7 @@ type Picture map[string]string
 // Options say what is looked at beside what is always.
 type Options struct {
 	Attributes []string // patterns of files below /sys
-	Places     []string // directories whose files are listed; nil: what is written on each writable file system
+	Places     []string // directories whose files are listed; nil: each writable file system
 }
 
 // always are the attributes that settings of machines are about.
@@ -101,8 +101,7 @@ func Compare(before, after Picture) []Difference {
 	return slices.DeleteFunc(out, func(d Difference) bool { return d.leads(out) })
 }
 
-// leads reports whether a directory came or went with what is below it alone: an overlay has a
-// copy of each that leads to something that was written.
+// leads reports whether a directory came or went with something below it, which says as much.
 func (d Difference) leads(all []Difference) bool {
 	return d.Kind == "file" && strings.HasPrefix(d.Before+d.After, "04") && (d.Before == "" || d.After == "") &&
 		slices.ContainsFunc(all, func(other Difference) bool { return other.Kind == d.Kind && strings.HasPrefix(other.Key, d.Key+"/") })

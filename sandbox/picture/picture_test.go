@@ -3,10 +3,8 @@
 package picture
 
 import (
-	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,18 +16,27 @@ import (
 // inside is set in the process of a test that has mounts and a network of its own.
 const inside = "CAISSON_PICTURE_INSIDE"
 
+// inNamespaces reports whether this is such a process. Else it has the test run in one.
+func inNamespaces(t *testing.T, tools ...string) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	require.Root(t)
+	require.Tool(t, tools...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
 // Two pictures of one machine are equal; each change that is planted between them is named,
 // and nothing else. Of what other processes of the host change, nothing is asked.
 func TestPlantedChanges(t *testing.T) {
-	if os.Getenv(inside) == "" {
-		require.Root(t)
-		require.Tool(t, "ip", "mount", "sysctl")
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPlantedChanges$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !inNamespaces(t, "ip", "mount", "sysctl") {
 		return
 	}
 	const place = "/mnt" // of this process alone; what is below /tmp changes by itself
@@ -45,14 +52,7 @@ func TestPlantedChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh("mkdir over; for f in same content mode gone; do echo a >$f; done; ln -s same link; ip link set lo up")
-	take := func() Picture {
-		t.Helper()
-		p, err := Take(Options{Places: []string{place}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
+	take := func() Picture { return mustTake(t, place) }
 	before := take()
 	if all := mine(Compare(before, take()), place); len(all) > 0 {
 		t.Fatalf("nothing was changed: %v", all)
@@ -77,62 +77,71 @@ func mine(all []Difference, place string) (names []string) {
 	return names
 }
 
-// What somebody wrote is seen in an overlay by its own name, and what is hidden, too.
-func TestWritten(t *testing.T) {
-	upper := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(upper, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(upper, "etc/motd"), []byte("hello"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	p := Picture{}
-	p.written(upper, "/", nil, nil)
-	if got := p["file /etc/motd"]; !strings.HasPrefix(got, "100640 ") || !strings.Contains(got, " 2cf24dba5fb0") {
-		t.Errorf("%q of %v", got, p)
-	}
-}
-
-// What an overlay keeps a copy of, and is as below it again, was not left behind: what was changed is, and
-// what is as in a directory that another one hides.
+// What an overlay keeps a copy of and is as below it again was not left behind, nor is what only a
+// soft-reboot moved: the same root is stacked by other ways, which end.
 func TestChangedBack(t *testing.T) {
-	top := t.TempDir()
-	for name, text := range map[string]string{"1/etc/passwd": "root", "1/etc/group": "root", "1/etc/both": "high", "0/etc/both": "low", "0/etc/shadow": "root",
-		"upper/etc/passwd": "root", "upper/etc/group": "eve", "upper/etc/shadow": "root", "upper/etc/both": "low", "upper/etc/new": ""} {
-		name = filepath.Join(top, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o640)); err != nil {
-			t.Fatal(err)
-		}
+	if !inNamespaces(t, "mount", "umount") {
+		return
 	}
-	m := parseMounts("43 1 0:27 / / rw,relatime - overlay caisson rw,lowerdir=" + top + "/1:" + top + "/0,upperdir=" + top + "/upper,workdir=" + top + "/work\n")
-	p := Picture{}
-	p.all(written(m, isDirectory))
-	var names []string
-	for name := range p {
-		names = append(names, name)
+	hand(t, "mount --make-rprivate /; mount -t tmpfs none /mnt; cd /mnt; mkdir -p root high/etc base/etc/ssh base/usr; "+
+		"for f in passwd group shadow; do echo root >base/etc/$f; done; echo high >high/etc/group; echo tool >base/usr/tool")
+	stack := func(by string) Picture { // as a loader does it, with what it writes
+		hand(t, "cd /mnt; mkdir -p "+by+"; cd "+by+"; mkdir high base up; mount --bind ../high high; mount --bind ../base base; mount -t tmpfs none up; mkdir up/upper up/work; "+
+			"mount -t overlay -o lowerdir=high:base,upperdir=up/upper,workdir=up/work none /mnt/root; mount --bind /mnt/root/usr /mnt/root/usr; umount -l high base up; "+
+			"cd ../root/etc; echo node >hostname; echo node >ssh/node")
+		return mustTake(t, "/mnt/root")
 	}
-	slices.Sort(names)
-	if want := []string{"file /etc/both", "file /etc/group", "file /etc/new"}; !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
+	before := stack("first")
+	if before["file /mnt/root/etc/shadow"] == "" || before["file /mnt/root/usr/tool"] != "" {
+		t.Fatalf("%v", before)
+	}
+	hand(t, "cd /mnt/root/etc; echo eve >passwd; echo root >passwd; rm shadow; echo root >shadow; chmod 600 group; chmod 644 group; rm hostname; echo node >hostname; touch ssh/new; rm ssh/new")
+	if left := mine(Compare(before, mustTake(t, "/mnt/root")), "/mnt/root"); len(left) > 0 {
+		t.Errorf("all was changed back: %q", left)
+	}
+	hand(t, "umount /mnt/root/usr /mnt/root")
+	after := stack("second")
+	if left := mine(Compare(before, after), "/mnt/root"); len(left) > 0 {
+		t.Errorf("behind a soft-reboot: %q", left)
+	}
+	hand(t, "cd /mnt/root/etc; rm passwd; echo low >group; echo new >new; mkdir -p srv/a; touch srv/a/b")
+	left := mine(Compare(after, mustTake(t, "/mnt/root")), "/mnt/root")
+	if want := []string{"file etc/group", "file etc/new", "file etc/passwd", "file etc/srv/a/b"}; !slices.Equal(left, want) {
+		t.Errorf("%q, want %q", left, want)
 	}
 }
 
-// Of a directory with a mount on it the mount's is what is seen, not the one beneath.
-func TestMountPoint(t *testing.T) {
-	upper, disk := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.MkdirAll(filepath.Join(upper, "var/lib/x"), 0o755), os.Chmod(disk, 0o700)); err != nil {
+func mustTake(t *testing.T, places ...string) Picture {
+	t.Helper()
+	p, err := Take(Options{Places: places})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for range 20 { // a map's order is another one each time
-		p := Picture{}
-		p.all(map[string]string{upper: "/", disk: "/var/lib/x"}, nil, nil)
-		if got := p["file /var/lib/x"]; !strings.HasPrefix(got, "040700 ") {
-			t.Fatalf("%q", got)
+	return p
+}
+
+// What an interface is called is in the picture by each name: one that does not get its own back is named with
+// what was configured on it.
+func TestRenamed(t *testing.T) {
+	if !inNamespaces(t, "ip") {
+		return
+	}
+	hand(t, "ip link set lo name lan0 && ip link set lan0 up && ip address add 192.0.2.1/24 dev lan0")
+	before := mustTake(t, t.TempDir())
+	hand(t, "ip link set lan0 down && ip link set lan0 name eth0 && ip link set eth0 up")
+	left := mine(Compare(before, mustTake(t, t.TempDir())), "/mnt")
+	for _, want := range []string{"link eth0", "link lan0", "address eth0 192.0.2.1/24", "address lan0 192.0.2.1/24"} {
+		if !slices.Contains(left, want) {
+			t.Errorf("%s is not among %q", want, left)
 		}
+	}
+	hand(t, "ip link set eth0 down && ip link set eth0 name lan0 && ip link set lan0 up")
+	if left := mine(Compare(before, mustTake(t, t.TempDir())), "/mnt"); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "link ") }) {
+		t.Errorf("it has its name again: %q", left)
 	}
 }
 
-// A directory that an overlay has on the way to what was written is not named beside that.
+// A directory that came is not named beside what came below it.
 func TestLeads(t *testing.T) {
 	got := Compare(Picture{"file /etc": "040755 0:0", "file /srv": "040755 0:0"}, Picture{"file /etc": "040700 0:0", "file /srv": "040755 0:0", "file /srv/new": "040755 0:0", "file /root": "040700 0:0", "file /root/left": "100644 0:0"})
 	var names []string

@@ -7,75 +7,48 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
 
-// look notes what is mounted where, with the files of what is written there. places are
-// directories in the place of writable file systems.
+// look notes what is mounted where, with the files that are seen on each writable file system. places
+// are directories in their place.
+//
+// Of a root that is stacked these are all of its files: an overlay keeps its copy of what was changed
+// back, and behind a soft-reboot the directories below it cannot be reached.
 func (p Picture) look(d devices, places []string) {
 	table, _ := text("/proc/self/mountinfo")
 	all := parseMounts(table)
 	p.mounts(all, d)
-	walk, parts, below := written(all, isDirectory)
-	if places != nil {
-		walk, parts, below = map[string]string{}, nil, nil
+	mounted := map[string]bool{}
+	for _, m := range all {
+		mounted[m.at] = true
+	}
+	if places == nil {
+		places = written(all)
 	}
 	for _, place := range places {
-		walk[place] = place
-	}
-	p.all(walk, parts, below)
-}
-
-func isDirectory(name string) bool {
-	var st syscall.Stat_t
-	return syscall.Lstat(name, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
-}
-
-// all notes the files of each place, from where they are listed to where they appear. What is
-// mounted over a directory comes after it, and is what appears there.
-func (p Picture) all(walk map[string]string, parts []string, below map[string][]string) {
-	above := func(a, b string) int { return strings.Compare(walk[a], walk[b]) }
-	for _, from := range slices.SortedFunc(maps.Keys(walk), above) {
-		p.written(from, walk[from], parts, below[from])
+		p.below(place, mounted)
 	}
 }
 
-// written notes the files below a directory, on its file system, by the names that they have
-// below another one. An overlay keeps its copy of what was changed back: one that is as in the
-// directories below it is not noted.
-func (p Picture) written(from, at string, parts, below []string) {
-	var top syscall.Stat_t
-	if syscall.Lstat(from, &top) != nil {
-		return
-	}
-	_ = filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error { // likewise: what cannot be read is not in it
-		if err != nil {
+// below notes the files below a directory, without those of other mounts and what changes by itself.
+func (p Picture) below(top string, mounted map[string]bool) {
+	_ = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error { // what cannot be read is not in it
+		var st syscall.Stat_t
+		if err != nil || syscall.Lstat(name, &st) != nil {
 			return nil // it is gone
 		}
-		var st syscall.Stat_t
-		switch {
-		case syscall.Lstat(name, &st) != nil:
-			return nil // as above
-		case name != from && (slices.Contains(parts, name) || d.IsDir() && st.Dev != top.Dev):
+		other := name != top && mounted[name]
+		if !other && !Alone("file "+name) {
+			p["file "+name] = describe(name, &st)
+		}
+		if d.IsDir() && (other || Alone("file "+filepath.Join(name, "any"))) {
 			return fs.SkipDir
 		}
-		value, under := describe(name, &st), strings.TrimPrefix(name, from)
-		for _, dir := range below {
-			var same syscall.Stat_t
-			if lower := filepath.Join(dir, under); syscall.Lstat(lower, &same) == nil {
-				if describe(lower, &same) == value {
-					return nil
-				}
-				break
-			}
-		}
-		p["file "+filepath.Join(at, under)] = value
 		return nil
 	})
 }
@@ -90,7 +63,7 @@ func describe(name string, st *syscall.Stat_t) string {
 		target, _ := os.Readlink(name) // one that is gone has none
 		value += " " + target
 	case syscall.S_IFCHR, syscall.S_IFBLK:
-		value += fmt.Sprintf(" device %#x", st.Rdev) // 0 is the sign that an overlay hides a file
+		value += fmt.Sprintf(" device %#x", st.Rdev)
 	}
 	return value
 }

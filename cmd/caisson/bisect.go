@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/culprit"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // bisectFlags are the flags of bisect.
@@ -55,7 +56,8 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	n := &culprit.Node{Name: f.try.node, Site: s, Checks: f.try.checks, Within: f.try.timeout}
+	n := &culprit.Node{Name: f.try.node, Site: s, Checks: f.try.checks, Within: f.try.timeout,
+		Then: func(commit string) []spec.BootNetwork { return a.bootNetworkAt(ctx, s, names, commit) }}
 	if n.Box, err = a.boxOptions(&f.try); err != nil {
 		return err
 	}

@@ -120,10 +120,10 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 // bootNetworkAt returns the bootNetwork of a site as it was at a commit, and says where that cannot be
 // had: nil then.
 func (a *app) bootNetworkAt(ctx context.Context, s *site.Site, names []string, commit string) (rows []spec.BootNetwork) {
-	err := errors.New("the history names no commit of what the node runs")
+	err := errors.New("the history names no commit of what was published")
 	switch {
 	case strings.HasSuffix(commit, "+"):
-		err = fmt.Errorf("what the node runs was not yet committed after %s", strings.TrimSuffix(commit, "+"))
+		err = fmt.Errorf("what was published was not yet committed after %s", strings.TrimSuffix(commit, "+"))
 	case commit != "":
 		rows, err = readBootNetwork(ctx, s.Dir(), names, commit)
 	}

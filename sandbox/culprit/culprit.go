@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -35,11 +36,13 @@ type Node struct {
 	Checks []string      // commands that have to end with 0; without one the node's health decides
 	Within time.Duration // from power-on to the gates, and for each check
 	Tell   func(box *sandbox.Box)
+	Then   func(commit string) []spec.BootNetwork // of the site as it was; nil: as it is
 
-	kept []history.Entry // that gave the node something else, the oldest first
+	kept []history.Entry               // that gave the node something else, the oldest first
+	then map[string][]spec.BootNetwork // what Then said, by commit
 }
 
-// Generation implements bisect.Machine.
+// Generation implements [Machine].
 func (n *Node) Generation(ctx context.Context, i int) (Answer, error) {
 	k, err := n.read(ctx, i)
 	if err != nil {
@@ -48,7 +51,7 @@ func (n *Node) Generation(ctx context.Context, i int) (Answer, error) {
 	return n.boot(ctx, k)
 }
 
-// Parts implements bisect.Machine.
+// Parts implements [Machine].
 func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	a, b, err := n.both(ctx, good, bad)
 	if err != nil {
@@ -61,7 +64,7 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	return parts, err
 }
 
-// Mix implements bisect.Machine.
+// Mix implements [Machine].
 func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (Answer, error) {
 	a, b, err := n.both(ctx, good, bad)
 	if err != nil {
@@ -84,6 +87,9 @@ func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
 	if slices.Contains(parts, layerPart) {
 		k.Layer = bad.Layer
 	}
+	if slices.Contains(parts, networkPart) { // what runs has to find the network that its loader found
+		k.Boot = bad.Boot
+	}
 	var err error
 	if k.Overlay, err = Mix(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
 		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, taken)
@@ -93,7 +99,24 @@ func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
 }
 
 func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {
-	return sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content())
+	k, err := sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content())
+	if err == nil {
+		k.Boot = n.bootNetwork(n.kept[i].Commit)
+	}
+	return k, err
+}
+
+// bootNetwork returns that of the site at a commit, which is asked for once.
+func (n *Node) bootNetwork(commit string) []spec.BootNetwork {
+	rows, known := n.then[commit]
+	if !known {
+		if n.then == nil {
+			n.then = map[string][]spec.BootNetwork{}
+		}
+		rows = n.Then(commit)
+		n.then[commit] = rows
+	}
+	return rows
 }
 
 func (n *Node) both(ctx context.Context, good, bad int) (a, b *sandbox.Kept, err error) {

@@ -78,6 +78,23 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// The network of a generation's loader is that of its commit, which is read once.
+func TestBootNetwork(t *testing.T) {
+	var asked []string
+	n := &Node{Then: func(commit string) []spec.BootNetwork {
+		asked = append(asked, commit)
+		return []spec.BootNetwork{{VLAN: int64(len(asked))}}
+	}}
+	for _, commit := range []string{"a", "b", "a", "b"} {
+		if rows := n.bootNetwork(commit); rows[0].VLAN != map[string]int64{"a": 1, "b": 2}[commit] {
+			t.Errorf("%s: %+v", commit, rows)
+		}
+	}
+	if !slices.Equal(asked, []string{"a", "b"}) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
 // The last line names the change and where it is written.
 func TestWrite(t *testing.T) {
 	r := Result{Node: "a", Good: "0-2", Bad: "0-5", Why: "true ended with 1", Author: "eve", Reason: "more memory", Commit: "0123abcd+", Skipped: []string{"0-3"}, Parts: []Part{

@@ -81,7 +81,7 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 }
 
 // written says under which key a site has a part that is no item.
-var written = map[string]string{"kernelArgs": "machine/kernel/args", "network": "machine/network",
+var written = map[string]string{"kernelArgs": "machine/kernel/args", networkPart: "machine/network",
 	"persist": "machine/persist", "gates": "health"}
 
 // Write prints what was found for people; the last line is the smallest change.

@@ -18,6 +18,9 @@ import (
 // layerPart is the part that is the layer. It comes first: settings may need what it has.
 const layerPart = "layer"
 
+// networkPart is the part that says which addresses the node has.
+const networkPart = "network"
+
 // ids are the keys by which an element of a list of items is told from others, by kind.
 // The items of another kind are one part.
 var ids = map[string][]string{"mounts": {"id"}, "swaps": {"device"}, "limits": {"id"}, "sysctl": {"key"},

@@ -136,8 +136,11 @@ func TestMixedLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := &sandbox.Kept{Overlay: overlay(nil), Layer: pushed(t, r, "1", nil)}
-	bad := &sandbox.Kept{Overlay: overlay(worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"})}
+	good := &sandbox.Kept{Overlay: overlay(nil), Layer: pushed(t, r, "1", nil), Boot: []spec.BootNetwork{{VLAN: 7}}}
+	bad := &sandbox.Kept{Overlay: overlay(worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"}), Boot: []spec.BootNetwork{{VLAN: 9}}}
+	if k, err := mixed(good, bad, []string{networkPart}); err != nil || k.Boot[0].VLAN != 9 {
+		t.Errorf("with the network of the bad one: %+v, %v", k, err)
+	}
 	for parts, want := range map[string]string{"": good.Layer.Digest, "files//etc/motd": good.Layer.Digest, "layer/packages layer/policy": bad.Layer.Digest, "layer": bad.Layer.Digest, "layer/packages files//etc/motd": ""} {
 		k, err := mixed(good, bad, strings.Fields(parts))
 		if err != nil {
@@ -145,6 +148,9 @@ func TestMixedLayers(t *testing.T) {
 		}
 		if stacked := k.Stacked != nil; stacked != (want == "") || !stacked && k.Layer.Digest != want || stacked && k.Overlay.Layer != k.Layer.Digest {
 			t.Errorf("%q: layer %s, stacked %t, overlay on %s", parts, k.Layer.Digest, stacked, k.Overlay.Layer)
+		}
+		if k.Boot[0].VLAN != 7 {
+			t.Errorf("%q: plugged in as by %+v", parts, k.Boot)
 		}
 		if motd := k.Overlay.Items.Files[0].Content == "b"; motd != strings.Contains(parts, "motd") {
 			t.Errorf("%q: %+v", parts, k.Overlay.Items.Files)

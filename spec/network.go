@@ -44,7 +44,7 @@ type Interface struct {
 	// of a card, which it finds; lower case, colon separated
 	MAC string `json:"mac,omitempty" doc:"MAC address of a card; without it, name finds the card"`
 	// of the kernel, which finds a card without MAC; with one, only what VLAN.On calls the card
-	Name string `json:"name,omitempty" doc:"name of a card as the kernel has it, or of the bond or VLAN that is made"`
+	Name string `json:"name,omitempty" doc:"name of a card as the kernel has it (with mac: only what vlan.on calls it), or of the bond or VLAN that is made"`
 	Bond *Bond  `json:"bond,omitempty" doc:"make the interface of several cards"`
 	VLAN *VLAN  `json:"vlan,omitempty" doc:"make the interface a tagged network on another one"`
 	// bytes, 576 to 65535; the driver's when 0

@@ -204,6 +204,9 @@ func checkTogether(c *shape.Checker, list *tree.Value, all []spec.Interface) {
 		case one.Bond == nil && one.VLAN == nil && len(one.Addresses) == 0 && one.DHCP == "" && !under[one.Name]:
 			c.Errorf(c.At(d), "required", "write dhcp: ipv4; a card that is left out is asked for an address by DHCP only if the node booted by it",
 				"an interface needs addresses, dhcp or a VLAN on it")
+		case one.MAC != "" && one.Name != "" && !under[one.Name]:
+			c.Warnf(c.At(d, "name"), "no-effect", "leave the name out, and write in ethtool and elsewhere what the kernel calls the card",
+				"a card that mac finds keeps the name that the kernel gave it: only a VLAN on it would call it %s", one.Name)
 		}
 	}
 }

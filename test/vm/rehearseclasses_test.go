@@ -66,7 +66,12 @@ func (f *Fleet) rehearse(t *testing.T, class string, more ...string) {
 // rehearseLeaves rehearses a change of a class that leaves some things, by kind and key, and nothing else.
 func (f *Fleet) rehearseLeaves(t *testing.T, class string, left []string, more ...string) {
 	t.Helper()
-	out, err := f.Caisson(t.Context(), append([]string{"rehearse", "site.yaml", "--from", f.To(), "--node", "beta", "-o", "json", "--timeout", "2h"}, more...)...)
+	f.rehearseOn(t, "beta", class, left, more...)
+}
+
+func (f *Fleet) rehearseOn(t *testing.T, node, class string, left []string, more ...string) {
+	t.Helper()
+	out, err := f.Caisson(t.Context(), append([]string{"rehearse", "site.yaml", "--from", f.To(), "--node", node, "-o", "json", "--timeout", "2h"}, more...)...)
 	var got struct {
 		Passed                 bool
 		Reason, Said, Happened string

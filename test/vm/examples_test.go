@@ -35,7 +35,7 @@ var kinds = []planted{
 	{"sysfs//sys/kernel/mm/ksm/pages_to_scan", "sysfs", "    /sys/kernel/mm/ksm/pages_to_scan: 61\n", "test $(cat /sys/kernel/mm/ksm/pages_to_scan) -ne 61"},
 	{"files//etc/motd.d/planted", "files", "    /etc/motd.d/planted: {content: planted}\n", "test ! -e /etc/motd.d/planted"},
 	{"units/planted.service", "units", "    planted.service: {content: \"[Service]\\nExecStart=sleep infinity\\n\", run: started}\n", "! systemctl is-active -q planted.service"},
-	{"exec/50-planted", "exec", "    50-planted:\n      data: \"#!/bin/sh\\necho planted >/run/planted\\n\"\n      revert: \"#!/bin/sh\\nrm -f /run/planted\\n\"\n", "test ! -e /run/planted"},
+	{"exec/50-planted", "exec", "    50-planted:\n      rerun_policy: once_successfully\n      data: \"#!/bin/sh\\necho planted >/run/planted\\n\"\n      revert: \"#!/bin/sh\\nrm -f /run/planted\\n\"\n", "test ! -e /run/planted"},
 	{"limits/planted", "limits", "    planted: {domain: nobody, type: soft, item: nofile, value: 61}\n", "! grep -qrs nobody /etc/security/limits.d"},
 	{"mounts/planted", "mounts", "    planted: {mnt_tgt: /srv/planted, device: tmpfs, type: tmpfs, options: size=1m}\n", "! mountpoint -q /srv/planted"},
 	{"kernelArgs", kernelWord, "planted=1", "! grep -q planted=1 /proc/cmdline"},

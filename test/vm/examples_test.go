@@ -72,7 +72,7 @@ func TestLongExamples(t *testing.T) {
 		without              []string // kinds that need more than this class
 		more                 []string
 	}{
-		{"quickstart", "beta", "live", []string{kernelWord, aPackage, aUser}, nil},
+		{"quickstart", "beta", "service restart", []string{kernelWord, aPackage, aUser}, nil},
 		{"diskless", "worker-1", "soft-reboot", []string{kernelWord}, []string{"--memory", "4G"}},
 		{"rack", "control-1", "kexec", nil, nil}, // its address is static
 	} {

@@ -40,6 +40,7 @@ type Node struct {
 
 	kept []history.Entry               // that gave the node something else, the oldest first
 	then map[string][]spec.BootNetwork // what Then said, by commit
+	boot func(context.Context, *sandbox.Kept) (Answer, error)
 }
 
 // Generation implements [Machine].
@@ -134,8 +135,8 @@ func skipped(err error) (Answer, error) {
 	return Answer{}, err
 }
 
-// boot boots what is kept, and answers by the checks.
-func (n *Node) boot(ctx context.Context, k *sandbox.Kept) (a Answer, err error) {
+// inMachine boots what is kept, and answers by the checks.
+func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err error) {
 	if err := k.Layer.Suits(k.Overlay); err != nil {
 		return Answer{Outcome: Skip, Why: err.Error()}, nil
 	}

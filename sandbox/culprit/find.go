@@ -23,6 +23,9 @@ type Question struct {
 
 // Find finds the smallest change that breaks the checks, and says each step by say.
 func (n *Node) Find(ctx context.Context, q Question, say func(format string, args ...any)) (*Result, error) {
+	if n.boot == nil {
+		n.boot = n.inMachine
+	}
 	if err := n.open(ctx); err != nil {
 		return nil, err
 	}

@@ -72,6 +72,7 @@ type Hub struct {
 	keys     map[string]string // node by id of its key
 	slots    []store.Slot
 	asking   *store.Slot          // that is noted before the budgets of rollouts are read; nil is none
+	room     *rollout.Room        // that rollouts leave; nil when it is to be counted anew
 	proofs   map[string]time.Time // by node: of the last request for a slot
 	hints    map[string]view.Hint // by node: they end with this instance
 	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
@@ -331,6 +332,9 @@ func (h *Hub) setNodes(changed []*node) {
 			h.keys[n.known.Key] = n.view.Name
 		}
 		h.rev = max(h.rev, n.row.Rev)
+		if h.room != nil {
+			h.room.Tell(&n.view)
+		}
 	}
 	h.sorted = nil
 	h.notifyWatchers()
@@ -406,6 +410,6 @@ func (h *Hub) readIndex(ctx context.Context) {
 		h.nodes[name] = &n
 	}
 	maps.DeleteFunc(h.hints, func(name string, _ view.Hint) bool { return h.nodes[name] == nil }) // so there are no more hints than nodes
-	h.sorted, h.hardware = nil, nil
+	h.sorted, h.hardware, h.room = nil, nil, nil
 	h.notifyWatchers()
 }

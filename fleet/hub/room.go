@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 )
@@ -46,9 +45,9 @@ func (h *Hub) fits(ctx context.Context, group, name string) (end func(), err err
 	limited, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	h.readIndex(limited)
-	h.mu.RLock()
+	h.mu.Lock()
 	full, trouble := h.full(name), h.indexErr
-	h.mu.RUnlock()
+	h.mu.Unlock()
 	if trouble != nil {
 		full = fmt.Sprintf("whether a rollout leaves room is not known: %v", trouble)
 	}
@@ -65,19 +64,15 @@ func (h *Hub) full(name string) string {
 	if !slices.ContainsFunc(h.fleet.Rollouts, func(s rollout.State) bool { return s.Budget != nil }) {
 		return ""
 	}
-	c := rollout.Counted{Rows: index.Rows{}, Reports: map[string]rollout.Report{}, Busy: map[string]string{}, Now: h.o.Now()}
-	for node, n := range h.nodes {
-		if n.view.Published == nil {
-			continue
-		}
-		c.Rows[node] = *n.view.Published
-		shown := h.viewNode(n)
-		if reported, ok := shown.Reported(); ok {
-			c.Reports[node] = rollout.FromReport(reported)
+	if h.room == nil {
+		h.room = rollout.NewRoom(h.fleet.Rollouts)
+		for _, n := range h.nodes {
+			h.room.Tell(&n.view)
 		}
 	}
+	busy := map[string]string{}
 	for _, l := range h.slots {
-		c.Busy[l.Node] = "slot of " + l.Group
+		busy[l.Node] = "slot of " + l.Group
 	}
-	return rollout.Full(h.fleet.Rollouts, name, c)
+	return h.room.Full(name, busy, h.listens, h.o.Now())
 }

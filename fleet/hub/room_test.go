@@ -27,7 +27,7 @@ func TestASlotWithinABudget(t *testing.T) {
 	index := r.hub.o.Index
 	r.hub.o.Index = func(ctx context.Context, _ string) (Published, error) {
 		p, err := index(ctx, "")
-		p.Root += "with a rollout"
+		p.Root += "with a rollout, behind: " + behind
 		p.Rollouts = []rollout.State{state}
 		for _, row := range p.Rows { // they run what is published
 			for _, n := range r.hub.nodes {

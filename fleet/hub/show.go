@@ -40,6 +40,27 @@ func (h *Hub) Nodes() []*view.Node {
 	return h.sorted
 }
 
+// Since returns the nodes whose rows changed since an answer that ended with a cursor, by name, and
+// the cursor of this answer: all of them for "", and for a cursor that is of no such answer. It
+// counts by the revisions of the database, so another instance at the same one goes on with it.
+func (h *Hub) Since(cursor string) (nodes []*view.Node, next string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	var rev, heard int64
+	listens := h.listens.UnixNano()
+	if _, err := fmt.Sscanf(cursor, "%d.%d", &rev, &heard); err != nil || rev > h.rev {
+		rev, heard = -1, listens
+	}
+	for _, n := range h.nodes {
+		// Where instances began to listen at other times, they say so of nodes that were not heard since.
+		if n.row.Rev > rev || heard != listens && n.view.Received.UnixNano() < max(heard, listens) {
+			nodes = append(nodes, h.viewNode(n))
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *view.Node) int { return plain.Natural(a.Name, b.Name) })
+	return nodes, fmt.Sprintf("%d.%d", h.rev, listens)
+}
+
 // Owner returns the node whose key has an id, "" for none.
 func (h *Hub) Owner(key string) string {
 	h.mu.RLock()

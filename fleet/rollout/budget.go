@@ -19,6 +19,7 @@ type Counted struct {
 	Rows    index.Rows
 	Reports map[string]Report
 	Busy    map[string]string // nodes that are disturbed by something else than this rollout → what
+	Listens time.Time         // since when the service can hear nodes that it has not heard since
 	Now     time.Time
 }
 
@@ -27,28 +28,49 @@ type Counted struct {
 // something that was published before. Of those that the service had no time to hear since it
 // began that is only assumed.
 func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) (out map[string]string, assumed map[string]bool) {
-	out, assumed = map[string]string{}, map[string]bool{}
-	var listens time.Time
-	for _, r := range c.Reports {
-		listens = later(listens, r.Listens)
-	}
+	out = map[string]string{}
 	for name := range b.Nodes {
-		row, there := c.Rows[name]
-		if !there {
-			continue // the fleet publishes nothing for it
-		}
-		switch r := c.Reports[name]; {
-		case c.Busy[name] != "":
-			out[name] = c.Busy[name]
-		case r.quiet(rule, c.Now) != "":
-			out[name], assumed[name] = r.quiet(rule, c.Now), c.Now.Sub(listens) <= r.silence(rule)
-		case r.Trouble != "":
-			out[name] = r.Trouble
-		case r.Overlay != row.Overlay:
-			out[name] = "it does not report what is published for it"
+		if why := c.unwell(name, rule); why != "" {
+			out[name] = why
 		}
 	}
-	return out, assumed
+	return out, c.disturbed(out, b, rule)
+}
+
+// unwell says why a node is not proved to be well, whatever disturbs it; "" where it is, or the
+// fleet publishes nothing for it.
+func (c Counted) unwell(name string, rule spec.RolloutRule) string {
+	row, there := c.Rows[name]
+	r := c.Reports[name]
+	switch {
+	case !there:
+	case r.quiet(rule, c.Now) != "":
+		return r.quiet(rule, c.Now)
+	case r.Trouble != "":
+		return r.Trouble
+	case r.Overlay != row.Overlay:
+		return "it does not report what is published for it"
+	}
+	return ""
+}
+
+// disturbed adds the nodes that something else disturbs to those that are not well, and returns of
+// whom that is only assumed.
+func (c Counted) disturbed(out map[string]string, b *spec.RolloutBudget, rule spec.RolloutRule) (assumed map[string]bool) {
+	assumed = map[string]bool{}
+	for name := range out {
+		if r := c.Reports[name]; r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
+			assumed[name] = true
+		}
+	}
+	for name, what := range c.Busy {
+		_, counts := b.Nodes[name]
+		if _, there := c.Rows[name]; there && counts {
+			out[name] = what
+			delete(assumed, name)
+		}
+	}
+	return assumed
 }
 
 // InFlight returns the nodes that rollouts other than one move now, with which.
@@ -65,33 +87,6 @@ func InFlight(rollouts map[string]spec.Rollout, but string) map[string]string {
 		}
 	}
 	return busy
-}
-
-// Full says why a node may not be disturbed now: the budget of a rollout that has not ended is
-// used up without it. "" where it may. One that moves may be proved by now, and needs room, too.
-func Full(states []State, node string, c Counted) string {
-	busy, moves := maps.Clone(c.Busy), map[string]bool{}
-	for _, s := range states {
-		for _, w := range s.Waves {
-			for _, name := range w.Moving {
-				if s.underWay() {
-					busy[name], moves[name] = "rollout "+s.Name, true
-				}
-			}
-		}
-	}
-	c.Busy = busy
-	for _, s := range states {
-		if s.Budget == nil || !s.underWay() {
-			continue
-		}
-		out, assumed := c.Unavailable(s.Budget, s.Rule)
-		maps.Copy(assumed, moves)
-		if full := budget.New(s.Budget, out, assumed).Full(node); full != "" {
-			return "rollout " + s.Name + " is under way; " + full
-		}
-	}
-	return ""
 }
 
 // underWay reports whether a rollout may move nodes yet.
@@ -117,7 +112,13 @@ func (l *look) count(of []Verdict) *budget.Count {
 	return budget.New(l.plan.Budget, out, assumed)
 }
 
-func (k Known) counted(now time.Time) Counted { return Counted{k.Rows, k.Reports, k.Busy, now} }
+func (k Known) counted(now time.Time) Counted {
+	var listens time.Time
+	for _, r := range k.Reports {
+		listens = later(listens, r.Listens)
+	}
+	return Counted{k.Rows, k.Reports, k.Busy, listens, now}
+}
 
 // place says of a node that does not have what its wave brings where it belongs, and reports
 // whether that is all that is to be said of it.

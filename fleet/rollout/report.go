@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,30 +48,19 @@ const (
 	spare   = 1000             // lines about nodes that left meanwhile
 )
 
-// Query returns what /v1/reports is asked with.
-func (a Asked) Query(by *Reporters) string {
-	q := url.Values{}
-	if !a.All {
-		q = url.Values{"plan": {a.Plan}, "waves": {strconv.Itoa(a.Waves)}}
-	}
-	if by != nil {
-		q.Set("signed", "1")
-	}
-	return q.Encode()
-}
-
 // ReadReports reads what a fleet's service answers at /v1/reports: one [view.Reported] a line.
 // A line that cannot be read is its node's alone, and of nodes that are not asked for nothing
 // is kept. It verifies each report that a node signed; where by is nil the service's word counts.
 func ReadReports(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[string]Report, error) {
-	all, err := readLines(r, asked, func(one view.Reported) (Report, error) {
+	take := func(one view.Reported) (Report, error) {
 		if by == nil {
 			return FromReport(one), nil
 		}
 		by.mu.Lock()
 		defer by.mu.Unlock()
 		return by.judge(one, asked.Fleet, now)
-	})
+	}
+	all, err := asked.Heard.read(r, asked, take)
 	if err == nil && by != nil {
 		by.mu.Lock()
 		defer by.mu.Unlock()
@@ -82,13 +69,8 @@ func ReadReports(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[st
 	return all, err
 }
 
-func readLines(r io.Reader, asked Asked, take func(view.Reported) (Report, error)) (map[string]Report, error) {
-	all := map[string]Report{}
-	garbled := func(node string, why error) {
-		if asked.has(node) {
-			all[node] = Report{Garbled: brief(why.Error())}
-		}
-	}
+// readLines adds to all what lines say, and returns the cursor that ends them, "" where none does.
+func readLines(r io.Reader, asked Asked, all map[string]Report, take func(view.Reported) (Report, error)) (cursor string, err error) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for n := 0; ; n++ {
 		line, err := lines.ReadSlice('\n')
@@ -98,27 +80,34 @@ func readLines(r io.Reader, asked Asked, take func(view.Reported) (Report, error
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("reports of nodes: %w", err)
+			return "", fmt.Errorf("reports of nodes: %w", err)
 		}
-		var one view.Reported
+		var one struct {
+			view.Reported
+			view.Cursor
+		}
 		switch wrong := json.Unmarshal(line, &one); {
 		case len(line) == 0 && err != nil:
-			return all, nil
+			return cursor, nil
 		case long:
 			wrong = fmt.Errorf("it has more than %d bytes", maxLine)
 			fallthrough
 		case wrong != nil:
-			garbled(nodeOf(head), wrong) // a line without a node's name is of one that never reported
+			if node := nodeOf(head); asked.has(node) { // a line without a node's name is of one that never reported
+				all[node] = garbled(wrong)
+			}
+		case one.Node == "":
+			cursor = one.Cursor.Cursor
 		case asked.has(one.Node):
-			if all[one.Node], wrong = take(one); wrong != nil {
-				garbled(one.Node, wrong)
+			if all[one.Node], wrong = take(one.Reported); wrong != nil {
+				all[one.Node] = garbled(wrong)
 			}
 		}
 		if n > 2*len(asked.Published)+spare {
-			return nil, fmt.Errorf("reports of nodes: there are more than twice as many as nodes, which are %d", len(asked.Published))
+			return "", fmt.Errorf("reports of nodes: there are more than twice as many as nodes, which are %d", len(asked.Published))
 		}
 		if err != nil {
-			return all, nil
+			return cursor, nil
 		}
 	}
 }

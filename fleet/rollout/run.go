@@ -36,7 +36,9 @@ type Driver struct {
 	Say     func(format string, args ...any)
 
 	nodes map[string]publish.Node // compiled once
-	heard bool                    // the service has answered once
+	heard Heard                   // what nodes reported
+
+	answered bool // the service, once
 }
 
 // ErrHalted is returned for a rollout that stopped itself.
@@ -141,6 +143,7 @@ type Asked struct {
 	Waves     int
 	All       bool            // of all nodes: a budget counts them
 	Published map[string]bool // the nodes of the fleet, by its own signed index and plan: of others nothing is read
+	Heard     *Heard          // what was said at looks before; nil has each look read all
 }
 
 func (a Asked) has(node string) bool { return a.Published[node] }
@@ -199,7 +202,7 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 		return last, err
 	}
 	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil,
-		Published: map[string]bool{}}
+		Published: map[string]bool{}, Heard: &d.heard}
 	for name := range rows {
 		asked.Published[name] = true
 	}
@@ -213,12 +216,12 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	}
 	if err != nil {
 		err = fmt.Errorf("ask what the nodes report: %w", err)
-		if !d.heard && ctx.Err() == nil {
+		if !d.answered && ctx.Err() == nil {
 			err = &stop{err}
 		}
 		return last, err
 	}
-	d.heard = true
+	d.answered = true
 	if row.Phase == spec.RolloutRunning && len(row.Waves) > 0 {
 		known.Measured = d.measured(ctx, plan, now)
 	}

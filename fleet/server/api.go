@@ -128,12 +128,13 @@ func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
-	nodes := s.o.Hub.Nodes()
-	if among := s.planned(req.URL.Query()); among != nil {
-		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *view.Node) bool { return !among[n.Name] })
+	q := req.URL.Query()
+	nodes, cursor := s.o.Hub.Since(q.Get("after"))
+	if among := s.planned(q); among != nil {
+		nodes = slices.DeleteFunc(nodes, func(n *view.Node) bool { return !among[n.Name] })
 	}
 	var signed map[string]string
-	if req.URL.Query().Has("signed") {
+	if q.Has("signed") {
 		names := make([]string, len(nodes))
 		for i, n := range nodes {
 			names[i] = n.Name
@@ -145,7 +146,9 @@ func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	writeReports(w, nodes, signed, s.o.Say)
+	if writeReports(w, nodes, signed, s.o.Say) && q.Has("after") {
+		_ = json.NewEncoder(w).Encode(view.Cursor{Cursor: cursor}) // nobody listens any more
+	}
 }
 
 // planned returns the nodes of the first waves of a rollout's plan; nil is all nodes,

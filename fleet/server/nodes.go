@@ -29,8 +29,8 @@ func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 // said by one node, and a list is of all.
 
 // writeReports writes what each node reported last, one line of JSON a node, of
-// [view.MaxLine] bytes at most.
-func writeReports(w io.Writer, nodes []*view.Node, signed map[string]string, say func(string, ...any)) {
+// [view.MaxLine] bytes at most. It reports whether somebody reads them.
+func writeReports(w io.Writer, nodes []*view.Node, signed map[string]string, say func(string, ...any)) bool {
 	for _, n := range nodes {
 		r, ok := n.Reported()
 		if !ok {
@@ -46,9 +46,10 @@ func writeReports(w io.Writer, nodes []*view.Node, signed map[string]string, say
 			continue
 		}
 		if _, err := w.Write(append(line, '\n')); err != nil {
-			return // nobody listens any more
+			return false
 		}
 	}
+	return true
 }
 
 // writable puts in the place of each line that JSON has no form for one that says so.

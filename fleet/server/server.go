@@ -140,7 +140,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
 		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
-		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the service knows it.", s.getReports},
+		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the service knows it; with after only what changed since the answer whose last line has that cursor, and a last line.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.",
 			s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
 		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.gives(func(context.Context) any { return s.fleet().Services() })},

@@ -105,6 +105,11 @@ type Reported struct {
 	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
 }
 
+// Cursor ends an answer with many [Reported]: who asks with it next is answered with what came since.
+type Cursor struct {
+	Cursor string `json:"cursor"`
+}
+
 // Reported returns what a node reported last, and whether it ever did.
 func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {

@@ -73,7 +73,8 @@ func (b *build) ask(ctx context.Context) error {
 		}
 	}
 	if len(asked) == mostAsked {
-		b.say(Event{Step: stepAgent, State: "note", Text: fmt.Sprintf("the layer's programs looked at the first %d files that nodes get; nodes ask about the others", mostAsked)})
+		b.say(Event{Step: stepAgent, State: "note", Text: fmt.Sprintf("the layer's programs looked at the first %d files "+
+			"that nodes get; nodes ask about the others", mostAsked)})
 	}
 	return errors.Join(refused...)
 }

@@ -178,10 +178,12 @@ func (b *build) sayLacking() {
 		return name != "man-db" &&
 			!strings.HasSuffix(name, "-doc")
 	}); len(unread) > 0 && b.foreign == nil {
-		b.say(Event{Step: stepResolve, State: "note", Text: "layers leave out man pages, /usr/share/doc, info and translations of all packages, so that there is little to read for " + strings.Join(unread, ", ")})
+		b.say(Event{Step: stepResolve, State: "note", Text: "layers leave out man pages, /usr/share/doc, info and " +
+			"translations of all packages, so that there is little to read for " + strings.Join(unread, ", ")})
 	}
 	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
-		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(timeservice.Packages(), ", ")})
+		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no " +
+			"window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(timeservice.Packages(), ", ")})
 	}
 }
 

@@ -381,10 +381,12 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	if err != nil {
 		return nil, f, err
 	}
-	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
+	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware "+
+		"files, %.1f MB; initrd %.1f MB",
 		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
 	if report.ProgramBytes > 0 {
-		b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("mke2fs and e2fsck with their libraries: %.1f MB unpacked", mb(report.ProgramBytes))})
+		b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("mke2fs and e2fsck with their libraries: %.1f MB unpacked",
+			mb(report.ProgramBytes))})
 	}
 	if text := lacking(report); text != "" {
 		b.say(Event{Step: stepBoot, State: "note", Text: text})
@@ -395,7 +397,8 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 			return nil, f, err
 		}
 		if len(unsigned) > 0 {
-			b.say(Event{Step: stepBoot, State: "note", Text: "modules that nobody signed, which a kernel under lockdown does not load: " + strings.Join(unsigned, ", ")})
+			b.say(Event{Step: stepBoot, State: "note", Text: "modules that nobody signed, which a kernel under lockdown does " +
+				"not load: " + strings.Join(unsigned, ", ")})
 		}
 	}
 	f.Kernel = &spec.KernelBlob{Release: release, Blob: k.Blob}

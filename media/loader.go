@@ -102,7 +102,8 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 // SetNumber makes the image again, with another number.
 func (l *Loader) SetNumber(number int64) error {
 	var image bytes.Buffer
-	if err := format.WriteUKI(&image, l.stub, append([]format.UKISection{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {
+	if err := format.WriteUKI(&image, l.stub, append([]format.UKISection{{Name: ".osrel", Data: []byte(l.release(number))}},
+		l.parts...)); err != nil {
 		return err
 	}
 	signed, err := l.sign(image.Bytes())

@@ -92,7 +92,8 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	})
 	n.session.RecordChanges(result, 0, "restore --all")
 	if n.session.Tracker == nil && result.Err != nil {
-		result.Err = cli.WithHint(result.Err, "name the keys whose scripts may run here: caisson-agent restore --all --from registry.example:5000/metal-a --fleet metal-a --key operator.pub")
+		result.Err = cli.WithHint(result.Err, "name the keys whose scripts may run here: caisson-agent restore --all --from "+
+			"registry.example:5000/metal-a --fleet metal-a --key operator.pub")
 	}
 	lifted := n.protect.Protect(nil)
 	n.session.Record("restored", events.With("changes", len(result.Changes)), events.With("why", "restore --all"))

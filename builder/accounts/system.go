@@ -164,7 +164,8 @@ func Numbers(found, ledger []spec.Account) ([]spec.Account, error) {
 			n = next
 		}
 		if n < firstSystem {
-			return nil, fmt.Errorf("system account %q: every number of %d–%d has been given away, also to accounts of packages that have left", row.Name, firstSystem, lastSystem)
+			return nil, fmt.Errorf("system account %q: every number of %d–%d has been given away, also to accounts of packages "+
+				"that have left", row.Name, firstSystem, lastSystem)
 		}
 		of[row.Name], by[n], fresh[row.Name] = n, row.Name, n
 	}

@@ -147,7 +147,8 @@ func sameKeys(own []spec.Repository) (problems []error) {
 		for _, dist := range r.Distributions {
 			at := strings.TrimRight(r.URL, "/") + " " + dist
 			if other, twice := first[at]; twice && strings.TrimSpace(other.Key) != strings.TrimSpace(r.Key) {
-				problems = append(problems, fmt.Errorf("repositories %s and %s: distribution %s of %s has two keys; give one entry all components", other.ID, r.ID, dist, r.URL))
+				problems = append(problems, fmt.Errorf("repositories %s and %s: distribution %s of %s has two keys; give one "+
+					"entry all components", other.ID, r.ID, dist, r.URL))
 			} else if !twice {
 				first[at] = r
 			}

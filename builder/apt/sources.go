@@ -36,7 +36,8 @@ func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
 	suites := []string{d.Suite}
 	if mirror == "" {
 		if d.Snapshot != "" {
-			return nil, errors.New("layer.base.debian.snapshot needs a mirror that keeps dated snapshots: set layer.base.debian.mirror to the directory that holds them")
+			return nil, errors.New("layer.base.debian.snapshot needs a mirror that keeps dated snapshots: set " +
+				"layer.base.debian.mirror to the directory that holds them")
 		}
 		var err error
 		if mirror, security, err = hostMirror(hostRoot); err != nil {

@@ -383,7 +383,8 @@ func (s *Store) Repo(dir, suite string, debs []Deb) error {
 		fmt.Fprintf(&index, "%s\nFilename: %s\nSize: %d\nSHA256: %s\n\n", strings.TrimSpace(control), name, d.Size, d.SHA256)
 	}
 	sum := sha256.Sum256([]byte(index.String()))
-	release := fmt.Sprintf("Suite: %[1]s\nCodename: %[1]s\nArchitectures: all amd64 arm64\nDate: Thu, 01 Jan 1970 00:00:00 UTC\nSHA256:\n %x %d Packages\n",
+	release := fmt.Sprintf("Suite: %[1]s\nCodename: %[1]s\nArchitectures: all amd64 arm64\n"+
+		"Date: Thu, 01 Jan 1970 00:00:00 UTC\nSHA256:\n %x %d Packages\n",
 		suite, sum, index.Len())
 	if err := os.WriteFile(filepath.Join(dir, "Packages"), []byte(index.String()), 0o644); err != nil {
 		return err

@@ -36,7 +36,8 @@ func (u *Unprivileged) Unwrap() error { return u.Err }
 
 // Ways to build, see docs/building.md.
 const (
-	userWay      = "unshare --map-root-user --map-auto --mount caisson build …, with package uidmap and lines for the user in /etc/subuid and /etc/subgid"
+	userWay = "unshare --map-root-user --map-auto --mount caisson build …, with package uidmap and lines for the " +
+		"user in /etc/subuid and /etc/subgid"
 	containerWay = "podman run --cap-add SYS_ADMIN --security-opt apparmor=unconfined --volume caisson-cache:/var/cache/caisson …"
 )
 

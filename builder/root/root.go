@@ -213,7 +213,8 @@ func Emulates(ctx context.Context, work, program, arch string) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	hint := "on Debian: apt install qemu-user-static (qemu-user-binfmt from Debian 13 on), on the host where this is a container; or build on " + arch
+	hint := "on Debian: apt install qemu-user-static (qemu-user-binfmt from Debian 13 on), on the host where this is a " +
+		"container; or build on " + arch
 	if _, missing := os.Stat(binfmt + "/register"); errors.Is(missing, fs.ErrNotExist) {
 		hint = "binfmt_misc, by which a kernel finds an emulator, is not mounted: mount -t binfmt_misc binfmt_misc " + binfmt + "; then, " + hint
 	} else if strings.Contains(err.Error(), "no such file") {

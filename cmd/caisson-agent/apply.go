@@ -47,7 +47,8 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 		return nil, nil
 	}
 	if s.from == "" || len(s.keys) == 0 || s.fleet == "" {
-		return nil, cli.Usage("for example: caisson-agent apply --from registry.example:5000/metal-a --fleet metal-a --key operator.pub", "--from, --fleet and --key go together")
+		return nil, cli.Usage("for example: caisson-agent apply --from registry.example:5000/metal-a --fleet metal-a --key "+
+			"operator.pub", "--from, --fleet and --key go together")
 	}
 	if dir, ok := cutLayout(s.from); ok {
 		abs, err := filepath.Abs(dir)
@@ -94,7 +95,8 @@ func (s *source) open(ctx context.Context, a *app, verb string,
 
 // retryFlag has a verb try again what was rejected.
 func retryFlag(f *flags) *bool {
-	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed it; and a swap that failed")
+	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed "+
+		"it; and a swap that failed")
 }
 
 // asking is a verb's request to its node.

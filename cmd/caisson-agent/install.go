@@ -114,7 +114,8 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	case b != nil && *site != "":
 		return cli.Usage("give one of them", "--site and --from exclude each other")
 	case b == nil && *site == "":
-		return cli.Usage("for example: caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub", "enroll needs --from, --fleet and --key, or --site")
+		return cli.Usage("for example: caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key "+
+			"operator.pub", "enroll needs --from, --fleet and --key, or --site")
 	case b == nil:
 		if b, err = a.readSite(*site); err != nil {
 			return err
@@ -128,7 +129,8 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	return a.show(map[string]any{"node": found.Overlay.Node, "fleet": found.Overlay.Fleet, "generation": found.Generation.Generation}, func() {
-		cli.Printf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or 'caisson-agent run', from now on\n",
+		cli.Printf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or "+
+			"'caisson-agent run', from now on\n",
 			found.Overlay.Node, found.Overlay.Fleet, found.Generation.Generation)
 	})
 }

@@ -71,7 +71,8 @@ func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) 
 	if c.Flag(flag) == nil {
 		return
 	}
-	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) { // an error says that the flag has one already
+	// an error says that the flag has one already
+	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		fits := slices.DeleteFunc(values(c, args), func(s string) bool { return !strings.HasPrefix(s, typed) })
 		return fits, cobra.ShellCompDirectiveNoFileComp
 	})

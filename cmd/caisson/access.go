@@ -32,14 +32,17 @@ type access struct {
 // flags adds what every verb with a REF understands.
 func (x *access) flags(a *app, f *pflag.FlagSet) {
 	x.wayFlags(a, f)
-	f.StringVar(&x.auth, "auth-file", "", "registry credentials `FILE` in the form of docker's config.json, mode 0600, in place of those of docker, podman and the environment")
+	f.StringVar(&x.auth, "auth-file", "", "registry credentials `FILE` in the form of docker's config.json, mode 0600, "+
+		"in place of those of docker, podman and the environment")
 }
 
 // wayFlags adds how a registry is reached, without by whom.
 func (x *access) wayFlags(a *app, f *pflag.FlagSet) {
 	x.say = a.say
-	f.BoolVar(&x.plainHTTP, "plain-http", false, "use HTTP without TLS for the registry (default on loopback without --ca); signatures are verified all the same")
-	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry, by TLS on the loopback, too")
+	f.BoolVar(&x.plainHTTP, "plain-http", false, "use HTTP without TLS for the registry (default on loopback without "+
+		"--ca); signatures are verified all the same")
+	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry, by "+
+		"TLS on the loopback, too")
 	f.StringVar(&x.cert, "client-cert", "", "client certificate `FILE` for the registry")
 	f.StringVar(&x.key, "client-key", "", "private key `FILE` of the client certificate, mode 0600")
 }

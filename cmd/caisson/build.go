@@ -66,18 +66,21 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	f.inputs(c.Flags())
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
-	c.Flags().BoolVar(&f.twice, "twice", false, "build a second time, under another host name, and name each file that differs: it may be one machine's")
+	c.Flags().BoolVar(&f.twice, "twice", false, "build a second time, under another host name, and name each file that "+
+		"differs: it may be one machine's")
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
 	return c
 }
 
 // inputs adds the flags that say what layers are made of.
 func (x *buildFlags) inputs(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.agent, "agent", nil, "static caisson-agent binary, once for each architecture (caisson-agent or caisson-agent-ARCH beside this program when empty)")
+	f.StringArrayVar(&x.agent, "agent", nil, "static caisson-agent binary, once for each architecture (caisson-agent or "+
+		"caisson-agent-ARCH beside this program when empty)")
 	f.StringVar(&x.cache, "cache", "", "directory kept between builds "+cacheDefault)
 	f.StringVar(&x.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	f.StringVar(&x.debs, "debs", "", "directory of kept package files: used first, and filled")
-	f.StringArrayVar(&x.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an archive signs has the file")
+	f.StringArrayVar(&x.unsigned, "unsigned", nil, "take the package `NAME` of the lock, or all, though no index that an "+
+		"archive signs has the file")
 	f.BoolVar(&x.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 }
 
@@ -252,7 +255,8 @@ func (a *app) before(ctx context.Context, f buildFlags, s *site.Site, on going) 
 	case none && f.previous == "":
 		return b, nil
 	case f.previous == "":
-		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; --previous REF@sha256:DIGEST names others")
+		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; "+
+			"--previous REF@sha256:DIGEST names others")
 	case err != nil && !none && on.noKeys == nil && refusal.Of(err) == "":
 		return b, err
 	}

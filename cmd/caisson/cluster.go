@@ -125,7 +125,8 @@ func (f *fromCluster) objects(ctx context.Context) ([]cluster.Object, error) {
 			kinds = append(kinds, k.Plural+"."+cluster.Group)
 		}
 	}
-	out, err := f.get(ctx, "objects", "the definitions are in the cluster after 'caisson schema --crd | kubectl apply --server-side -f -'", strings.Join(kinds, ","))
+	out, err := f.get(ctx, "objects", "the definitions are in the cluster after 'caisson schema --crd | kubectl apply "+
+		"--server-side -f -'", strings.Join(kinds, ","))
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +191,8 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 	}
 	if f.plan != "" && f.plan != digest {
 		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, f.plan),
-			"the objects, the layer, the registry or what is published have changed, or a day has begun: look again with 'caisson plan --from-cluster'")
+			"the objects, the layer, the registry or what is published have changed, or a day has begun: look again with "+
+				"'caisson plan --from-cluster'")
 	}
 	if f.plan != "" {
 		return &from, nil

@@ -146,7 +146,8 @@ func (v *serving) hinted(err error) error {
 	if len(v.look.whom.keys) == 0 || refusal.Of(err) != refusal.UnknownKey {
 		return err
 	}
-	return fmt.Errorf("%w; --trust names the only keys that this service knows: start it again with those that count now, or with --site, by which it follows a change of keys that the root key signed", err)
+	return fmt.Errorf("%w; --trust names the only keys that this service knows: start it again with those that count "+
+		"now, or with --site, by which it follows a change of keys that the root key signed", err)
 }
 
 // siteNow returns the site, nil where there is none.

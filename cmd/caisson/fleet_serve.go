@@ -70,9 +70,12 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
 	f.StringVar(&v.url, "url", "", "`URL` by which browsers and operators reach the service behind a proxy: the page's commands name it")
 	f.StringToIntVar(&v.slots.most, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
-	f.StringSliceVar(&v.slots.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as caisson-kube does with a token of role drain")
-	f.BoolVar(&v.slots.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
-	f.StringArrayVar(&v.authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of them has certified is accepted by its first quote")
+	f.StringSliceVar(&v.slots.drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as "+
+		"caisson-kube does with a token of role drain")
+	f.BoolVar(&v.slots.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: "+
+		"any of them can free another's")
+	f.StringArrayVar(&v.authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of "+
+		"them has certified is accepted by its first quote")
 	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines; --from when absent")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)

@@ -71,7 +71,8 @@ var listFilters = map[string]struct{ name, says string }{
 	"sync":      {"sync", "list the nodes whose sync is this `STATE`, as in refused or refused:expired"},
 	"service":   {"service", "list the nodes that report the service `NAME`"},
 	"commit":    {"commit", "with --service: list those that report this `COMMIT`"},
-	"sort":      {"sort", "list the nodes sorted by `WHAT`: condition (the worst first, as without it), name, generation, layer, reported; -name begins at the other end"},
+	"sort": {"sort", "list the nodes sorted by `WHAT`: condition (the worst first, as without it), name, " +
+		"generation, layer, reported; -name begins at the other end"},
 }
 
 // fleetStatus is the output of fleet status -o json: the fleet, or some nodes, or one.

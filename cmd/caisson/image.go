@@ -115,7 +115,8 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		result.Nodes = c.Nodes
 		if s.Trust().OnExpired == "hold" {
 			result.Until = c.Expires.UTC().Format(time.RFC3339)
-			a.say("%s expires at %s, and this site's nodes hold what has expired: from then on they take no other overlay from the medium; run 'caisson refresh' before writing one",
+			a.say("%s expires at %s, and this site's nodes hold what has expired: from then on they take no other overlay from "+
+				"the medium; run 'caisson refresh' before writing one",
 				c.First, result.Until)
 		}
 	}

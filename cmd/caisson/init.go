@@ -63,7 +63,8 @@ func (a *app) initCommand() *cobra.Command {
 			for _, name := range made {
 				cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
 			}
-			a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is",
+			a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set "+
+				"'caisson keys import %s NAME' makes a pair that is",
 				filepath.Join(dir, "keys"), filepath.Join(dir, "keys", "operator.key"))
 			a.say("take %s off this machine: it is needed to change keys, and for nothing else", filepath.Join(dir, "keys", "root.key"))
 			a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))

@@ -103,7 +103,8 @@ func (a *app) enrollImage(ctx context.Context, f enrollFlags) error {
 		return err
 	}
 	if len(f.db) == 1 {
-		a.say("db has what %s holds and no more: cards whose firmware the vendor signed are not started; keep the vendor's by a second --db", f.db[0])
+		a.say("db has what %s holds and no more: cards whose firmware the vendor signed are not started; keep the vendor's "+
+			"by a second --db", f.db[0])
 	}
 	return a.show(result, func() {
 		cli.Printf(a.out, "%s\tPK %s\tKEK %s\tdb %s\n", f.out, result.PK, strings.Join(result.KEK, ", "), strings.Join(result.DB, ", "))

@@ -59,7 +59,8 @@ func (a *app) keysRotateCommand() *cobra.Command {
 	})
 	r.flags(a, c)
 	r.dryFlag(c)
-	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys that are lost or stolen; nodes follow it once they boot by boot files that are written again")
+	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys "+
+		"that are lost or stolen; nodes follow it once they boot by boot files that are written again")
 	c.Flags().BoolVar(&r.yes, "yes", false, "begin anew though nodes are left behind until then")
 	return c
 }
@@ -71,7 +72,8 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 	})
 	r.flags(a, c)
 	r.dryFlag(c)
-	c.Flags().StringVar(&r.layers, "layers", "", "`DIGEST` of the index that layer:current leads to, to sign it again on your word: where a release key was stolen and caisson.memory does not have it, whoever has the key may have made it current")
+	c.Flags().StringVar(&r.layers, "layers", "", "`DIGEST` of the index that layer:current leads to, to sign it again on "+
+		"your word: where a release key was stolen and caisson.memory does not have it, whoever has the key may have made it current")
 	return c
 }
 
@@ -82,11 +84,13 @@ func (r *rotating) dryFlag(c *cobra.Command) {
 func (r *rotating) flags(a *app, c *cobra.Command) {
 	f := c.Flags()
 	r.destination.flags(a, f, toSite)
-	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE` or of command:CMD; those of both versions, as many as their thresholds")
+	f.StringArrayVar(&r.root, "root-key", nil, "sign the version with the root key in `FILE` or of command:CMD; those of "+
+		"both versions, as many as their thresholds")
 	f.StringVar(&r.release, "release-key", "", "sign layers with the release key in `FILE` or of command:CMD, where release keys change")
 	f.StringVar(&r.epoch, "epoch-key", "", "permit the present epoch with the epoch key in `FILE` or of command:CMD, where epoch keys change")
 	f.StringVar(&r.reason, "reason", "", "why, for people")
-	f.StringArrayVar(&r.lose, "lose", nil, "go on though `NODE` refuses what is published after this, until it boots by a loader that follows the keys")
+	f.StringArrayVar(&r.lose, "lose", nil, "go on though `NODE` refuses what is published after this, until it boots by "+
+		"a loader that follows the keys")
 	r.service.flags(f)
 	r.who.keyFlags(f)
 }
@@ -101,7 +105,8 @@ func (r *rotating) open(a *app, names []string) (*publish.Publisher, error) {
 		return nil, err
 	}
 	if len(r.policy.Root) == 0 {
-		return nil, cli.Usage("'caisson keys generate keys/root' makes one; trust.keys.root of the site names its public half", "the site names no root key")
+		return nil, cli.Usage("'caisson keys generate keys/root' makes one; trust.keys.root of the site names its public half",
+			"the site names no root key")
 	}
 	r.to = cmp.Or(r.to, r.site.Registry())
 	if r.to == "" {
@@ -184,7 +189,8 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	switch {
 	case result != nil:
 	case r.revoke:
-		a.say("nothing to revoke: version %d already has the site's keys. If another key was stolen, put a new one in its place in trust.keys first", out.Version)
+		a.say("nothing to revoke: version %d already has the site's keys. If another key was stolen, put a new one in its "+
+			"place in trust.keys first", out.Version)
 		return nil
 	default:
 		a.say("version %d has the site's keys: nothing to do", out.Version)
@@ -206,7 +212,8 @@ func ofRoots(err error, changes []publish.RoleChange) error {
 	if !errors.As(err, &refused) || !slices.ContainsFunc(changes, func(c publish.RoleChange) bool { return c.Role == "root" }) {
 		return err
 	}
-	return cli.WithHint(err, "root keys change: enough of those before sign, too, and enough of the new ones, each with --root-key; where those before are lost or stolen, see --begin-anew")
+	return cli.WithHint(err, "root keys change: enough of those before sign, too, and enough of the new ones, each with "+
+		"--root-key; where those before are lost or stolen, see --begin-anew")
 }
 
 // next is the version that the site asks for, and what it changes.
@@ -271,7 +278,8 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		if err := r.write(c); err != nil {
 			return err
 		}
-		a.say("%s: 'caisson publish' and 'caisson refresh' publish it; nodes follow it once their boot files are written again", r.site.Trust().Chain)
+		a.say("%s: 'caisson publish' and 'caisson refresh' publish it; nodes follow it once their boot files are written again",
+			r.site.Trust().Chain)
 	}
 	return a.printRotation(out)
 }
@@ -295,7 +303,8 @@ func (r *rotating) leaves(ctx context.Context, p *publish.Publisher, root []cryp
 		}
 	}
 	if len(can) >= by.Threshold {
-		return 0, cli.Usage("without --begin-anew this rotates the keys, and every node follows; where root keys are stolen, sign with new ones alone", "enough root keys of version %d sign to go on from it", r.policy.Chain.Version())
+		return 0, cli.Usage("without --begin-anew this rotates the keys, and every node follows; where root keys are "+
+			"stolen, sign with new ones alone", "enough root keys of version %d sign to go on from it", r.policy.Chain.Version())
 	}
 	now := r.policy
 	now.Site = false
@@ -308,7 +317,8 @@ func (r *rotating) leaves(ctx context.Context, p *publish.Publisher, root []cryp
 		return len(rows), err
 	}
 	return 0, cli.Usage("--yes goes on; look with --dry-run",
-		"begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files that are written again", plain.Count(len(rows), "node"))
+		"begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files "+
+			"that are written again", plain.Count(len(rows), "node"))
 }
 
 // setAside keeps the file of a chain that is given up: it says who signed what nodes run.
@@ -351,7 +361,8 @@ func (a *app) printRotation(out keysChanged) error {
 		}
 		signed := plain.Count(out.Signed, "overlay") + " signed again"
 		if out.Left > 0 {
-			signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots by boot files that are written again"
+			signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots " +
+				"by boot files that are written again"
 		}
 		a.say("%sfleet %s has version %d of the keys; %s", would, out.Fleet, out.Version, signed)
 		if len(out.Revoked) > 0 && !out.DryRun {

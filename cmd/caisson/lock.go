@@ -114,7 +114,8 @@ func lockName(file string) string { return filepath.Join(filepath.Dir(file), "ca
 type advisoryFlag string
 
 func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
-	fs.StringVar((*string)(f), "advisories", "", "`FILE` of Debian's security tracker (its data/json): say which advisories the packages close, and how many are open")
+	fs.StringVar((*string)(f), "advisories", "", "`FILE` of Debian's security tracker (its data/json): say which "+
+		"advisories the packages close, and how many are open")
 }
 
 // open reads the file, nil where none was named.

@@ -33,7 +33,8 @@ func (a *app) refreshCommand() *cobra.Command {
 		return a.published(args[0], result, err)
 	})
 	f := c.Flags()
-	f.StringArrayVar(&reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list, or every overlay that a generation gave to nodes, as in 0-16")
+	f.StringArrayVar(&reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list, "+
+		"or every overlay that a generation gave to nodes, as in 0-16")
 	f.BoolVar(&lists.Unseen, "yes", false, "reject also a digest that no node has and the registry has not")
 	f.StringArrayVar(&lists.Allow, "allow", nil, "take the `DIGEST` off the reject list")
 	x.flags(a, f)

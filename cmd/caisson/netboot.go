@@ -69,7 +69,8 @@ func (f *loaderFlags) flags(a *app, c *cobra.Command) {
 	c.Flags().StringVar(&f.arch, "arch", "", "architecture of the machines, amd64 or arm64 (that of the default variant when empty)")
 	f.nodesAsk.flags(c.Flags())
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
-	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
+	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the "+
+		"fixed partition named caisson-state when empty)")
 	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
 }
 
@@ -80,7 +81,8 @@ type bootFlags struct {
 }
 
 func (x *bootFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&x.keys.Boot, "boot-key", "", "boot key that signs what firmware starts: `FILE`, env:NAME, fd:N or command:CMD (keys/boot.key beside the site when absent)")
+	f.StringVar(&x.keys.Boot, "boot-key", "", "boot key that signs what firmware starts: `FILE`, env:NAME, fd:N or "+
+		"command:CMD (keys/boot.key beside the site when absent)")
 	x.named = func() bool { return f.Changed("boot-key") }
 }
 
@@ -169,7 +171,8 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 		return b, nil, l, err
 	}
 	if noKeys != nil && !f.unsigned {
-		return b, nil, l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
+		return b, nil, l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned "+
+			"boots a layer that nobody released")
 	}
 	l, err = a.loaderLayer(ctx, p, trusted, s, f)
 	return netboot.Follow(b, trusted.Chain), reg, l, err
@@ -210,5 +213,6 @@ func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted pub
 	if err != nil && f.arch != "" {
 		return layers[0], nil // any of them starts such machines
 	}
-	return l, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the layer of each node has overrides")
+	return l, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the "+
+		"layer of each node has overrides")
 }

@@ -40,7 +40,8 @@ func (a *app) publishCommand() *cobra.Command {
 	c := verb("publish", func(c *cobra.Command, names []string) error { return a.publish(c.Context(), &x, names) })
 	f := c.Flags()
 	f.StringVar(&x.layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
-	f.DurationVar(&x.confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
+	f.DurationVar(&x.confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on "+
+		"them within this `TIME`")
 	f.StringVar(&x.expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
 	x.which.some(f, "publish")
 	f.BoolVar(&x.which.all, "all", false, "a new generation also for nodes that do not change")

@@ -146,7 +146,8 @@ func (m *memoryFlags) waiting(f *pflag.FlagSet) {
 
 // looking are the flags of a verb that changes nothing.
 func (m *memoryFlags) looking(f *pflag.FlagSet) {
-	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control (caisson.memory beside the site when empty)")
+	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control "+
+		"(caisson.memory beside the site when empty)")
 	f.BoolVar(&m.acceptExpired, "accept-expired", false,
 		"use what is published although it has expired; confirm first that it is not a replay")
 	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "ignore the intent `TAG` of a publisher that was killed")

@@ -170,7 +170,8 @@ type stating struct {
 func (x *stating) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&x.file, "statement", "", "write what was found to `FILE`, as a signed statement, whatever it is")
 	fs.BoolVar(&x.push, "push", false, "attach that statement to the layer in the registry, where a Rollout with 'rehearsed' looks for it")
-	fs.StringVar(&x.attest, "attest-key", "", "attestation key that signs it: `FILE`, env:NAME, fd:N or command:CMD (the private key beside the site's public one when empty)")
+	fs.StringVar(&x.attest, "attest-key", "", "attestation key that signs it: `FILE`, env:NAME, fd:N or command:CMD (the "+
+		"private key beside the site's public one when empty)")
 	passphraseFlag(fs, &x.passphrase)
 }
 
@@ -190,7 +191,8 @@ func (x *stating) open(a *app, w *preview.Preview) (err error) {
 		a.say("the statement is signed with %s", x.attest)
 	}
 	if x.attest == "" {
-		return cli.Usage("trust.keys.attestation of the site names whose statements count; 'caisson keys generate' makes keys", "no key to sign a statement with: give --attest-key")
+		return cli.Usage("trust.keys.attestation of the site names whose statements count; 'caisson keys generate' makes keys",
+			"no key to sign a statement with: give --attest-key")
 	}
 	if x.key, err = keys.Signer(x.attest, &x.passphrase); err != nil {
 		return err

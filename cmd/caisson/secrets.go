@@ -33,7 +33,8 @@ type opening struct {
 
 // flags are those of a verb that seals.
 func (x *opening) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.identities, "identity", nil, "open secrets with the age key in `FILE`, env:NAME or fd:N; several are possible ($CAISSON_IDENTITY)")
+	f.StringArrayVar(&x.identities, "identity", nil, "open secrets with the age key in `FILE`, env:NAME or fd:N; several "+
+		"are possible ($CAISSON_IDENTITY)")
 	f.DurationVar(&x.within, "secret-timeout", time.Minute, "how long the command of a secret may take")
 }
 

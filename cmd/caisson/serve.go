@@ -127,7 +127,8 @@ func (a *app) netbootServeCommand() *cobra.Command {
 
 // limitFlags bound what clients may take of a server.
 func limitFlags(f *pflag.FlagSet, o *httpserver.Options) {
-	f.IntVar(&o.Conns, "connections", 0, fmt.Sprintf("`N` connections at once; 0 is %d, or what 'ulimit -n' leaves. At the limit the one that waits longest for a request ends", httpserver.UsualConns))
+	f.IntVar(&o.Conns, "connections", 0, fmt.Sprintf("`N` connections at once; 0 is %d, or what 'ulimit -n' leaves. At "+
+		"the limit the one that waits longest for a request ends", httpserver.UsualConns))
 	f.IntVar(&o.PerClient, "connections-per-address", 0, fmt.Sprintf("of these `N` from one address; 0 is %d", httpserver.UsualPerClient))
 	f.DurationVar(&o.Idle, "idle", httpserver.UsualIdle, "how long a connection may wait for its next request")
 }
@@ -165,7 +166,8 @@ func (a *app) unknownCommand() *cobra.Command {
 func unknownList(layout string) (string, error) {
 	ref, err := oci.ParseRef(layout)
 	if err != nil || !ref.IsLayout() {
-		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out", "%q is not an OCI layout", layout)
+		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out",
+			"%q is not an OCI layout", layout)
 	}
 	_, err = (&access{}).existing(layout)
 	return unknown.Name(ref.Layout), err

@@ -67,9 +67,11 @@ func (a *app) tryCommand() *cobra.Command {
 	f.machine(fs)
 	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")
 	fs.BoolVar(&f.iso, "iso", false, "firmware (UEFI) starts the loader from the disc that 'caisson image' writes")
-	fs.BoolVar(&f.secure, "secure-boot", false, "the firmware starts only what the site's boot key signs, which is opened: the disc of --iso, or with --disk that disk")
+	fs.BoolVar(&f.secure, "secure-boot", false, "the firmware starts only what the site's boot key signs, which is "+
+		"opened: the disc of --iso, or with --disk that disk")
 	f.boot.flags(fs)
-	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine with a state disk (as --disk); "+
+	fs.BoolVar(&f.secrets, "with-secrets", false, "open the node's secrets, as 'caisson publish' does, for a machine "+
+		"with a state disk (as --disk); "+
 		"without it the node has none, or with --disk placeholder values")
 	f.opening.flags(fs)
 	f.build.inputs(fs)
@@ -84,7 +86,8 @@ func (f *tryFlags) machine(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the node as root, which must end with 0; may be given again")
 	fs.Var(&f.memory, "memory", "`MIB` of memory of the machine, or as 2G (1024 and the size of the layer when 0)")
 	fs.IntVar(&f.cards, "nics", 0, "at least `N` network cards, on one switch (those that the site names when 0)")
-	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs; else the disk of 'caisson image', "+
+	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs; else the "+
+		"disk of 'caisson image', "+
 		"from which firmware starts, where the layer has systemd-boot-efi")
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
 }
@@ -204,7 +207,8 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 		return "", err
 	}
 	if !f.disk && !f.secrets {
-		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk uses placeholder values, --with-secrets opens them", plain.Some(names, fewNodes))
+		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk uses placeholder values, "+
+			"--with-secrets opens them", plain.Some(names, fewNodes))
 		return "", nil
 	}
 	sealer, key, err := seal.Apart(s, f.node, !f.secrets)

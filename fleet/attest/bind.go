@@ -52,7 +52,8 @@ func sealNonce(ek []byte, key string, nonce []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	credential, secret, err := tpm2.CreateCredential(rand.Reader, to, append(binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMAlgSHA256)), sum...), nonce)
+	credential, secret, err := tpm2.CreateCredential(rand.Reader, to,
+		append(binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMAlgSHA256)), sum...), nonce)
 	if err != nil {
 		return "", fmt.Errorf("seal to the endorsement key: %w", err)
 	}

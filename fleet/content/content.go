@@ -176,7 +176,8 @@ func (c *Source) again(ctx context.Context, s *service.Service, l service.Locked
 	b, err := c.build(ctx, r, s, l)
 	if err == nil && b != l.Image {
 		err = cli.WithHint(fmt.Errorf("the image of commit %s is %s here, and %s in %s", l.Commit, b.Digest, l.Image.Digest, service.LockName),
-			"another mksquashfs made it, or somebody changed the lock, which version control shows: publish where it was written, or take the row out, and 'caisson services update' here")
+			"another mksquashfs made it, or somebody changed the lock, which version control shows: publish where it was "+
+				"written, or take the row out, and 'caisson services update' here")
 	}
 	return c.file(l.Image.Digest), err
 }

@@ -59,7 +59,8 @@ func (h *Hub) noteAway(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.away == nil {
-		h.o.Say("%v: reports and requests for slots are refused until the database can be used again, which is tried each %d seconds", why, int(lookEvery.Seconds()))
+		h.o.Say("%v: reports and requests for slots are refused until the database can be used again, which is tried each "+
+			"%d seconds", why, int(lookEvery.Seconds()))
 	}
 	h.away = why
 	h.startListening()

@@ -86,7 +86,8 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 		return // it has a layer
 	}
 	say := func(severity, rule, hint, format string, args ...any) {
-		r.Add(report.Problem{At: s.Layer().At(), Path: "layer", Severity: severity, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.Add(report.Problem{At: s.Layer().At(), Path: "layer", Severity: severity, Rule: rule,
+			Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	_, err = os.Stat(release.BootCertificate(s))
 	signs := err == nil
@@ -112,7 +113,8 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 		case !ok:
 			say(report.Warning, "lock", update, "%s has no variant %q: build refuses it", name, v.Name)
 		case !l.Of(v.Recipe):
-			say(report.Warning, "lock", update, "%s is older than the site, variant %q has other packages or another base: build refuses it", name, v.Name)
+			say(report.Warning, "lock", update, "%s is older than the site, variant %q has other packages or another base: "+
+				"build refuses it", name, v.Name)
 		}
 	}
 }

@@ -24,7 +24,8 @@ func ActDigest(plan string) (string, error) {
 	case !oci.ValidDigest(bare):
 		return "", cli.Usage(Act+"sha256:… as 'caisson publish --from-cluster --dry-run' prints it", "%.80q is not the digest of a plan", plan)
 	case !is:
-		return "", cli.Usage("look at the plan again, with 'caisson publish --from-cluster --dry-run', and agree to what that prints: "+Act+"sha256:…",
+		return "", cli.Usage("look at the plan again, with 'caisson publish --from-cluster --dry-run', and agree to what "+
+			"that prints: "+Act+"sha256:…",
 			"%s is the digest of a plan of the old kind, which covers neither registry, lifetime, threshold nor rollouts", plan)
 	}
 	return bare, nil

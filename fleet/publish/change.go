@@ -165,7 +165,8 @@ func (f *Fleet) sayRejected(what string, digests []string, rows index.Rows) bool
 		f.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
 	}
 	if len(have)+len(had) == 0 {
-		f.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of overlays and layers", what)
+		f.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of "+
+			"overlays and layers", what)
 	}
 	return len(have)+len(had) > 0
 }

@@ -167,7 +167,8 @@ func numbersAreBounded(l *looked) error {
 	}
 	if x.Epoch == l.seen.Epoch && x.Generation > max(l.seen.Generation, l.seen.Reserved)+farAhead {
 		return cli.WithHint(refusal.New(refusal.BadNumber, "generation %d, %d was the last one seen", x.Generation, l.seen.Generation),
-			"another signer skipped generations: remove its key from the site, then 'caisson publish --epoch' with the epoch key starts the generations again")
+			"another signer skipped generations: remove its key from the site, then 'caisson publish --epoch' with the epoch "+
+				"key starts the generations again")
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, 
 		return memory.Stamp{}, err
 	}
 	if len(raw) > oci.MaxFleet {
-		return memory.Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run what is older, without one", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
+		return memory.Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run "+
+			"what is older, without one", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
 	}
 	var also [][]byte
 	if x.Root.Grant != nil {

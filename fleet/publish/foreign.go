@@ -45,13 +45,15 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	}
 	if span.From > span.To {
 		if len(r.v.by) > 0 && !slices.ContainsFunc(r.v.by, func(id string) bool { return !slices.Contains(r.next.revoked(), id) }) {
-			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' says what differs from the site",
+			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
+				"says what differs from the site",
 				Generation{span.Epoch, span.To})
 		}
 		return nil
 	}
 	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}
-	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: 'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
+	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: "+
+		"'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
 		first, last, r.p.Memory.Name())
 	if !isForeign(x.Root, last) {
 		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)

@@ -114,7 +114,8 @@ var errNotKept = errors.New("is not kept")
 func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
 	l, err := f.p.readPast(ctx, f.v.policy, g)
 	if refusal.OfKeys(err) && f.v.policy.Chain != nil {
-		err = cli.WithHint(err, "no key that counts has signed this generation: take the site as it was then out of version control, and publish it")
+		err = cli.WithHint(err, "no key that counts has signed this generation: take the site as it was then out of version "+
+			"control, and publish it")
 	}
 	if err != nil {
 		return nil, err

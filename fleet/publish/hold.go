@@ -254,7 +254,8 @@ func (f *Fleet) sayUnderWay(ctx context.Context, todo []work) error {
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(nodes)) {
-		f.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout pause', 'undo' or 'abort' is about all of it",
+		f.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout "+
+			"pause', 'undo' or 'abort' is about all of it",
 			r, f.v.index.Root.Rollouts[r].Phase, nodes[r])
 	}
 	return nil

@@ -122,7 +122,8 @@ func (p Policy) SameFleet() error {
 		return nil
 	}
 	if of := p.Chain.Newest().Keys.Fleet; of != p.Fleet {
-		return hint("write metadata.name as it was, or take caisson.keys of this site; where nothing is published, 'caisson keys rotate' begins again",
+		return hint("write metadata.name as it was, or take caisson.keys of this site; where nothing is published, 'caisson "+
+			"keys rotate' begins again",
 			"the versions of the keys are of fleet %q, the site is %q", of, p.Fleet)
 	}
 	return nil
@@ -136,7 +137,8 @@ func (p Policy) SameFleet() error {
 func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (Policy, error) {
 	if policy.Chain == nil {
 		if publishes && len(policy.Root) > 0 {
-			return policy, hint("'caisson keys rotate' makes the first version; where there is one, take caisson.keys from version control or from who publishes", "the site names root keys, and has no version of the keys yet")
+			return policy, hint("'caisson keys rotate' makes the first version; where there is one, take caisson.keys from "+
+				"version control or from who publishes", "the site names root keys, and has no version of the keys yet")
 		}
 		return policy, nil
 	}
@@ -150,7 +152,8 @@ func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (
 		case errors.Is(err, chain.ErrLong):
 			err = cli.WithHint(err, "'caisson keys pull' brings them all")
 		case refusal.Of(err) != "":
-			err = hint("where another chain was begun, take trust.keys and caisson.keys from where the site was last published", "version %d of the keys: %w", c.Version()+1, err)
+			err = hint("where another chain was begun, take trust.keys and caisson.keys from where the site was last published",
+				"version %d of the keys: %w", c.Version()+1, err)
 		}
 		return reached, errors.Join(err, bad)
 	}

@@ -58,7 +58,8 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 	if lost == nil {
 		return nil
 	}
-	return hint("give them a newer layer, or boot files that are written again, and boot them; --lose NODE names each that may be lost; 'caisson keys plan' lists them",
+	return hint("give them a newer layer, or boot files that are written again, and boot them; --lose NODE names each "+
+		"that may be lost; 'caisson keys plan' lists them",
 		"nodes would be lost that need a key which leaves: %s", strings.Join(lost, "; "))
 }
 

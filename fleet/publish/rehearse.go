@@ -117,5 +117,6 @@ func hintReject(err error) error {
 	if refusal.Of(err) != refusal.Rejected {
 		return err
 	}
-	return cli.WithHint(err, "publish or go back to something else; if it was rejected by mistake, 'caisson refresh --allow DIGEST' removes it from the list")
+	return cli.WithHint(err, "publish or go back to something else; if it was rejected by mistake, 'caisson refresh "+
+		"--allow DIGEST' removes it from the list")
 }

@@ -161,7 +161,9 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
 	switch err := release.Resign(ctx, r.p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
-		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, makes another current", err)
+		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that "+
+			"you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, "+
+			"makes another current", err)
 	case err != nil:
 		return fmt.Errorf("sign the layers in use: %w", err)
 	}

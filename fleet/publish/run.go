@@ -111,7 +111,8 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 		return err
 	}
 	if len(s.rejected) > 0 {
-		p.Say("what the site says of %s is published and on the reject list, so nodes refuse it: change it, or take it off the list by 'caisson refresh --allow'", plain.Some(s.rejected, 5))
+		p.Say("what the site says of %s is published and on the reject list, so nodes refuse it: change it, or take it off "+
+			"the list by 'caisson refresh --allow'", plain.Some(s.rejected, 5))
 	}
 	if fresh {
 		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
@@ -124,7 +125,8 @@ func checkFrom(from *spec.Floor, is spec.FleetIndex) error {
 	if from == nil || *from == (spec.Floor{Epoch: is.Epoch, Generation: is.Generation}) {
 		return nil
 	}
-	return hint("look at the plan again", "this was agreed to at generation %d of epoch %d, and generation %d of epoch %d was given out meanwhile", from.Generation, from.Epoch, is.Generation, is.Epoch)
+	return hint("look at the plan again", "this was agreed to at generation %d of epoch %d, and generation %d of epoch "+
+		"%d was given out meanwhile", from.Generation, from.Epoch, is.Generation, is.Epoch)
 }
 
 // selected sorts the nodes of a publish: what changes, what is held, what stays.

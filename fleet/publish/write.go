@@ -178,7 +178,8 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		keys = c.keys
 	}
 	if old := v.current; keys != nil && old != nil && old.Keys > 0 && old.Keys < keys.Links()[0].Keys.Version {
-		p.Say("this makes keys known that begin anew: each of %s refuses all that is published from now on until it boots by boot files that are written again", plain.Count(x.Len(), "node"))
+		p.Say("this makes keys known that begin anew: each of %s refuses all that is published from now on until it boots "+
+			"by boot files that are written again", plain.Count(x.Len(), "node"))
 	}
 	if err := p.putKeys(ctx, keys); err != nil {
 		return err

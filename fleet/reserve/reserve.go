@@ -121,7 +121,8 @@ func (r *Reserver) find(ctx context.Context, mine Intent) (found around, err err
 		return found, err
 	}
 	if over > 0 {
-		r.Say("%s of earlier publishes stayed in the registry: 'caisson prune' removes them, where the registry removes tags", plain.Count(over, "reservation"))
+		r.Say("%s of earlier publishes stayed in the registry: 'caisson prune' removes them, where the registry removes tags",
+			plain.Count(over, "reservation"))
 	}
 	for _, other := range standing {
 		if other == mine || other.Epoch < mine.Epoch {

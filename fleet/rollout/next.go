@@ -192,7 +192,8 @@ func (l *look) onward(d Decision, runs bool) Decision {
 				return d
 			case len(w.silent) > len(w.nodes):
 				// The first ones that come back prove nothing for a rack that was cut off.
-				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: %d of its nodes report, it begins with %d; silent are %s", name, len(w.nodes), (len(w.silent)+len(w.nodes)+1)/2, some(w.silent))
+				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: %d of its nodes report, it begins with %d; silent are %s",
+					name, len(w.nodes), (len(w.silent)+len(w.nodes)+1)/2, some(w.silent))
 				return d
 			case len(w.nodes) > 0:
 				d.Act, d.Wave, d.Nodes = Begin, i, w.nodes

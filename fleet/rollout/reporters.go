@@ -164,7 +164,8 @@ func (k *Reporters) save(published func(string) bool) error {
 	if !k.unsaved && len(k.nodes) == all {
 		return nil
 	}
-	k.unsaved = true                                                                                 // also where one was taken out and the write fails
+	// also where one was taken out and the write fails
+	k.unsaved = true
 	data, err := json.MarshalIndent(reportersDoc{spec.APIVersion, ReportersKind, k.nodes}, "", "  ") // an operator takes rows out
 	if err != nil {
 		return err

@@ -85,7 +85,8 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 		var result *publish.Result
 		result, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
 			if now := f.Floor(); from != nil && *from != now {
-				return nil, cli.WithHint(fmt.Errorf("rollout %s was agreed to at generation %d, and generation %d was given out meanwhile", o.Name, from.Generation, now.Generation), "look at the plan again")
+				return nil, cli.WithHint(fmt.Errorf("rollout %s was agreed to at generation %d, and generation %d was given out "+
+					"meanwhile", o.Name, from.Generation, now.Generation), "look at the plan again")
 			}
 			if f.Reserved() {
 				return nil, nil // what was cut is put right first: a plan goes back to a generation

@@ -240,7 +240,8 @@ func isLogin(value []byte) error {
 		Auths map[string]struct{} `json:"auths"`
 	}
 	if json.Unmarshal(value, &file) != nil || len(file.Auths) == 0 {
-		return cli.WithHint(errors.New("it logs in to a registry, and its value is not in the form of docker's config.json"), `as in {"auths":{"registry.example.org":{"auth":"BASE64 OF USER:PASSWORD"}}}`)
+		return cli.WithHint(errors.New("it logs in to a registry, and its value is not in the form of docker's config.json"),
+			`as in {"auths":{"registry.example.org":{"auth":"BASE64 OF USER:PASSWORD"}}}`)
 	}
 	return nil
 }

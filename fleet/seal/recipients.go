@@ -57,7 +57,8 @@ type recipientsFile struct {
 // does not repeat a private key.
 func CheckRecipient(text string) error {
 	if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(text)), "AGE-SECRET-KEY-") {
-		return errors.New("this is the private half of a key, not a recipient: 'age-keygen -y' prints that; whoever saw the private half can open what is sealed to it")
+		return errors.New("this is the private half of a key, not a recipient: 'age-keygen -y' prints that; whoever saw the " +
+			"private half can open what is sealed to it")
 	}
 	if _, err := age.ParseX25519Recipient(text); err != nil {
 		return fmt.Errorf("%.80q is not a recipient: %w", text, err)

@@ -352,7 +352,8 @@ func (x *Sealer) openKey() (*macKey, error) {
 	x.lock.Key = key.id()
 	for _, row := range x.lock.rows {
 		if is, err := key.bound(row); err != nil || row.Bound != "" && row.Bound != is {
-			return nil, errors.Join(err, cli.WithHint(fmt.Errorf("read %s: the row of secret %.80q of node %.80q is not as this publisher wrote it", lockName, row.Name, row.Node),
+			return nil, errors.Join(err, cli.WithHint(fmt.Errorf("read %s: the row of secret %.80q of node %.80q is not as "+
+				"this publisher wrote it", lockName, row.Name, row.Node),
 				"see in version control who changed it; take the row out, and publish: it is sealed again"))
 		}
 	}

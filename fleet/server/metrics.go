@@ -123,7 +123,8 @@ func (e *exposition) services(list []query.Service) {
 			e.sample("caisson_fleet_service_head_info", 1, "service", v.Name, "commit", v.Head)
 		}
 	}
-	e.family("caisson_fleet_service_nodes", "gauge", "Nodes by the commit of a service that they report; without one where they do not say that they have it.")
+	e.family("caisson_fleet_service_nodes", "gauge", "Nodes by the commit of a service that they report; without one "+
+		"where they do not say that they have it.")
 	for _, v := range list {
 		for _, c := range v.Reported {
 			e.sample("caisson_fleet_service_nodes", float64(c.Nodes), "service", v.Name, "commit", c.Commit)
@@ -165,7 +166,8 @@ func (e *exposition) rollouts(list []rollout.Brief) {
 	of("caisson_rollout_waves", "Waves of a rollout.", func(b rollout.Brief) (float64, bool) { return float64(b.Waves), true })
 	of("caisson_rollout_waves_done", "Waves of a rollout that are done.",
 		func(b rollout.Brief) (float64, bool) { return float64(b.Done), true })
-	e.family("caisson_rollout_nodes", "gauge", "Nodes of a rollout: all, and those that were left out, failed, or did not go back with the others.")
+	e.family("caisson_rollout_nodes", "gauge", "Nodes of a rollout: all, and those that were left out, failed, or did "+
+		"not go back with the others.")
 	for _, b := range list {
 		e.sample("caisson_rollout_nodes", float64(b.Nodes), "rollout", b.Name, "which", "all")
 		e.sample("caisson_rollout_nodes", float64(b.LeftOut), "rollout", b.Name, "which", "left_out")

@@ -132,30 +132,46 @@ type route struct {
 
 func (s *Server) routes() []route {
 	list := []route{
-		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in the header Caisson-Nonce where a quote of the node's TPM is wanted.", s.takeReport},
-		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified after the answer, which may have another nonce.", s.takeQuote},
-		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
+		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in " +
+			"the header Caisson-Nonce where a quote of the node's TPM is wanted.", s.takeReport},
+		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified " +
+			"after the answer, which may have another nonce.", s.takeQuote},
+		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for " +
+			"an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
-		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
+		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, " +
+			"differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by " +
+			"sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - " +
+			"before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
-		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the service knows it; with after only what changed since the answer whose last line has that cursor, and a last line.", s.getReports},
+		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report " +
+			"as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the " +
+			"service knows it; with after only what changed since the answer whose last line has that cursor, and a last line.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.",
 			s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
-		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.gives(func(context.Context) any { return s.fleet().Services() })},
+		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.",
+			s.gives(func(context.Context) any { return s.fleet().Services() })},
 		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.",
 			s.gives(func(ctx context.Context) any { return s.layerPage().layers(ctx) })},
-		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
-		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
+		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with " +
+			"node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
+		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what " +
+			"kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and " +
+			"with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.",
 			s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
-		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM showed last.", s.accept},
+		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one " +
+			"that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM " +
+			"showed last.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
 		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
-		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the one whose number is after.", s.getActs},
-		{"GET /v1/unknown", Reader, "Machines that asked for an overlay and have none, those that asked last first. What they say of themselves is not proven.", s.gives(func(context.Context) any { return s.strangers() })},
+		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the " +
+			"one whose number is after.", s.getActs},
+		{"GET /v1/unknown", Reader, "Machines that asked for an overlay and have none, those that asked last first. What " +
+			"they say of themselves is not proven.", s.gives(func(context.Context) any { return s.strangers() })},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
@@ -175,7 +191,8 @@ func (s *Server) routes() []route {
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+			"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")

@@ -72,7 +72,8 @@ type Proof struct {
 // Since returns the nodes that were written after a revision, in the order of their
 // revisions; all of them for 0.
 func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, quote FROM nodes WHERE rev > $1 ORDER BY rev", rev)
+	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, "+
+		"offered, place, accepted, quote FROM nodes WHERE rev > $1 ORDER BY rev", rev)
 	if err != nil {
 		return nil, fmt.Errorf("read database: %w", err)
 	}

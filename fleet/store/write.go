@@ -158,7 +158,8 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 		return err
 	}
 	for _, k := range c.Keys {
-		if err := do("INSERT INTO node_keys (id, node, seq, counted) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, counted = excluded.counted WHERE node_keys.node = excluded.node",
+		if err := do("INSERT INTO node_keys (id, node, seq, counted) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET "+
+			"seq = excluded.seq, counted = excluded.counted WHERE node_keys.node = excluded.node",
 			k.ID, k.Node, int64(k.Seq), int64(k.Counted/time.Second)); err != nil {
 			return err
 		}

@@ -87,7 +87,8 @@ func (o Options) limits() error {
 		return fmt.Errorf("how many files may be open: %w", err)
 	}
 	if need := filesFor(o.Conns); o.Conns > 0 && need > files {
-		return fmt.Errorf("%d connections take %d open files, and this process may have %d: ulimit -n, or LimitNOFILE= of its unit, allows more", o.Conns, need, files)
+		return fmt.Errorf("%d connections take %d open files, and this process may have %d: ulimit -n, or LimitNOFILE= of "+
+			"its unit, allows more", o.Conns, need, files)
 	}
 	return nil
 }

@@ -29,14 +29,17 @@ func (d *Drainer) overdue(n *corev1.Node) bool {
 // slotHeld records that a Node is overdue and has its slot still.
 func (w *waitEvents) slotHeld(n *corev1.Node, group string) {
 	if w.d.overdue(n) {
-		w.record(n, "KeepsOthersWaiting", fmt.Sprintf("it has a slot of %s and has not been ready for %s: where it does not come back, 'caisson fleet slots release %s %s --reason TEXT' and 'kubectl delete node %s' let others have their turn", group, w.d.Patience, group, n.Name, n.Name))
+		w.record(n, "KeepsOthersWaiting", fmt.Sprintf("it has a slot of %s and has not been ready for %s: where it does not "+
+			"come back, 'caisson fleet slots release %s %s --reason TEXT' and 'kubectl delete node %s' let others have their turn",
+			group, w.d.Patience, group, n.Name, n.Name))
 	}
 }
 
 // slotReturned records that a Node is overdue and has its slot no more.
 func (w *waitEvents) slotReturned(n *corev1.Node, group string) {
 	if w.d.overdue(n) {
-		w.record(n, "KeepsOthersWaiting", fmt.Sprintf("it gave a slot of %s back and has not been ready for %s: where it does not come back, 'kubectl delete node %s' lets others have their turn", group, w.d.Patience, n.Name))
+		w.record(n, "KeepsOthersWaiting", fmt.Sprintf("it gave a slot of %s back and has not been ready for %s: where it "+
+			"does not come back, 'kubectl delete node %s' lets others have their turn", group, w.d.Patience, n.Name))
 	}
 }
 
@@ -44,7 +47,8 @@ func (w *waitEvents) slotReturned(n *corev1.Node, group string) {
 func (w *waitEvents) notDrained(n *corev1.Node, others []*corev1.Node, group string) {
 	for _, other := range others {
 		if w.d.overdue(other) {
-			w.record(n, "WaitsForAnother", fmt.Sprintf("it is not drained for its slot of %s while Node %s is not ready, which had one", group, other.Name))
+			w.record(n, "WaitsForAnother", fmt.Sprintf("it is not drained for its slot of %s while Node %s is not ready, which "+
+				"had one", group, other.Name))
 			return
 		}
 	}

@@ -40,9 +40,10 @@ func New(with prometheus.Registerer) (*Metrics, error) {
 		looks:     histogram("look_seconds", "Looks at a namespace, and how long they took. The result is ok or failed.", "namespace", "result"),
 		sites:     gauge("site_condition", "Conditions of the Site of a namespace: 1 where one is True.", "namespace", "condition"),
 		published: gauge("published_generation", "Generation of the fleet that is published.", "namespace"),
-		answers:   histogram("admission_seconds", "Questions of API servers, and how long an answer took. The verdict is allowed, refused or failed.", "verdict"),
-		writes:    counter("writes_total", "Objects that were written to show the fleet's nodes, by kind.", "namespace", "kind"),
-		drains:    counter("drains_total", "Nodes that were drained, or could not be.", "result"),
+		answers: histogram("admission_seconds", "Questions of API servers, and how long an answer took. The verdict is "+
+			"allowed, refused or failed.", "verdict"),
+		writes: counter("writes_total", "Objects that were written to show the fleet's nodes, by kind.", "namespace", "kind"),
+		drains: counter("drains_total", "Nodes that were drained, or could not be.", "result"),
 	}
 	for _, c := range []prometheus.Collector{m.looks, m.sites, m.published, m.answers, m.writes, m.drains} {
 		if err := with.Register(c); err != nil {

@@ -117,28 +117,34 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 	}
 	switch {
 	case need == Signed && len(keys) < max(1, policy.Threshold):
-		missing = fmt.Sprintf("%d of %d operators signed: caisson approve --fleet %s --plan %s", len(keys), max(1, policy.Threshold), policy.Fleet, digest)
+		missing = fmt.Sprintf("%d of %d operators signed: caisson approve --fleet %s --plan %s", len(keys),
+			max(1, policy.Threshold), policy.Fleet, digest)
 	case len(counts) == 0:
 		missing = fmt.Sprintf("a %s with spec.plan %s publishes this", cluster.PublishApproval, digest)
 	}
 	if missing != "" {
 		slices.Sort(not)
 		if slices.Sort(old); len(old) > 0 {
-			not = append(not, fmt.Sprintf("of the old kind, which covered overlays alone and approves nothing any more: %s %s", cluster.PublishApproval, strings.Join(old[:min(len(old), 3)], " ")))
+			not = append(not, fmt.Sprintf("of the old kind, which covered overlays alone and approves nothing any more: %s %s",
+				cluster.PublishApproval, strings.Join(old[:min(len(old), 3)], " ")))
 		}
 		return by, strings.Join(append([]string{missing}, not...), "; ")
 	}
 	first := slices.MinFunc(counts, func(a, b word) int { return cmp.Compare(a.name, b.name) })
-	return publish.By{Author: first.Author, Reason: strings.TrimSpace("approved by " + cluster.PublishApproval + " " + first.name + " " + first.Reason)}, ""
+	return publish.By{Author: first.Author, Reason: strings.TrimSpace("approved by " + cluster.PublishApproval + " " +
+		first.name + " " + first.Reason)}, ""
 }
 
 // wordOf reads an approval. What it says is signed counts by what was signed alone.
 func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
-	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")                                                 // the definition makes it a text
-	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")                                             // and this
-	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")                                             // and this
-	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements")                                    // and this a list of texts
-	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()} // an object may name any author
+	// the definition makes it a text
+	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")
+	author, _, _ := unstructured.NestedString(a.Object, "spec", "author") // and this
+	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason") // and this
+	// and this a list of texts
+	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements")
+	// an object may name any author
+	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()}
 	for _, statement := range signed {
 		said, err := policy.Approved(plan, statement)
 		if err != nil {

@@ -36,7 +36,8 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 		}
 	}
 	if head["registry"] == "" {
-		return nil, fmt.Errorf("which nodes are published is not known: the namespace %s has not one Site with a registry, and no --registry names it", namespace)
+		return nil, fmt.Errorf("which nodes are published is not known: the namespace %s has not one Site with a registry, "+
+			"and no --registry names it", namespace)
 	}
 	dir := filepath.Join(r.Dir, namespace)
 	s, problems := cluster.Reader{Files: hostFiles{},

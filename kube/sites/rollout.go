@@ -24,7 +24,8 @@ import (
 const step = 30 * time.Second
 
 // errNoReports is said where a Rollout covers nodes, and nobody knows how they are.
-var errNoReports = errors.New("a Rollout covers nodes that would change, and caisson-kube has no --fleet for the namespace, whose reports let a wave begin")
+var errNoReports = errors.New("a Rollout covers nodes that would change, and caisson-kube has no --fleet for the " +
+	"namespace, whose reports let a wave begin")
 
 // underWay returns the rollout that moves nodes now, "" where none does.
 func underWay(fleet *publish.Fleet) string {

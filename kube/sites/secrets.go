@@ -18,7 +18,8 @@ import (
 )
 
 // errSealedElsewhere is said where nodes have secrets, and what was sealed is not known.
-var errSealedElsewhere = errors.New("nodes have secrets, and the namespace's directory has no secrets.lock and recipients.lock of whoever publishes: 'caisson plan --from-cluster' says what would change")
+var errSealedElsewhere = errors.New("nodes have secrets, and the namespace's directory has no secrets.lock and " +
+	"recipients.lock of whoever publishes: 'caisson plan --from-cluster' says what would change")
 
 // sealer has a site's overlays hold what is sealed already; nil where the site has no secrets.
 // A signer keeps sealed values where it remembers what it published. Else it is what

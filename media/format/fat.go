@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A FAT32 file system is the partition that UEFI firmware starts programs from. It is written once, from a list of files that is complete, so every file
-// lies in one piece and the same list makes the same bytes. See "FAT: General Overview of
-// On-Disk Format", Microsoft, and chapter 13.3 of the UEFI specification.
+// A FAT32 file system is the partition that UEFI firmware starts programs from. It is written once, from a list
+// of files that is complete, so every file lies in one piece and the same list makes the same bytes. See "FAT:
+// General Overview of On-Disk Format", Microsoft, and chapter 13.3 of the UEFI specification.
 
 package format
 

@@ -152,11 +152,14 @@ const proveWithin = 15 * time.Minute
 // noSoftReboot keeps an operator from a soft-reboot by hand: it ends every mount of this
 // root, and with them the state disk, what is kept on it and the agent. See
 // systemd-soft-reboot.service(8).
-const noSoftReboot = "[Unit]\nDescription=Soft reboot (by hand it is refused by caisson: it would lose the node's state; caisson-agent reboot does not)\nRefuseManualStart=yes\n"
+const noSoftReboot = "[Unit]\n" +
+	"Description=Soft reboot (by hand it is refused by caisson: it would lose the node's state; caisson-agent reboot does not)\n" +
+	"RefuseManualStart=yes\n"
 
 // softReboot is the agent's own way there, when it has made the next root. What is asked
 // for by another unit is not refused.
-const softReboot = "[Unit]\nDescription=Soft reboot into the root that caisson has made\nDefaultDependencies=no\nRequires=soft-reboot.target\nAfter=soft-reboot.target\n" +
+const softReboot = "[Unit]\nDescription=Soft reboot into the root that caisson has made\nDefaultDependencies=no\n" +
+	"Requires=soft-reboot.target\nAfter=soft-reboot.target\n" +
 	"JobTimeoutSec=10min\nJobTimeoutAction=reboot-force\n"
 
 // supervise has the machine start over where nobody would come to do it: when PID 1

@@ -142,7 +142,8 @@ func (c *chooser) prepareOlder(ctx context.Context, found *track.Found, fetch bo
 func (c *chooser) backFacts(found bool, hindered time.Time) *decide.Facts {
 	f := &decide.Facts{Event: decide.Sought, Back: decide.Back{Found: found}}
 	if c.machine.afterKexec() && time.Since(hindered) > c.machine.limits.only {
-		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of a kexec, which may be why",
+		f.Back.Kexec = fmt.Sprintf("nothing was reached, nothing came, or memory was lacking, for %s under the arguments of "+
+			"a kexec, which may be why",
 			c.machine.limits.only)
 	}
 	if over := c.machine.trial; !over.IsZero() && !time.Now().Before(over) {

@@ -115,7 +115,8 @@ func Boot(build time.Time, version string, tell Hint) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual, epochs: tpm.Of(tpm.Device)}, tell)
+	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual,
+		epochs: tpm.Of(tpm.Device)}, tell)
 	// The kernel drops what is written in a hurry, and with it the reason why a machine does not boot. And
 	// where it oopses nothing runs yet that could be saved: a loader whose thread is gone hangs.
 	b.settings = changeAll(b.say, &setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on", without: "the console may lose lines"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The file system of an EFI system partition is changed so that a power cut at any write leaves what firmware could start before. See "FAT: General Overview of On-Disk
-// Format", Microsoft.
+// The file system of an EFI system partition is changed so that a power cut at any write leaves what firmware
+// could start before. See "FAT: General Overview of On-Disk Format", Microsoft.
 //
 // A file's bytes come first, then its clusters in the tables, and last its name: the records of
 // a name are put into one sector, which no power cut tears, and every step is on the disk

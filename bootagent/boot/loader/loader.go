@@ -149,7 +149,8 @@ func (p *Partition) Follow(want spec.Loader, fetch func(spec.Blob) (io.ReadClose
 func Check(l spec.Loader) error {
 	if !digest.Valid(l.Image.Digest) || !digest.Valid(l.ESP.Digest) || l.Number <= 0 || l.Number >= 1e18 ||
 		l.Image.Size <= 0 || l.ESP.Size <= 0 || l.ESP.Size > maxESP {
-		return fmt.Errorf("fleet:current names no loader: number %d, program %.80q with %d bytes, file system %.80q with %d bytes", l.Number, l.Image.Digest, l.Image.Size, l.ESP.Digest, l.ESP.Size)
+		return fmt.Errorf("fleet:current names no loader: number %d, program %.80q with %d bytes, file system %.80q with %d "+
+			"bytes", l.Number, l.Image.Digest, l.Image.Size, l.ESP.Digest, l.ESP.Size)
 	}
 	return nil
 }
@@ -287,7 +288,8 @@ func plan(list []entry, want entry) (goes []entry, comes bool, why Why) {
 	for _, e := range list {
 		switch {
 		case e.number == want.number && e.id == want.id && e.spent():
-			return nil, false, Why{Text: fmt.Sprintf("loader %d was started %d times and did not come up: the one before it is used", e.number, tries)}
+			return nil, false, Why{Text: fmt.Sprintf("loader %d was started %d times and did not come up: the one before it "+
+				"is used", e.number, tries)}
 		case e.number == want.number && e.id == want.id && e.number < starts:
 			return nil, false, back(starts)
 		case e.number == want.number && e.id == want.id:

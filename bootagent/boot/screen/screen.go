@@ -76,11 +76,14 @@ func (f Failure) words() (what, do string) {
 		do = (&refusal.Refusal{Code: code}).Hint()
 		return fmt.Sprintf("what the registry has for it is refused (%s)", code), do
 	case errors.As(f.Err, &little):
-		return "it has too little memory", fmt.Sprintf("give it %d MiB more, or a state disk (layer.stateDisk), which takes the images; or leave something out of its layer", little.More())
+		return "it has too little memory", fmt.Sprintf("give it %d MiB more, or a state disk (layer.stateDisk), which takes "+
+			"the images; or leave something out of its layer", little.More())
 	case f.Address == "":
-		return "it has no address", "look at the cable, at DHCP, and whether the loader has the module of this network card (layer.kernel.modules)"
+		return "it has no address", "look at the cable, at DHCP, and whether the loader has the module of this network card " +
+			"(layer.kernel.modules)"
 	case errors.Is(f.Err, oci.ErrNotFound):
-		return "nothing is published for it", "put this machine into the site by an address or UUID above, and run 'caisson publish'; 'caisson unknown' has the line for it"
+		return "nothing is published for it", "put this machine into the site by an address or UUID above, and run 'caisson " +
+			"publish'; 'caisson unknown' has the line for it"
 	}
 	return "the registry does not answer as it should",
 		"look at the registry, its name, its certificate and its clock, and at the way from " + f.Address + " to it"

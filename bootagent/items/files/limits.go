@@ -168,7 +168,8 @@ func (i *Limits) put(w *safepath.Walk, b *safepath.Batch, id string, p limitPrio
 		return err
 	}
 	defer dir.Close() // only held
-	return b.Put(dir, limitFile(id), safepath.Thing{Mode: unix.S_IFREG | uint32(p.Mode.Perm()), UID: p.UID, GID: p.GID, Content: []byte(p.Content)})
+	return b.Put(dir, limitFile(id), safepath.Thing{Mode: unix.S_IFREG | uint32(p.Mode.Perm()), UID: p.UID, GID: p.GID,
+		Content: []byte(p.Content)})
 }
 
 // Apply implements item.Item.

@@ -156,7 +156,8 @@ func (c *change) entries() []item.Entry {
 		if _, known := c.had[feature]; !s.Changeable || known && !own {
 			continue
 		}
-		e := item.Entry{Item: FeaturesName, Key: featureKey(c.iface, feature), Prior: item.Raw(featurePrior{c.before.index, s.Requested, s.Active}), Scope: item.Kernel}
+		e := item.Entry{Item: FeaturesName, Key: featureKey(c.iface, feature),
+			Prior: item.Raw(featurePrior{c.before.index, s.Requested, s.Active}), Scope: item.Kernel}
 		if own {
 			e.Applied = item.Raw(on)
 		}

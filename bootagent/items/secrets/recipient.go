@@ -65,7 +65,8 @@ func ReadKey(state string) (Identity, error) {
 	return nil, errors.Join(errs...)
 }
 
-const instead = "'caisson-agent apply' sets it aside and makes another; then 'caisson secrets accept SITE NODE --recipient … --replace' with what 'caisson-agent recipient' prints, and publish"
+const instead = "'caisson-agent apply' sets it aside and makes another; then 'caisson secrets accept SITE NODE " +
+	"--recipient … --replace' with what 'caisson-agent recipient' prints, and publish"
 
 // readKey returns the key in a file, nil where there is none.
 func readKey(name string) (*age.X25519Identity, error) {

@@ -128,7 +128,8 @@ func (o *Order) load(name string) string {
 		}
 		return out
 	}
-	u := &unitOrder{defaults: !slices.Contains([]string{"no", "false", "off", "0"}, strings.ToLower(strings.Join(says["DefaultDependencies"], "")))}
+	u := &unitOrder{defaults: !slices.Contains([]string{"no", "false", "off", "0"},
+		strings.ToLower(strings.Join(says["DefaultDependencies"], "")))}
 	o.units[name] = u
 	after, before, kind := says["After"], says["Before"], path.Ext(name)
 	if u.defaults {

@@ -160,8 +160,10 @@ func (c *Cycle) settle(ctx context.Context, e inEffect) error {
 func (e inEffect) proof(c *Cycle, now record.Snapshot) (decide.Proof, error) {
 	looked, err := gate.Load(c.Effect.Path(paths.RunGates))
 	g, applied := e.next.Generation, now.Boot.Live.Applied
-	unproven := (now.Boot.Mode != spec.ModeAttached && g.Pair(now.Boot.Generation) || applied != nil && applied.Same(g)) && now.State.Unproven(g)
-	return decide.Proof{Of: g, Unproven: unproven, Keeps: e.keeps, Applied: e.applied, Gates: (e.next.Overlay.Gates != nil || e.reach) && !e.rests,
+	unproven := (now.Boot.Mode != spec.ModeAttached && g.Pair(now.Boot.Generation) || applied != nil && applied.Same(g)) &&
+		now.State.Unproven(g)
+	return decide.Proof{Of: g, Unproven: unproven, Keeps: e.keeps, Applied: e.applied,
+		Gates:   (e.next.Overlay.Gates != nil || e.reach) && !e.rests,
 		Soaking: looked.Of(c.Effect.Scopes.Root, g.Overlay), Health: string(e.result.Health)}, err
 }
 

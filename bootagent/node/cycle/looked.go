@@ -154,7 +154,8 @@ func (e answered) facts(c *Cycle, now record.Snapshot, f *decide.Facts) (err err
 		return nil
 	}
 	next := e.next
-	o := decide.Offer{Held: next.Held, Unchanged: next.Unchanged, Pauses: next.Overlay.Pause != nil, Generation: next.Generation, Attempts: next.Generation.Attempts, Live: true}
+	o := decide.Offer{Held: next.Held, Unchanged: next.Unchanged, Pauses: next.Overlay.Pause != nil,
+		Generation: next.Generation, Attempts: next.Generation.Attempts, Live: true}
 	if next.Generation.Pair(now.Boot.Generation) {
 		o.Attempts = 0 // the boot that is running now does not count against it
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// After a change that may have cut the node off the registry is asked whether it is still reached, for as long as such a change has to show that.
+// After a change that may have cut the node off the registry is asked whether it is still reached, for as long
+// as such a change has to show that.
 //
 // Time is the kernel's uptime: the change itself may set the clock. What follows from
 // the answer is decided in package decide.

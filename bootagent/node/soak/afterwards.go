@@ -140,7 +140,8 @@ func (so *Soak) Bound(ctx context.Context) error {
 		return err
 	}
 	if err := so.timer(ctx, "start"); err != nil {
-		return errors.Join(fmt.Errorf("nothing outside of the agent bounds how long this generation is judged: %w", err), deadline.End(file)) // the next look tries again
+		// the next look tries again
+		return errors.Join(fmt.Errorf("nothing outside of the agent bounds how long this generation is judged: %w", err), deadline.End(file))
 	}
 	return nil
 }

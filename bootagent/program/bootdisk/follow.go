@@ -150,7 +150,8 @@ func (l *following) follow() (why loader.Why, err error) {
 	case e.Device == "" && !asked:
 		return why, nil
 	case e.Device == "" && l.want == nil:
-		return loader.Why{Text: fmt.Sprintf("boot from disk: cannot: fleet:current names no loader for %s: 'caisson loader' publishes one", runtime.GOARCH)}, nil
+		return loader.Why{Text: fmt.Sprintf("boot from disk: cannot: fleet:current names no loader for %s: 'caisson loader' "+
+			"publishes one", runtime.GOARCH)}, nil
 	case e.Device == "":
 		return why, l.install(e)
 	}

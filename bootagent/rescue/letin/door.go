@@ -64,7 +64,8 @@ const (
 // settings let root in by these keys alone: where the layer forbids root, its other keys and
 // certificates must not count because an operator is let in.
 func (d Doors) settings() string {
-	return "# While somebody is let in by a rescue statement; the agent removes it.\nMatch User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n" +
+	return "# While somebody is let in by a rescue statement; the agent removes it.\n" +
+		"Match User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n" +
 		"\tAuthenticationMethods publickey\n\tAuthorizedKeysFile none\n\tTrustedUserCAKeys none\n" +
 		"\tAuthorizedKeysCommand " + d.Program + " " + paths.RescueKeys + "\n\tAuthorizedKeysCommandUser root\n"
 }

@@ -37,7 +37,8 @@ func (m Memory) Refuses(missing []spec.Blob) string {
 		return ""
 	}
 	const mb = 1e6
-	return fmt.Sprintf("both layers do not fit into memory: the new images have %.1f MB, and of %.1f MB that are available %.1f MB are kept for what runs",
+	return fmt.Sprintf("both layers do not fit into memory: the new images have %.1f MB, and of %.1f MB that are "+
+		"available %.1f MB are kept for what runs",
 		float64(need)/mb, float64(m.Available)/mb, float64(m.reserve())/mb)
 }
 
@@ -84,7 +85,8 @@ type TooLittle struct {
 }
 
 func (e *TooLittle) Error() string {
-	return fmt.Sprintf("too little memory: the layer has %.1f MB of images to keep in memory; for that this machine needs %d MiB, and it has %d",
+	return fmt.Sprintf("too little memory: the layer has %.1f MB of images to keep in memory; for that this machine "+
+		"needs %d MiB, and it has %d",
 		float64(e.Images)/1e6, mebibytes(e.Needs), e.Has>>20)
 }
 

@@ -75,7 +75,8 @@ var table = []Family{
 			at(put, axes.Activity.Since, "activity")
 		}},
 	{"caisson_waiting_reason", "gauge", []string{"reason"},
-		"What the node waits for, as in its activity: resume, confirm, reboot, window, slot, the name of an operation. Always 1, and absent when it does not wait.", func(f *Facts, put put) {
+		"What the node waits for, as in its activity: resume, confirm, reboot, window, slot, the name of an operation. " +
+			"Always 1, and absent when it does not wait.", func(f *Facts, put put) {
 			if reason, waits := strings.CutPrefix(string(f.Status.Activity), string(spec.ActivityWaiting(""))); waits {
 				put(1, reason)
 			}
@@ -97,7 +98,8 @@ var table = []Family{
 			}
 		}},
 	{"caisson_transitions_total", "counter", []string{"transition"},
-		"How often this node made a transition that changed something since this machine started, by its name in docs/decisions.md. One that it never made has no series.", func(f *Facts, put put) {
+		"How often this node made a transition that changed something since this machine started, by its name in " +
+			"docs/decisions.md. One that it never made has no series.", func(f *Facts, put put) {
 			for _, name := range slices.Sorted(maps.Keys(f.Counts.Transitions)) {
 				put(float64(f.Counts.Transitions[name]), name)
 			}
@@ -107,7 +109,8 @@ var table = []Family{
 			put(float64(i.Applied), i.Name)
 		}
 	}},
-	{"caisson_drift", "gauge", []string{"kind"}, "Settings of a kind that are not as the overlay says, what is waited for and what this host cannot have left out.", func(f *Facts, put put) {
+	{"caisson_drift", "gauge", []string{"kind"}, "Settings of a kind that are not as the overlay says, what is waited " +
+		"for and what this host cannot have left out.", func(f *Facts, put put) {
 		perKind(f, put, func(d spec.Drift) bool { return d.Action != spec.ActionDefer && d.Action != spec.ActionCannot })
 	}},
 	{"caisson_deferred", "gauge", []string{"kind"}, "Settings of a kind that wait for an interface, a module or a path.",

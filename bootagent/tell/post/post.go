@@ -53,7 +53,8 @@ func (p *Post) mayReport() error {
 		return err
 	}
 	if slices.ContainsFunc(commanders, func(k sign.Verifier) bool { return k.ID() == id }) {
-		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of the site", p.Folder.Path("identity"))
+		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of "+
+			"the site", p.Folder.Path("identity"))
 	}
 	return nil
 }

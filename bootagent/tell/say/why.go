@@ -146,7 +146,8 @@ func (e explainer) sync() []spec.Finding {
 	case e.st.Sync == spec.SyncUnreachable && e.st.Asked.IsZero() && e.st.Mode == spec.ModeAttached:
 		return nil // this host has not asked yet
 	case e.st.Sync == spec.SyncUnreachable:
-		f.What, f.Do = "the registry does not answer", "look at the registry, its name and certificate, the network and the clock; caisson-agent sync asks again"
+		f.What, f.Do = "the registry does not answer", "look at the registry, its name and certificate, the network and the "+
+			"clock; caisson-agent sync asks again"
 	case e.st.Sync == spec.SyncExpired:
 		f.What, f.Do = "the overlay's signature has expired", "caisson refresh"
 	case e.st.Sync == spec.SyncUnconfirmed:

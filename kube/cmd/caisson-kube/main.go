@@ -79,7 +79,8 @@ type options struct {
 func main() {
 	var o options
 	flag.Var(&o.namespaces, "namespace", "look after this namespace; several may be given; all of them when absent")
-	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, other public keys, caisson.keys where there is a root key, and services.lock")
+	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, "+
+		"other public keys, caisson.keys where there is a root key, and services.lock")
 	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
 	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
 	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
@@ -96,19 +97,23 @@ func main() {
 	flag.StringVar(&o.health, "health", ":8081", "address of /healthz and /readyz")
 	flag.StringVar(&o.webhook, "webhook", "", "address at which API servers ask before they store an object, such as :9443; none when empty")
 	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
-	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; its directory has the token, and service-ca.pem where the system does not trust it")
+	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; "+
+		"its directory has the token, and service-ca.pem where the system does not trust it")
 	flag.Var(&o.prometheus, "prometheus", "NAMESPACE=URL: the Prometheus that analyses of the rollouts in a namespace ask")
 	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
 	flag.BoolVar(&o.conditions, "node-conditions", false,
 		"give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
-	flag.Var(&o.registries, "registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in the place of what its Site says; only nodes that are published there are drained")
-	flag.IntVar(&o.drainMost, "drain-most", 1, "Nodes of a group that are drained, or not back yet, at a time, whatever slots the fleet's service gives out")
+	flag.Var(&o.registries, "registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in "+
+		"the place of what its Site says; only nodes that are published there are drained")
+	flag.IntVar(&o.drainMost, "drain-most", 1, "Nodes of a group that are drained, or not back yet, at a time, whatever "+
+		"slots the fleet's service gives out")
 	flag.DurationVar(&o.drain.Timeout, "drain-timeout", 15*time.Minute, "give a Node back that is not drained after this long")
 	flag.IntVar(&o.drain.Grace, "drain-grace", -1, "seconds that each pod gets; what the pod says below 0")
 	flag.BoolVar(&o.drain.DeleteEmptyDir, "drain-delete-emptydir", false, "evict pods with emptyDir volumes, too: what is in these is gone")
 	flag.BoolVar(&o.drain.Force, "drain-force", false, "delete pods, too, that no controller makes again")
-	installs := flag.Bool("install-webhook", false, "make the webhook's certificate, have API servers know its authority, and end: by an account of its own, which may write the webhook's configuration")
+	installs := flag.Bool("install-webhook", false, "make the webhook's certificate, have API servers know its "+
+		"authority, and end: by an account of its own, which may write the webhook's configuration")
 	show := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *show {
@@ -179,7 +184,8 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	}
 	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: o.dir,
 		State: o.state, Open: o.open, Registries: registries,
-		Signing: sites.Signing{Signers: signers, Approval: approval, NewFleet: o.newFleet}, Again: o.again, Now: time.Now, Secret: secretsOf(mgr.GetAPIReader())}
+		Signing: sites.Signing{Signers: signers, Approval: approval, NewFleet: o.newFleet}, Again: o.again, Now: time.Now,
+		Secret: secretsOf(mgr.GetAPIReader())}
 	seen, err := counting()
 	if err != nil {
 		return err

@@ -57,7 +57,8 @@ func readInterfaces(r *reading) {
 			last = nil
 			r.miss(n, line, "it has no counterpart in a site")
 		case last != nil:
-			last.options = append(last.options, setting{n: n, line: line, key: strings.ReplaceAll(word, "_", "-"), value: strings.TrimSpace(line[len(word):])})
+			last.options = append(last.options, setting{n: n, line: line, key: strings.ReplaceAll(word, "_", "-"),
+				value: strings.TrimSpace(line[len(word):])})
 		default:
 			r.miss(n, line, "it belongs to something that is not taken")
 		}

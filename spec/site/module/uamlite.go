@@ -88,7 +88,8 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 				}
 				uids[u.UID.N] = u.Name
 				if u.UID.N < 1000 || u.UID.N > 59999 {
-					c.Errorf(u.UID.At, "range", "give one of these, and change files on disks by chown --from", "a user's uid is between 1000 and 59999, not %d", u.UID.N)
+					c.Errorf(u.UID.At, "range", "give one of these, and change files on disks by chown --from",
+						"a user's uid is between 1000 and 59999, not %d", u.UID.N)
 				}
 			}
 			user := c.user(u)

@@ -26,7 +26,7 @@ const MaxEarly = 2
 // was signed by mistake or by a thief: the generations and dates of the epoch
 // before do not count any more. What was rejected stays rejected.
 func (s *State) Accept(g Generation) {
-	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
+	if s.Current != nil && s.Current.Same(g) {
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Same(g) { // a newer generation is to be tried, whatever came of the same content before

@@ -158,7 +158,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		Unconfirmed: fresh().Unconfirmed(),
 		Generation:  state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
 	}
-	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
+	if s.Current != nil && s.Current.Same(l.found.Generation) {
 		l.found.Unchanged = true
 	} else if l.found.Why = f.Held(s, l.found.Generation); l.found.Why != "" {
 		l.found.Held = true

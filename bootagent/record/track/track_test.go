@@ -137,6 +137,21 @@ func TestSyncRemembersBeforeItReturns(t *testing.T) {
 	}
 }
 
+// TestTheSameContentInAnotherEpoch is another publication, which the node has yet to accept and prove.
+func TestTheSameContentInAnotherEpoch(t *testing.T) {
+	f := newFleet(t)
+	f.prove(7, "10")
+	f.overlay(said{epoch: 1, generation: 7, permitted: true}, "10")
+	found := f.sync()
+	if s := f.state(); found.Unchanged || found.Generation.Epoch != 1 || s.Floor.Epoch != 1 || s.Staged == nil || s.Staged.Epoch != 1 {
+		t.Errorf("%+v, %+v", found, s)
+	}
+	f.promote()
+	if again := f.sync(); !again.Unchanged || again.Generation.Epoch != 1 {
+		t.Errorf("the second time: %+v", again)
+	}
+}
+
 func TestARefusalChangesNothing(t *testing.T) {
 	f := newFleet(t)
 	f.prove(7, "10")

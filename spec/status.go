@@ -81,6 +81,7 @@ type Status struct {
 	Image          string    `json:"image,omitempty"`     // IMAGE_VERSION of the running root's os-release
 	Agent          string    `json:"agent,omitempty"`     // version of the agent that answers
 	Recipient      string    `json:"recipient,omitempty"` // what secrets are sealed to for this node; none without a state disk
+	Sealed         bool      `json:"sealed,omitempty"`    // that key is sealed to the machine's TPM, and on no disk as it is
 	Pause          *Pause    `json:"pause,omitempty"`     // drift is reported and stays
 	// overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an
 	// attached host

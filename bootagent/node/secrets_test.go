@@ -27,7 +27,8 @@ func (m *machine) recipient() string {
 	m.t.Helper()
 	n := m.open()
 	defer n.Close() // the test is over
-	return n.session.Recipient()
+	of, _ := n.session.Recipient()
+	return of
 }
 
 // wants are a file and a script of a secret, and a file that names one.
@@ -192,7 +193,8 @@ func TestRotatedKey(t *testing.T) {
 		if err := n.RotateRecipient(); err != nil {
 			t.Fatal(err)
 		}
-		return n.session.Recipient()
+		of, _ := n.session.Recipient()
+		return of
 	}
 	recipients := func() [2]string {
 		t.Helper()

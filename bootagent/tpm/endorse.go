@@ -69,26 +69,36 @@ func (t TPM) Activate(credential, secret []byte) ([]byte, error) {
 }
 
 // endorse begins a session that may use the endorsement key: who has the hierarchy's password may, and
-// that is empty where nobody set one. The TPM ends it with the command that it is for.
+// that is empty where nobody set one.
 func endorse(to transport.TPM) (session, error) {
+	s, err := begin(to)
+	if err != nil {
+		return session{}, err
+	}
+	_, err = tpm2.PolicySecret{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Auth: tpm2.PasswordAuth(nil)},
+		PolicySession: s.handle, NonceTPM: s.nonce}.Execute(to)
+	if err != nil {
+		return session{}, errors.Join(fmt.Errorf("the password of the endorsement hierarchy: %w", err), s.CleanupFailure(to))
+	}
+	return s, nil
+}
+
+// begin begins a session that nothing is allowed to yet. The TPM ends it with the command that it is for.
+func begin(to transport.TPM) (session, error) {
 	begun, err := tpm2.StartAuthSession{TPMKey: tpm2.TPMRHNull, Bind: tpm2.TPMRHNull, NonceCaller: tpm2.TPM2BNonce{Buffer: make([]byte, 16)},
 		SessionType: tpm2.TPMSEPolicy, Symmetric: tpm2.TPMTSymDef{Algorithm: tpm2.TPMAlgNull}, AuthHash: tpm2.TPMAlgSHA256}.Execute(to)
 	if err != nil {
 		return session{}, fmt.Errorf("begin a session: %w", err)
 	}
-	s := session{handle: begun.SessionHandle}
-	_, err = tpm2.PolicySecret{AuthHandle: tpm2.AuthHandle{Handle: tpm2.TPMRHEndorsement, Auth: tpm2.PasswordAuth(nil)},
-		PolicySession: s.handle, NonceTPM: begun.NonceTPM}.Execute(to)
-	if err != nil {
-		_, gone := tpm2.FlushContext{FlushHandle: s.handle}.Execute(to)
-		return session{}, errors.Join(fmt.Errorf("the password of the endorsement hierarchy: %w", err), gone)
-	}
-	return s, nil
+	return session{handle: begun.SessionHandle, nonce: begun.NonceTPM}, nil
 }
 
 // session is a policy session without a key of its own, so no command of it has an HMAC. One of go-tpm
 // brings all that a session with a key needs, which is 20 KiB of a program.
-type session struct{ handle tpm2.TPMHandle }
+type session struct {
+	handle tpm2.TPMHandle
+	nonce  tpm2.TPM2BNonce // the TPM's
+}
 
 // Init and the others implement [tpm2.Session].
 func (s session) Init(transport.TPM) error { return nil }

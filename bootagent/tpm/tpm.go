@@ -5,7 +5,7 @@
 // Library", part 3, and tpmrm0, the kernel's own resource manager.
 //
 // It knows neither what is measured nor who asks for a quote. A TPM that hangs is waited for
-// for so long, and no longer.
+// once a boot, for so long and no longer.
 package tpm
 
 import (
@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // Device is how Linux shows a TPM 2.0.
@@ -27,20 +29,28 @@ const Device = "/dev/tpmrm0"
 // ErrNone is returned on a machine without a TPM 2.0.
 var ErrNone = errors.New("no TPM 2.0")
 
+// ErrHung is returned of a TPM that was given up in this boot.
+var ErrHung = errors.New("the TPM has not answered earlier in this boot, and is not asked again before the next one")
+
 // TPM is a machine's TPM.
 type TPM struct {
 	Open  func() (io.ReadWriteCloser, error) // anew for each command
 	Limit time.Duration                      // of a command, with all that it takes
+	Hung  string                             // file that is there once one took longer: no other is given; "" for none
 }
 
-// Of returns the TPM of this machine.
-func Of(device string) TPM {
-	return TPM{Limit: 20 * time.Second, Open: func() (io.ReadWriteCloser, error) { return os.OpenFile(device, os.O_RDWR, 0) }}
+// Of returns the TPM of this machine. root is a prefix of its paths, "" but in tests.
+func Of(root string) TPM {
+	return TPM{Limit: 20 * time.Second, Hung: root + paths.RunHung,
+		Open: func() (io.ReadWriteCloser, error) { return os.OpenFile(root+Device, os.O_RDWR, 0) }}
 }
 
 // do gives commands to the TPM. Where they take too long, they are left to end by themselves, with
 // what they return: nothing else can be done about a driver that waits for its hardware.
-func do[T any](t TPM, commands func(transport.TPM) (T, error)) (T, error) {
+func do[T any](t TPM, commands func(transport.TPM) (T, error)) (none T, err error) {
+	if _, err := os.Stat(t.Hung); err == nil {
+		return none, ErrHung
+	}
 	type result struct {
 		value T
 		err   error
@@ -64,8 +74,11 @@ func do[T any](t TPM, commands func(transport.TPM) (T, error)) (T, error) {
 	case r := <-done:
 		return r.value, r.err
 	case <-time.After(t.Limit):
-		var none T
-		return none, fmt.Errorf("the TPM has not answered within %s", t.Limit)
+		err := fmt.Errorf("the TPM has not answered within %s", t.Limit)
+		if t.Hung == "" {
+			return none, err
+		}
+		return none, errors.Join(err, os.WriteFile(t.Hung, nil, 0o600)) // for this boot alone, so nothing has to last
 	}
 }
 

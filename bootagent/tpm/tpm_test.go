@@ -40,7 +40,15 @@ func TestATPMThatDoesNotAnswer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has not answered within 50ms") {
 		t.Error(err)
 	}
-	if err := Of(t.TempDir()+"/tpmrm0").Extend(spec.PCR, [32]byte{}); !errors.Is(err, ErrNone) {
+	tpm := TPM{Open: func() (io.ReadWriteCloser, error) { return here, nil }, Limit: 50 * time.Millisecond, Hung: t.TempDir() + "/hung"}
+	if _, err := tpm.Read(0); err == nil || !strings.Contains(err.Error(), "has not answered within 50ms") {
+		t.Error(err)
+	}
+	tpm.Limit = time.Hour
+	if _, err := tpm.Key(); !errors.Is(err, ErrHung) { // nor does the next process of this boot wait for it
+		t.Error(err)
+	}
+	if err := Of(t.TempDir()).Extend(spec.PCR, [32]byte{}); !errors.Is(err, ErrNone) {
 		t.Error(err)
 	}
 }

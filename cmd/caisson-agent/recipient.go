@@ -44,7 +44,7 @@ func recipientVerb(ctx context.Context, a *app, args []string) error {
 // recipient prints the recipients, after a rotation was begun where rotate says so.
 func (a *app) recipient(n *node.Node, f *flags, rotate bool) error {
 	_, under, err := n.Recipients()
-	if err == nil && rotate {
+	if rotate && !errors.Is(err, node.ErrNoKey) { // nor is one waited for that this boot has not opened
 		err = n.RotateRecipient()
 	}
 	if err != nil {

@@ -136,7 +136,7 @@ func (a *app) printStatus(st *spec.Status) {
 // printParts prints what the parts of a node say of themselves, a row each.
 func printParts(row func(name, format string, args ...any), st *spec.Status) {
 	if st.Recipient != "" {
-		row("recipient", "%s", st.Recipient)
+		row("recipient", "%s%s", st.Recipient, map[bool]string{true: ", sealed to the TPM"}[st.Sealed])
 	}
 	if k := st.Keys; k != nil {
 		row("keys", "version %d%s", k.Version, bootFiles(k))

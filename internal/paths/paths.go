@@ -13,6 +13,7 @@ const (
 	Busybox     = "/usr/bin/busybox"          // where the layer has it: the shell of who is let in, see bootagent/rescue
 	E2fsck      = "/usr/sbin/e2fsck"
 	Measured    = "/etc/caisson/measured" // of a loader behind a kexec: what RunMeasured was before it
+	Unlocked    = "/etc/caisson/unlocked" // of such a loader: what RunUnlocked was
 )
 
 // DiskPrograms are those that a loader makes and repairs a state disk with.
@@ -40,6 +41,8 @@ const (
 	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
 	Remote       = "/etc/caisson/remote"      // in one that RemoteService has, with the targets of its mounts
 	RunMeasured  = "/run/caisson/measured"    // what the TPM was told, see bootagent/boot/measure
+	RunUnlocked  = "/dev/caisson"             // a ramfs with keys of secrets that a loader has opened: no mount below /run outlives a soft-reboot
+	RunHung      = "/run/caisson/tpm-hung"    // there once the TPM has not answered in this boot
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"

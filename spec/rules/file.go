@@ -94,7 +94,7 @@ func Pattern(p string) error {
 // units and their drop-ins, and what the agent writes beside the files of others. No kind
 // has anything there, whatever it does with it.
 var caissons = []string{
-	"/etc/caisson", "/run/caisson", "/run/nextroot", "/usr/bin/caisson-agent", "/usr/lib/caisson", "/var/lib/caisson",
+	"/dev/caisson", "/etc/caisson", "/run/caisson", "/run/nextroot", "/usr/bin/caisson-agent", "/usr/lib/caisson", "/var/lib/caisson",
 	"/etc/systemd/system/caisson-*", "/run/systemd/system/caisson-*", "/usr/lib/systemd/system/caisson-*",
 	"/usr/local/lib/systemd/system/caisson-*",
 	"/etc/systemd/system/*/caisson-*", "/etc/systemd/system/*/60-caisson-*", "/etc/systemd/system.conf.d/60-caisson-*",

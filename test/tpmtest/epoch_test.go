@@ -50,7 +50,7 @@ func TestEpoch(t *testing.T) {
 	notes("metal-a", 0, 0)
 	notes("metal-a", 4, 4)
 
-	if got, err := tpm.Of(t.TempDir()+"/tpmrm0").Epoch("metal-a", 3); got != 0 || err != nil {
+	if got, err := tpm.Of(t.TempDir()).Epoch("metal-a", 3); got != 0 || err != nil {
 		t.Errorf("without a TPM: %d, %v", got, err)
 	}
 	gives(t, open, func(to transport.TPM) error { // the owner's password is somebody's

@@ -31,16 +31,24 @@ func Start(t testing.TB) func() (io.ReadWriteCloser, error) {
 // Switched is Start, with what switches the TPM off and on: its registers begin anew, its keys stay.
 func Switched(t testing.TB) (open func() (io.ReadWriteCloser, error), again func()) {
 	t.Helper()
+	_, open, again = Socket(t)
+	return open, again
+}
+
+// Socket is Switched, with the socket by which another process opens the TPM.
+func Socket(t testing.TB) (socket string, open func() (io.ReadWriteCloser, error), again func()) {
+	t.Helper()
 	dir := start(t, "--server", "type=unixio,path=%/tpm", "--flags", "not-need-init,startup-clear")
-	open = func() (io.ReadWriteCloser, error) { return net.Dial("unix", filepath.Join(dir, "tpm")) }
-	await(t, filepath.Join(dir, "tpm"), func(name string) error { // a socket is there before it is listened to
+	socket = filepath.Join(dir, "tpm")
+	open = Dial(socket)
+	await(t, socket, func(name string) error { // a socket is there before it is listened to
 		rw, err := net.Dial("unix", name)
 		if err != nil {
 			return err
 		}
 		return rw.Close()
 	})
-	return open, func() {
+	return socket, open, func() {
 		t.Helper()
 		require.Tool(t, "swtpm_ioctl")
 		if out, err := exec.Command("swtpm_ioctl", "--unix", filepath.Join(dir, "control"), "-i").CombinedOutput(); err != nil {
@@ -53,6 +61,18 @@ func Switched(t testing.TB) (open func() (io.ReadWriteCloser, error), again func
 		_, err = tpm2.Startup{StartupType: tpm2.TPMSUClear}.Execute(transport.FromReadWriter(rw))
 		if err := errors.Join(err, rw.Close()); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Dial opens a TPM at its socket.
+func Dial(socket string) func() (io.ReadWriteCloser, error) {
+	return func() (io.ReadWriteCloser, error) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // it may not have seen yet that the one before has gone
+			rw, err := net.Dial("unix", socket)
+			if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
+				return rw, err
+			}
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/configcheck"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
@@ -89,7 +90,7 @@ func (n *Node) files() error {
 func (n *Node) secrets() (*secrets.Item, string) {
 	var open func(spec.Secret) ([]byte, error)
 	if n.Disk && len(n.Overlay.Secrets) > 0 {
-		key, err := secrets.ReadKey(n.State.Path())
+		key, err := secrets.Keys{State: n.State.Path(), Memory: paths.RunUnlocked}.Read()
 		if err != nil {
 			n.Say("%v", err)
 		}

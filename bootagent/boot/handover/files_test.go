@@ -95,7 +95,7 @@ func TestSecretsAreThereBeforePID1(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		n := newNode(t, t.TempDir(), true)
 		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
-		key, err := secrets.EnsureKey(n.State.Path(), t.Logf)
+		key, err := secrets.Keys{State: n.State.Path()}.Ensure(t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}

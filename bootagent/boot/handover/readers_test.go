@@ -41,7 +41,7 @@ func TestReadersAreAskedBeforePID1(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.SecretDir, n.SecretsLater = filepath.Join(t.TempDir(), "secret"), later
-		key, err := secrets.EnsureKey(n.State.Path(), t.Logf)
+		key, err := secrets.Keys{State: n.State.Path()}.Ensure(t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}

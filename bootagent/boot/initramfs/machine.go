@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -35,6 +36,7 @@ type machine struct {
 	trial     time.Time // until when this loader has to find what to boot; zero where it is not on trial
 	id        trust.Identity
 	epochs    track.Epochs // nil: none are kept
+	tpm       tpm.TPM
 }
 
 // armPanic has the kernel start over when it panics, if it was started without the

@@ -20,7 +20,7 @@ import (
 func TestALoaderHasTheCredentialsOfItsDisk(t *testing.T) {
 	p := publish(t)
 	p.disk.device, p.ways.secretDir = "/dev/vda1", filepath.Join(t.TempDir(), "secret")
-	key, err := secrets.EnsureKey(p.disk.folder.Path(), t.Logf)
+	key, err := secrets.Keys{State: p.disk.folder.Path()}.Ensure(t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -252,10 +252,14 @@ func (p *preparer) nextInitrd(layer *spec.Layer) (*os.File, error) {
 		if err := p.log.Carry(site); err != nil {
 			p.say("the next loader has no log of what was measured: %v", err)
 		}
+		if err := p.disk.carryKeys(site); err != nil {
+			p.say("the next loader has no key of secrets: %v", err)
+		}
 		_, err = w.Write(append(cpio.Pad(n, 4), site.Bytes()...))
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	return os.Open(name)
+	next, err := os.Open(name)
+	return next, errors.Join(err, os.Remove(name)) // where there is no kexec after all, nothing of it stays in the root
 }

@@ -97,7 +97,7 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	b.progress = &kernel.WatchdogProgress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
 	m.say = b.say
 	b.log = measure.Of("", b.say)
-	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore) }, machine: &m}
+	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore); b.disk.unlock() }, machine: &m}
 	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
 	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
 	b.attempt = &attempt{say: b.say, machine: &m, disk: b.disk}
@@ -116,7 +116,7 @@ func Boot(build time.Time, version string, tell Hint) {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
 	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual,
-		epochs: tpm.Of(tpm.Device)}, tell)
+		epochs: tpm.Of(""), tpm: tpm.Of("")}, tell)
 	// The kernel drops what is written in a hurry, and with it the reason why a machine does not boot. And
 	// where it oopses nothing runs yet that could be saved: a loader whose thread is gone hangs.
 	b.settings = changeAll(b.say, &setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on", without: "the console may lose lines"},

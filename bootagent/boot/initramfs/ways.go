@@ -353,7 +353,7 @@ func (w *ways) ownSecrets(s *state.State) string {
 		if len(own) == 0 {
 			return ""
 		}
-		key, err := secrets.ReadKey(w.disk.folder.Path())
+		key, err := w.disk.keys().Read()
 		if key == nil || err != nil {
 			return "" // the handover says why
 		}

@@ -38,7 +38,7 @@ type Log struct {
 
 // Of returns the log of this machine. prefix is "" but in tests.
 func Of(prefix string, say func(string, ...any)) *Log {
-	return &Log{TPM: tpm.Of(prefix + tpm.Device), Dir: prefix + paths.RunMeasured, Carried: prefix + paths.Measured,
+	return &Log{TPM: tpm.Of(prefix), Dir: prefix + paths.RunMeasured, Carried: prefix + paths.Measured,
 		Firmware: prefix + "/sys/kernel/security/tpm0/binary_bios_measurements", Say: say}
 }
 

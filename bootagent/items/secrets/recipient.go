@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"filippo.io/age"
 
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -27,42 +29,59 @@ import (
 //
 // The key is made on the node, lies on its state disk and leaves it never; the recipient, its
 // public half, is in the node's status and reports. A node without a disk has none: what
-// would be sealed to it nobody could open after a reboot. Where else a key may lie, such as a
-// TPM, is another Identity.
+// would be sealed to it nobody could open after a reboot. Where a loader opens it, it lies there sealed to
+// the machine's TPM.
 //
 // While a key is rotated there are two, each in a file of its own: agents from before that
 // read the first. Each step is one file that is written or renamed, so a node that is cut
 // off between two opens what it could open before.
 type Identity interface {
 	Recipient() string // what they are to be sealed to
+	Sealed() bool      // that key is sealed to the machine's TPM, and in no file
 	Before() string    // what they were sealed to before, and are opened of as well; "" where no key is being rotated
 	Open(s spec.Secret) ([]byte, error)
 }
 
-// keyFile names a key in a state directory: beside the other keys of the node, which are set
-// aside with the fleet that knows it.
+// Keys are the keys of secrets of a node.
+type Keys struct {
+	State  string  // directory of the node's state: beside its other keys, which are set aside with the fleet that knows it
+	Memory string  // directory in memory with what a loader has opened of sealed ones; it need not exist
+	TPM    tpm.TPM // which seals
+}
+
+// keyFile names a key in a state directory.
 func keyFile(state, name string) string { return filepath.Join(state, name) }
 
 // keyFiles are those of the two keys, the one that is reported first.
 var keyFiles = []string{paths.SecretsNext, paths.SecretsKey}
 
-// ReadKey returns the identity in a state directory, nil where there is none. Of two keys it is
-// enough that one can be read: then that one counts.
-func ReadKey(state string) (Identity, error) {
+// Read returns the identity, nil where there is none. Of two keys it is enough that one can
+// be read: then that one counts.
+func (k Keys) Read() (Identity, error) {
 	var keys kept
 	var errs []error
 	for _, name := range keyFiles {
-		switch key, err := readKey(keyFile(state, name)); {
+		switch key, sealed, err := k.read(name); {
 		case err != nil:
 			errs = append(errs, err)
-		case key != nil:
-			keys = append(keys, key)
+		case key != nil && (len(keys.keys) == 0 || keys.Recipient() != key.Recipient().String()):
+			keys.sealed = len(keys.keys) == 0 && sealed || keys.sealed
+			keys.keys = append(keys.keys, key)
 		}
 	}
-	if len(keys) > 0 {
+	if len(keys.keys) > 0 {
 		return keys, nil
 	}
 	return nil, errors.Join(errs...)
+}
+
+// read returns a key, nil where there is none, and whether only the TPM opens it.
+func (k Keys) read(name string) (key *age.X25519Identity, sealed bool, err error) {
+	if key, err = readKey(keyFile(k.State, name)); key != nil || err != nil {
+		return key, false, err
+	}
+	key, err = k.open(keyFile(k.State, name))
+	return key, true, err
 }
 
 const instead = "'caisson-agent apply' sets it aside and makes another; then 'caisson secrets accept SITE NODE " +
@@ -88,86 +107,126 @@ func readKey(name string) (*age.X25519Identity, error) {
 	return key, nil
 }
 
-// EnsureKey is ReadKey, and makes an identity where there is none that can be read. A damaged key
-// is set aside, and said: nothing is sealed to a node whose key cannot be told.
-func EnsureKey(state string, say func(format string, args ...any)) (Identity, error) {
+// Ensure is Read, and makes an identity where there is none that can be read. A damaged key
+// is set aside, and said: nothing is sealed to a node whose key cannot be told. One that is sealed
+// and not opened stays, since another loader may open it: then there is no other one.
+func (k Keys) Ensure(say func(format string, args ...any)) (Identity, error) {
 	for _, name := range keyFiles {
-		if _, wrong := readKey(keyFile(state, name)); wrong != nil {
-			aside, err := ownfiles.SetAside(keyFile(state, name), wrong)
+		file := keyFile(k.State, name)
+		if _, wrong := readKey(file); wrong != nil {
+			aside, err := ownfiles.SetAside(file, wrong)
 			if err != nil {
 				return nil, err
 			}
 			say("%v: it is set aside as %s", wrong, aside)
 		}
+		if _, wrong := readSealed(file); wrong != nil {
+			if err := k.setAside(file, wrong, say); err != nil {
+				return nil, err
+			}
+		}
+		var locked *LockedError
+		if err := k.seal(file, say); err != nil && !errors.As(err, &locked) {
+			say("%v", err) // it stays as it is
+		}
 	}
-	has, err := ReadKey(state)
+	has, err := k.Read()
 	if has != nil || err != nil {
 		return has, err
 	}
-	if err := generateKey(keyFile(state, paths.SecretsKey)); err != nil {
+	if err := k.generate(keyFile(k.State, paths.SecretsKey)); err != nil {
 		return nil, err
 	}
-	return ReadKey(state)
+	return k.Read()
 }
 
-// RotateKey makes the next key, where there is none yet, and returns the identity that reports
-// it and opens what was sealed to either.
-func RotateKey(state string, say func(format string, args ...any)) (Identity, error) {
-	has, err := EnsureKey(state, say)
+// Rotate makes the next key, where there is none yet, and returns the identity that reports
+// it and opens what was sealed to either. Of a key that this boot has not opened it does not wait for
+// another boot any more.
+func (k Keys) Rotate(say func(format string, args ...any)) (Identity, error) {
+	has, err := k.Ensure(say)
+	var locked *LockedError
+	if errors.As(err, &locked) {
+		for _, name := range keyFiles {
+			if _, _, wrong := k.read(name); errors.As(wrong, &locked) {
+				if err := k.setAside(keyFile(k.State, name), wrong, say); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return k.Ensure(say)
+	}
 	if err != nil || has.Before() != "" {
 		return has, err
 	}
-	if key, err := readKey(keyFile(state, paths.SecretsKey)); key == nil || err != nil { // the next one is all that is left
-		if err := SettleKey(state); err != nil {
+	if key, _, err := k.read(paths.SecretsKey); key == nil || err != nil { // the next one is all that is left
+		if err := k.Settle(); err != nil {
 			return nil, err
 		}
 	}
-	if err := generateKey(keyFile(state, paths.SecretsNext)); err != nil {
+	if err := k.generate(keyFile(k.State, paths.SecretsNext)); err != nil {
 		return nil, err
 	}
-	return ReadKey(state)
+	return k.Read()
 }
 
-// SettleKey ends a rotation: the next key is the only one from now on.
-func SettleKey(state string) error {
-	if err := durable.Rename(keyFile(state, paths.SecretsNext), keyFile(state, paths.SecretsKey)); err != nil {
-		return fmt.Errorf("put the next key of secrets in the place of the one before: %w", err)
+// Settle ends a rotation: the next key is the only one from now on. What is sealed of the one
+// before goes first: a file of a key counts more than what is sealed beside it.
+func (k Keys) Settle() error {
+	next, key := keyFile(k.State, paths.SecretsNext), keyFile(k.State, paths.SecretsKey)
+	for _, suffix := range []string{"", sealedSuffix} {
+		if _, err := os.Lstat(next + suffix); errors.Is(err, fs.ErrNotExist) {
+			if err := durable.Remove(key + suffix); err != nil {
+				return fmt.Errorf("remove the key of secrets before: %w", err)
+			}
+		} else if err := durable.Rename(next+suffix, key+suffix); err != nil {
+			return fmt.Errorf("put the next key of secrets in the place of the one before: %w", err)
+		}
 	}
 	return nil
 }
 
-// generateKey makes a key in a file.
-func generateKey(name string) error {
+// generate makes a key: sealed where a loader opens it again, or else in a file.
+func (k Keys) generate(file string) error {
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
 		return fmt.Errorf("make a key of secrets: %w", err)
 	}
-	if err := ownfiles.Folder(filepath.Dir(name)); err != nil {
+	if err := ownfiles.Folder(filepath.Dir(file)); err != nil {
 		return fmt.Errorf("keep the key of secrets: %w", err)
 	}
-	if err := durable.WriteFile(name, []byte(key.String()+"\n"), 0o600); err != nil {
+	if k.generateSealed(file, key) {
+		return nil
+	}
+	if err := durable.WriteFile(file, []byte(key.String()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("keep the key of secrets: %w", err)
 	}
 	return nil
 }
 
-// kept are the keys that lie in files, the one that is reported first.
-type kept []*age.X25519Identity
+// kept are the keys that a node has, the one that is reported first.
+type kept struct {
+	keys   []*age.X25519Identity
+	sealed bool // the first one is
+}
+
+// Sealed implements Identity.
+func (k kept) Sealed() bool { return k.sealed }
 
 // Recipient implements Identity.
-func (k kept) Recipient() string { return k[0].Recipient().String() }
+func (k kept) Recipient() string { return k.keys[0].Recipient().String() }
 
 // Before implements Identity.
 func (k kept) Before() string {
-	if len(k) < 2 {
+	if len(k.keys) < 2 {
 		return ""
 	}
-	return k[1].Recipient().String()
+	return k.keys[1].Recipient().String()
 }
 
 // Open implements Identity. No error holds anything of the value.
 func (k kept) Open(s spec.Secret) ([]byte, error) {
-	at := slices.IndexFunc(k, func(key *age.X25519Identity) bool { return key.Recipient().String() == s.To })
+	at := slices.IndexFunc(k.keys, func(key *age.X25519Identity) bool { return key.Recipient().String() == s.To })
 	if at < 0 {
 		return nil, fmt.Errorf("it is sealed to %.80s, which is not this node's key", s.To)
 	}
@@ -175,7 +234,7 @@ func (k kept) Open(s spec.Secret) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("it is not base64")
 	}
-	out, err := age.Decrypt(bytes.NewReader(sealed), k[at])
+	out, err := age.Decrypt(bytes.NewReader(sealed), k.keys[at])
 	if err != nil {
 		return nil, errors.New("this node's key does not open it")
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/caisson-os/caisson/test/powercut"
 )
 
+func in(state string) Keys { return Keys{State: state} }
+
 func opens(t *testing.T, state string, s spec.Secret) bool {
 	t.Helper()
-	id, err := ReadKey(state)
+	id, err := in(state).Read()
 	if err != nil || id == nil {
 		t.Errorf("%v, %v", id, err)
 		return false
@@ -27,29 +29,29 @@ func opens(t *testing.T, state string, s spec.Secret) bool {
 // TestRotate: both keys open, the newer one is reported, and the older one is gone at the end.
 func TestRotate(t *testing.T) {
 	dir := t.TempDir()
-	if id, err := ReadKey(dir); id != nil || err != nil {
+	if id, err := in(dir).Read(); id != nil || err != nil {
 		t.Fatal(id, err)
 	}
-	first, err := EnsureKey(dir, t.Logf)
+	first, err := in(dir).Ensure(t.Logf)
 	if err != nil || first.Before() != "" {
 		t.Fatal(first, err)
 	}
-	next, err := RotateKey(dir, t.Logf)
+	next, err := in(dir).Rotate(t.Logf)
 	if err != nil || next.Before() != first.Recipient() || next.Recipient() == first.Recipient() {
 		t.Fatal(next, err)
 	}
 	old, fresh := fixture.Seal(t, "db", first.Recipient(), "hunter2"), fixture.Seal(t, "db", next.Recipient(), "hunter2")
-	again, err := RotateKey(dir, t.Logf)
+	again, err := in(dir).Rotate(t.Logf)
 	if err != nil || again.Recipient() != next.Recipient() {
 		t.Errorf("a rotation within one: %v, %v", again, err)
 	}
-	if has, err := EnsureKey(dir, t.Logf); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
+	if has, err := in(dir).Ensure(t.Logf); err != nil || has.Recipient() != next.Recipient() || !opens(t, dir, old) || !opens(t, dir, fresh) {
 		t.Error(has, err)
 	}
-	if err := SettleKey(dir); err != nil {
+	if err := in(dir).Settle(); err != nil {
 		t.Fatal(err)
 	}
-	if has, err := ReadKey(dir); err != nil || has.Recipient() != next.Recipient() || has.Before() != "" || opens(t, dir, old) || !opens(t, dir, fresh) {
+	if has, err := in(dir).Read(); err != nil || has.Recipient() != next.Recipient() || has.Before() != "" || opens(t, dir, old) || !opens(t, dir, fresh) {
 		t.Error(has, err)
 	}
 }
@@ -58,11 +60,11 @@ func TestRotate(t *testing.T) {
 func TestADamagedKey(t *testing.T) {
 	for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
 		dir := t.TempDir()
-		first, err := EnsureKey(dir, t.Logf)
+		first, err := in(dir).Ensure(t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := RotateKey(dir, t.Logf)
+		next, err := in(dir).Rotate(t.Logf)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,10 +72,10 @@ func TestADamagedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := map[string]string{paths.SecretsKey: next.Recipient(), paths.SecretsNext: first.Recipient()}[name]
-		if id, err := ReadKey(dir); err != nil || id.Recipient() != to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
+		if id, err := in(dir).Read(); err != nil || id.Recipient() != to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
 			t.Errorf("%s: %v, %v", name, id, err)
 		}
-		if id, err := RotateKey(dir, t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
+		if id, err := in(dir).Rotate(t.Logf); err != nil || id.Before() != to || id.Recipient() == to || !opens(t, dir, fixture.Seal(t, "db", to, "hunter2")) {
 			t.Errorf("%s: rotated: %v, %v", name, id, err)
 		}
 		for _, name := range []string{paths.SecretsKey, paths.SecretsNext} {
@@ -81,7 +83,7 @@ func TestADamagedKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if id, err := ReadKey(dir); err == nil {
+		if id, err := in(dir).Read(); err == nil {
 			t.Errorf("both: %v", id)
 		}
 	}
@@ -92,8 +94,8 @@ func TestADamagedKey(t *testing.T) {
 func TestRotateCutAnywhere(t *testing.T) {
 	if words, is := powercut.Recorded(t); is {
 		step := map[string]func(string) error{
-			"rotate": func(dir string) error { _, err := RotateKey(dir, t.Logf); return err },
-			"settle": SettleKey,
+			"rotate": func(dir string) error { _, err := in(dir).Rotate(t.Logf); return err },
+			"settle": func(dir string) error { return in(dir).Settle() },
 		}[words[0]]
 		if err := step(words[1]); err != nil {
 			t.Fatal(err)
@@ -101,7 +103,7 @@ func TestRotateCutAnywhere(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	first, err := EnsureKey(dir, t.Logf)
+	first, err := in(dir).Ensure(t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +118,11 @@ func TestRotateCutAnywhere(t *testing.T) {
 			if !opens(t, at, fixture.Seal(t, "db", to, "hunter2")) {
 				t.Errorf("%s: %s: it is not opened any more", step, cut)
 			}
-			if id, err := RotateKey(at, t.Logf); err != nil || !opens(t, at, fixture.Seal(t, "db", id.Recipient(), "hunter2")) || step == "rotate" && !opens(t, at, fixture.Seal(t, "db", to, "hunter2")) {
+			if id, err := in(at).Rotate(t.Logf); err != nil || !opens(t, at, fixture.Seal(t, "db", id.Recipient(), "hunter2")) || step == "rotate" && !opens(t, at, fixture.Seal(t, "db", to, "hunter2")) {
 				t.Errorf("%s: %s: rotated again: %v", step, cut, err)
 			}
 		}
-		id, err := ReadKey(dir)
+		id, err := in(dir).Read()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func (t *Table) opener(o *spec.Overlay) (open func(spec.Secret) ([]byte, error),
 	if len(o.Secrets) == 0 {
 		return nil, dir
 	}
-	key, err := secrets.ReadKey(t.Folder.Path())
+	key, err := secrets.Keys{State: t.Folder.Path(), Memory: t.Path(paths.RunUnlocked)}.Read()
 	switch {
 	case err != nil:
 		return func(spec.Secret) ([]byte, error) { return nil, err }, dir

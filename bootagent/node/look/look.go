@@ -45,10 +45,10 @@ type Look struct {
 
 // Node holds the reports of an open node on itself.
 type Node interface {
-	Damage() error               // what its journal has lost
-	Recipient() string           // of secrets, "" where it has none that lasts
-	Corrupt() ([]string, error)  // images of which a block is not what was signed
-	Listen(address string) error // has metrics answered there, "" nowhere
+	Damage() error                       // what its journal has lost
+	Recipient() (of string, sealed bool) // of secrets, "" where it has none that lasts
+	Corrupt() ([]string, error)          // images of which a block is not what was signed
+	Listen(address string) error         // has metrics answered there, "" nowhere
 }
 
 func (l *Look) host() say.Host { return say.Host{Root: l.Effect.Dir} }

@@ -42,7 +42,7 @@ func (m *machine) Note(g state.Generation, _ error, e spec.Event) {
 	m.noted = append(m.noted, fmt.Sprintf("%s %s of %d: %s", e.Event, e.Key, g.Generation, e.Why))
 }
 func (*machine) Damage() error                { return nil }
-func (*machine) Recipient() string            { return "" }
+func (*machine) Recipient() (string, bool)    { return "", false }
 func (*machine) Listen(string) error          { return nil }
 func (m *machine) Corrupt() ([]string, error) { return m.corrupt, nil }
 

@@ -29,7 +29,7 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	}
 	s, boot, ef := now.State, now.Boot, l.Effect
 	v := &say.View{
-		Now: time.Now(), Up: l.Effect.Clock.Up(), Agent: l.Agent, Recipient: l.Node.Recipient(),
+		Now: time.Now(), Up: l.Effect.Clock.Up(), Agent: l.Agent,
 		Image: l.host().ImageVersion(), BootID: ef.Scopes.Kernel, RootID: ef.Scopes.Root, Boot: boot, State: s,
 		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires,
 		LayerVersion: ef.Root.Version(found.Generation.Layer),
@@ -37,6 +37,7 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 		Damage: l.Node.Damage(), Unsaved: ef.Folder.Unsaved(), Operations: l.Operations.View(found),
 		Services: ef.Services.List(&found.Overlay), Profiles: profiles(boot),
 	}
+	v.Recipient, v.Sealed = l.Node.Recipient()
 	if l.Tracker != nil {
 		if v.Keys = l.Tracker.Known(); v.Keys != nil {
 			v.Keys.Forgets = ef.Scopes.Disk == ""

@@ -8,6 +8,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -15,6 +17,11 @@ import (
 // ErrNoKey is for a node that keeps no key of secrets: its state is in memory, or its disk
 // takes no writes.
 var ErrNoKey = errors.New("this node keeps no key of secrets")
+
+// keys are the keys of secrets of this node.
+func (n *Session) keys() secrets.Keys {
+	return secrets.Keys{State: n.Folder.Path(), Memory: n.Path(paths.RunUnlocked), TPM: tpm.Of(n.Options.Root)}
+}
 
 // keepsKey reports whether a key that is made now would last.
 func (n *Session) keepsKey() bool {
@@ -27,11 +34,12 @@ func (n *Session) ensureRecipient() {
 	if !n.keepsKey() {
 		return
 	}
-	key, err := secrets.EnsureKey(n.Folder.Path(), n.Say)
+	key, err := n.keys().Ensure(n.Say)
 	if err == nil && key.Before() != "" {
 		err = n.endRotation(key)
 	}
-	if err != nil {
+	var locked *secrets.LockedError
+	if err != nil && !errors.As(err, &locked) { // who opens a secret says that
 		n.Say("%v", err)
 	}
 }
@@ -41,17 +49,17 @@ func (n *Session) identity() (secrets.Identity, error) {
 	if n.Scopes.Disk == "" {
 		return nil, nil
 	}
-	return secrets.ReadKey(n.Folder.Path())
+	return n.keys().Read()
 }
 
 // Recipient returns the key to seal secrets to for this node, "" where it has no key that
-// lasts.
-func (n *Session) Recipient() string {
+// lasts, and whether that is sealed to the machine's TPM.
+func (n *Session) Recipient() (of string, sealed bool) {
 	key, err := n.identity()
 	if err != nil || key == nil {
-		return "" // who opens a secret says why
+		return "", false // who opens a secret says why
 	}
-	return key.Recipient()
+	return key.Recipient(), key.Sealed()
 }
 
 // Recipients are the recipient of this node and, while a key is rotated, the one before.
@@ -74,7 +82,7 @@ func (n *Session) RotateRecipient() error {
 	if !n.keepsKey() {
 		return ErrNoKey
 	}
-	_, err := secrets.RotateKey(n.Folder.Path(), n.Say)
+	_, err := n.keys().Rotate(n.Say)
 	return err
 }
 
@@ -100,7 +108,7 @@ func (n *Session) endRotation(key secrets.Identity) error {
 			return err
 		}
 	}
-	if err := secrets.SettleKey(n.Folder.Path()); err != nil {
+	if err := n.keys().Settle(); err != nil {
 		return err
 	}
 	n.Say("the key of secrets is rotated: %s is removed", key.Before())

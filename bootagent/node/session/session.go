@@ -235,7 +235,7 @@ func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
 			own.Fleet, bootstrap.Fleet)
 	}
 	n.Tracker = &track.Tracker{Bootstrap: *bootstrap, Identity: n.Identity(bootstrap), Folder: n.Folder, Build: n.Options.Build, Say: n.Say,
-		Epochs: tpm.Of(n.Path(tpm.Device))}
+		Epochs: tpm.Of(n.Options.Root)}
 	if n.Lock == nil {
 		return nil
 	}

@@ -26,6 +26,7 @@ type View struct {
 	Agent  string        // its version
 
 	Recipient string // of secrets, "" where there is none
+	Sealed    bool   // its key is, to the TPM
 
 	Boot  *state.Boot  // of this root, and what was noted since
 	State *state.State // what is remembered over boots

@@ -26,7 +26,8 @@ func (v *View) Status() *spec.Status {
 		RootID: v.RootID, BootID: v.BootID, Floor: s.Floor,
 		Items: append([]spec.ItemStatus{}, v.Items...), Drift: append([]spec.Drift{}, v.Drift...),
 		TrackingSince: state.Time(s.TrackingSince), SyncSince: state.Time(live.SyncSince), Asked: state.Time(live.Asked),
-		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent, Recipient: v.Recipient,
+		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent,
+		Recipient: v.Recipient, Sealed: v.Sealed,
 		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.leftOut(),
 		Keys: v.Keys, Rescue: v.Rescue,
 	}

@@ -186,9 +186,12 @@ func (e explainer) items() []spec.Finding {
 		if i.Name == "exec" && f.Key != "" {
 			f.Do = "caisson-agent status --logs " + f.Key
 		}
-		if i.Name == "secrets" && f.Key != "" && e.st.Recipient != "" {
+		if i.Name == "secrets" && f.Key != "" {
 			f.Did = "goes on without it"
 			f.Do = fmt.Sprintf("caisson secrets accept SITE %s --recipient %s --replace; then publish", e.st.Node, e.st.Recipient)
+			if e.st.Recipient == "" {
+				f.Do = "start the machine by a loader that the boot key has signed; or caisson-agent recipient rotate, and accept what it prints"
+			}
 		}
 		found = append(found, f)
 	}

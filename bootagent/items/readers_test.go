@@ -55,11 +55,17 @@ func TestReadersAreAskedAboutSecrets(t *testing.T) {
 		for _, value := range []string{wrong, good, wrong, good} {
 			r := run(table(value), table(last), j)
 			text, err := os.ReadFile(at)
-			refused := len(r.Drift) == 1 && r.Drift[0].Action == spec.ActionCannot && strings.Contains(r.Drift[0].Reason, "/usr/sbin/visudo does not take it: what it says is not shown")
-			if taken := value == good; taken && (len(r.Drift) > 0 || string(text) != good) || !taken && (!refused || string(text) != before) || r.Err != nil || err != nil {
-				t.Errorf("%s: %q: %q, %+v, %v, %v", way, value, text, r.Drift, r.Err, err)
+			if err != nil {
+				t.Fatal(err)
 			}
-			last, before = value, string(text)
+			refused := r.Err != nil && strings.Contains(r.Err.Error(), "/usr/sbin/visudo does not take it: what it says is not shown") &&
+				r.RolledBack == (way == "live") && string(text) == before
+			if taken := r.Err == nil && len(r.Drift) == 0 && string(text) == good; taken != (value == good) || refused == taken {
+				t.Errorf("%s: %q: %q, %+v, %v", way, value, text, r.Drift, r.Err)
+			}
+			if !r.RolledBack {
+				last, before = value, string(text)
+			}
 		}
 		if gone := run(table(""), table(last), j); gone.Err != nil || len(gone.Drift) > 0 {
 			t.Errorf("%s: it does not leave: %+v, %v", way, gone.Drift, gone.Err)

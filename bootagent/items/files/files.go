@@ -101,7 +101,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		wanted[f.Path] = true
 		if due := d.Action == spec.ActionAdd || d.Action == spec.ActionChange; differs && due {
 			if err := i.taken(ctx, f); err != nil {
-				d.Action, d.Reason = spec.ActionCannot, err.Error()
+				d.Action, d.Reason = spec.ActionRefuse, err.Error()
 			}
 		}
 		if differs {

@@ -282,7 +282,7 @@ func TestKeepsWhatItsReaderTakes(t *testing.T) {
 	})
 	for range 2 {
 		drift, err := it.Check(t.Context())
-		if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionCannot || drift[0].Reason != "visudo does not take it: line 1" {
+		if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || drift[0].Reason != "visudo does not take it: line 1" {
 			t.Fatalf("%+v, %v", drift, err)
 		}
 		if err := it.Apply(t.Context(), drift); err != nil {
@@ -297,7 +297,7 @@ func TestKeepsWhatItsReaderTakes(t *testing.T) {
 		return fmt.Errorf("%s is not taken as %s", secret, path)
 	}}
 	drift, err := New(want, filepath.Join(dir, "etc"), j).WithSecrets(secrets).Check(t.Context())
-	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionCannot || drift[0].Reason != "rules is not taken as /etc/sudoers.d/ops" {
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || drift[0].Reason != "rules is not taken as /etc/sudoers.d/ops" {
 		t.Errorf("a secret: %+v, %v", drift, err)
 	}
 }

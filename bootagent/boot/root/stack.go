@@ -132,6 +132,9 @@ func (n *Next) Stack() (err error) {
 	if err := unix.Mount(made.Upper, upper, "", unix.MS_BIND, ""); err != nil { // no mount below /run is left in the next root
 		return fmt.Errorf("show the writable part at %s: %w", upper, err)
 	}
+	if err := n.startWanted(); err != nil {
+		n.Say("the next root does not start what devices want: %v", err)
+	}
 	record.Trace, record.Wrote = steps.Steps(), append(record.Wrote, paths.RootBoot)
 	if err := state.SaveBoot(at+paths.RootBoot, &record); err != nil {
 		return err

@@ -109,15 +109,10 @@ func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {
 
 // bootNetwork returns that of the site at a commit, which is asked for once.
 func (n *Node) bootNetwork(commit string) []spec.BootNetwork {
-	rows, known := n.then[commit]
-	if !known {
-		if n.then == nil {
-			n.then = map[string][]spec.BootNetwork{}
-		}
-		rows = n.Then(commit)
-		n.then[commit] = rows
+	if _, known := n.then[commit]; !known {
+		n.then[commit] = n.Then(commit)
 	}
-	return rows
+	return n.then[commit]
 }
 
 func (n *Node) both(ctx context.Context, good, bad int) (a, b *sandbox.Kept, err error) {

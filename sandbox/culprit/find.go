@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Question describes a search: between which generations, and how far it goes.
@@ -23,6 +24,7 @@ type Question struct {
 
 // Find finds the smallest change that breaks the checks, and says each step by say.
 func (n *Node) Find(ctx context.Context, q Question, say func(format string, args ...any)) (*Result, error) {
+	n.then = map[string][]spec.BootNetwork{}
 	if n.boot == nil {
 		n.boot = n.inMachine
 	}

@@ -81,7 +81,7 @@ func TestAnswers(t *testing.T) {
 // The network of a generation's loader is that of its commit, which is read once.
 func TestBootNetwork(t *testing.T) {
 	var asked []string
-	n := &Node{Then: func(commit string) []spec.BootNetwork {
+	n := &Node{then: map[string][]spec.BootNetwork{}, Then: func(commit string) []spec.BootNetwork {
 		asked = append(asked, commit)
 		return []spec.BootNetwork{{VLAN: int64(len(asked))}}
 	}}

@@ -65,13 +65,11 @@ func (p Picture) attributes(patterns []string, d devices) {
 	}
 }
 
-// files notes the lines of a file, by one of their words.
-func (p Picture) files(name, kind string, word int) {
-	value, _ := text(name)
+// modules are those that are loaded.
+func (p Picture) modules() {
+	value, _ := text("/proc/modules")
 	for line := range strings.Lines(value) {
-		if words := strings.Fields(line); len(words) > word {
-			p[kind+" "+words[word]] = "there"
-		}
+		p["module "+strings.Fields(line)[0]] = "there"
 	}
 }
 

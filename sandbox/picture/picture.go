@@ -43,7 +43,7 @@ func Take(o Options) (Picture, error) {
 	p.devices(d, blocks)
 	p.attributes(append(slices.Clone(always), o.Attributes...), d)
 	p.look(d, o.Places)
-	p.files("/proc/modules", "module", 0)
+	p.modules()
 	p.limits()
 	p.accounts("/etc")
 	return p, errors.Join(p.units(), p.network())

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func (e *ends) Err() error {
 // pass, live, at a first run, and after a boot whose earlier moments were whole or cut, and nothing
 // of it is left when both have gone.
 func TestPairsApplyInOnePass(t *testing.T) {
-	if !itemtest.InNamespaces(t, "mount") {
+	if !itemtest.InNamespaces(t, "mount", "ip") {
 		return
 	}
 	etc, secret := filepath.Join(t.TempDir(), "etc"), filepath.Join(t.TempDir(), "secret")
@@ -65,8 +66,12 @@ func TestPairsApplyInOnePass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := cmp.Or(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(etc, "/etc", "", unix.MS_BIND, ""), unix.Mount("tmpfs", "/srv", "tmpfs", 0, "")); err != nil {
+	if err := cmp.Or(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(etc, "/etc", "", unix.MS_BIND, ""), unix.Mount("tmpfs", "/srv", "tmpfs", 0, ""),
+		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, "")); err != nil {
 		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields("link add pair0 numrxqueues 4 numtxqueues 4 type veth peer name pair1 numrxqueues 4 numtxqueues 4")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	row := func(database, text string) accounts.Change {
 		name, _, _ := strings.Cut(text, ":")
@@ -81,7 +86,7 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		{name: "a file system in it", items: mount("/srv/data/in/it", "tmpfs", "tmpfs", "size=1m")},
 		{name: "a bind of what is in it", items: mount("/srv/b", "/srv/data/in/it", "none", "bind")},
 		{name: "an overlay on it", items: mount("/srv/c", "overlay", "overlay", "ro", "lowerdir=/srv/data/in:/srv/d")},
-		{name: "a user", who: []accounts.Change{row("/etc/passwd", "ops:x:1500:1500::/home/ops:/bin/sh"), row("/etc/group", "ops:x:1500:")}},
+		{name: "a user", who: []accounts.Change{row("/etc/passwd", "ops:x:1500:1500::/home/ops:/bin/sh"), row("/etc/group", "ops:x:1500:"), row("/etc/shadow", "ops:!:::::::")}},
 		{name: "a file of the user", items: spec.Items{Files: []spec.File{{Path: "/etc/ops.conf", Content: "x", Owner: "ops", Group: "ops"}}}},
 		{name: "a file system of the user", items: mount("/srv/d", "tmpfs", "tmpfs", "size=1m", "uid=ops", "gid=ops", "mode=0750")},
 		{name: "a bind of that", items: mount("/srv/0", "/srv/d", "none", "bind")},
@@ -95,6 +100,8 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		{name: "a file of a secret, of the user", opens: []spec.Secret{{Name: "s", Sealed: "x"}}, items: spec.Items{Files: []spec.File{{Path: "/etc/ops.secret", Secret: "s", Owner: "ops", Mode: "0400"}}}},
 		{name: "a script", items: spec.Items{Exec: []spec.Exec{{Name: "10-x", Data: "#!/bin/sh\ntest ! -e /srv/data/in/it || touch /srv/data/in/it/x\n", Rerun: "once_successfully"}}}},
 		{name: "a kernel parameter", items: spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/conf/all/rp_filter", Value: "2"}}}},
+		{name: "a password of the user", opens: []spec.Secret{{Name: "p", Sealed: "$6$saltsalt$8RWsOfwR6M6PpnoeQiEiWzNTPo1f0HjVYjDnLZhGx16aBFRkeqiHAzfXP/LgrOWMBMXqiU2pLrXsSOHNUyUm91"}}, items: spec.Items{Passwords: []spec.Password{{User: "ops", Secret: "p"}}}},
+		{name: "an attribute of sysfs", items: spec.Items{Sysfs: []spec.Sysfs{{Path: "/sys/class/net/pair0/tx_queue_len", Value: "123"}}}},
 		{name: "options of a module", items: spec.Items{Modules: &spec.Modules{Parameters: []spec.ModuleParameter{{Module: "dummy", Name: "numdummies", Value: "2"}}, Blacklist: []string{"pcspkr"}}}},
 		{name: "a mask", items: spec.Items{Units: []spec.Unit{{Name: "own.service", State: spec.UnitMasked}}}},
 	}
@@ -112,6 +119,8 @@ func TestPairsApplyInOnePass(t *testing.T) {
 			all.Exec = append(all.Exec, w.items.Exec...)
 			all.Sysctl = append(all.Sysctl, w.items.Sysctl...)
 			all.Modules = cmp.Or(all.Modules, w.items.Modules)
+			all.Sysfs = append(all.Sysfs, w.items.Sysfs...)
+			all.Passwords = append(all.Passwords, w.items.Passwords...)
 			opens = append(opens, w.opens...)
 		}
 		var s units.Systemd

@@ -3,45 +3,26 @@
 package preview
 
 import (
-	"crypto"
-	"crypto/ecdsa"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
-	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/plan"
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// heldWorld is a fleet that is edited, built and published at random.
+// heldWorld is a fleet whose nodes are held at random, too.
 type heldWorld struct {
-	t        *testing.T
-	rand     *rand.Rand
-	registry *registry.Registry
-	operator *ecdsa.PrivateKey
-	top      *ecdsa.PrivateKey
-	release  *ecdsa.PrivateKey
-	now      time.Time
-
-	nodes      []string
+	drawn
 	swappiness map[string]int // by node
 	common     int
 	packages   []string
-	versions   int // of packages in the archive: an update without an edit
-	mac        int
 
 	held       map[string]heldAt // by node
 	generation uint64
@@ -52,22 +33,6 @@ type heldWorld struct {
 type heldAt struct {
 	overlay string
 	holds   int
-}
-
-func newHeldWorld(t *testing.T, seed uint64) *heldWorld {
-	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir()+"/out", registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &heldWorld{t: t, rand: rand.New(rand.NewPCG(seed, 1)), registry: r, now: time.Now().UTC().Truncate(time.Second),
-		nodes: []string{"a", "b", "c"}, swappiness: map[string]int{}, held: map[string]heldAt{}, packages: []string{"jq"}}
-	for _, k := range []**ecdsa.PrivateKey{&w.operator, &w.release, &w.top} {
-		if *k, err = sign.Generate(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return w
 }
 
 func (w *heldWorld) site() *site.Site {
@@ -103,80 +68,12 @@ func (w *heldWorld) edit() {
 	case 3:
 		w.packages = [][]string{{"jq"}, {"jq", "tree"}, {"tree"}}[w.rand.IntN(3)]
 	case 4:
-		if n := string(rune('a' + w.rand.IntN(6))); !slices.Contains(w.nodes, n) {
-			w.nodes = append(w.nodes, n)
-		}
+		w.join()
 	case 5:
-		if len(w.nodes) > 1 {
-			i := w.rand.IntN(len(w.nodes))
-			w.nodes = slices.Delete(w.nodes, i, i+1)
-		}
+		w.leave()
 	case 6:
 		w.mac = w.rand.IntN(2)
 	}
-}
-
-// build makes the site's layers current, with the archive's present versions.
-func (w *heldWorld) build(s *site.Site) {
-	w.t.Helper()
-	if w.rand.IntN(3) == 0 {
-		w.versions++
-	}
-	variants, err := s.Variants()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p := release.Pusher{Registry: w.registry, Release: w.release, Now: w.now}
-	version := fmt.Sprintf("v%d", w.versions)
-	var entries []oci.Descriptor
-	for _, v := range variants {
-		recipe, err := spec.Encode(v.Recipe)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name,
-			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1-amd64"}}
-		for _, x := range v.Recipe.Packages.Install {
-			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: version, Arch: "amd64"})
-		}
-		d, err := p.Push(w.t.Context(), &builder.Result{Layer: l, Recipe: recipe}, "trixie")
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		entries = append(entries, d)
-	}
-	if _, err := p.Index(w.t.Context(), entries, nil, s.Name(), version); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *heldWorld) publisher() (*publish.Publisher, publish.Policy) {
-	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
-		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)}, Epoch: []sign.Verifier{sign.VerifierOf(w.top)}}
-	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}, policy
-}
-
-// publish does what the verb does; ok is false where a layer has to be built.
-func (w *heldWorld) publish(s *site.Site, o publish.Options) (changed []string, ok bool) {
-	w.t.Helper()
-	p, policy := w.publisher()
-	nodes, err := p.Compile(w.t.Context(), s, policy, release.Current)
-	if err != nil {
-		return nil, false
-	}
-	result, err := p.Publish(w.t.Context(), policy, nodes, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	changed = result.Left
-	for _, n := range result.Published {
-		changed = append(changed, n.Node)
-	}
-	for _, n := range result.Ended {
-		changed = append(changed, n.Node)
-	}
-	slices.Sort(changed)
-	return slices.Compact(changed), true
 }
 
 // hold does what an operator might between two publishes.
@@ -266,16 +163,6 @@ func (w *heldWorld) check(seen map[string]int) {
 	}
 }
 
-func (w *heldWorld) plan(s *site.Site) *plan.Plan {
-	w.t.Helper()
-	p, policy := w.publisher()
-	got, err := (Preview{Site: s, Publisher: p, Policy: policy, Layer: release.Current}).Plan(w.t.Context(), nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return got
-}
-
 // TestHeldNodesKeepWhatTheyHave edits, builds, holds and publishes at random. Held nodes
 // keep what they have, a plan says which nodes a publish changes, and one without
 // changes is followed by a publish without any.
@@ -283,7 +170,7 @@ func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
 	require.Slow(t)
 	seen := map[string]int{}
 	for seed := range uint64(4) {
-		w := newHeldWorld(t, seed)
+		w := &heldWorld{drawn: draw(t, seed), swappiness: map[string]int{}, held: map[string]heldAt{}, packages: []string{"jq"}}
 		for range 20 {
 			w.edit()
 			s := w.site()
@@ -294,30 +181,7 @@ func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
 				seen[w.hold()]++
 				w.check(seen)
 			}
-			w.now = w.now.Add(time.Second)
-			p := w.plan(s)
-			var planned []string
-			for _, n := range p.Nodes {
-				if len(n.Changes) > 0 {
-					planned = append(planned, n.Name)
-				}
-			}
-			build := slices.ContainsFunc(p.Layers, func(l plan.LayerPlan) bool { return l.Action == plan.ActionBuild })
-			changed, ok := w.publish(s, publish.Options{})
-			switch {
-			case ok == build:
-				t.Fatalf("seed %d: a layer is to be built: %v, publish took what is there: %v", seed, build, ok)
-			case !ok:
-				seen["to be built"]++
-			case !slices.Equal(planned, changed):
-				t.Fatalf("seed %d: planned %q, publish changed %q", seed, planned, changed)
-			case p.Changed() != (len(changed) > 0):
-				t.Fatalf("seed %d: Changed() is %v, publish changed %q", seed, p.Changed(), changed)
-			case len(changed) == 0:
-				seen["nothing"]++
-			default:
-				seen["changes"]++
-			}
+			_, _, ok := w.round(s, seen)
 			if ok && w.rand.IntN(6) == 0 { // every node is signed again, the held ones over what they have
 				w.now = w.now.Add(time.Second)
 				w.publish(s, publish.Options{Epoch: w.epoch + 1, EpochKey: w.top})
@@ -325,11 +189,7 @@ func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
 			}
 			if ok {
 				w.check(seen)
-			}
-			if ok {
-				if again := w.plan(s); again.Changed() {
-					t.Fatalf("seed %d: published, and the plan still has %+v", seed, again)
-				}
+				w.settled(s)
 			}
 		}
 	}

@@ -4,24 +4,14 @@ package preview
 
 import (
 	"bytes"
-	"cmp"
-	"crypto"
-	"crypto/ecdsa"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
-	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -29,23 +19,12 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// world is a fleet that is edited, built and published at random.
+// world is a fleet whose settings are drawn of every kind.
 type world struct {
-	t        *testing.T
-	rand     *rand.Rand
-	registry *registry.Registry
-	operator *ecdsa.PrivateKey
-	release  *ecdsa.PrivateKey
-	now      time.Time
-
-	nodes    []string
-	mac      int
-	versions int            // of packages in the archive: an update without an edit
-	choice   map[string]int // by part: which of its ways to be written
-
-	sent  map[string]*spec.Overlay // what each node was sent last
-	made  map[string]spec.Recipe   // by the layer's digest
-	parts map[string]int           // how often a change of each was seen
+	drawn
+	choice map[string]int           // by part: which of its ways to be written
+	sent   map[string]*spec.Overlay // what each node was sent last
+	parts  map[string]int           // how often a change of each was seen
 }
 
 // parts are the settings that a person may edit, each with the ways to write it.
@@ -71,22 +50,6 @@ var parts = map[string][]string{
 
 // key is a public key, without its comment.
 const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-
-func newWorld(t *testing.T, seed uint64) *world {
-	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir()+"/out", registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), registry: r, now: time.Now().UTC().Truncate(time.Second), nodes: []string{"a", "b", "c"},
-		choice: map[string]int{}, sent: map[string]*spec.Overlay{}, made: map[string]spec.Recipe{}}
-	for _, k := range []**ecdsa.PrivateKey{&w.operator, &w.release} {
-		if *k, err = sign.Generate(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return w
-}
 
 // way is how a part is written now.
 func (w *world) way(part string) string { return parts[part][w.choice[part]] }
@@ -125,84 +88,15 @@ func (w *world) edit() {
 	case 2:
 		w.choice["host apt"] = w.rand.IntN(3)
 	case 3:
-		if n := string(rune('a' + w.rand.IntN(6))); !slices.Contains(w.nodes, n) {
-			w.nodes = append(w.nodes, n)
-		}
+		w.join()
 	case 4:
-		if len(w.nodes) > 1 {
-			i := w.rand.IntN(len(w.nodes))
-			w.nodes = slices.Delete(w.nodes, i, i+1)
-		}
+		w.leave()
 	case 5:
 		w.mac = w.rand.IntN(2)
 	default:
 		part := names[w.rand.IntN(len(names))]
 		w.choice[part] = w.rand.IntN(len(parts[part]))
 	}
-}
-
-// build makes the site's layers current, with the archive's present versions.
-func (w *world) build(s *site.Site) {
-	w.t.Helper()
-	if w.rand.IntN(3) == 0 {
-		w.versions++
-	}
-	variants, err := s.Variants()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p := release.Pusher{Registry: w.registry, Release: w.release, Now: w.now}
-	version := fmt.Sprintf("v%d", w.versions)
-	var entries []oci.Descriptor
-	for _, v := range variants {
-		recipe, err := spec.Encode(v.Recipe)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name,
-			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1" + strings.TrimPrefix(v.Recipe.Kernel, "linux-image")}}
-		for _, x := range v.Recipe.Packages.Install {
-			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: cmp.Or(x.Version, version), Arch: "amd64"})
-		}
-		for _, x := range v.Recipe.AppArmor.Profiles {
-			l.AppArmor.Profiles = append(l.AppArmor.Profiles, spec.LoadedProfile{Name: x.File, Mode: map[bool]string{false: "enforce", true: "complain"}[v.Recipe.AppArmor.Complain]})
-		}
-		d, err := p.Push(w.t.Context(), &builder.Result{Layer: l, Recipe: recipe}, "trixie")
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.made[d.Digest] = v.Recipe
-		entries = append(entries, d)
-	}
-	if _, err := p.Index(w.t.Context(), entries, nil, s.Name(), version); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *world) publisher() (*publish.Publisher, publish.Policy) {
-	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
-		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)}}
-	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}, policy
-}
-
-// publish does what the verb does; ok is false where a layer has to be built.
-func (w *world) publish(s *site.Site) (nodes []publish.Node, changed []string, ok bool) {
-	w.t.Helper()
-	p, policy := w.publisher()
-	nodes, err := p.Compile(w.t.Context(), s, policy, release.Current)
-	if err != nil {
-		return nil, nil, false
-	}
-	result, err := p.Publish(w.t.Context(), policy, nodes, publish.Options{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	changed = result.Left
-	for _, n := range result.Published {
-		changed = append(changed, n.Node)
-	}
-	slices.Sort(changed)
-	return nodes, changed, true
 }
 
 // shown are the names under which a plan shows parts of an overlay; others have
@@ -288,16 +182,6 @@ func same(t *testing.T, a, b any) bool {
 	return bytes.Equal(x, y)
 }
 
-func (w *world) plan(s *site.Site) *plan.Plan {
-	w.t.Helper()
-	p, policy := w.publisher()
-	got, err := (Preview{Site: s, Publisher: p, Policy: policy, Layer: release.Current}).Plan(w.t.Context(), nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return got
-}
-
 // TestPlanIsWhatPublishDoes edits, builds and publishes at random. What a plan
 // says is what the publish after it does, node by node and part by part, and a plan
 // without changes is followed by a publish without any.
@@ -305,8 +189,7 @@ func TestPlanIsWhatPublishDoes(t *testing.T) {
 	require.Slow(t)
 	seen, changes := map[string]int{}, map[string]int{}
 	for seed := range uint64(4) {
-		w := newWorld(t, seed)
-		w.parts = changes
+		w := &world{drawn: draw(t, seed), choice: map[string]int{}, sent: map[string]*spec.Overlay{}, parts: changes}
 		for range 20 {
 			for range []int{0, 0, 1, 3, 5, 8}[w.rand.IntN(6)] {
 				w.edit()
@@ -315,35 +198,9 @@ func TestPlanIsWhatPublishDoes(t *testing.T) {
 			if w.rand.IntN(2) == 0 {
 				w.build(s)
 			}
-			p := w.plan(s)
-			var planned []string
-			for _, n := range p.Nodes {
-				if len(n.Changes) > 0 {
-					planned = append(planned, n.Name)
-				}
-			}
-			build := slices.ContainsFunc(p.Layers, func(l plan.LayerPlan) bool { return l.Action == plan.ActionBuild })
-			w.now = w.now.Add(time.Second)
-			nodes, changed, ok := w.publish(s)
-			switch {
-			case ok == build:
-				t.Fatalf("seed %d: a layer is to be built: %v, publish took what is there: %v", seed, build, ok)
-			case !ok:
-				seen["to be built"]++
-			case !slices.Equal(planned, changed):
-				t.Fatalf("seed %d: planned %q, publish changed %q", seed, planned, changed)
-			case p.Changed() != (len(changed) > 0):
-				t.Fatalf("seed %d: Changed() is %v, publish changed %q", seed, p.Changed(), changed)
-			case len(changed) == 0:
-				seen["nothing"]++
-			default:
-				seen["changes"]++
-			}
-			if ok {
+			if p, nodes, ok := w.round(s, seen); ok {
 				w.judge(p, nodes)
-				if again := w.plan(s); again.Changed() {
-					t.Fatalf("seed %d: published, and the plan still has %+v", seed, again)
-				}
+				w.settled(s)
 			}
 		}
 	}

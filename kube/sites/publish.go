@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
@@ -136,10 +137,21 @@ func (r *Reconciler) compare(ctx context.Context, o objects, w *work) (err error
 	if w.nodes, w.noNodes = w.publisher.Compile(ctx, w.site, w.policy, layer); w.noNodes != nil {
 		return nil
 	}
-	if w.notAsked, err = w.preview().Ask(ctx, w.changed(), "", nil); err != nil {
+	if err := r.ask(ctx, w); err != nil {
 		return err
 	}
 	w.digest, err = w.preview().Digest(w.fleet, w.fleet.Floor(), w.nodes)
+	return err
+}
+
+// ask has the programs of the layers look at files of the changed nodes, those of services among
+// them, where the state directory has a builder's cache, and keeps what nobody was asked about.
+func (r *Reconciler) ask(ctx context.Context, w *work) error {
+	brought := content.Source{Cache: r.State, Say: func(format string, args ...any) {
+		w.notAsked = append(w.notAsked, fmt.Sprintf(format, args...))
+	}}
+	unasked, err := w.preview().Ask(ctx, w.changed(), r.State, brought.TextsOn)
+	w.notAsked = append(w.notAsked, unasked...)
 	return err
 }
 

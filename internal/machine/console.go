@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Console holds the output of a machine on its serial line. It may be used by several
@@ -89,7 +90,23 @@ func (c *Console) Wait(ctx context.Context, from int, markers ...string) (string
 		select {
 		case <-more:
 		case <-ctx.Done():
-			return "", fmt.Errorf("wait for %q: %w", markers, ctx.Err())
+			return "", fmt.Errorf("wait for %q: %w", markers, context.Cause(ctx))
+		}
+	}
+}
+
+// Silent returns when nothing has been printed for so long, or when ctx ends.
+func (c *Console) Silent(ctx context.Context, long time.Duration) {
+	for {
+		c.mu.Lock()
+		more := c.more
+		c.mu.Unlock()
+		select {
+		case <-more:
+		case <-time.After(long):
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -33,6 +33,27 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
+// TestSilent: what a machine prints has who waits for silence wait anew.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConsole(nil)
+		go func() {
+			time.Sleep(50 * time.Second)
+			_, _ = c.Write([]byte("one")) // it takes all
+		}()
+		begun := time.Now()
+		if c.Silent(t.Context(), time.Minute); time.Since(begun) != 110*time.Second {
+			t.Errorf("it was silent after %v", time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun = time.Now()
+		if c.Silent(ctx, time.Minute); time.Since(begun) != time.Second {
+			t.Errorf("it goes on for %v after its context", time.Since(begun))
+		}
+	})
+}
+
 func TestConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConsole(broken{})

@@ -20,7 +20,7 @@ func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Sess
 	for {
 		s, err := dial(ctx, m.ssh, config)
 		if err == nil {
-			return &Session{client: s}, nil
+			return &Session{client: s, Console: m.Console}, nil
 		}
 		config.Timeout += 5 * time.Second // a machine beside others may take long for its half
 		select {
@@ -78,7 +78,10 @@ func dial(ctx context.Context, addr string, config *ssh.ClientConfig) (*ssh.Clie
 }
 
 // Session is an open login.
-type Session struct{ client *ssh.Client }
+type Session struct {
+	Console *Console // of the machine
+	client  *ssh.Client
+}
 
 // maxOutput is how much of what a command prints is kept, of each stream.
 const maxOutput = 8 << 20

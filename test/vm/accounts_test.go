@@ -159,7 +159,7 @@ func (c *crowd) killed(t *testing.T, s *machine.Session) {
 	c.soon(t, s, "pkill -KILL -x caisson-agent; echo the agent is killed >/dev/ttyS0")
 	waitFor(t, c.m, 0, "the agent is killed")
 	var st spec.Status
-	if !becomes(func() bool { st = status(t, s); return st.Health == spec.HealthOK && st.Sync == spec.SyncCurrent }) {
+	if !becomes(s.Console, func() bool { st = status(t, s); return st.Health == spec.HealthOK && st.Sync == spec.SyncCurrent }) {
 		t.Fatalf("after the agent was killed: %+v", st)
 	}
 	c.onlyKey(t, 2)

@@ -69,7 +69,7 @@ func TestLongBadLayer(t *testing.T) {
 func (f *Fleet) judged(t *testing.T, s *machine.Session) spec.Status {
 	t.Helper()
 	var st spec.Status
-	if !becomes(func() bool { st = status(t, s); return len(st.Checks) == 0 }) {
+	if !becomes(s.Console, func() bool { st = status(t, s); return len(st.Checks) == 0 }) {
 		t.Fatalf("its checks have no end: %+v", st)
 	}
 	return st

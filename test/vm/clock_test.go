@@ -81,7 +81,7 @@ func TestLongWindowOpens(t *testing.T) {
 	waitFor(t, m, from, "login:")
 	s = f.login(t, m)
 	var st spec.Status
-	if !becomes(func() bool { st = status(t, s); return st.Layer != before.Layer && len(st.Operations) == 0 }) {
+	if !becomes(s.Console, func() bool { st = status(t, s); return st.Layer != before.Layer && len(st.Operations) == 0 }) {
 		t.Fatalf("the swap is not over: %+v", st)
 	}
 	if st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent {
@@ -97,7 +97,7 @@ func TestLongWindowOpens(t *testing.T) {
 func isRight(t *testing.T, s *machine.Session) {
 	t.Helper()
 	var said string
-	if !becomes(func() bool {
+	if !becomes(s.Console, func() bool {
 		said = run(t, s, "timedatectl show -P NTPSynchronized; date +%s")
 		yes, seconds, _ := strings.Cut(said, "\n")
 		at, err := strconv.ParseInt(seconds, 10, 64)

@@ -62,7 +62,7 @@ func expect(t *testing.T, s *machine.Session, ratio string) {
 func undone(t *testing.T, s *machine.Session, ratio, why string) {
 	t.Helper()
 	var st spec.Status
-	if !becomes(func() bool { st = status(t, s); return st.Trial != nil && strings.Contains(st.Trial.Undone, why) }) {
+	if !becomes(s.Console, func() bool { st = status(t, s); return st.Trial != nil && strings.Contains(st.Trial.Undone, why) }) {
 		t.Fatalf("nothing was undone since %s: %+v, trial %+v", why, st, st.Trial)
 	}
 	expect(t, s, ratio)

@@ -155,11 +155,11 @@ func (f *Fleet) goesBack(t *testing.T, m *machine.Machine, from int, reason stri
 	compared := func() bool {
 		return strings.Contains(run(t, s, "sudo journalctl -t caisson-agent -o cat --no-pager; sudo caisson-agent why -o json || true"), "without it the registry answers")
 	}
-	if reason == reaches && !becomes(compared) {
+	if reason == reaches && !becomes(s.Console, compared) {
 		t.Errorf("nothing was compared: %+v", status(t, s))
 	}
 	var st spec.Status
-	becomes(func() bool { st = status(t, s); return st.Generation == ends && len(st.Checks) == 0 })
+	becomes(s.Console, func() bool { st = status(t, s); return st.Generation == ends && len(st.Checks) == 0 })
 	if st.Generation != ends || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, reason) {
 		t.Errorf("%+v", st)
 	}

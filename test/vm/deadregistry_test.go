@@ -33,7 +33,7 @@ func TestLongDeadRegistry(t *testing.T) {
 		}
 	}
 	var said string
-	if !becomes(func() bool {
+	if !becomes(m.Console, func() bool {
 		said = f.must(t, "fleet", "status", "--at", "http://"+page)
 		return strings.Contains(said, "unproven: the loader of beta boots nothing")
 	}) {

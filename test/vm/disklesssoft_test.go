@@ -78,7 +78,7 @@ func TestLongDisklessSoftReboot(t *testing.T) {
 func staged(t *testing.T, s *machine.Session) {
 	t.Helper()
 	var st spec.Status
-	if !becomes(func() bool {
+	if !becomes(s.Console, func() bool {
 		st = status(t, s)
 		return strings.Contains(st.ActivityDetail, " is staged: soft-reboot: ")
 	}) {

@@ -170,7 +170,7 @@ func watched(t *testing.T, m *machine.Machine, err error) *machine.Machine {
 
 func waitFor(t *testing.T, m *machine.Machine, from int, markers ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := step(t.Context(), m.Console)
 	defer cancel()
 	marker, err := m.Console.Wait(ctx, from, markers...)
 	if err != nil {
@@ -182,7 +182,7 @@ func waitFor(t *testing.T, m *machine.Machine, from int, markers ...string) stri
 // login waits for sshd and for the service's first run.
 func (f *Fleet) login(t *testing.T, m *machine.Machine) *machine.Session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := step(t.Context(), m.Console)
 	defer cancel()
 	s, err := m.Login(ctx, "admin", f.Key)
 	if err != nil {
@@ -196,11 +196,34 @@ func (f *Fleet) login(t *testing.T, m *machine.Machine) *machine.Session {
 	return s
 }
 
-// becomes looks at something until it is so, for as long as one step may take.
-func becomes(so func() bool) bool {
-	for end := time.Now().Add(limit); !so(); time.Sleep(2 * time.Second) {
-		if time.Now().After(end) {
+// silence is how long a machine prints nothing once it has come to its end, wherever that is: one
+// that starts says each step, and a node that runs looks at its registry every five minutes.
+const silence = 12 * time.Minute
+
+// step bounds one step of a machine: by limit, and by the silence of its console; nil is limit alone.
+func step(of context.Context, c *machine.Console) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithTimeout(of, limit)
+	if c == nil {
+		return ctx, end
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		defer end()
+		c.Silent(ctx, silence)
+		cancel(fmt.Errorf("nothing was printed for %v", silence))
+	}()
+	return ctx, end
+}
+
+// becomes looks at something until it is so, for as long as one step of a machine with this console may take.
+func becomes(c *machine.Console, so func() bool) bool {
+	ctx, cancel := step(context.Background(), c)
+	defer cancel()
+	for !so() {
+		select {
+		case <-ctx.Done():
 			return false
+		case <-time.After(2 * time.Second):
 		}
 	}
 	return true

@@ -139,7 +139,7 @@ func (f *daily) swapped(t *testing.T, s *machine.Session, before string) {
 	t.Helper()
 	var st spec.Status
 	var slots string
-	if !becomes(func() bool {
+	if !becomes(s.Console, func() bool {
 		st, slots = status(t, s), f.holder(t)
 		waits := slices.ContainsFunc(st.Operations, func(o spec.OperationStatus) bool { return o.Name == spec.LayerSwapName })
 		return !waits && strings.HasPrefix(slots, "metal: 0 of 1")

@@ -104,7 +104,7 @@ func (f *daily) shows(t *testing.T, st spec.Status, word string) tpmShown {
 	t.Helper()
 	var said string
 	var got struct{ Node tpmShown }
-	if !becomes(func() bool {
+	if !becomes(nil, func() bool {
 		said, _ = f.Caisson(t.Context(), "fleet", "status", "alpha", "--at", "http://"+f.page, "--token-file", "token", "-o", "json") // its exit code is for people
 		got.Node = tpmShown{}
 		err := json.Unmarshal([]byte(said), &got)

@@ -257,7 +257,7 @@ func has(t *testing.T, s *machine.Session, word string) {
 func stands(t *testing.T, s *machine.Session, name string, state spec.OperationState, what, why string) spec.OperationStatus {
 	t.Helper()
 	var o spec.OperationStatus
-	if becomes(func() bool {
+	if becomes(s.Console, func() bool {
 		all := status(t, s).Operations
 		i := slices.IndexFunc(all, func(o spec.OperationStatus) bool { return o.Name == name })
 		if i >= 0 {
@@ -326,7 +326,7 @@ func (f *daily) follows(t *testing.T, s *machine.Session) {
 func (f *daily) turns(t *testing.T, alpha *machine.Machine, s *machine.Session, beta *machine.Machine, other *machine.Session) {
 	stands(t, other, "unchecked/reboot", spec.OperationCannot, "", "no ledger")
 	run(t, s, "sudo touch /run/flash; sudo caisson-agent operation run adapter/flash")
-	if !becomes(func() bool { return f.flashes(t, "alpha") > 0 }) {
+	if !becomes(s.Console, func() bool { return f.flashes(t, "alpha") > 0 }) {
 		t.Fatalf("alpha does not flash: %+v", status(t, s).Operations)
 	}
 	run(t, other, "sudo touch /run/flash; sudo caisson-agent operation run adapter/flash")
@@ -373,7 +373,7 @@ func (f *daily) turns(t *testing.T, alpha *machine.Machine, s *machine.Session, 
 func (f *daily) accept(t *testing.T, node, before string) {
 	t.Helper()
 	var err error
-	if !becomes(func() bool {
+	if !becomes(nil, func() bool {
 		key, other := f.keys(t, node)
 		if key == before && other != "" {
 			_, err = f.Caisson(t.Context(), "fleet", "accept", node, other, "--at", "http://"+f.page, "--token-file", "token")

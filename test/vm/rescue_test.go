@@ -96,7 +96,7 @@ func TestLongRescue(t *testing.T) {
 	}
 	f.must(t, "rescue", "site.yaml", "alpha", "--to", f.To(), "--code", code, "--for", "3m", "--ssh-key", "id.pub", "--console", "--reason", "disk full", "--key", "keys/rescue.key")
 	from := m.Console.Len()
-	becomes(func() bool { return status(t, s).Rescue.Open }) // the service asks every five minutes
+	becomes(s.Console, func() bool { return status(t, s).Rescue.Open }) // the service asks every five minutes
 	if st := status(t, s).Rescue; !st.Open || st.Trouble != "" || st.Code == code {
 		t.Fatalf("nobody is let in: %+v", st)
 	}
@@ -119,11 +119,11 @@ func TestLongRescue(t *testing.T) {
 	if out := run(t, s, "sudo journalctl -t caisson-agent -o cat -b || true"); !strings.Contains(out, "disk full") {
 		t.Errorf("the journal does not say why: %s", out)
 	}
-	if !becomes(func() bool { return !status(t, s).Rescue.Open }) {
+	if !becomes(s.Console, func() bool { return !status(t, s).Rescue.Open }) {
 		t.Fatal("its time does not end")
 	}
 	shut("afterwards")
-	if !becomes(func() bool {
+	if !becomes(s.Console, func() bool {
 		return strings.TrimSpace(run(t, s, "systemctl is-active caisson-rescue.service || true")) != "active"
 	}) {
 		t.Error("the console keeps its shell")
@@ -134,8 +134,8 @@ func TestLongRescue(t *testing.T) {
 		t.Errorf("the session of before goes on: %s", out)
 	}
 
-	s = f.reboot(t, m, s)                                          // the statement is still in the registry
-	becomes(func() bool { return status(t, s).Rescue.Wrong == 1 }) // it is looked at, and is for another code
+	s = f.reboot(t, m, s)                                                     // the statement is still in the registry
+	becomes(s.Console, func() bool { return status(t, s).Rescue.Wrong == 1 }) // it is looked at, and is for another code
 	if st := status(t, s).Rescue; st.Wrong != 1 || st.Open || st.Code == "" || st.Code == code {
 		t.Errorf("after a reboot: %+v", st)
 	}

@@ -180,7 +180,7 @@ func (c *cord) cutsOf(t *testing.T, a act, first spec.Status) {
 // well waits until the node is: on a busy host a script may need a second look.
 func (c *cord) well(t *testing.T, s *machine.Session) (st spec.Status) {
 	t.Helper()
-	if !becomes(func() bool { st = c.judged(t, s); return st.Health == spec.HealthOK }) {
+	if !becomes(s.Console, func() bool { st = c.judged(t, s); return st.Health == spec.HealthOK }) {
 		t.Fatalf("it is not well: %+v", st)
 	}
 	return st

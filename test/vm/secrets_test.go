@@ -126,7 +126,7 @@ func TestLongSecrets(t *testing.T) {
 	g.publish(t)
 	run(t, s, "sudo caisson-agent sync")
 	g.holds(t, s, "with other values")
-	if !becomes(func() bool {
+	if !becomes(s.Console, func() bool {
 		said, _ := g.Caisson(t.Context(), "fleet", "status", "alpha", "--at", "http://"+page, "-o", "json") // its exit code is for people
 		return strings.Contains(said, st.Recipient)
 	}) {

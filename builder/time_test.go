@@ -78,6 +78,19 @@ func TestOlderLock(t *testing.T) {
 	}
 }
 
+// TestSaysWhatIsLeftOut: who asks for manual pages or documentation reads in the build that layers have none.
+func TestSaysWhatIsLeftOut(t *testing.T) {
+	for asked, want := range map[string]string{"man-db": "man-db", "bash-doc": "bash-doc", "tree": ""} {
+		said, r := "", testRecipe()
+		r.Packages.Install = []spec.Package{{Name: asked}}
+		b := &build{recipe: r, options: Options{Progress: func(e Event) { said += e.Text + "\n" }}}
+		b.sayLacking()
+		if got := strings.Contains(said, "layers leave out man pages"); got != (want != "") || !strings.Contains(said, want) {
+			t.Errorf("%s: %q", asked, said)
+		}
+	}
+}
+
 // TestRecommended holds the table of the base to trixie's own lists.
 func TestRecommended(t *testing.T) {
 	o := testOptions(t)

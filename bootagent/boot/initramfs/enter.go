@@ -193,8 +193,8 @@ func mountBasics() error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
-	// what a kernel that died left; most machines have none
-	_ = unix.Mount("pstore", blackbox.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	// what a kernel that died left
+	_ = unix.Mount("pstore", blackbox.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // most machines have none
 	for _, dir := range []string{paths.Run, "/tmp", "/etc", "/newroot"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -28,7 +28,7 @@ import (
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/agent"
 	"github.com/caisson-os/caisson/builder/apt"
-	"github.com/caisson-os/caisson/builder/private"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -165,8 +165,8 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 
 // public refuses a private key in the layer that the site does not name.
 func (b *build) public() error {
-	found := slices.Concat(private.Describe(b.done[stepBase].Facts.Private, b.options.Private),
-		private.Describe(b.done[stepPackages].Facts.Private, b.options.Private))
+	found := slices.Concat(packages.DescribePrivate(b.done[stepBase].Facts.Private, b.options.Private),
+		packages.DescribePrivate(b.done[stepPackages].Facts.Private, b.options.Private))
 	if len(found) == 0 {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/packages"
-	"github.com/caisson-os/caisson/builder/perm"
+
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -52,7 +52,7 @@ func Check(r spec.Recipe) error {
 		return fmt.Errorf("layer.arch: %q is not %s", r.Arch, strings.Join(spec.Arches, " or "))
 	}
 	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages),
-		accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
+		accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), accounts.CheckPerm(r.Perm))
 }
 
 // baseNames returns the packages that the base cannot be without. Early microcode is in the base

@@ -57,7 +57,7 @@ type facts struct {
 	Brought  []spec.Account          `json:"brought,omitempty"` // with numbers of people, by the base and packages
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
 	Shared   []string                `json:"shared,omitempty"`  // files left out that the nodes of a cluster share
-	Private  map[string]string       `json:"private,omitempty"` // private keys that are in the tree, see [private.Find]
+	Private  map[string]string       `json:"private,omitempty"` // private keys that are in the tree, see [packages.FindPrivate]
 	Late     []string                `json:"late,omitempty"`    // packages set up before the site's answers to debconf came
 }
 

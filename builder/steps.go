@@ -20,8 +20,6 @@ import (
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/packages"
-	"github.com/caisson-os/caisson/builder/perm"
-	"github.com/caisson-os/caisson/builder/private"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -205,7 +203,7 @@ func (b *build) installed(step string, r *root.Root) (facts, error) {
 	if err := b.exactly(all); err != nil {
 		return f, err
 	}
-	if f.Private, err = private.Find(r); err != nil {
+	if f.Private, err = packages.FindPrivate(r); err != nil {
 		return f, fmt.Errorf("look for private keys: %w", err)
 	}
 	err = b.number(step, r, &f)
@@ -288,7 +286,7 @@ func fillPolicy(ctx context.Context, b *build, r *root.Root) (facts, error) {
 		f.AppArmor = &policy
 	}
 	if b.recipe.Perm != nil {
-		if err := perm.Bake(ctx, r, *b.recipe.Perm); err != nil {
+		if err := accounts.BakePerm(ctx, r, *b.recipe.Perm); err != nil {
 			return f, err
 		}
 	}

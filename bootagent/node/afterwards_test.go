@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -83,7 +83,7 @@ func (d *disturbed) until(state spec.OperationState, what, words string, look bo
 
 // free reports whether another node gets the slot.
 func (d *disturbed) free() bool {
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	if err := other.Take(d.t.Context(), "g", d.slot); err != nil {
 		return false
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -122,7 +122,7 @@ func (w *swapper) up(g state.Generation) {
 }
 
 func (w *swapper) slotIsFree() bool {
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	err := other.Take(w.t.Context(), "g", w.slot)
 	if err == nil {
 		err = other.Release(w.t.Context(), "g", w.slot)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -142,7 +142,7 @@ func TestSlotsOverASoftReboot(t *testing.T) {
 	if len(ids) != 1 || len(starts) != 2 {
 		t.Errorf("boot ids %v; operations of %v", ids, starts)
 	}
-	if err := (slot.Holder{Node: "other"}).Take(t.Context(), "g", shared); err == nil {
+	if err := (post.Holder{Node: "other"}).Take(t.Context(), "g", shared); err == nil {
 		t.Error("two roots of one node had two slots, or none")
 	}
 }

@@ -59,7 +59,7 @@ type Clock struct {
 	Servers      []string    // of the site, which the time service asks
 }
 
-// Slots are the turns that the nodes of a group take, as package slot has them.
+// Slots are the turns that the nodes of a group take, as package post has them.
 type Slots interface {
 	Take(ctx context.Context, group string, s spec.Slot) error    // also what is held already
 	Release(ctx context.Context, group string, s spec.Slot) error // also what is not held

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 	"github.com/caisson-os/caisson/test/stalled"
@@ -24,7 +24,7 @@ import (
 type yard struct {
 	*bench
 	dir   string
-	slots slot.Holder
+	slots post.Holder
 	gate  Judgement
 	cut   int // the power goes at this call of a seam; 0 is never
 	calls int
@@ -118,7 +118,7 @@ func (y *yard) says(name, text string) spec.Command {
 
 func newYard(t *testing.T) (*yard, *spec.Maintenance) {
 	t.Helper()
-	y := &yard{bench: newBench(t), dir: t.TempDir(), slots: slot.Holder{Node: "n"}, gate: Well}
+	y := &yard{bench: newBench(t), dir: t.TempDir(), slots: post.Holder{Node: "n"}, gate: Well}
 	y.Slots, y.Gates, y.Units, y.Root = y, y, y, y.dir
 	y.Runner = cutRunner{new(noting), y}
 	y.clock = at("2026-11-21T21:30Z")
@@ -140,7 +140,7 @@ func (y *yard) there(name string) bool { return exists(filepath.Join(y.dir, name
 
 // free reports whether another node gets the slot.
 func (y *yard) free(m *spec.Maintenance) bool {
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	err := other.Take(y.t.Context(), "g", m.Slots["g"])
 	if err == nil {
 		err = other.Release(y.t.Context(), "g", m.Slots["g"])
@@ -241,7 +241,7 @@ func TestEachWaitSaysForWhat(t *testing.T) {
 	put("hold")
 	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "/hold exists")
 	gone("hold")
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestEachWaitSaysForWhat(t *testing.T) {
 // then or later; the slot is given back.
 func TestASlotThatComesTooLate(t *testing.T) {
 	y, m := newYard(t)
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
 		t.Fatal(err)
 	}
@@ -645,7 +645,7 @@ func TestCronWaitsForItsSlot(t *testing.T) {
 		y, m := newYard(t)
 		o := &m.Operations[0]
 		o.Type, o.Check, o.Runs = spec.Cron, nil, []time.Time{at("2026-11-21T22:00Z")}
-		other := slot.Holder{Node: "other"}
+		other := post.Holder{Node: "other"}
 		if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
 			t.Fatal(err)
 		}

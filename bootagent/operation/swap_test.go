@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -398,7 +398,7 @@ func TestAYearOfSwaps(t *testing.T) {
 	m.Windows["sat"] = w
 	m.Slots = map[string]spec.Slot{"g": {Max: 1, Directory: filepath.Join(t.TempDir(), "slots")}}
 	held := false
-	slots := slot.Holder{Node: "n"}
+	slots := post.Holder{Node: "n"}
 	b.Slots = slots
 	tried, asked, reached := map[string]int{}, false, 0
 	b.Swap = &Swap{Policy: spec.LayerSwap{Windows: []string{"sat"}, Order: spec.Order{Slot: "g", Spread: 3600}}, Maintenance: m, Runs: "0"}
@@ -416,7 +416,7 @@ func TestAYearOfSwaps(t *testing.T) {
 		asked = true
 		return nil
 	}
-	other := slot.Holder{Node: "other"}
+	other := post.Holder{Node: "other"}
 	boot := func() {
 		b.Boot = b.clock.String()
 		if asked && r.IntN(3) > 0 {

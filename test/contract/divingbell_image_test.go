@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/packages"
-	"github.com/caisson-os/caisson/builder/perm"
+
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/roottest"
@@ -33,7 +33,7 @@ func bakedMode(p *probe) {
 	r := roottest.New(p.T, map[string]string{"usr/bin/tool": "#!/bin/sh\n", "opt/shared/x": ""})
 	recipe := p.recipe(baked + "conf: {perm: {paths: [{path: /usr/bin/tool, permissions: '4755'}, {path: /opt/shared, permissions: '1777'}]}}\n")
 	p.must(builder.Check(recipe))
-	p.must(perm.Bake(p.Context(), r, *recipe.Perm))
+	p.must(accounts.BakePerm(p.Context(), r, *recipe.Perm))
 	for name, want := range map[string]fs.FileMode{"/usr/bin/tool": 0o755 | fs.ModeSetuid, "/opt/shared": 0o777 | fs.ModeSticky | fs.ModeDir} {
 		info, err := r.Lstat(name)
 		p.must(err)

@@ -32,7 +32,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/decide/decisions"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
@@ -187,10 +186,10 @@ func (b *boot) readBootstrap(context.Context) error {
 	}
 	b.machine.words = identity.CommandLine(string(line))
 	b.machine.limits = b.machine.limits.from(b.machine.words)
-	if err := decisions.Begin(paths.RunDecisions, b.machine.words); err != nil {
+	if err := blackbox.BeginDecisions(paths.RunDecisions, b.machine.words); err != nil {
 		b.say("decisions are not noted: %v", err)
 	}
-	b.chooser.decided = decisions.Into(paths.RunDecisions)
+	b.chooser.decided = blackbox.DecisionsInto(paths.RunDecisions)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, release())
 	return nil
 }

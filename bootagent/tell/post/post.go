@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/slot"
+
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -110,8 +110,8 @@ const ProofHeader = "Caisson-Proof"
 // Slots takes turns as the node of an overlay. To the service that it reports to, the
 // node proves who asks; any other is asked as FleetLock has it. The boot that it names is
 // that of its reports, and stays over a soft-reboot, as the key does.
-func (p *Post) Slots(o *spec.Overlay) slot.Holder {
-	return slot.Holder{Node: o.Node, Ask: func(ctx context.Context, server, act, group string, body []byte) error {
+func (p *Post) Slots(o *spec.Overlay) Holder {
+	return Holder{Node: o.Node, Ask: func(ctx context.Context, server, act, group string, body []byte) error {
 		l := report.Letter{URL: server + "/v1/" + act, Header: map[string]string{"Fleet-Lock-Protocol": "true"}, Body: body}
 		if o.Agent != nil && o.Agent.Report != nil && sameOrigin(o.Agent.Report.URL, server) {
 			if err := p.mayReport(); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package slot
+package post
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func (s *lockServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(err)
 		}
 	}
-	var body request
+	var body slotRequest
 	if r.Header.Get("fleet-lock-protocol") != "true" {
 		refuse(400, "wrong_protocol", "wrong 'fleet-lock-protocol' header")
 		return
@@ -87,8 +87,8 @@ type refusal struct {
 	Value string `json:"value"`
 }
 
-// post asks a server as the protocol has it.
-func post(ctx context.Context, server, act, group string, body []byte) error {
+// slotPost asks a server as the protocol has it.
+func slotPost(ctx context.Context, server, act, group string, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+"/v1/"+act, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -112,10 +112,10 @@ func TestFleetLock(t *testing.T) {
 	defer server.Close()
 	s := spec.Slot{Max: 1, FleetLock: server.URL}
 	turns(t, s, "all semaphore slots currently locked")
-	if err := (Holder{Node: "a", Ask: post}).Take(t.Context(), "unknown", s); err == nil || !strings.Contains(err.Error(), "unknown group") {
+	if err := (Holder{Node: "a", Ask: slotPost}).Take(t.Context(), "unknown", s); err == nil || !strings.Contains(err.Error(), "unknown group") {
 		t.Errorf("%v", err)
 	}
-	if err := (Holder{Ask: post}).Take(t.Context(), "storage", s); err == nil || !strings.Contains(err.Error(), "empty node ID") {
+	if err := (Holder{Ask: slotPost}).Take(t.Context(), "storage", s); err == nil || !strings.Contains(err.Error(), "empty node ID") {
 		t.Errorf("%v", err)
 	}
 	if !slices.Contains(l.asked, "/v1/pre-reboot") || !slices.Contains(l.asked, "/v1/steady-state") {
@@ -130,7 +130,7 @@ func TestDirectory(t *testing.T) {
 // turns holds a slot, again as after a reboot, and hands it on.
 func turns(t *testing.T, s spec.Slot, full string) {
 	t.Helper()
-	a, b := Holder{Node: "a", Ask: post}, Holder{Node: "b", Ask: post}
+	a, b := Holder{Node: "a", Ask: slotPost}, Holder{Node: "b", Ask: slotPost}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -167,7 +167,7 @@ func TestNoServer(t *testing.T) {
 		want   string
 	}{silent.URL: {200 * time.Millisecond, "does not answer within 200ms"}, gone.URL: {time.Minute, gone.URL + ": "}} {
 		began := time.Now()
-		err := Holder{Node: "a", Ask: post, Timeout: c.within}.Take(t.Context(), "g", spec.Slot{Max: 1, FleetLock: url})
+		err := Holder{Node: "a", Ask: slotPost, Timeout: c.within}.Take(t.Context(), "g", spec.Slot{Max: 1, FleetLock: url})
 		if err == nil || !strings.Contains(err.Error(), c.want) || time.Since(began) > time.Minute {
 			t.Errorf("%s: %v after %v", url, err, time.Since(began))
 		}

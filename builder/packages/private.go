@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package private finds private keys in a tree by their content: PEM (RFC 7468) with
-// OpenSSH's, OpenPGP (RFC 9580), gpg-agent's, age(1), PuTTY's and Kerberos keytabs.
-//
-// It is not about passwords, nor keys that are any bytes, such as Dropbear's; those that
-// packages make are in package perhost. Only builder imports it.
-package private
+// Private keys in a tree are found by their content: PEM (RFC 7468) with OpenSSH's, OpenPGP
+// (RFC 9580), gpg-agent's, age(1), PuTTY's and Kerberos keytabs. Passwords are not, nor keys that
+// are any bytes, such as Dropbear's; those that packages make are in package perhost.
+
+package packages
 
 import (
 	"bytes"
@@ -24,20 +23,20 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 )
 
-// most is how much of a file is read: no key lies further in one.
-const most = 1 << 20
+// mostPrivate is how much of a file is read: no key lies further in one.
+const mostPrivate = 1 << 20
 
-// Find describes each file of r's upper tree that holds a private key: by its path, the key of
+// FindPrivate describes each file of r's upper tree that holds a private key: by its path, the key of
 // the map, and the package that it is of. One that a package has and all users may read is no
 // secret: it is for tests.
-func Find(r *root.Root) (map[string]string, error) {
+func FindPrivate(r *root.Root) (map[string]string, error) {
 	found := map[string]fs.FileMode{}
-	buffer := make([]byte, most)
+	buffer := make([]byte, mostPrivate)
 	err := filepath.WalkDir(r.Upper, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		holds, err := look(name, buffer)
+		holds, err := lookPrivate(name, buffer)
 		if err != nil || !holds {
 			return err
 		}
@@ -66,7 +65,7 @@ func Find(r *root.Root) (map[string]string, error) {
 	return out, nil
 }
 
-func look(name string, buffer []byte) (bool, error) {
+func lookPrivate(name string, buffer []byte) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return false, err
@@ -120,8 +119,8 @@ func beside(owners map[string][]string, name string) string {
 	return ""
 }
 
-// Describe lists what was found, but for what may stay.
-func Describe(found map[string]string, stay []string) (list []string) {
+// DescribePrivate lists what was found, but for what may stay.
+func DescribePrivate(found map[string]string, stay []string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if !slices.Contains(stay, name) {
 			list = append(list, name+" ("+found[name]+")")

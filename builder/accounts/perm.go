@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perm sets owner and mode of paths that are baked into the layer.
-//
-// The layer's own chown(1) and chmod(1) do it, in the layer's own root, so that
+// The layer's own chown(1) and chmod(1) set owner and mode of paths, in the layer's own root, so that
 // names mean what they mean there and the kernel copies files up with all their
 // attributes. Owners come before modes, because chown(2) drops set-id bits; a
 // path whose mode is not given keeps the one it had. Links are refused: the mode
 // of a link means nothing and its target has a name of its own.
-package perm
+
+package accounts
 
 import (
 	"cmp"
@@ -26,20 +25,20 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// script takes three words a path: owner, mode, path.
-const script = `set -e
+// permScript takes three words a path: owner, mode, path.
+const permScript = `set -e
 while [ $# -gt 0 ]; do
 	[ "$1" = : ] || chown --no-dereference -- "$1" "$3"
 	chmod -- "$2" "$3"
 	shift 3
 done`
 
-// Bake applies p to the paths in r, in the author's order.
-func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
-	b := baking{r: r, caps: map[string][]byte{}, modes: map[string]uint32{}}
+// BakePerm applies p to the paths in r, in the author's order.
+func BakePerm(ctx context.Context, r *root.Root, p spec.Perm) error {
+	b := permBaking{r: r, caps: map[string][]byte{}, modes: map[string]uint32{}}
 	var problems []error
 	for _, entry := range p.Paths {
-		found, err := check(r, entry)
+		found, err := matching(r, entry)
 		if errors.Is(err, fs.ErrNotExist) && p.IgnoreMissing {
 			continue
 		}
@@ -57,7 +56,7 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 	if len(b.words) == 0 {
 		return nil
 	}
-	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", script, "perm"}, b.words...)})
+	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", permScript, "perm"}, b.words...)})
 	var exit *root.ExitError
 	if errors.As(err, &exit) {
 		return fmt.Errorf("perm: %s", exit.Output)
@@ -73,8 +72,8 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 	return nil
 }
 
-// baking holds the work of the script.
-type baking struct {
+// permBaking holds the work of the script.
+type permBaking struct {
 	r     *root.Root
 	words []string
 	caps  map[string][]byte // capabilities by path
@@ -82,7 +81,7 @@ type baking struct {
 }
 
 // add adds an entry for the paths that it means.
-func (b *baking) add(entry spec.PermPath, paths []string) error {
+func (b *permBaking) add(entry spec.PermPath, paths []string) error {
 	mode, err := rules.ParseMode(entry.Mode)
 	if err != nil {
 		return fmt.Errorf("perm %s: %w", entry.Path, err)
@@ -96,7 +95,7 @@ func (b *baking) add(entry spec.PermPath, paths []string) error {
 		if err != nil {
 			return err
 		}
-		if c := capability(at); c != nil {
+		if c := permCapability(at); c != nil {
 			literal, err := b.r.Literal(name)
 			if err != nil {
 				return err
@@ -112,20 +111,20 @@ func (b *baking) add(entry spec.PermPath, paths []string) error {
 		}
 		b.modes[name] = mode.Apply(now, info.IsDir())
 		// With five digits chmod(1) clears a directory's set-id bits too.
-		b.words = append(b.words, cmp.Or(entry.Owner+group(entry.Group), ":"), fmt.Sprintf("%05o", b.modes[name]), name)
+		b.words = append(b.words, cmp.Or(entry.Owner+permGroup(entry.Group), ":"), fmt.Sprintf("%05o", b.modes[name]), name)
 	}
 	return nil
 }
 
-func group(g string) string {
+func permGroup(g string) string {
 	if g == "" {
 		return ""
 	}
 	return ":" + g
 }
 
-// Check refuses entries that mean nothing in any tree.
-func Check(p *spec.Perm) error {
+// CheckPerm refuses entries that mean nothing in any tree.
+func CheckPerm(p *spec.Perm) error {
 	if p == nil {
 		return nil
 	}
@@ -138,8 +137,8 @@ func Check(p *spec.Perm) error {
 	return errors.Join(problems...)
 }
 
-// check returns the paths that an entry means, sorted.
-func check(r *root.Root, e spec.PermPath) ([]string, error) {
+// matching returns the paths that an entry means, sorted.
+func matching(r *root.Root, e spec.PermPath) ([]string, error) {
 	if err := rules.PermPath(e); err != nil {
 		return nil, err
 	}
@@ -214,8 +213,8 @@ func octal(m fs.FileMode) uint32 {
 	return o
 }
 
-// capability reads a file's capabilities, nil for none.
-func capability(name string) []byte {
+// permCapability reads a file's capabilities, nil for none.
+func permCapability(name string) []byte {
 	buf := make([]byte, 64)
 	n, err := unix.Lgetxattr(name, "security.capability", buf)
 	if err != nil {

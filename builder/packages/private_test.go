@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package private
+package packages
 
 import (
 	"bytes"
@@ -110,7 +110,7 @@ func TestFind(t *testing.T) {
 	if err := os.Chmod(filepath.Join(r.Upper, "usr/lib/mailer/own.key"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Find(r)
+	got, err := FindPrivate(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestFind(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	list := Describe(got, []string{"/etc/odd", "/nowhere"})
+	list := DescribePrivate(got, []string{"/etc/odd", "/nowhere"})
 	if diff := cmp.Diff([]string{"/etc/mailer/tls/made.key (made by a script, in a directory of package mailer)", "/usr/lib/mailer/own.key (of package mailer)"}, list); diff != "" {
 		t.Error(diff)
 	}

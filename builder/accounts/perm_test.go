@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package perm
+package accounts
 
 import (
 	"bytes"
@@ -70,7 +70,7 @@ func TestPerm(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			r := &root.Root{Lowers: append([]string{lower}, base.Lowers...), Upper: t.TempDir(), Work: t.TempDir()}
-			err := Bake(t.Context(), r, test.p)
+			err := BakePerm(t.Context(), r, test.p)
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want an error with %q", err, test.want)
@@ -92,7 +92,7 @@ func TestPerm(t *testing.T) {
 	}
 	t.Run("capabilities stay", func(t *testing.T) {
 		r := &root.Root{Lowers: append([]string{lower}, base.Lowers...), Upper: t.TempDir(), Work: t.TempDir()}
-		if err := Bake(t.Context(), r, paths(spec.PermPath{Path: "/srv/caps", Group: "adm"})); err != nil {
+		if err := BakePerm(t.Context(), r, paths(spec.PermPath{Path: "/srv/caps", Group: "adm"})); err != nil {
 			t.Fatal(err)
 		}
 		got := make([]byte, 64)
@@ -101,9 +101,4 @@ func TestPerm(t *testing.T) {
 			t.Errorf("capabilities are % x, %v", got[:max(n, 0)], err)
 		}
 	})
-}
-
-func TestMain(m *testing.M) {
-	root.Enter()
-	os.Exit(m.Run())
 }

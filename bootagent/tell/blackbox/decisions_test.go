@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package decisions
+package blackbox
 
 import (
 	"bytes"
@@ -16,17 +16,17 @@ import (
 // more than the file may have.
 func TestNotes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions.jsonl")
-	note := Into(file)
+	note := DecisionsInto(file)
 	facts := &decide.Facts{Event: decide.Look}
 	step := decide.Next(facts)
 	note(facts, step)
-	if err := Begin(file, []string{"quiet", "caisson.trial=3"}); err != nil {
+	if err := BeginDecisions(file, []string{"quiet", "caisson.trial=3"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Fatalf("it notes what nobody asked for: %v", err)
 	}
-	if err := Begin(file, []string{"quiet", Word}); err != nil {
+	if err := BeginDecisions(file, []string{"quiet", DecisionsWord}); err != nil {
 		t.Fatal(err)
 	}
 	note(facts, step)
@@ -49,11 +49,11 @@ func TestNotes(t *testing.T) {
 	if lines != 2 {
 		t.Errorf("%d lines", lines)
 	}
-	if err := os.Truncate(file, limit+1); err != nil {
+	if err := os.Truncate(file, decisionsLimit+1); err != nil {
 		t.Fatal(err)
 	}
 	note(facts, step)
-	if info, err := os.Stat(file); err != nil || info.Size() != limit+1 {
+	if info, err := os.Stat(file); err != nil || info.Size() != decisionsLimit+1 {
 		t.Errorf("%v, %v", info, err)
 	}
 }

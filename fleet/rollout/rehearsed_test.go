@@ -15,7 +15,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -202,17 +201,7 @@ func TestNotRehearsed(t *testing.T) {
 // A key that the newest version of the keys revoked states nothing.
 func TestRevokedAttestation(t *testing.T) {
 	f, second := newLayered(t, 1, "{waves: [{rest: true}], soak: 1m, rehearsed: layer}")
-	var err error
-	f.root, err = sign.Generate()
-	must(t, err)
-	roles := func() spec.Roles {
-		policy := f.policy()
-		return policy.Roles()
-	}
-	one, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal", Version: 1, Roles: roles(), At: f.now}, []crypto.Signer{f.root})
-	must(t, err)
-	f.keys, err = chain.First(one)
-	must(t, err)
+	f.rooted(t)
 	f.publish()
 	f.on.layer = second
 	f.state("n00000", evidence.Passed, f.on.attestation)
@@ -225,7 +214,7 @@ func TestRevokedAttestation(t *testing.T) {
 	f.on.attestation, err = sign.Generate()
 	must(t, err)
 	f.p.Now = f.now
-	f.keys, _, err = f.p.Rotate(t.Context(), policy, publish.Rotation{Next: spec.Keys{Roles: roles(), Revoked: []string{revoked}, At: f.now}, Root: []crypto.Signer{f.root}})
+	f.keys, _, err = f.p.Rotate(t.Context(), policy, publish.Rotation{Next: spec.Keys{Roles: f.roles(), Revoked: []string{revoked}, At: f.now}, Root: []crypto.Signer{f.root}})
 	must(t, err)
 	f.refuses("no statement of it counts")
 }

@@ -47,6 +47,20 @@ func person(t *testing.T) *http.Client {
 	return &http.Client{Jar: jar}
 }
 
+// token makes a token for who is logged in, on the page for that.
+func (s *site) token(t *testing.T, who *http.Client) string {
+	t.Helper()
+	resp, err := who.Post(s.url+"/login/token", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+}
+
 // TestPeopleLogIn: a person may do what a group of theirs may, for as long as a session lasts, under
 // their name; one in no such group may nothing.
 func TestPeopleLogIn(t *testing.T) {
@@ -134,15 +148,7 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	at.Groups(map[string][]string{"id2": {"ops", "all"}})
 	who := person(t)
 	at.LogIn(who, s.url+"/login/provider")
-	resp, err := who.Post(s.url+"/login/token", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	token := regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+	token := s.token(t, who)
 	if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
@@ -193,15 +199,7 @@ func TestSessionsAreOneInstances(t *testing.T) {
 	at.Groups(map[string][]string{"id2": {"ops"}})
 	who := person(t)
 	at.LogIn(who, s.url+"/login/provider")
-	resp, err := who.Post(s.url+"/login/token", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	token := regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+	token := s.token(t, who)
 	second, err := New(t.Context(), s.server.o)
 	if err != nil {
 		t.Fatal(err)

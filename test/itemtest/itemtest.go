@@ -74,6 +74,21 @@ func Journal(t *testing.T, dir string) *journal.Journal {
 	return j
 }
 
+// Interrupted is a journal that lets somebody act, once, before the agent does.
+type Interrupted struct {
+	item.Journal
+	Once func()
+}
+
+// Record runs Once, the first time, and records.
+func (j *Interrupted) Record(entries ...item.Entry) error {
+	if do := j.Once; do != nil {
+		j.Once = nil
+		do()
+	}
+	return j.Journal.Record(entries...)
+}
+
 var holders sync.Map // of open journals, by directory
 
 func check(t *testing.T, it item.Item) []spec.Drift {

@@ -12,25 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
-
-// interrupted is a journal that lets a user act before the agent does.
-type interrupted struct {
-	item.Journal
-	once func()
-}
-
-func (j *interrupted) Record(entries ...item.Entry) error {
-	if do := j.once; do != nil {
-		j.once = nil
-		do()
-	}
-	return j.Journal.Record(entries...)
-}
 
 // That the check of links stops these is proven in package safepath.
 func TestLocalUsers(t *testing.T) {
@@ -50,7 +35,7 @@ func TestLocalUsers(t *testing.T) {
 					Options: []string{fmt.Sprintf("uid=%d", attack.Nobody), "mode=0755"}})
 				t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) }) // it may be refused
 			}
-			j := &interrupted{itemtest.Journal(t, t.TempDir()), func() { attack.AsUser(t, dir, row.Between) }}
+			j := &itemtest.Interrupted{Journal: itemtest.Journal(t, t.TempDir()), Once: func() { attack.AsUser(t, dir, row.Between) }}
 			it := New(want, "/proc", "/dev", j)
 			drift, err := it.Check(t.Context())
 			if err != nil {

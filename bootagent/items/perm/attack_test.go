@@ -6,26 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
-
-// interrupted is a journal that lets a user act before the agent does.
-type interrupted struct {
-	item.Journal
-	once func()
-}
-
-func (j *interrupted) Record(entries ...item.Entry) error {
-	if do := j.once; do != nil {
-		j.once = nil
-		do()
-	}
-	return j.Journal.Record(entries...)
-}
 
 // play runs one row and reports whether the user gained something.
 func play(t *testing.T, row attack.LocalUser) bool {
@@ -35,7 +20,7 @@ func play(t *testing.T, row attack.LocalUser) bool {
 	for _, r := range row.Rules {
 		want.Paths = append(want.Paths, spec.PermPath{Path: filepath.Join(dir, r.Path), Owner: r.Owner, Mode: r.Mode})
 	}
-	j := &interrupted{itemtest.Journal(t, t.TempDir()), func() { attack.AsUser(t, dir, row.Between) }}
+	j := &itemtest.Interrupted{Journal: itemtest.Journal(t, t.TempDir()), Once: func() { attack.AsUser(t, dir, row.Between) }}
 	it := New(want, "", j, t.Logf)
 	drift, err := it.Check(t.Context())
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// Where udev notes what it knows of devices, and what systemd starts in the next root beside that
-// root's own units: both are in memory that goes on.
+// Where udev notes what it knows of devices, and where the next root's systemd reads what its last target
+// wants beside that root's own units: both are in memory that goes on.
 const (
 	udevData    = "/run/udev/data"
-	wantedThere = "/run/systemd/system/multi-user.target.wants"
+	wantedThere = "/run/systemd/system/multi-user.target.d/50-caisson-devices.conf"
 )
 
 // startWanted has the next root start what udev wants for devices: systemd starts that when a device
 // comes, see SYSTEMD_WANTS in systemd.device(5), and behind a soft-reboot none does. Units that are of
 // one device alone are left out: such a one has done what the device needed, as an array that was
-// begun without all of its disks.
+// begun without all of its disks. A link in a directory .wants would have systemd call the unit enabled.
 func (n *Next) startWanted() error {
 	devices, _ := filepath.Glob(n.path(udevData + "/*")) // the pattern is one
 	var wanted []string
@@ -32,16 +32,11 @@ func (n *Next) startWanted() error {
 		}
 		wanted = append(wanted, wantedBy(string(text))...)
 	}
-	if err := os.MkdirAll(n.path(wantedThere), 0o755); err != nil {
+	slices.Sort(wanted)
+	if err := os.MkdirAll(n.path(filepath.Dir(wantedThere)), 0o755); err != nil {
 		return err
 	}
-	for _, unit := range wanted {
-		err := os.Symlink("/usr/lib/systemd/system/"+unit, n.path(wantedThere+"/"+unit)) // by its name, wherever it is
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(n.path(wantedThere), []byte("[Unit]\nWants="+strings.Join(slices.Compact(wanted), " ")+"\n"), 0o644)
 }
 
 // wantedBy returns the units that the udev database wants for a device that systemd has.
@@ -55,5 +50,5 @@ func wantedBy(text string) (units []string) {
 			units = append(units, strings.Fields(list)...)
 		}
 	}
-	return slices.DeleteFunc(units, func(unit string) bool { return strings.Contains(unit, "@") || strings.Contains(unit, "/") })
+	return slices.DeleteFunc(units, func(unit string) bool { return strings.ContainsAny(unit, "@/%") })
 }

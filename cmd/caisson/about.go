@@ -71,11 +71,11 @@ func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) 
 	if c.Flag(flag) == nil {
 		return
 	}
-	// an error says that the flag has one already
-	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	complete := func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		fits := slices.DeleteFunc(values(c, args), func(s string) bool { return !strings.HasPrefix(s, typed) })
 		return fits, cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+	_ = c.RegisterFlagCompletionFunc(flag, complete) // an error says that the flag has one already
 }
 
 // nodeNames are those of the site files among the arguments, else of the

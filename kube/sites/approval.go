@@ -137,12 +137,10 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 
 // wordOf reads an approval. What it says is signed counts by what was signed alone.
 func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
-	// the definition makes it a text
-	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")
-	author, _, _ := unstructured.NestedString(a.Object, "spec", "author") // and this
-	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason") // and this
-	// and this a list of texts
-	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements")
+	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")              // the definition makes it a text
+	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")          // and this
+	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")          // and this
+	signed, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "statements") // and this a list of texts
 	// an object may name any author
 	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()}
 	for _, statement := range signed {

@@ -199,6 +199,6 @@ func (h *handler) subject(digest string) string {
 func Fail(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// a client that has gone cannot be answered
-	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+	answer := map[string]any{"errors": []map[string]string{{"code": code, "message": message}}}
+	_ = json.NewEncoder(w).Encode(answer) // a client that has gone cannot be answered
 }

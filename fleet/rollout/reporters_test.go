@@ -184,7 +184,8 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 }
 
 // BenchmarkLook is a driver's look at the reports of all nodes: the first, which verifies each, and
-// the next, of which a tenth says something new.
+// the next, where a tenth says something new or none does: of a service with cursors, and of one that
+// says all each time.
 func BenchmarkLook(b *testing.B) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for _, nodes := range []int{10_000, 100_000} {
@@ -209,35 +210,37 @@ func BenchmarkLook(b *testing.B) {
 		first := lines(keys, 1, nodes)
 		fresh := lines(keys, 2, nodes/10)
 		look := func(b *testing.B, by *Reporters, text ...[]byte) {
+			asked.Query(by)
 			if all, err := ReadReports(bytes.NewReader(bytes.Join(text, nil)), asked, by, noon); err != nil || len(all) != nodes {
 				b.Fatal(len(all), err)
 			}
 		}
-		open := func(b *testing.B) *Reporters {
-			by, err := OpenReporters(filepath.Join(b.TempDir(), "caisson.reporters"), false)
-			must(b, err)
-			return by
-		}
-		measure := func(name string, prepare func(*Reporters), text ...[]byte) {
+		cursor := []byte(`{"cursor":"1.1"}` + "\n")
+		measure := func(name string, before [][]byte, text ...[]byte) {
 			b.Run(fmt.Sprint("nodes=", nodes, "/", name), func(b *testing.B) {
 				worked := time.Duration(0)
 				for b.Loop() {
 					b.StopTimer()
-					by := open(b)
-					prepare(by)
+					by, err := OpenReporters(filepath.Join(b.TempDir(), "caisson.reporters"), false)
+					must(b, err)
+					if asked.Heard = (&Heard{}); before != nil {
+						look(b, by, before...)
+					}
 					began := processorTime(b)
 					b.StartTimer()
 					look(b, by, text...)
 					worked += processorTime(b) - began
 				}
 				b.ReportMetric(float64(worked.Microseconds())/float64(b.N*nodes), "cpu-µs/node")
-				b.ReportMetric(float64(len(first))/float64(nodes), "B/node")
+				b.ReportMetric(float64(len(bytes.Join(text, nil)))/float64(nodes), "B/node")
 			})
 		}
 		cut := bytes.Index(first, []byte(fmt.Sprintf(`{"node":"n%06d"`, nodes/10)))
-		measure("first", func(*Reporters) {}, first)
-		measure("next", func(by *Reporters) { look(b, by, first) }, fresh, first[cut:])
-		measure("unchanged", func(by *Reporters) { look(b, by, first) }, first)
+		measure("first", nil, first, cursor)
+		measure("next", [][]byte{first, cursor}, fresh, cursor)
+		measure("none", [][]byte{first, cursor}, cursor)
+		measure("next-of-all", [][]byte{first}, fresh, first[cut:])
+		measure("none-of-all", [][]byte{first}, first)
 	}
 }
 

@@ -27,8 +27,13 @@ import (
 // peopled is a service where people log in at a real provider.
 func peopled(t *testing.T) (*site, *oidctest.Provider) {
 	t.Helper()
+	return peopledAt(t, oidctest.Start)
+}
+
+func peopledAt(t *testing.T, start func(testing.TB, string) *oidctest.Provider) (*site, *oidctest.Provider) {
+	t.Helper()
 	s := newSite(t, published("n1"), true)
-	at := oidctest.Start(t, s.url+BackPath)
+	at := start(t, s.url+BackPath)
 	p, err := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
 	if err != nil {
 		t.Fatal(err)
@@ -102,12 +107,7 @@ func TestPeopleLogIn(t *testing.T) {
 		if _, page := s.browse(who, "/nodes"); !strings.Contains(page, "Log out test-user2 at 127.0.0.1") {
 			t.Errorf("%v: %s", c.groups, page)
 		}
-		s.server.sessions.mu.Lock()
-		for id, one := range s.server.sessions.all {
-			one.until = time.Now().Add(-time.Second)
-			s.server.sessions.all[id] = one
-		}
-		s.server.sessions.mu.Unlock()
+		s.sessionsEnd()
 		if status := release(who); status != http.StatusUnauthorized {
 			t.Errorf("%v: release after the session: %d", c.groups, status)
 		}
@@ -241,6 +241,16 @@ func TestSessionsAreOneInstances(t *testing.T) {
 		if status := status(s.url, func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+secret) }); status != http.StatusUnauthorized {
 			t.Errorf("%s: %d", secret, status)
 		}
+	}
+}
+
+// sessionsEnd lets the time of all sessions pass.
+func (s *site) sessionsEnd() {
+	s.server.sessions.mu.Lock()
+	defer s.server.sessions.mu.Unlock()
+	for id, one := range s.server.sessions.all {
+		one.until = time.Now().Add(-time.Second)
+		s.server.sessions.all[id] = one
 	}
 }
 

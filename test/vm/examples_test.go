@@ -62,28 +62,30 @@ func (p planted) plant(site string) string {
 	return after("\nconf:\n", "  "+p.under+":\n"+p.text)
 }
 
-// TestLongExamples takes nodes of the examples through a setting of each kind that was drawn: the change is
-// rehearsed, and comes back; a rollout wants its statement, and takes it. Then the settings are published in three
-// generations, in an order that is drawn, and bisect finds one of them that is drawn, with its line of the site.
-func TestLongExamples(t *testing.T) {
+// The node of an example goes through a setting of each kind that was drawn: the change is rehearsed, and comes
+// back; a rollout wants its statement, and takes it. Then the settings are published in three generations, in an
+// order that is drawn, and bisect finds one of them that is drawn, with its line of the site.
+func TestLongExampleQuickstart(t *testing.T) {
 	require.Long(t)
-	for _, e := range []struct {
-		example, node, class string
-		without              []string // kinds that need more than this class
-		more                 []string
-	}{
-		{"quickstart", "beta", "service restart", []string{kernelWord, aPackage, aUser}, nil},
-		{"diskless", "worker-1", "soft-reboot", []string{kernelWord}, []string{"--memory", "4G"}},
-		{"rack", "control-1", "kexec", nil, nil}, // its address is static
-	} {
-		t.Run(e.example, func(t *testing.T) {
-			f := published(t, e.example, e.node)
-			have := slices.DeleteFunc(slices.Clone(kinds), func(p planted) bool { return slices.Contains(e.without, p.under) })
-			rand.Shuffle(len(have), func(i, j int) { have[i], have[j] = have[j], have[i] })
-			f.rehearseAll(t, e.node, e.class, have, e.more...)
-			f.findPlanted(t, e.node, have)
-		})
-	}
+	through(t, "quickstart", "beta", "service restart", []string{kernelWord, aPackage, aUser})
+}
+func TestLongExampleDiskless(t *testing.T) {
+	require.Long(t)
+	through(t, "diskless", "worker-1", "soft-reboot", []string{kernelWord}, "--memory", "4G")
+}
+func TestLongExampleRack(t *testing.T) { // its address is static
+	require.Long(t)
+	through(t, "rack", "control-1", "kexec", nil)
+}
+
+// through takes a node of an example through a change of a class, without the kinds that need more than it.
+func through(t *testing.T, example, node, class string, without []string, more ...string) {
+	t.Helper()
+	f := published(t, example, node)
+	have := slices.DeleteFunc(slices.Clone(kinds), func(p planted) bool { return slices.Contains(without, p.under) })
+	rand.Shuffle(len(have), func(i, j int) { have[i], have[j] = have[j], have[i] })
+	f.rehearseAll(t, node, class, have, more...)
+	f.findPlanted(t, node, have)
 }
 
 // published is an example whose nodes are published, with a rollout that wants rehearsals.

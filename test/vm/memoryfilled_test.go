@@ -13,49 +13,51 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// standing are units that have a machine stand still, while its generation is judged.
-var standing = map[string]struct {
-	does  string   // what the unit does, and the kernel may not kill it
-	extra []string // arguments of QEMU
-}{
-	"memory filled without a watchdog": {does: "exec tail /dev/zero"},
-	"memory filled with a watchdog":    {does: "exec tail /dev/zero", extra: []string{"-device", "i6300esb"}},
-	"the first process frozen":         {does: "echo 1 >/sys/fs/cgroup/init.scope/cgroup.freeze; exec sleep infinity"},
-}
+const fillsMemory = "exec tail /dev/zero"
 
-// TestLongMemoryFilled gives a running node a generation that has the machine stand still while it
-// is judged: it takes all memory, or stops the first process. Whether the agent finds that a check
-// fails, systemd that no agent looks, or a watchdog, the hardware's or the kernel's, that the first
-// process is gone: it ends on the generation before.
+// A running node gets a generation that has the machine stand still while it is judged: it takes all memory,
+// or stops the first process. Whether the agent finds that a check fails, systemd that no agent looks, or a
+// watchdog, the hardware's or the kernel's, that the first process is gone: it ends on the generation before.
 func TestLongMemoryFilled(t *testing.T) {
 	require.Long(t)
-	for name, c := range standing {
-		t.Run(name, func(t *testing.T) {
-			f := fleet(t, "machine:\n", "health:\n  - {name: runs, command: [/usr/bin/tree, --version], interval: 5s, timeout: 5s, retries: 5, soak: 2m}\n\nmachine:\n")
-			o := f.byHand(t, f.withDisk(t))
-			o.Extra = append(o.Extra, c.extra...)
-			m := f.start(t, o)
-			s := f.login(t, m)
-			f.judged(t, s)
-			const own = "systemctl is-active caisson-softdog || true; systemctl show -P RuntimeWatchdogUSec"
-			proved, judged := "inactive\n0", "active\n1min"
-			if c.extra != nil {
-				proved, judged = "inactive\n1min", "inactive\n1min"
-			}
-			if got := run(t, s, "while systemctl is-active -q caisson-softdog; do sleep 1; done; "+own); got != proved {
-				t.Fatalf("a generation that has proved itself: %q", got)
-			}
-			f.edit(t, "  sysctl:\n", "  units:\n    stands.service:\n      run: started\n      content: |\n        [Service]\n        OOMScoreAdjust=-1000\n"+
-				"        ExecStart=/bin/sh -c 'sleep 30; "+c.does+"'\n  sysctl:\n")
-			f.publish(t)
-			from := m.Console.Len()
-			run(t, s, "sudo caisson-agent sync >&2")
-			if got := run(t, s, "systemctl is-active caisson-judged.timer; while systemctl is-active caisson-softdog | grep -q activating; do sleep 1; done; "+own); got != "active\n"+judged {
-				t.Fatalf("while it is judged: %q", got)
-			}
-			f.endsOnTheOneBefore(t, m, from)
-		})
+	standsStill(t, fillsMemory)
+}
+func TestLongMemoryFilledWithAWatchdog(t *testing.T) {
+	require.Long(t)
+	standsStill(t, fillsMemory, "-device", "i6300esb")
+}
+func TestLongFirstProcessFrozen(t *testing.T) {
+	require.Long(t)
+	standsStill(t, "echo 1 >/sys/fs/cgroup/init.scope/cgroup.freeze; exec sleep infinity")
+}
+
+// standsStill publishes a unit that does something, and that the kernel may not kill, to a machine of QEMU
+// with more arguments.
+func standsStill(t *testing.T, does string, extra ...string) {
+	t.Helper()
+	f := fleet(t, "machine:\n", "health:\n  - {name: runs, command: [/usr/bin/tree, --version], interval: 5s, timeout: 5s, retries: 5, soak: 2m}\n\nmachine:\n")
+	o := f.byHand(t, f.withDisk(t))
+	o.Extra = append(o.Extra, extra...)
+	m := f.start(t, o)
+	s := f.login(t, m)
+	f.judged(t, s)
+	const own = "systemctl is-active caisson-softdog || true; systemctl show -P RuntimeWatchdogUSec"
+	proved, judged := "inactive\n0", "active\n1min"
+	if extra != nil {
+		proved, judged = "inactive\n1min", "inactive\n1min"
 	}
+	if got := run(t, s, "while systemctl is-active -q caisson-softdog; do sleep 1; done; "+own); got != proved {
+		t.Fatalf("a generation that has proved itself: %q", got)
+	}
+	f.edit(t, "  sysctl:\n", "  units:\n    stands.service:\n      run: started\n      content: |\n        [Service]\n        OOMScoreAdjust=-1000\n"+
+		"        ExecStart=/bin/sh -c 'sleep 30; "+does+"'\n  sysctl:\n")
+	f.publish(t)
+	from := m.Console.Len()
+	run(t, s, "sudo caisson-agent sync >&2")
+	if got := run(t, s, "systemctl is-active caisson-judged.timer; while systemctl is-active caisson-softdog | grep -q activating; do sleep 1; done; "+own); got != "active\n"+judged {
+		t.Fatalf("while it is judged: %q", got)
+	}
+	f.endsOnTheOneBefore(t, m, from)
 }
 
 // endsOnTheOneBefore waits until generation 1 runs again: at most ten minutes for each boot, of which

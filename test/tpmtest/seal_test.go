@@ -8,10 +8,14 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-tpm/tpm2"
 
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/spec"
@@ -120,5 +124,45 @@ func TestSeal(t *testing.T) {
 	}
 	if _, err := none.Unseal(sealed, by); !errors.Is(err, tpm.ErrNone) {
 		t.Errorf("without a TPM: %v", err)
+	}
+}
+
+// busy answers one command for a TPM, with a warning.
+type busy struct {
+	io.ReadWriteCloser
+	command tpm2.TPMCC
+	warns   bool
+}
+
+func (b *busy) Write(command []byte) (int, error) {
+	if b.warns = tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == b.command; b.warns {
+		return len(command), nil
+	}
+	return b.ReadWriteCloser.Write(command)
+}
+
+func (b *busy) Read(answer []byte) (int, error) {
+	if !b.warns {
+		return b.ReadWriteCloser.Read(answer)
+	}
+	header := binary.BigEndian.AppendUint32([]byte{0x80, 0x01, 0, 0, 0, 10}, uint32(tpm2.TPMRCObjectMemory))
+	return copy(answer, header), nil
+}
+
+// TestABusyTPMIsNotAnother: a TPM that cannot load a key now is not one that never can, of which the key is set aside.
+func TestABusyTPMIsNotAnother(t *testing.T) {
+	open := Start(t)
+	key := newRSA(t)
+	machine := tpm.TPM{Open: open, Limit: time.Minute}
+	sealed, err := machine.Seal([]byte("secret"), &key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine.Open = func() (io.ReadWriteCloser, error) {
+		rw, err := open()
+		return &busy{ReadWriteCloser: rw, command: tpm2.TPMCCLoad}, err
+	}
+	if _, err := machine.Unseal(sealed, approves(t, key, [32]byte{})); !errors.Is(err, tpm2.TPMRCObjectMemory) || errors.Is(err, tpm.ErrForeign) {
+		t.Error(err)
 	}
 }

@@ -36,7 +36,7 @@ type Node struct {
 	Checks []string      // commands that have to end with 0; without one the node's health decides
 	Within time.Duration // from power-on to the gates, and for each check
 	Tell   func(box *sandbox.Box)
-	Then   func(commit string) []spec.BootNetwork // of the site as it was; nil: as it is
+	Then   func(commit string) []spec.BootNetwork // bootNetwork of the site at a commit; where it returns nil, that of now counts
 
 	kept []history.Entry               // that gave the node something else, the oldest first
 	then map[string][]spec.BootNetwork // what Then said, by commit

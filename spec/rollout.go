@@ -2,6 +2,11 @@
 
 package spec
 
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
 // KindRolloutPlan is the kind of [RolloutPlan].
 const KindRolloutPlan = "RolloutPlan"
 
@@ -111,4 +116,62 @@ type RolloutWave struct {
 // ended: an operator decides.
 func (r Rollout) Ended() bool {
 	return r.Phase == RolloutAborted || r.Phase == RolloutUndone || r.Phase == RolloutDone
+}
+
+// Analysis compares nodes that a rollout moved with others, by what a Prometheus measured.
+type Analysis struct {
+	Query string `json:"query" site:",required" doc:"PromQL; each series of the answer is one node's"`
+	// of a series, whose value is the name of its node; a port behind it is cut off
+	Label string `json:"label" doc:"label of a series whose value is the node's name, a port behind it cut off; instance when absent"`
+	// OfWave or OfGroup
+	Of      string `json:"of" enum:"wave,group" doc:"group compares each group of the strategy by itself; wave when absent"`
+	Against string `json:"against,omitempty" enum:"rest" doc:"rest compares with the mean of the nodes that have not moved; without it worse is a value"`
+	Worse   string `json:"worse" site:",required" doc:"when the mean of the nodes that moved is worse, as in \"> 1.2 ×\" that of the others, or \"> 0.05\""`
+	// seconds, at most those of the soak
+	For int64 `json:"for" site:",duration" doc:"how long it must be worse to halt the rollout, and not worse to pass; at most soak, and as long when absent"`
+	// so many nodes of either side must have a value
+	AtLeast int `json:"atLeast" doc:"so many nodes of each side must have a value; 1 when absent"`
+}
+
+// Words of an [Analysis].
+const (
+	OfWave      = "wave"  // all nodes of the wave that runs
+	OfGroup     = "group" // of that wave, those of each group of a budget by themselves
+	AgainstRest = "rest"  // the nodes of the plan that have not moved
+)
+
+// Approvals say with which content of registers a TPM opens what is sealed to a key: the section
+// .pcrsig of a loader, in systemd's form, see systemd-measure(1). The stub leaves that section out of the
+// register, and passes it on as [ApprovalsFile].
+type Approvals struct {
+	SHA256 []Approval `json:"sha256"`
+}
+
+// Approval is signed by one key, of one content of registers.
+type Approval struct {
+	Registers []uint `json:"pcrs"`
+	Key       string `json:"pkfp"` // SHA-256 of the key's PKIX, hexadecimal
+	Policy    string `json:"pol"`  // digest of TPM2_PolicyPCR over them, hexadecimal, see [RegisterPolicy]
+	Signature []byte `json:"sig"`  // of the digest's bytes: PKCS #1 v1.5 with SHA-256
+}
+
+// Sections of a loader, and where the stub puts them in its initramfs.
+const (
+	ApprovalsSection   = ".pcrsig"
+	ApprovalKeySection = ".pcrpkey" // PEM of a PKIX, which the stub measures
+	ApprovalsFile      = "/.extra/tpm2-pcr-signature.json"
+	ApprovalKeyFile    = "/.extra/tpm2-pcr-public-key.pem"
+)
+
+// RegisterPolicy returns the digest of TPM2_PolicyPCR over one register of SHA-256 below 24 with a content, see
+// "TPM 2.0 Library", part 3.
+func RegisterPolicy(register uint, content [sha256.Size]byte) [sha256.Size]byte {
+	const command, algorithm = 0x17f, 0x0b // TPM_CC_PolicyPCR, TPM_ALG_SHA256
+	said := binary.BigEndian.AppendUint32(make([]byte, sha256.Size), command)
+	said = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(said, 1), algorithm)
+	selected := [3]byte{}
+	selected[register/8] = 1 << (register % 8)
+	said = append(append(said, byte(len(selected))), selected[:]...)
+	values := sha256.Sum256(content[:])
+	return sha256.Sum256(append(said, values[:]...))
 }

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -87,4 +90,40 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 			a.say("nothing that matches is quarantined")
 		}
 	})
+}
+
+// rescueKeys prints the keys that sshd is to let root in by, and notes the connection that asks.
+func (a *app) rescueKeys() error {
+	o, up, err := letin.Now(a.root)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	keys := letin.Keys(o, up, self)
+	if keys == "" {
+		return nil
+	}
+	if err := letin.Note(a.root, os.Getppid()); err != nil {
+		return err // nobody comes in whom nothing would end
+	}
+	cli.Printf(a.out, "%s", keys)
+	return nil
+}
+
+// rescueShell is a session that such a key began, or the shell on the console.
+func (a *app) rescueShell(ctx context.Context, by string) error {
+	code, err := letin.Session(ctx, a.root, func() time.Duration {
+		o, up, err := letin.Now(a.root)
+		if err != nil {
+			return 0 // what cannot be read lets nobody in
+		}
+		return letin.Left(o, up, by)
+	})
+	if err == nil && code != 0 {
+		os.Exit(code)
+	}
+	return err
 }

@@ -244,3 +244,11 @@ func Wrap(text string) string {
 	}
 	return strings.Join(out, "\n")
 }
+
+// ShellWord returns a text as one word of a shell.
+func ShellWord(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:=@") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -201,6 +202,49 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 	}
 	if now, err := root.Read(key); err != nil || now != "2" || len(j.Entries(SysctlName)) > 0 {
 		t.Errorf("the new interface has %q, %v; entries %+v", now, err, j.Entries(SysctlName))
+	}
+}
+
+// What an apply keeps open is no longer there when its interface went: the check behind it sees
+// the one that came, and leaves nothing open.
+func TestAnotherInterfaceBehindAnApply(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	open := func() int {
+		t.Helper()
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
+	want := []spec.Sysctl{{Key: "net/ipv4/conf/sys0/rp_filter", Value: "1"}, {Key: "net/ipv4/conf/sys1/rp_filter", Value: "1"}}
+	it := NewSysctl(want, "/proc/sys", itemtest.Journal(t, t.TempDir()))
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := open()
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	ip("link", "del", "sys0")
+	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys2")
+	drift, err = it.Check(t.Context())
+	if err != nil || len(drift) != 2 || drift[0].Key != want[0].Key || drift[0].Action != spec.ActionChange ||
+		drift[1].Action != spec.ActionDefer {
+		t.Fatalf("%+v, %v", drift, err)
+	}
+	if now := open(); now > before {
+		t.Errorf("%d files are open, %d were", now, before)
 	}
 }
 

@@ -49,8 +49,8 @@ func NewSysctl(want []spec.Sysctl, root string, j item.Journal) *Item {
 const maxValue = 1 << 20
 
 // sysctlTree is /proc/sys. Opening a file is most of what a value costs, so until done it keeps
-// open the directory of the last key, because keys come sorted, and what was written, until
-// it is read back.
+// open the directory of the last key, because keys come sorted, and what was written, to be
+// read back, and again at the check behind an apply.
 type sysctlTree struct {
 	root    string
 	dir     string // "" is root itself
@@ -106,11 +106,22 @@ func (t *sysctlTree) enter(key string) (name string, err error) {
 // Read implements tunable.Files. It and Write use the system calls themselves: package os would ask for each
 // file whether it can be polled, and this is done a thousand times in a run.
 func (t *sysctlTree) Read(key string) (string, error) {
-	fd, err := t.opened(key)
+	if fd, is := t.written[key]; is {
+		value, err := t.read(fd, key)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return value, err
+		}
+		t.done() // the interface went since, and may have come again
+	}
+	fd, err := t.open(key, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
 	defer unix.Close(fd) // only read
+	return t.read(fd, key)
+}
+
+func (t *sysctlTree) read(fd int, key string) (string, error) {
 	var first [4096]byte // nearly every value fits
 	data := first[:0]
 	for len(data) < maxValue {
@@ -161,15 +172,6 @@ func (t *sysctlTree) Write(key, value string) error {
 		return &fs.PathError{Op: "write", Path: t.path(key), Err: err}
 	}
 	return nil
-}
-
-// opened is a file to be read: the one that was written, or opened again.
-func (t *sysctlTree) opened(key string) (int, error) {
-	if fd, is := t.written[key]; is {
-		delete(t.written, key)
-		return fd, nil
-	}
-	return t.open(key, unix.O_RDONLY)
 }
 
 func (t *sysctlTree) open(key string, flags int) (fd int, err error) {

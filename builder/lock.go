@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -91,6 +92,28 @@ func (l *Lock) baseEpoch() (time.Time, error) {
 // image is taken to be: what is in it is not looked at.
 func (l *Lock) Of(r spec.Recipe) bool {
 	return r.Base.Debian == nil || l.Recipe == (&build{recipe: r}).lockKey()
+}
+
+// Has reports whether each package is in the lock, as the same file.
+func (l *Lock) Has(packages []spec.InstalledPackage) bool {
+	all := sums(slices.Concat(l.Base, l.Packages))
+	return !slices.ContainsFunc(packages, func(p spec.InstalledPackage) bool { return !slices.Contains(all, p.SHA256) })
+}
+
+// With returns the lock of a recipe that has some packages, by name, as another lock has them.
+func (l Lock) With(other Lock, some []string, r spec.Recipe) Lock {
+	mix := func(mine, theirs []apt.Deb) []apt.Deb {
+		in := func(d apt.Deb) bool { return slices.Contains(some, d.Name) }
+		all := slices.Concat(slices.DeleteFunc(slices.Clone(mine), in),
+			slices.DeleteFunc(slices.Clone(theirs), func(d apt.Deb) bool { return !in(d) }))
+		slices.SortStableFunc(all, func(a, b apt.Deb) int { return strings.Compare(a.Name, b.Name) })
+		return all
+	}
+	l.Base, l.Packages, l.Tools = mix(l.Base, other.Base), mix(l.Packages, other.Packages), mix(l.Tools, other.Tools)
+	l.Releases, l.BaseDate = slices.Concat(l.Releases, other.Releases), max(l.BaseDate, other.BaseDate)
+	l.SignedBy = slices.Concat(l.SignedBy, other.SignedBy)
+	l.Recipe = (&build{recipe: r}).lockKey()
+	return l
 }
 
 // Follow takes over from the locks before what did not change: archives are

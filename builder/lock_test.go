@@ -77,6 +77,14 @@ func TestLock(t *testing.T) {
 	if _, err := build(recipe, more); err == nil || !strings.Contains(err.Error(), "tree") {
 		t.Errorf("a lock with something that is not needed: %v", err)
 	}
+	both := recipe
+	both.Packages.Install = append(slices.Clone(recipe.Packages.Install), tree.Packages.Install...)
+	if r, err := build(both, locked.With(with.Lock, []string{"tree"}, both)); err != nil || !r.Lock.Has(r.Layer.Packages) || locked.Has(r.Layer.Packages) {
+		t.Errorf("a lock with a package of another one: %v", err)
+	}
+	if _, err := build(recipe, with.Lock.With(locked, []string{"jq"}, recipe)); err == nil || !strings.Contains(err.Error(), "libjq1") {
+		t.Errorf("a package of another lock without what it needs: %v", err)
+	}
 	undated := locked
 	undated.Releases = nil
 	if _, err := build(recipe, undated); err == nil {

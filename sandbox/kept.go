@@ -26,9 +26,9 @@ type Kept struct {
 	Boot    []spec.BootNetwork // bootNetwork of the site that it was published from; nil: that of the site
 }
 
-// Stacked is a layer that no registry has, of images of layers that one has.
+// Stacked is a layer that no registry has, of images of layers that are in registries.
 type Stacked struct {
-	Of               []string // digests of these layers
+	Of               []release.Layer
 	Config, Manifest []byte
 }
 
@@ -106,8 +106,9 @@ func (b *Box) fetchLayer(ctx context.Context, copies *transfer.Transfer, k *Kept
 		_, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest))
 		return err
 	}
-	for _, digest := range k.Stacked.Of {
-		if _, err := copies.Copy(ctx, oci.RepoLayer, digest, release.KeepTag(digest)); err != nil {
+	for _, l := range k.Stacked.Of {
+		images := transfer.Transfer{From: l.From(), To: b.registry}
+		if _, err := images.Copy(ctx, oci.RepoLayer, l.Digest, release.KeepTag(l.Digest)); err != nil {
 			return err
 		}
 	}

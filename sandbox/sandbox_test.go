@@ -265,12 +265,12 @@ func TestStacked(t *testing.T) {
 	}
 	m := *l.Manifest
 	m.Config = oci.Describe(oci.TypeLayerConfig, config).Bare()
-	of, manifest := l.Digest, oci.Encode(m)
+	manifest := oci.Encode(m)
 	l.Digest = oci.Digest(manifest)
 	overlay := *before.want
 	overlay.Layer = l.Digest
 	o := options(dir)
-	o.Kept = &Kept{Overlay: &overlay, Layer: l, From: before.registry, Stacked: &Stacked{Of: []string{of}, Config: config, Manifest: manifest}}
+	o.Kept = &Kept{Overlay: &overlay, Layer: l, From: before.registry, Stacked: &Stacked{Of: []release.Layer{before.layer}, Config: config, Manifest: manifest}}
 	box, err := Open(t.Context(), newSite(), "a", o)
 	if err != nil {
 		t.Fatal(err)

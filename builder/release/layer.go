@@ -30,6 +30,9 @@ type Layer struct {
 	registry *registry.Registry
 }
 
+// From returns the registry that has the layer.
+func (l Layer) From() *registry.Registry { return l.registry }
+
 // Bytes returns the number of bytes that a node without anything fetches.
 func (l Layer) Bytes() (n int64) {
 	for _, i := range l.Images {

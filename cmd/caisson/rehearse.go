@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/preview"
@@ -84,7 +85,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err := f.stating.open(a, w); err != nil {
 		return err
 	}
-	then := func(commit string) []spec.BootNetwork { return a.bootNetworkAt(ctx, s, names, commit) }
+	then := func(commit string) []spec.BootNetwork { return a.siteAt(ctx, s, names, commit).Boot }
 	from, to, err := rehearsal.Ends(ctx, w, f.node, then)
 	if err != nil {
 		return err
@@ -119,45 +120,48 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
 }
 
-// bootNetworkAt returns the bootNetwork of a site as it was at a commit, and says where that cannot be
-// had: nil then.
-func (a *app) bootNetworkAt(ctx context.Context, s *site.Site, names []string, commit string) (rows []spec.BootNetwork) {
+// siteAt returns what a site was at a commit, and says where that cannot be had and would count.
+func (a *app) siteAt(ctx context.Context, s *site.Site, names []string, commit string) (past culprit.Past) {
 	err := errors.New("the history names no commit of what was published")
 	switch {
 	case strings.HasSuffix(commit, "+"):
 		err = fmt.Errorf("what was published was not yet committed after %s", strings.TrimSuffix(commit, "+"))
 	case commit != "":
-		rows, err = readBootNetwork(ctx, s.Dir(), names, commit)
+		past, err = readPast(ctx, s.Dir(), names, commit)
 	}
 	if err != nil && len(s.Bootstrap().Network) > 0 {
 		a.say("the machine is plugged in as bootNetwork of the site is now: %v", err)
 	}
-	return rows
+	return past
 }
 
-// readBootNetwork reads it from a copy of the commit.
-func readBootNetwork(ctx context.Context, dir string, names []string, commit string) (rows []spec.BootNetwork, err error) {
+// readPast reads it from a copy of the commit.
+func readPast(ctx context.Context, dir string, names []string, commit string) (past culprit.Past, err error) {
 	to, err := os.MkdirTemp("", "caisson-then-")
 	if err != nil {
-		return nil, err
+		return past, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(to)) }()
 	copied, err := git.Export(ctx, dir, commit, to)
 	if err != nil {
-		return nil, err
+		return past, err
 	}
 	then := slices.Clone(names)
 	for i, name := range names {
 		if then[i], err = filepath.Rel(dir, name); err != nil {
-			return nil, err
+			return past, err
 		}
 		then[i] = filepath.Join(copied, then[i])
 	}
 	s, found := parseSite(hostFiles{}, time.Time{}, then...)
 	if err := found.Err(); err != nil {
-		return nil, fmt.Errorf("the site at commit %s: %w", commit, err)
+		return past, fmt.Errorf("the site at commit %s: %w", commit, err)
 	}
-	return append([]spec.BootNetwork{}, s.Bootstrap().Network...), nil
+	if past.Locks, err = builder.ReadLock(lockName(then[0])); err != nil {
+		return past, err
+	}
+	past.Boot = append([]spec.BootNetwork{}, s.Bootstrap().Network...)
+	return past, nil
 }
 
 // stating is where the signed statement of a rehearsal goes, and who signs it.
@@ -259,6 +263,7 @@ func (a *app) bisectCommand() *cobra.Command {
 	fs.IntVar(&f.most, "most", 40, "boot at most `N` machines; the same command goes on")
 	f.try.machine(fs)
 	fs.StringVar(&f.try.build.cache, "cache", "", "directory kept between builds "+cacheDefault)
+	fs.StringVar(&f.try.build.debs, "debs", "", "directory of kept package files: used first, and filled")
 	fs.StringVar(&f.look.known.remember, "remember", "",
 		"`FILE` that remembers what was published (caisson.memory beside the site when empty)")
 	f.look.reach.flags(a, fs)
@@ -281,8 +286,12 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 		return err
 	}
 	n := &culprit.Node{Name: f.try.node, Site: s, Checks: f.try.checks, Within: f.try.timeout,
-		Then: func(commit string) []spec.BootNetwork { return a.bootNetworkAt(ctx, s, names, commit) }}
+		Then: func(commit string) culprit.Past { return a.siteAt(ctx, s, names, commit) }}
 	if n.Box, err = a.boxOptions(&f.try); err != nil {
+		return err
+	}
+	n.Box.Build.Options = builder.Options{CacheDir: f.try.build.cache, Fast: true, Debs: f.try.build.debs, Private: s.Layer().PrivateKeys()}
+	if n.Box.Build.Options.SiteDir, err = filepath.Abs(s.Dir()); err != nil { // apt takes no relative keyring
 		return err
 	}
 	f.look.whom.site, f.look.known.remember = names, cmp.Or(f.look.known.remember, memoryName(names[0]))

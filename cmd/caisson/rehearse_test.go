@@ -53,7 +53,7 @@ func TestBootNetworkOfThen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err, said.String())
 			}
-			rows := a.bootNetworkAt(t.Context(), s, []string{at}, commit)
+			rows := a.siteAt(t.Context(), s, []string{at}, commit).Boot
 			ok := want.vlan == 0 && rows == nil || want.vlan == -1 && rows != nil && len(rows) == 0 || want.vlan > 0 && len(rows) == 1 && rows[0].VLAN == want.vlan
 			if !ok || !strings.Contains(said.String(), want.says) || want.says == "" && strings.Contains(said.String(), "plugged") {
 				t.Errorf("%s at %q: %+v, said %q", at, commit, rows, said.String())

@@ -4,8 +4,8 @@
 // keeps of the node.
 //
 // A [Search] asks a [Machine], and knows no nodes; [Node] is its machine: it boots generations as they were
-// published, and overlays that have some settings of one and the rest of another. No layer is
-// built: of two that differ, images of both are stacked. What was answered is in a file below the cache, so
+// published, and overlays that have some settings of one and the rest of another. Of two layers that
+// differ, images of both are stacked, and packages are installed as the lock of each side has them. What was answered is in a file below the cache, so
 // that an interrupted search goes on. Only cmd/caisson imports it.
 package culprit
 
@@ -13,11 +13,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
@@ -36,11 +43,20 @@ type Node struct {
 	Checks []string      // commands that have to end with 0; without one the node's health decides
 	Within time.Duration // from power-on to the gates, and for each check
 	Tell   func(box *sandbox.Box)
-	Then   func(commit string) []spec.BootNetwork // bootNetwork of the site at a commit; where it returns nil, that of now counts
+	Then   func(commit string) Past
 
-	kept []history.Entry               // that gave the node something else, the oldest first
-	then map[string][]spec.BootNetwork // what Then said, by commit
-	boot func(context.Context, *sandbox.Kept) (Answer, error)
+	kept  []history.Entry   // that gave the node something else, the oldest first
+	then  map[string]Past   // what Then said, by commit
+	work  string            // directory for what is built, which goes with the search
+	apart *release.Versions // packages that are tried by name; nil where they are one part
+	say   func(format string, args ...any)
+	boot  func(context.Context, *sandbox.Kept) (Answer, error)
+}
+
+// Past is what a site was at a commit.
+type Past struct {
+	Boot  []spec.BootNetwork // bootNetwork; nil: that of now counts
+	Locks *builder.LockFile  // nil: it had none
 }
 
 // Generation implements [Machine].
@@ -59,10 +75,30 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 		return nil, err
 	}
 	parts, err := Differ(a.Overlay, b.Overlay)
-	if apart := sharesOf(a.Layer.Layer, b.Layer.Layer); err == nil && len(apart) > 0 && parts[0] == layerPart {
+	if err != nil || len(parts) == 0 || parts[0] != layerPart {
+		return parts, err
+	}
+	apart := sharesOf(a.Layer.Layer, b.Layer.Layer)
+	if i := slices.Index(apart, packagesPart); i >= 0 {
+		locks := [2]*builder.LockFile{n.past(n.kept[good].Commit).Locks, n.past(n.kept[bad].Commit).Locks}
+		n.apart, err = n.Box.Build.Versions(ctx, n.work, a.Layer, b.Layer, locks)
+		switch {
+		case ctx.Err() != nil:
+			return nil, err
+		case err != nil:
+			n.say("packages are not tried apart: %s", plain.Line(err.Error()))
+		default:
+			var names []string
+			for _, source := range slices.Sorted(maps.Keys(n.apart.Names)) {
+				names = append(names, packagesPart+"/"+source)
+			}
+			apart = slices.Replace(apart, i, i+1, names...)
+		}
+	}
+	if len(apart) > 1 || n.apart != nil {
 		parts = append(apart, parts[1:]...)
 	}
-	return parts, err
+	return parts, nil
 }
 
 // Mix implements [Machine].
@@ -71,18 +107,64 @@ func (n *Node) Mix(ctx context.Context, good, bad int, parts []string) (Answer, 
 	if err != nil {
 		return skipped(err)
 	}
-	k, err := mixed(a, b, parts)
+	parts, some := n.fold(parts)
+	var built *release.Layer
+	if some != nil {
+		agent := a.Layer
+		if slices.Contains(parts, agentPart) {
+			agent = b.Layer
+		}
+		l, err := n.apart.Make(ctx, some, agent)
+		switch {
+		case err != nil && (ctx.Err() != nil || strings.Contains(strings.ToLower(err.Error()), unix.ENOSPC.Error())): // as tools say it, too
+			return Answer{}, err
+		case err != nil:
+			return Answer{Outcome: Skip, Why: err.Error()}, nil
+		}
+		built, parts = &l, append(parts, packagesPart)
+	}
+	k, err := mixed(a, b, built, parts)
 	if err != nil {
 		return Answer{}, err
 	}
 	return n.boot(ctx, k)
 }
 
-// mixed returns what is kept of the good generation, with some parts of the bad one.
-func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
+// fold returns parts with those of packages as one, where they are all of these or none; else the names of theirs.
+func (n *Node) fold(parts []string) (rest, some []string) {
+	if n.apart == nil {
+		return parts, nil
+	}
+	taken := 0
+	for _, p := range parts {
+		names := n.named(p)
+		if some = append(some, names...); names == nil {
+			rest = append(rest, p)
+		} else {
+			taken++
+		}
+	}
+	if taken == len(n.apart.Names) {
+		return append(rest, packagesPart), nil
+	}
+	return rest, some
+}
+
+// named returns the packages of a part, nil where it is none of packages.
+func (n *Node) named(part string) []string {
+	source, is := strings.CutPrefix(part, packagesPart+"/")
+	if !is || n.apart == nil {
+		return nil
+	}
+	return n.apart.Names[source]
+}
+
+// mixed returns what is kept of the good generation, with some parts of the bad one. Packages are those of built
+// where that is a layer.
+func mixed(good, bad *sandbox.Kept, built *release.Layer, parts []string) (*sandbox.Kept, error) {
 	k := *good
 	taken, parts := split(parts)
-	if len(taken) > 0 && len(taken) == len(sharesOf(good.Layer.Layer, bad.Layer.Layer)) {
+	if built == nil && len(taken) > 0 && len(taken) == len(sharesOf(good.Layer.Layer, bad.Layer.Layer)) {
 		taken, parts = nil, append(parts, layerPart)
 	}
 	if slices.Contains(parts, layerPart) {
@@ -93,7 +175,7 @@ func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
 	}
 	var err error
 	if k.Overlay, err = Mix(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
-		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, taken)
+		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, built, taken)
 		k.Overlay.Layer = k.Layer.Digest
 	}
 	return &k, err
@@ -102,13 +184,13 @@ func mixed(good, bad *sandbox.Kept, parts []string) (*sandbox.Kept, error) {
 func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {
 	k, err := sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content())
 	if err == nil {
-		k.Boot = n.bootNetwork(n.kept[i].Commit)
+		k.Boot = n.past(n.kept[i].Commit).Boot
 	}
 	return k, err
 }
 
-// bootNetwork returns that of the site at a commit, which is asked for once.
-func (n *Node) bootNetwork(commit string) []spec.BootNetwork {
+// past returns what the site was at a commit, which is asked for once.
+func (n *Node) past(commit string) Past {
 	if _, known := n.then[commit]; !known {
 		n.then[commit] = n.Then(commit)
 	}

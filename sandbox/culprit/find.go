@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // Question describes a search: between which generations, and how far it goes.
@@ -23,8 +23,8 @@ type Question struct {
 }
 
 // Find finds the smallest change that breaks the checks, and says each step by say.
-func (n *Node) Find(ctx context.Context, q Question, say func(format string, args ...any)) (*Result, error) {
-	n.then = map[string][]spec.BootNetwork{}
+func (n *Node) Find(ctx context.Context, q Question, say func(format string, args ...any)) (r *Result, err error) {
+	n.then, n.say = map[string]Past{}, say
 	if n.boot == nil {
 		n.boot = n.inMachine
 	}
@@ -39,6 +39,8 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 	if err != nil {
 		return nil, err
 	}
+	n.work = answers.file + ".work"
+	defer func() { err = errors.Join(err, os.RemoveAll(n.work)) }()
 	if len(answers.known) > 0 {
 		say("going on with the answers of %s before", plain.Count(len(answers.known), "machine"))
 	}
@@ -58,7 +60,7 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 		}
 		return nil, err
 	}
-	r, err := n.result(ctx, found, len(answers.known))
+	r, err = n.result(ctx, found, len(answers.known))
 	return r, cmp.Or(err, answers.forget())
 }
 

@@ -81,12 +81,12 @@ func TestAnswers(t *testing.T) {
 // The network of a generation's loader is that of its commit, which is read once.
 func TestBootNetwork(t *testing.T) {
 	var asked []string
-	n := &Node{then: map[string][]spec.BootNetwork{}, Then: func(commit string) []spec.BootNetwork {
+	n := &Node{then: map[string]Past{}, Then: func(commit string) Past {
 		asked = append(asked, commit)
-		return []spec.BootNetwork{{VLAN: int64(len(asked))}}
+		return Past{Boot: []spec.BootNetwork{{VLAN: int64(len(asked))}}}
 	}}
 	for _, commit := range []string{"a", "b", "a", "b"} {
-		if rows := n.bootNetwork(commit); rows[0].VLAN != map[string]int64{"a": 1, "b": 2}[commit] {
+		if rows := n.past(commit).Boot; rows[0].VLAN != map[string]int64{"a": 1, "b": 2}[commit] {
 			t.Errorf("%s: %+v", commit, rows)
 		}
 	}

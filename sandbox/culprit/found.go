@@ -33,7 +33,7 @@ type Result struct {
 
 // Part is a part of the change.
 type Part struct {
-	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, or a part of the overlay
+	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, layer/packages/SOURCE, or a part of the overlay
 	Changes []plan.Change   `json:"changes"`          // what is in it
 	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it now; absent where it does not
 }
@@ -57,7 +57,10 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 	}
 	for _, name := range f.Parts {
 		part, in := Part{Name: name}, name
-		i := slices.IndexFunc(shares, func(s share) bool { return s.name == name })
+		i, named := slices.IndexFunc(shares, func(s share) bool { return s.name == name }), n.named(name)
+		if named != nil {
+			i = slices.IndexFunc(shares, func(s share) bool { return s.name == packagesPart })
+		}
 		if i >= 0 {
 			in = layerPart
 		}
@@ -69,10 +72,17 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 			return nil, err
 		}
 		if i >= 0 {
-			part.Changes = slices.DeleteFunc(part.Changes, func(c plan.Change) bool { return !slices.Contains(shares[i].items, c.Item) })
+			part.Changes = slices.DeleteFunc(part.Changes, func(c plan.Change) bool {
+				return !slices.Contains(shares[i].items, c.Item) || named != nil && !slices.Contains(named, c.Key)
+			})
 		}
-		key := cmp.Or(written[name], name)
-		if i := slices.IndexFunc(settings, func(s explain.Setting) bool { return s.Origin != nil && s.Has(key) }); i >= 0 {
+		keys := []string{cmp.Or(written[name], name)}
+		for _, p := range named {
+			keys = append(keys, "apt/packages/"+p)
+		}
+		if i := slices.IndexFunc(settings, func(s explain.Setting) bool {
+			return s.Origin != nil && slices.ContainsFunc(keys, s.Has)
+		}); i >= 0 {
 			part.Origin = settings[i].Origin
 		}
 		r.Parts = append(r.Parts, part)

@@ -12,6 +12,12 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// Shares that are more than images: packages may be tried by name, and a loader has the agent, too.
+const (
+	packagesPart = layerPart + "/packages"
+	agentPart    = layerPart + "/agent"
+)
+
 // share is a part of a layer that is tried apart from the rest: images of the bad layer among
 // those of the good one. Nothing is built for that.
 type share struct {
@@ -27,12 +33,12 @@ type share struct {
 var shares = []share{
 	{layerPart + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
 		func(to *spec.Layer, from spec.Layer) { to.Accounts = from.Accounts }},
-	{layerPart + "/packages", []string{"base", "packages"}, []string{"base", "kernel", "apt"}, func(to *spec.Layer, from spec.Layer) {
+	{packagesPart, []string{"base", "packages"}, []string{"base", "kernel", "apt"}, func(to *spec.Layer, from spec.Layer) {
 		to.Kernel, to.Initrd, to.UEFI, to.Packages = from.Kernel, from.Initrd, from.UEFI, from.Packages
 	}},
 	{layerPart + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
 		func(to *spec.Layer, from spec.Layer) { to.AppArmor = from.AppArmor }},
-	{layerPart + "/agent", []string{"agent"}, nil, func(to *spec.Layer, from spec.Layer) {
+	{agentPart, []string{"agent"}, nil, func(to *spec.Layer, from spec.Layer) {
 		to.Features = from.Features
 		if to.Kernel.Blob == from.Kernel.Blob { // else its initrd has modules of another kernel
 			to.Initrd = from.Initrd
@@ -40,8 +46,7 @@ var shares = []share{
 	}},
 }
 
-// sharesOf returns the shares in which two layers differ, none where the layer is one part: only
-// one differs, or the layers are not made of the same images.
+// sharesOf returns the shares in which two layers differ, none where they are not made of the same images.
 func sharesOf(good, bad spec.Layer) (list []string) {
 	known := 0
 	for _, s := range shares {
@@ -60,7 +65,7 @@ func sharesOf(good, bad spec.Layer) (list []string) {
 			list = append(list, s.name)
 		}
 	}
-	if known != len(good.Images) || good.Arch != bad.Arch || len(list) < 2 {
+	if known != len(good.Images) || good.Arch != bad.Arch {
 		return nil
 	}
 	return list
@@ -78,23 +83,34 @@ func split(parts []string) (taken, rest []string) {
 	return taken, rest
 }
 
-// stack returns the good layer with some shares of the bad one, and what makes it.
-func stack(good, bad release.Layer, taken []string) (release.Layer, *sandbox.Stacked, error) {
-	l := good
+// stack returns the good layer with some shares of the bad one, and what makes it. Packages are those of
+// mixed where that is a layer.
+func stack(good, bad release.Layer, mixed *release.Layer, taken []string) (release.Layer, *sandbox.Stacked, error) {
+	l, of := good, []release.Layer{good, bad}
+	if mixed != nil {
+		of = append(of, *mixed)
+	}
 	l.Images, l.Roots = slices.Clone(good.Images), map[string]string{}
 	for _, s := range shares {
 		if !slices.Contains(taken, s.name) {
 			continue
 		}
-		s.take(&l.Layer, bad.Layer)
-		for i, image := range bad.Images {
+		from := bad
+		if mixed != nil && s.name == packagesPart {
+			from = *mixed
+		}
+		s.take(&l.Layer, from.Layer)
+		for _, image := range from.Images {
 			if slices.Contains(s.images, image.Name) {
-				l.Images[i] = image
+				l.Images[slices.IndexFunc(l.Images, func(i spec.Image) bool { return i.Name == image.Name })] = image
 			}
 		}
 	}
+	if mixed != nil {
+		l.Initrd = mixed.Initrd // has the agent that is taken
+	}
 	for _, image := range l.Images {
-		for _, from := range []release.Layer{good, bad} {
+		for _, from := range of {
 			if root, ok := from.Roots[image.Digest]; ok {
 				l.Roots[image.Digest] = root
 			}
@@ -106,12 +122,14 @@ func stack(good, bad release.Layer, taken []string) (release.Layer, *sandbox.Sta
 	}
 	m := *good.Manifest
 	m.Config, m.Layers = oci.Describe(oci.TypeLayerConfig, config).Bare(), slices.Clone(good.Manifest.Layers)
-	for _, d := range bad.Manifest.Layers {
-		if !slices.ContainsFunc(m.Layers, func(has oci.Descriptor) bool { return has.Digest == d.Digest }) {
-			m.Layers = append(m.Layers, d)
+	for _, from := range of[1:] {
+		for _, d := range from.Manifest.Layers {
+			if !slices.ContainsFunc(m.Layers, func(has oci.Descriptor) bool { return has.Digest == d.Digest }) {
+				m.Layers = append(m.Layers, d)
+			}
 		}
 	}
 	raw := oci.Encode(m)
 	l.Manifest, l.Digest = &m, oci.Digest(raw)
-	return l, &sandbox.Stacked{Of: []string{good.Digest, bad.Digest}, Config: config, Manifest: raw}, nil
+	return l, &sandbox.Stacked{Of: of, Config: config, Manifest: raw}, nil
 }

@@ -3,6 +3,8 @@
 package culprit
 
 import (
+	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +23,11 @@ func pushed(t *testing.T, r *registry.Registry, version string, images map[strin
 	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "f", Version: version, Variant: "default", Arch: "amd64", Created: "2026-01-01T00:00:00Z",
 		Packages: []spec.InstalledPackage{{Name: "a", Version: images["packages"]}}, Accounts: []spec.Account{{Name: images["accounts"]}}, Roots: map[string]string{}}
 	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer}
+	if images["layer"] != "" {
+		if err := json.Unmarshal([]byte(images["layer"]), &l); err != nil {
+			t.Fatal(err)
+		}
+	}
 	put := func(mediaType, text string) spec.Blob {
 		d := oci.Describe(mediaType, []byte(text))
 		if err := r.PutData(t.Context(), oci.RepoLayer, d); err != nil {
@@ -30,13 +37,17 @@ func pushed(t *testing.T, r *registry.Registry, version string, images map[strin
 		return spec.Blob{Digest: d.Digest, Size: d.Size}
 	}
 	for _, name := range []string{"base", "packages", "accounts", "policy", "agent"} {
-		b := put(mediatype.Squashfs, strings.Repeat(name+images[name]+"\n", 4096))
+		text := strings.Repeat(name+images[name]+"\n", 4096)
+		if name == "agent" && images["file"] != "" {
+			text = images["file"]
+		}
+		b := put(mediatype.Squashfs, text)
 		l.Images = append(l.Images, spec.Image{Name: name, MediaType: mediatype.Squashfs, Blob: b})
 		l.Roots[b.Digest] = strings.Repeat("0", 64)
 	}
 	l.Kernel = spec.KernelBlob{Release: "6.12", Blob: put(mediatype.Kernel, "kernel")}
 	l.Initrd = put(mediatype.Initrd, "initrd"+images["packages"]+images["agent"])
-	l.Recipe = put(oci.TypeRecipe, "recipe "+version).Digest
+	l.Recipe = put(oci.TypeRecipe, cmp.Or(images["recipe"], "recipe "+version)).Digest
 	config, err := spec.Encode(l)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +86,7 @@ func TestStack(t *testing.T) {
 		t.Fatalf("%q, want %q", all, want)
 	}
 	for taken, of := range map[string][]string{"layer/accounts": {"accounts"}, "layer/packages": {"packages"}, "layer/agent": {"agent"}, "layer/accounts layer/packages": {"accounts", "packages"}} {
-		l, stacked, err := stack(good, bad, strings.Fields(taken))
+		l, stacked, err := stack(good, bad, nil, strings.Fields(taken))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +116,7 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// A layer is one part where only one of its images differs, or where it is made of others.
+// A layer is one part where it is made of other images.
 func TestShares(t *testing.T) {
 	images := func(names string) (l spec.Layer) {
 		for name := range strings.FieldsSeq(names) {
@@ -115,8 +126,8 @@ func TestShares(t *testing.T) {
 		return l
 	}
 	for bad, want := range map[string][]string{
-		"base packages.2 accounts policy agent":   nil,
-		"base.2 packages.2 accounts policy agent": nil,
+		"base packages.2 accounts policy agent":   {"layer/packages"},
+		"base.2 packages.2 accounts policy agent": {"layer/packages"},
 		"base packages.2 accounts policy.2 agent": {"layer/packages", "layer/policy"},
 		"base accounts.2 packages.2 policy agent": nil,
 		"base packages.2 accounts.2 policy":       nil,
@@ -138,11 +149,11 @@ func TestMixedLayers(t *testing.T) {
 	}
 	good := &sandbox.Kept{Overlay: overlay(nil), Layer: pushed(t, r, "1", nil), Boot: []spec.BootNetwork{{VLAN: 7}}}
 	bad := &sandbox.Kept{Overlay: overlay(worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"}), Boot: []spec.BootNetwork{{VLAN: 9}}}
-	if k, err := mixed(good, bad, []string{networkPart}); err != nil || k.Boot[0].VLAN != 9 {
+	if k, err := mixed(good, bad, nil, []string{networkPart}); err != nil || k.Boot[0].VLAN != 9 {
 		t.Errorf("with the network of the bad one: %+v, %v", k, err)
 	}
 	for parts, want := range map[string]string{"": good.Layer.Digest, "files//etc/motd": good.Layer.Digest, "layer/packages layer/policy": bad.Layer.Digest, "layer": bad.Layer.Digest, "layer/packages files//etc/motd": ""} {
-		k, err := mixed(good, bad, strings.Fields(parts))
+		k, err := mixed(good, bad, nil, strings.Fields(parts))
 		if err != nil {
 			t.Fatal(err)
 		}

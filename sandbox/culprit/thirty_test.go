@@ -5,6 +5,7 @@ package culprit
 import (
 	"context"
 	"crypto"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,13 +110,7 @@ func TestThirtyGenerations(t *testing.T) {
 // thirty publishes them, and says in which one of each kind is.
 func thirty(t *testing.T) (n *Node, planted map[string]int) {
 	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	operator, releaser, now := fixture.NewKey(t), fixture.NewKey(t), fixture.Now()
-	policy := publish.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}
-	p := &publish.Publisher{Registry: r, Signers: []crypto.Signer{operator}, Trust: &policy, Now: now, Say: t.Logf, NewFleet: true}
+	f := newShelf(t)
 	o := overlay(nil)
 	var layer release.Layer
 	give := func(number int, what string) {
@@ -124,26 +119,9 @@ func thirty(t *testing.T) (n *Node, planted map[string]int) {
 		if more := settings[what].give; more != nil {
 			more(o, n)
 		} else {
-			layer = pushed(t, r, n, map[string]string{"packages": n, "accounts": n})
-			manifest, err := r.Source().Manifest(t.Context(), "layer", layer.Digest, "")
-			if err == nil {
-				err = release.Sign(t.Context(), r, manifest.Data, releaser, now)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.Layer = layer.Digest
+			layer = pushed(t, f.registry, n, map[string]string{"packages": n, "accounts": n})
 		}
-		o.SetNeeds()
-		doc, err := spec.Encode(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node := publish.Node{Name: o.Node, Match: o.Match, Layer: o.Layer, Knows: layer.Features, Doc: func() ([]byte, error) { return doc, nil }}
-		if _, err := p.Publish(t.Context(), policy, []publish.Node{node}, publish.Options{LayerNamed: true, By: publish.By{Author: "eve", Reason: what}}); err != nil {
-			t.Fatal(err)
-		}
-		p.NewFleet = false
+		f.publish(t, o, layer, publish.By{Author: "eve", Reason: what})
 	}
 	give(1, "package")
 	kinds, planted := slices.Collect(maps.Keys(settings)), map[string]int{}
@@ -157,13 +135,64 @@ func thirty(t *testing.T) (n *Node, planted map[string]int) {
 			planted[what] = i
 		}
 	}
-	fleet, err := p.Read(t.Context(), policy)
+	return f.node(t, ""), planted
+}
+
+// shelf is a registry with what a node had.
+type shelf struct {
+	registry *registry.Registry
+	releaser *ecdsa.PrivateKey
+	policy   publish.Policy
+	p        *publish.Publisher
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: f}\nnodes: [{name: n}]\n")}}, "site.yaml")
+	operator, releaser := fixture.NewKey(t), fixture.NewKey(t)
+	f := &shelf{registry: r, releaser: releaser, policy: publish.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}}
+	f.p = &publish.Publisher{Registry: r, Signers: []crypto.Signer{operator}, Trust: &f.policy, Now: fixture.Now(), Say: t.Logf, NewFleet: true}
+	return f
+}
+
+// publish gives the node an overlay on a layer.
+func (f *shelf) publish(t *testing.T, o *spec.Overlay, layer release.Layer, by publish.By) {
+	t.Helper()
+	if o.Layer != layer.Digest {
+		manifest, err := f.registry.Source().Manifest(t.Context(), "layer", layer.Digest, "")
+		if err == nil {
+			err = release.Sign(t.Context(), f.registry, manifest.Data, f.releaser, f.p.Now)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Layer = layer.Digest
+	}
+	o.SetNeeds()
+	doc, err := spec.Encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := publish.Node{Name: o.Node, Match: o.Match, Layer: o.Layer, Knows: layer.Features, Doc: func() ([]byte, error) { return doc, nil }}
+	if _, err := f.p.Publish(t.Context(), f.policy, []publish.Node{node}, publish.Options{LayerNamed: true, By: by}); err != nil {
+		t.Fatal(err)
+	}
+	f.p.NewFleet = false
+}
+
+// node is the node of a site with more below it.
+func (f *shelf) node(t *testing.T, more string) *Node {
+	t.Helper()
+	fleet, err := f.p.Read(t.Context(), f.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: f}\nnodes: [{name: n}]\n" + more)}}, "site.yaml")
 	if err := found.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return &Node{Name: "n", Site: s, Fleet: fleet, From: r, Checks: []string{"true"}, Then: func(string) []spec.BootNetwork { return nil }}, planted
+	return &Node{Name: "n", Site: s, Fleet: fleet, From: f.registry, Checks: []string{"true"}, Then: func(string) Past { return Past{} }}
 }

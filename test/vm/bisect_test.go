@@ -5,25 +5,37 @@ package vm
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// TestLongBisectLayer publishes a layer with another package and another user: the package is found with
-// what it needs, as an image of the one layer among those of the other, and nothing is built for it.
+// TestLongBisectLayer publishes a layer with two more packages and another user: of what the commits' locks say the one
+// is found, and its line of the site. The other package without its library is refused by apt, and passed by.
 func TestLongBisectLayer(t *testing.T) {
 	require.Long(t)
 	needs(t)
 	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
 	f.edits(t, slices.Concat(calm, leanSite)...)
-	f.build(t)
-	f.publish(t)
-	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	git := func(args ...string) {
+		t.Helper()
+		sh(t, `cd "$1" && shift && git -c user.name=eve -c user.email=eve@example.org "$@"`, append([]string{f.Dir}, args...)...)
+	}
+	publish := func() {
+		t.Helper()
+		f.must(t, "lock", "site.yaml", "--update")
+		git("add", "site.yaml", "caisson.lock")
+		git("commit", "-qm", "site")
+		f.build(t)
+		f.publish(t)
+	}
+	git("init", "-q")
+	publish()
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: jq\n      - name: pv\n")
 	f.edit(t, "      - user_name: admin\n", "      - user_name: eve\n      - user_name: admin\n")
-	f.build(t)
-	f.publish(t)
-	out, err := f.Caisson(t.Context(), "bisect", "site.yaml", "--from", f.To(), "--node", "alpha", "--good", "1", "--check", "! command -v bc",
+	publish()
+	out, err := f.Caisson(t.Context(), "bisect", "site.yaml", "--from", f.To(), "--node", "alpha", "--good", "1", "--check", "! command -v pv",
 		"--timeout", "2h", "--cache", f.Dir+"/cache", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
@@ -33,12 +45,15 @@ func TestLongBisectLayer(t *testing.T) {
 		Parts []struct {
 			Name    string
 			Changes []struct{ Item, Key string }
+			Origin  struct{ Line int }
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Bad != "0-2" || len(got.Parts) != 1 || got.Parts[0].Name != "layer/packages" || len(got.Parts[0].Changes) == 0 || got.Parts[0].Changes[0].Key != "bc" {
+	lines := strings.Split(f.reads(t, "site.yaml"), "\n")
+	if got.Bad != "0-2" || len(got.Parts) != 1 || got.Parts[0].Name != "layer/packages/pv" || len(got.Parts[0].Changes) != 1 || got.Parts[0].Changes[0].Key != "pv" ||
+		got.Parts[0].Origin.Line == 0 || strings.TrimSpace(lines[got.Parts[0].Origin.Line-1]) != "- name: pv" {
 		t.Errorf("%s", out)
 	}
 }

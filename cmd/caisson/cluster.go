@@ -68,7 +68,7 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 		if f.context != "" || f.namespace != "" {
 			return nil, nil, cli.Usage("--from-cluster reads a site from there", "--context and --namespace are for --from-cluster")
 		}
-		s, found := parseSite(hostFiles{}, at, names...)
+		s, found := parseSite(at, names...)
 		return s, found, nil
 	}
 	if f.plan != "" { // before anything is asked

@@ -153,7 +153,7 @@ func (v *serving) hinted(err error) error {
 // siteNow returns the site, nil where there is none.
 func (v *serving) siteNow() *site.Site {
 	if v.site != nil {
-		return v.site.now.Load().Site
+		return v.site.Now()
 	}
 	return v.look.whom.loaded
 }

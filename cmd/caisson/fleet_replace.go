@@ -113,9 +113,8 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 
 // commandsFor writes commands about a site as somebody types them who has its files here.
 func commandsFor(s *site.Site, files []string, at *asking) query.Commands {
-	v := serving{site: &servedSite{}}
-	v.site.now.Store(&siteNow{Site: s})
-	v.look.whom.site = files
+	var v serving
+	v.look.whom = trustFlags{site: files, loaded: s}
 	names := v.names()
 	looks := func(verb, more string) string {
 		return "caisson " + verb + " " + cli.ShellWord(cmp.Or(s.Registry(), "REF")) + " " + names.Verifies + more

@@ -19,10 +19,12 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/commits"
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -30,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 const usualDB = "sqlite:fleet.db"
@@ -48,7 +51,7 @@ type serving struct {
 	look             looking
 	people           peopleFlags
 	hooks            hookFlags
-	site             *servedSite // nil: the service has none
+	site             *query.FollowedSite // nil: the service has none
 }
 
 // slotFlags say who may hold a slot.
@@ -137,7 +140,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
-		v.look.whom.loaded = v.site.now.Load().Site
+		v.look.whom.loaded = v.site.Now()
 		asked = a.askGit(v.cache)
 		o.Site, o.Heads = v.site, asked
 	}
@@ -164,16 +167,45 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	if v.site != nil {
-		go v.site.follow(ctx, siteEvery, a.say)
-		go keepAsking(ctx, asked, v.site)
+		if !slices.Contains(v.look.whom.site, "-") { // standard input is read once
+			go v.site.Keep(ctx, siteEvery, a.say)
+		}
+		go asked.Keep(ctx, siteEvery, v.site.Services)
 	}
 	if len(told) > 0 {
 		go a.keepTelling(ctx, o.Hub, told, time.Tick(hookEvery))
 	}
 	if box != nil {
-		go a.keepReading(ctx, box, o.Hub)
+		box.Take = o.Hub.Stored
+		go box.Keep(ctx, writesFor(o.Hub), a.say)
 	}
 	return serveHub(ctx, stop, o.Hub, func(ctx context.Context) error { return httpserver.Serve(ctx, l, h, v.http) })
+}
+
+// serveSite reads a site that can be followed.
+func (a *app) serveSite(names []string) (*query.FollowedSite, error) {
+	s, found := query.Follow(hostFiles{}, siteNames(names), content.ReadLock)
+	_, err := a.good(s.Now(), found)
+	return s, err
+}
+
+// How often the fleet's service looks whether its site has changed, and asks a server of git about one service.
+const (
+	siteEvery = 5 * time.Second
+	gitEvery  = 5 * time.Minute
+)
+
+// askGit returns who asks git what the services of a site follow now, as 'services diff'
+// does.
+func (a *app) askGit(cache string) *commits.Heads {
+	return &commits.Heads{Every: gitEvery, Wait: content.Glance.Time, Ask: func(ctx context.Context, s *service.Service) (string, error) {
+		at, err := cacheDir(cache)
+		if err != nil {
+			return "", err
+		}
+		head, err := (&content.Source{Cache: at, Limits: content.Glance, Now: now(), Say: a.say}).Head(ctx, s)
+		return head.ID, err
+	}}
 }
 
 // options are those that are known before it listens.

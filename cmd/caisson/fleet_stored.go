@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // storedReports are the flags of verbs that show a fleet, also without its service: what nodes
@@ -96,7 +94,7 @@ func (a *app) readStored(ctx context.Context, x *storedReports, look func(*query
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
-		v.look.whom.loaded = v.site.now.Load().Site
+		v.look.whom.loaded = v.site.Now()
 		fleet.Site = v.site
 	}
 	box, err := v.look.inbox(cmp.Or(x.reports, x.from))
@@ -127,7 +125,7 @@ func (a *app) readStored(ctx context.Context, x *storedReports, look func(*query
 	box.Take = fleet.Hub.Stored
 	refused, err := box.Read(ctx, names, len(names))
 	stop()
-	a.sayRefused(refused)
+	report.SayRefused(refused, a.say)
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
@@ -147,61 +145,14 @@ func (l *looking) inbox(ref string) (*report.Inbox, error) {
 	return &report.Inbox{From: r.Source(), Refuses: about}, nil
 }
 
-// sayRefused says which reports of a registry do not count, some of very many.
-func (a *app) sayRefused(refused map[string]error) {
-	const most = 5
-	names := plain.Names(maps.Keys(refused))
-	for _, n := range names[:min(most, len(names))] {
-		a.say("report:%s does not count: %s", n, plain.Line(refused[n].Error()))
-	}
-	if more := len(names) - most; more > 0 {
-		a.say("and %s more do not count", plain.Count(more, "report"))
-	}
-}
-
-// How a service reads the reports in a registry: some at a time, as a registry has nodes
-// to answer, too.
-const (
-	reportsEvery  = 20 * time.Second
-	reportsAtOnce = 200
-	reportsWithin = 5 * time.Minute
-)
-
-// keepReading reads the reports in a registry until ctx ends.
-func (a *app) keepReading(ctx context.Context, box *report.Inbox, h *hub.Hub) {
-	box.Take = h.Stored
-	tick := time.NewTicker(reportsEvery)
-	defer tick.Stop()
-	failed := false
-	for {
-		if h.Writes() {
-			err := a.readSome(ctx, box, h)
-			if err != nil && !failed && ctx.Err() == nil {
-				a.say("%v", err)
+// writesFor returns the nodes whose reports a hub keeps, and whether it is the instance that writes.
+func writesFor(h *hub.Hub) func() (nodes []string, reads bool) {
+	return func() (names []string, _ bool) {
+		for _, n := range h.Nodes() {
+			if n.Published != nil {
+				names = append(names, n.Name)
 			}
-			failed = err != nil
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		return names, h.Writes()
 	}
-}
-
-func (a *app) readSome(ctx context.Context, box *report.Inbox, h *hub.Hub) error {
-	ctx, cancel := context.WithTimeout(ctx, reportsWithin)
-	defer cancel()
-	var names []string
-	for _, n := range h.Nodes() {
-		if n.Published != nil {
-			names = append(names, n.Name)
-		}
-	}
-	refused, err := box.Read(ctx, names, reportsAtOnce)
-	a.sayRefused(refused)
-	if err != nil {
-		return fmt.Errorf("the reports in the registry are those of the last read: %w", err)
-	}
-	return nil
 }

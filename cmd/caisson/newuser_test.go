@@ -98,7 +98,7 @@ func bake() {
 }
 
 func pushBaked(file, to, key, ca, named string) error {
-	s, found := parseSite(hostFiles{}, time.Now(), file)
+	s, found := parseSite(time.Now(), file)
 	if found.Err() != nil {
 		return found.Err()
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -207,51 +206,12 @@ func size(bytes int64) string {
 	return fmt.Sprintf(" %.1f MB", float64(bytes)/1e6)
 }
 
-// consoleWriter shows a machine's console as talk, a line at a time. What the machine
-// prints steers nobody's terminal.
-type consoleWriter struct {
-	app *app
-
-	mu        sync.Mutex
-	sequences plain.Sequences
-	line      []byte
-	muted     bool
-}
-
-// longestConsoleLine is where a line is taken apart that has no end.
-const longestConsoleLine = 1000
-
-func (c *consoleWriter) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, b := range p {
-		if !c.sequences.Text(b) {
-			continue
-		}
-		if full := len(c.line) - longestConsoleLine; b == '\n' || full >= utf8.UTFMax || full >= 0 && utf8.RuneStart(b) {
-			c.show()
-		}
-		if b != '\n' && b != '\r' {
-			c.line = append(c.line, b)
-		}
+// console shows what a machine prints, unless talk is not wanted.
+func (a *app) console() *cli.Console {
+	if a.quiet || a.json() {
+		return &cli.Console{}
 	}
-	return len(p), nil
-}
-
-// show prints what has come of a line. The lock is held.
-func (c *consoleWriter) show() {
-	text := strings.TrimSpace(string(c.line))
-	c.line = c.line[:0]
-	if text != "" && !c.muted && !c.app.quiet && !c.app.json() {
-		cli.Printf(c.app.err, "  console | %s\n", text)
-	}
-}
-
-// mute ends the show: the terminal is somebody else's.
-func (c *consoleWriter) mute() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.muted = true
+	return &cli.Console{To: a.err}
 }
 
 // quote shows text of a node as talk: none of its lines begins like one of ours.

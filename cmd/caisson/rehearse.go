@@ -98,7 +98,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return err
 	}
-	o.Kept, o.Console = from, &consoleWriter{app: a}
+	o.Kept, o.Console = from, a.console()
 	progress := a.progress()
 	o.Build.Options.Progress = progress.event
 	defer progress.close()
@@ -153,7 +153,7 @@ func readPast(ctx context.Context, dir string, names []string, commit string) (p
 		}
 		then[i] = filepath.Join(copied, then[i])
 	}
-	s, found := parseSite(hostFiles{}, time.Time{}, then...)
+	s, found := parseSite(time.Time{}, then...)
 	if err := found.Err(); err != nil {
 		return past, fmt.Errorf("the site at commit %s: %w", commit, err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -57,8 +58,8 @@ var results = map[string]any{
 	"services freeze":     servicesUpdated{},
 	"services rollback":   servicesUpdated{},
 	"services forward":    servicesUpdated{},
-	"services list":       []listedService{},
-	"services diff":       []serviceDifference{},
+	"services list":       []content.Listed{},
+	"services diff":       []content.Standing{},
 	"build":               release.Pushed{},
 	"lock":                locked{},
 	"inspect":             []inspected{},

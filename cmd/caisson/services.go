@@ -3,7 +3,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -47,29 +46,25 @@ func (s *servicesFlags) flags(f *pflag.FlagSet) {
 
 // servicesRun is a verb at work on a lock.
 type servicesRun struct {
+	*content.LockFile
+	list   []*service.Service // that are meant
 	site   *site.Site
-	lock   *service.Lock
-	was    []byte // the lock, as it was read
 	source *content.Source
 }
 
-// openServices reads a site and its lock, and returns the services of these names too; all of
-// the site without any.
-func (a *app) openServices(f servicesFlags, names []string) (*servicesRun, []*service.Service, error) {
-	s, err := a.loadSite(f.site...)
-	if err != nil {
-		return nil, nil, err
+// openServices reads a site and its lock, for the services of these names; all of the site without any.
+func (a *app) openServices(f servicesFlags, names []string) (r servicesRun, err error) {
+	if r.site, err = a.loadSite(f.site...); err != nil {
+		return r, err
 	}
-	source, err := a.source(f.cache)
-	if err != nil {
-		return nil, nil, err
+	if r.source, err = a.source(f.cache); err != nil {
+		return r, err
 	}
-	r := &servicesRun{site: s, lock: s.Services().CopyLock(), source: source}
-	if r.was, err = r.lock.Encode(); err != nil {
-		return nil, nil, err
+	if r.LockFile, err = content.OpenLock(r.site); err != nil {
+		return r, err
 	}
-	list, err := r.named(names)
-	return r, list, err
+	r.list, err = r.Named(names)
+	return r, err
 }
 
 // verifyServices makes images of signed commits again that were not published yet, before anything
@@ -82,16 +77,20 @@ func verifyServices(ctx context.Context, source *content.Source, p *publish.Publ
 	if err != nil {
 		return err
 	}
-	rows, err := fleet.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	return source.Verify(ctx, s, func(ctx context.Context, node string) (*spec.Overlay, error) {
-		if _, is := rows[node]; !is {
+	return source.Verify(ctx, s, overlaysOf(fleet))
+}
+
+// overlaysOf returns what nodes were sent; no node was sent anything by a fleet that is nil.
+func overlaysOf(fleet *publish.Fleet) content.Published {
+	return func(ctx context.Context, node string) (*spec.Overlay, error) {
+		if fleet == nil {
 			return nil, nil
 		}
+		if _, is, err := fleet.Row(ctx, node); err != nil || !is {
+			return nil, err
+		}
 		return fleet.Overlay(ctx, node)
-	})
+	}
 }
 
 func (a *app) source(cache string) (*content.Source, error) {
@@ -99,99 +98,200 @@ func (a *app) source(cache string) (*content.Source, error) {
 	return &content.Source{Cache: cache, Now: now(), Say: a.say}, err
 }
 
-// named returns the services with these names; all of the site without any.
-func (r *servicesRun) named(names []string) (out []*service.Service, err error) {
-	all := r.site.Services().List
-	known := []string{}
-	for i := range all {
-		known = append(known, all[i].Name)
-		if len(names) == 0 || slices.Contains(names, all[i].Name) {
-			out = append(out, &all[i])
-		}
-	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			hint := "'caisson services list' lists them"
-			if like := plain.Nearest(name, slices.Values(known)); like != "" {
-				hint = "did you mean " + like + "?"
-			}
-			return nil, cli.Usage(hint, "the site has no service %q", name)
-		}
-	}
-	return out, nil
-}
-
 // writeServices replaces the lock and prints what changed in it. It is written for what went
 // well also where something did not.
-func (a *app) writeServices(r *servicesRun, changes []content.Change, failed error) error {
-	for name := range r.lock.Services {
-		if !slices.ContainsFunc(r.site.Services().List, func(s service.Service) bool { return s.Name == name }) {
-			delete(r.lock.Services, name) // it left the site
-		}
-	}
-	data, err := r.lock.Encode()
-	if err == nil {
-		err = r.unchanged()
-	}
-	if err == nil {
-		err = durable.WriteFile(r.site.Services().LockFile, data, 0o644)
-	}
-	if err != nil {
+func (a *app) writeServices(r servicesRun, changes []content.Change, failed error) error {
+	if err := r.Save(); err != nil {
 		return errors.Join(failed, err)
 	}
-	out := servicesUpdated{File: r.site.Services().LockFile, Services: changes}
-	return errors.Join(printEach(a, out, changes), failed)
-}
-
-// unchanged refuses to write over what another verb wrote to the lock meanwhile: an update
-// may take minutes, and must not end a freeze.
-func (r *servicesRun) unchanged() error {
-	now, err := readServicesLock(r.site.Services().LockFile)
-	if err != nil {
-		return err
-	}
-	is, err := now.Encode()
-	if err == nil && !bytes.Equal(is, r.was) {
-		err = cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", r.site.Services().LockFile), "run this again")
-	}
-	return err
+	return errors.Join(printEach(a, servicesUpdated{r.Name, changes}, changes), failed)
 }
 
 func (a *app) servicesUpdateCommand() *cobra.Command {
 	var f servicesFlags
 	c := verb("services update", func(c *cobra.Command, names []string) error {
-		r, list, err := a.openServices(f, names)
+		r, err := a.openServices(f, names)
 		if err != nil {
 			return err
 		}
-		changes, err := r.update(c.Context(), list)
+		changes, err := r.Update(c.Context(), r.source, r.list)
 		return a.writeServices(r, changes, err)
 	})
 	f.flags(c.Flags())
 	return c
 }
 
-func (r *servicesRun) update(ctx context.Context, list []*service.Service) ([]content.Change, error) {
-	changes := []content.Change{}
-	var failed []error
-	for _, s := range list {
-		change, err := r.source.Update(ctx, r.lock, s)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		changes = append(changes, change)
-	}
-	if len(failed) == 1 {
-		return changes, failed[0] // with its hint
-	}
-	return changes, errors.Join(failed...)
-}
-
 // publishLater tells that a lock alone changes nothing.
 func (a *app) publishLater(f servicesFlags) {
 	a.say("'caisson publish %s' brings it to the nodes", strings.Join(f.site, " "))
+}
+
+func (a *app) servicesListCommand() *cobra.Command {
+	var f servicesFlags
+	c := verb("services list", func(_ *cobra.Command, names []string) error {
+		r, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		out := r.List(r.list)
+		return a.show(out, func() { content.WriteList(a.out, out) })
+	})
+	f.flags(c.Flags())
+	return c
+}
+
+func (a *app) servicesDiffCommand() *cobra.Command {
+	var f servicesFlags
+	var look looking
+	var from string
+	var at asking
+	c := verb("services diff", func(c *cobra.Command, names []string) error {
+		if len(look.whom.site) == 0 {
+			look.whom.site = []string{"site.yaml"}
+		}
+		f.site = look.whom.site
+		r, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		look.whom.loaded = r.site
+		from = cmp.Or(from, r.site.Registry())
+		if from == "" {
+			return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
+		}
+		fleet, err := a.publishedServices(c.Context(), &look, from)
+		if err != nil {
+			return err
+		}
+		out, err := r.Compare(c.Context(), r.source, r.list, overlaysOf(fleet))
+		if err != nil {
+			return err
+		}
+		if at.Named() {
+			if err := content.AddReported(c.Context(), out, at.commits); err != nil {
+				return err
+			}
+		}
+		differs := slices.ContainsFunc(out, func(s content.Standing) bool { return s.Differs })
+		return cmp.Or(printEach(a, out, out), content.Problems(out), drift(differs))
+	})
+	look.flags(a, c.Flags())
+	at.flags(c.Flags())
+	c.Flags().Lookup("at").Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"
+	c.Flags().Lookup("site").Usage = "the site's `FILE`, site.yaml when absent; several are merged"
+	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between runs "+cacheDefault)
+	c.Flags().StringVar(&from, "from", "", "compare with `REF` instead of the site's registry")
+	return c
+}
+
+// publishedServices opens what is published, nil where nothing is yet.
+func (a *app) publishedServices(ctx context.Context, look *looking, from string) (*publish.Fleet, error) {
+	if parsed, err := oci.ParseRef(from); err == nil {
+		if empty, err := a.empty(parsed, look.known); empty || err != nil {
+			return nil, err
+		}
+	}
+	fleet, err := look.open(ctx, a, from)
+	if errors.Is(err, publish.ErrUnpublished) {
+		a.say(nothingYet, from)
+		return nil, nil
+	}
+	return fleet, err
+}
+
+// commits returns what a node reports of its services.
+func (x *asking) commits(ctx context.Context, node string) (map[string]string, error) {
+	n, err := x.Node(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("what %s reports: %w", node, err)
+	}
+	if n.Detail == nil || n.Report == nil {
+		return nil, nil
+	}
+	return n.Report.Services, nil
+}
+
+// frozen is why a service is to stay where it is.
+func frozen(why changer) (service.Frozen, error) {
+	by := why.by()
+	if by.Reason == "" {
+		return service.Frozen{}, cli.Usage("it is kept in services.lock for others", "--reason is missing")
+	}
+	return service.Frozen{Reason: by.Reason, Author: by.Author, Since: now()}, nil
+}
+
+func (a *app) servicesFreezeCommand() *cobra.Command {
+	var f servicesFlags
+	var why changer
+	c := verb("services freeze", func(_ *cobra.Command, names []string) error {
+		because, err := frozen(why)
+		if err != nil {
+			return err
+		}
+		r, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		change, err := content.Freeze(r.Lock, names[0], because)
+		if err != nil {
+			return err
+		}
+		return a.writeServices(r, []content.Change{change}, nil)
+	})
+	f.flags(c.Flags())
+	why.flags(c.Flags())
+	return c
+}
+
+func (a *app) servicesRollbackCommand() *cobra.Command {
+	var f servicesFlags
+	var why changer
+	var to string
+	c := verb("services rollback", func(c *cobra.Command, names []string) error {
+		because, err := frozen(why)
+		if err != nil {
+			return err
+		}
+		r, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		change, err := r.source.Rollback(c.Context(), r.Lock, r.list[0], to, because)
+		if err != nil {
+			return err
+		}
+		if err := a.writeServices(r, []content.Change{change}, nil); err != nil {
+			return err
+		}
+		a.publishLater(f)
+		return nil
+	})
+	c.Flags().StringVar(&to, "to", "", "go to this `COMMIT`: all of its digits, or seven at least of one that was fetched")
+	f.flags(c.Flags())
+	why.flags(c.Flags())
+	return c
+}
+
+func (a *app) servicesForwardCommand() *cobra.Command {
+	var f servicesFlags
+	c := verb("services forward", func(c *cobra.Command, names []string) error {
+		r, err := a.openServices(f, names)
+		if err != nil {
+			return err
+		}
+		if !content.Thaw(r.Lock, names[0]) {
+			a.say("service %s was not frozen", names[0])
+		}
+		changes, failed := r.Update(c.Context(), r.source, r.list)
+		if failed != nil {
+			a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
+		}
+		if err := a.writeServices(r, changes, failed); err != nil {
+			return err
+		}
+		a.publishLater(f)
+		return nil
+	})
+	f.flags(c.Flags())
+	return c
 }

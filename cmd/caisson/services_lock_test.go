@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
@@ -37,17 +38,17 @@ func TestTheLockIsWrittenByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func() *servicesRun {
-		r, _, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"}, nil)
+	open := func() servicesRun {
+		r, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	frozen := func(r *servicesRun, why string) {
-		row := r.lock.Services["dns"]
+	frozen := func(r servicesRun, why string) {
+		row := r.Services["dns"]
 		row.Frozen = &service.Frozen{Reason: why}
-		r.lock.Services["dns"] = row
+		r.Services["dns"] = row
 	}
 	update, freeze := open(), open()
 	frozen(freeze, "a review")
@@ -57,7 +58,7 @@ func TestTheLockIsWrittenByOne(t *testing.T) {
 	if err := a.writeServices(update, nil, nil); err == nil || !strings.Contains(err.Error(), "services.lock has changed meanwhile") {
 		t.Errorf("an update that began before: %v", err)
 	}
-	if after := open().lock.Services["dns"].Frozen; after == nil || after.Reason != "a review" {
+	if after := open().Services["dns"].Frozen; after == nil || after.Reason != "a review" {
 		t.Errorf("after both: %+v", after)
 	}
 }
@@ -85,14 +86,14 @@ func TestReportedServices(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	out := []serviceDifference{
-		{Name: "x", Published: []publishedService{{Commit: two, Nodes: []string{"a", "b", "c"}}}},
-		{Name: "y", Published: []publishedService{{Commit: one, Nodes: []string{"a"}}}},
+	out := []content.Standing{
+		{Name: "x", Published: []content.Has{{Commit: two, Nodes: []string{"a", "b", "c"}}}},
+		{Name: "y", Published: []content.Has{{Commit: one, Nodes: []string{"a"}}}},
 	}
-	if err := new(servicesRun).addReported(t.Context(), &asking{Client: query.Client{At: s.URL}}, out); err != nil {
+	if err := content.AddReported(t.Context(), out, (&asking{Client: query.Client{At: s.URL}}).commits); err != nil {
 		t.Fatal(err)
 	}
-	want := []publishedService{{two, []string{"a"}}, {one, []string{"b"}}, {"", []string{"c"}}}
+	want := []content.Has{{Commit: two, Nodes: []string{"a"}}, {Commit: one, Nodes: []string{"b"}}, {Nodes: []string{"c"}}}
 	if !reflect.DeepEqual(out[0].Reported, want) || !out[0].Differs {
 		t.Errorf("%+v", out[0])
 	}

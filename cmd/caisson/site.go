@@ -38,14 +38,17 @@ func (hostFiles) Open(name string) (fs.File, error) {
 }
 
 // parseSite reads site files as they are named on the command line.
-func parseSite(files fs.FS, at time.Time, names ...string) (*site.Site, *report.Report) {
+func parseSite(at time.Time, names ...string) (*site.Site, *report.Report) {
+	return site.ParseAt(at, hostFiles{}, siteNames(names)...)
+}
+
+// siteNames are the names of site files for hostFiles.
+func siteNames(names []string) []string {
 	names = slices.Clone(names)
-	for i, name := range names {
-		if name == "-" {
-			names[i] = stdin
-		}
+	if i := slices.Index(names, "-"); i >= 0 {
+		names[i] = stdin
 	}
-	return site.ParseAt(at, files, names...)
+	return names
 }
 
 // loadSite reads site files for a verb that needs them to be good. Errors and
@@ -64,7 +67,7 @@ func (a *app) loadNamed(names ...string) (*site.Site, error) {
 
 // loadSiteAt is loadSite for a date: maintenance is expanded from there.
 func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
-	return a.good(parseSite(hostFiles{}, at, names...))
+	return a.good(parseSite(at, names...))
 }
 
 // good says what was found of a site, and returns it where that is not an error.

@@ -156,7 +156,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return err
 	}
 	begun := time.Now()
-	console := &consoleWriter{app: a}
+	console := a.console()
 	o, err := a.sandboxOptions(f, s, names[0])
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 
 // boot starts the machine and asks it what the flags want to know. What is wrong with the
 // node is in the result; an error is of the try itself.
-func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *consoleWriter, result *tried) error {
+func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *cli.Console, result *tried) error {
 	var down *sandbox.DownError
 	limited, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -322,8 +322,8 @@ func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *c
 }
 
 // shell gives the terminal to the node.
-func (a *app) shell(ctx context.Context, box *sandbox.Box, console *consoleWriter) error {
-	console.mute()
+func (a *app) shell(ctx context.Context, box *sandbox.Box, console *cli.Console) error {
+	console.Mute()
 	a.say("logging in; the machine ends with the shell")
 	return box.Shell(ctx, os.Stdin, a.out, a.err)
 }

@@ -71,6 +71,20 @@ func (h *Heads) Look(ctx context.Context, services []service.Service, now time.T
 	maps.DeleteFunc(h.by, func(k string, _ known) bool { return !there[k] })
 }
 
+// Keep looks until ctx ends, again after so long; services returns those of now.
+func (h *Heads) Keep(ctx context.Context, every time.Duration, services func() []service.Service) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		h.Look(ctx, services(), time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 func (h *Heads) known(s *service.Service) (known, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -259,7 +259,7 @@ const looked = 16
 // wants it to be the one that the lock names: somebody who may write the lock and push to the registry
 // has no image of his own signed. A row that some node was published with is as it was signed, and
 // git is not asked. published returns a node's overlay, nil where there is none.
-func (c *Source) Verify(ctx context.Context, s *site.Site, published func(ctx context.Context, node string) (*spec.Overlay, error)) error {
+func (c *Source) Verify(ctx context.Context, s *site.Site, published Published) error {
 	services := s.Services().List
 	for i := range services {
 		v := &services[i]
@@ -279,8 +279,7 @@ func (c *Source) Verify(ctx context.Context, s *site.Site, published func(ctx co
 }
 
 // isPublished reports whether one of the first nodes that have a service was given a row of it.
-func isPublished(ctx context.Context, s *site.Site, v *service.Service, l service.Locked,
-	published func(context.Context, string) (*spec.Overlay, error)) (bool, error) {
+func isPublished(ctx context.Context, s *site.Site, v *service.Service, l service.Locked, published Published) (bool, error) {
 	asked := 0
 	for _, n := range s.Nodes() {
 		if !v.Has(n) {

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -105,6 +108,50 @@ func (b *Inbox) Read(ctx context.Context, nodes []string, most int) (refused map
 	}
 	b.trouble.Store(&err)
 	return refused, err
+}
+
+// How the reports of a registry are kept read: some at a time, as it has nodes to answer, too.
+const (
+	keepEvery  = 20 * time.Second
+	keepAtOnce = 200
+	keepWithin = 5 * time.Minute
+)
+
+// Keep reads the reports of nodes until ctx ends; names returns them sorted, and whether this
+// instance is the one that reads.
+func (b *Inbox) Keep(ctx context.Context, names func() (nodes []string, reads bool), say func(format string, args ...any)) {
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		if nodes, reads := names(); reads {
+			within, cancel := context.WithTimeout(ctx, keepWithin)
+			refused, err := b.Read(within, nodes, keepAtOnce)
+			cancel()
+			SayRefused(refused, say)
+			if err != nil && !failed && ctx.Err() == nil {
+				say("the reports in the registry are those of the last read: %v", err)
+			}
+			failed = err != nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// SayRefused says which reports do not count, some of very many.
+func SayRefused(refused map[string]error, say func(format string, args ...any)) {
+	const most = 5
+	names := plain.Names(maps.Keys(refused))
+	for _, n := range names[:min(most, len(names))] {
+		say("report:%s does not count: %s", n, plain.Line(refused[n].Error()))
+	}
+	if more := len(names) - most; more > 0 {
+		say("and %s more do not count", plain.Count(more, "report"))
+	}
 }
 
 // about reports whether an error is about one report: the others are read.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package query
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/fleet/content"
 )
 
 const followedSite = `apiVersion: caisson.dev/v1alpha1
@@ -36,7 +37,6 @@ spec:
 // services is what the files have, and what they had before while they are wrong.
 func TestServedSiteFollowsItsFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
-	a := newApp(io.Discard, io.Discard)
 	times := 0
 	write := func(name, text string) {
 		t.Helper()
@@ -50,8 +50,8 @@ func TestServedSiteFollowsItsFiles(t *testing.T) {
 		}
 	}
 	write("site.yaml", followedSite)
-	s, err := a.serveSite([]string{"site.yaml"})
-	if err != nil {
+	s, found := Follow(os.DirFS("."), []string{"site.yaml"}, content.ReadLock)
+	if err := found.Err(); err != nil {
 		t.Fatal(err)
 	}
 	var said []string

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// LockFile is the lock beside a site while a verb works on it.
+type LockFile struct {
+	*service.Lock
+	Name string
+	site *site.Site
+	was  []byte // as it was read
+}
+
+// OpenLock returns the lock of a site's services, to change.
+func OpenLock(s *site.Site) (f *LockFile, err error) {
+	f = &LockFile{Lock: s.Services().CopyLock(), Name: s.Services().LockFile, site: s}
+	f.was, err = f.Encode()
+	return f, err
+}
+
+// ReadLock reads a lock as it is now; without a file it is empty.
+func ReadLock(name string) (*service.Lock, error) {
+	data, err := ownfiles.ReadPublic(name, service.MaxLock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return service.NewLock(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := service.ParseLock(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return l, nil
+}
+
+// Named returns the services with these names; all of the site without any.
+func (f *LockFile) Named(names []string) (out []*service.Service, err error) {
+	all := f.site.Services().List
+	known := []string{}
+	for i := range all {
+		known = append(known, all[i].Name)
+		if len(names) == 0 || slices.Contains(names, all[i].Name) {
+			out = append(out, &all[i])
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			hint := "'caisson services list' lists them"
+			if like := plain.Nearest(name, slices.Values(known)); like != "" {
+				hint = "did you mean " + like + "?"
+			}
+			return nil, cli.Usage(hint, "the site has no service %q", name)
+		}
+	}
+	return out, nil
+}
+
+// Update moves the rows of these services to what they follow now. What went well is in the lock also
+// where something did not.
+func (f *LockFile) Update(ctx context.Context, c *Source, list []*service.Service) ([]Change, error) {
+	changes := []Change{}
+	var failed []error
+	for _, s := range list {
+		change, err := c.Update(ctx, f.Lock, s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		changes = append(changes, change)
+	}
+	if len(failed) == 1 {
+		return changes, failed[0] // with its hint
+	}
+	return changes, errors.Join(failed...)
+}
+
+// Save replaces the file, without what left the site. It refuses to write over what another verb wrote
+// meanwhile: an update may take minutes, and must not end a freeze.
+func (f *LockFile) Save() error {
+	for name := range f.Services {
+		if !slices.ContainsFunc(f.site.Services().List, func(s service.Service) bool { return s.Name == name }) {
+			delete(f.Services, name)
+		}
+	}
+	data, err := f.Encode()
+	if err != nil {
+		return err
+	}
+	now, err := ReadLock(f.Name)
+	if err != nil {
+		return err
+	}
+	is, err := now.Encode()
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(is, f.was) {
+		return cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", f.Name), "run this again")
+	}
+	return durable.WriteFile(f.Name, data, 0o644)
+}
+
+// Listed is one service as the site and its lock have it.
+type Listed struct {
+	Name   string          `json:"name"`
+	Unit   string          `json:"unit"`
+	URL    string          `json:"url"`
+	Ref    string          `json:"ref"` // branch main
+	Nodes  []string        `json:"nodes"`
+	Commit string          `json:"commit,omitempty"` // that is locked
+	Image  string          `json:"image,omitempty"`  // its digest
+	Stale  string          `json:"stale,omitempty"`  // why the lock does not count
+	Frozen *service.Frozen `json:"frozen,omitempty"`
+}
+
+// List describes services.
+func (f *LockFile) List(list []*service.Service) []Listed {
+	out := []Listed{}
+	for _, s := range list {
+		one := Listed{Name: s.Name, Unit: s.Unit, URL: s.Git.URL, Ref: s.Git.Ref(), Nodes: f.nodes(s)}
+		if l, ok := f.Services[s.Name]; ok {
+			one.Commit, one.Image, one.Stale, one.Frozen = l.Commit, l.Image.Digest, l.Stale(s), l.Frozen
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func (f *LockFile) nodes(s *service.Service) []string {
+	out := []string{}
+	for _, n := range f.site.Nodes() {
+		if s.Has(n) {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
+// WriteList prints services as a table.
+func WriteList(w io.Writer, list []Listed) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range list {
+		state := fmt.Sprintf("%.12s", s.Commit)
+		switch {
+		case s.Commit == "":
+			state = "not locked"
+		case s.Stale != "":
+			state += ", " + s.Stale
+		case s.Frozen != nil:
+			state += ", frozen: " + s.Frozen.Reason
+		}
+		cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
+	}
+	_ = t.Flush() // the verb ends with what its output could not take
+}

@@ -18,8 +18,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // want holds one setting of a pair.
@@ -28,6 +31,36 @@ type want struct {
 	items spec.Items
 	who   []accounts.Change
 	opens []spec.Secret
+	from  []spec.Service
+}
+
+// images is a directory with those of services.
+type images string
+
+func (images) Ready(spec.Blob) error { return nil }
+
+func (dir images) Mount(image spec.Blob, at string) error {
+	return layers.Image{Path: filepath.Join(string(dir), digest.Hex(image.Digest)), Type: "application/vnd.caisson.image.v1.squashfs"}.Mount(at)
+}
+
+// serves makes an image of one file, and returns it as a service that brings that to a path.
+func (dir images) serves(t *testing.T, unit, to, user string) spec.Service {
+	t.Helper()
+	require.Tool(t, "mksquashfs")
+	tree, out := t.TempDir(), filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(filepath.Join(tree, "conf"), []byte("of the service"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.Command("mksquashfs", tree, out, "-quiet", "-no-progress", "-all-root").CombinedOutput(); err != nil {
+		t.Fatalf("mksquashfs: %v\n%s", err, said)
+	}
+	data, err := os.ReadFile(out)
+	b := spec.Blob{Digest: digest.Of(data), Size: int64(len(data))}
+	if err := cmp.Or(err, os.WriteFile(filepath.Join(string(dir), digest.Hex(b.Digest)), data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return spec.Service{Name: "app-" + unit, Unit: unit, Commit: strings.Repeat("1", 40), Image: b, User: user,
+		Directories: []spec.ServiceDirectory{{From: "conf", To: to, File: true}}}
 }
 
 // boots makes what is there before the agent at a boot: what the loader writes, and then what is
@@ -67,7 +100,7 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		}
 	}
 	if err := cmp.Or(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(etc, "/etc", "", unix.MS_BIND, ""), unix.Mount("tmpfs", "/srv", "tmpfs", 0, ""),
-		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, "")); err != nil {
+		unix.Mount("tmpfs", "/run", "tmpfs", 0, ""), unix.Mount("tmpfs", "/usr/lib/systemd/system", "tmpfs", 0, ""), unix.Mount("sysfs", "/sys", "sysfs", 0, ""), unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields("link add pair0 numrxqueues 4 numtxqueues 4 type veth peer name pair1 numrxqueues 4 numtxqueues 4")...).CombinedOutput(); err != nil {
@@ -80,6 +113,7 @@ func TestPairsApplyInOnePass(t *testing.T) {
 	mount := func(at, device, fstype string, options ...string) spec.Items {
 		return spec.Items{Mounts: []spec.Mount{{ID: filepath.Base(at), Device: device, Target: at, Type: fstype, Options: options}}}
 	}
+	store := images(t.TempDir())
 	all := []want{
 		{name: "a file system", items: mount("/srv/data", "tmpfs", "tmpfs", "size=1m")},
 		{name: "a bind of it", items: mount("/srv/a", "/srv/data", "none", "bind")},
@@ -103,12 +137,15 @@ func TestPairsApplyInOnePass(t *testing.T) {
 		{name: "a password of the user", opens: []spec.Secret{{Name: "p", Sealed: "$6$saltsalt$8RWsOfwR6M6PpnoeQiEiWzNTPo1f0HjVYjDnLZhGx16aBFRkeqiHAzfXP/LgrOWMBMXqiU2pLrXsSOHNUyUm91"}}, items: spec.Items{Passwords: []spec.Password{{User: "ops", Secret: "p"}}}},
 		{name: "an attribute of sysfs", items: spec.Items{Sysfs: []spec.Sysfs{{Path: "/sys/class/net/pair0/tx_queue_len", Value: "123"}}}},
 		{name: "options of a module", items: spec.Items{Modules: &spec.Modules{Parameters: []spec.ModuleParameter{{Module: "dummy", Name: "numdummies", Value: "2"}}, Blacklist: []string{"pcspkr"}}}},
+		{name: "a service", from: []spec.Service{store.serves(t, "own.service", "/etc/made/app/conf", "")}},
+		{name: "a service of the user, in a file system", from: []spec.Service{store.serves(t, "users.service", "/srv/data/app/conf", "ops")}},
 		{name: "a mask", items: spec.Items{Units: []spec.Unit{{Name: "own.service", State: spec.UnitMasked}}}},
 	}
 	table := func(j item.Journal, pair ...want) []item.Item {
 		var all spec.Items
 		var who accounts.Want
 		var opens []spec.Secret
+		var from []spec.Service
 		for _, w := range pair {
 			all.Mounts = append(all.Mounts, w.items.Mounts...)
 			all.Files = append(all.Files, w.items.Files...)
@@ -122,9 +159,10 @@ func TestPairsApplyInOnePass(t *testing.T) {
 			all.Sysfs = append(all.Sysfs, w.items.Sysfs...)
 			all.Passwords = append(all.Passwords, w.items.Passwords...)
 			opens = append(opens, w.opens...)
+			from = append(from, w.from...)
 		}
 		var s units.Systemd
-		return Table(all, Options{Journal: j, Scopes: testScopes, State: t.TempDir(), Systemd: s, Accounts: who, Secrets: opens, SecretDir: secret,
+		return Table(all, Options{Journal: j, Scopes: testScopes, State: t.TempDir(), Systemd: s, Accounts: who, Secrets: opens, SecretDir: secret, Services: from, Images: store,
 			OpenSecret: func(s spec.Secret) ([]byte, error) { return []byte(s.Sealed), nil }})
 	}
 	left := func(r Result) (left []string) {

@@ -49,6 +49,21 @@ func TestProbe(t *testing.T) {
 	if got := p.Silent(); got["ping"] != 0 || got["tcp/22"] != 0 || got["tcp/80"] < 60 || len(got) != 3 {
 		t.Errorf("%v", got)
 	}
+	p.mu.Lock()
+	p.heard[nameOf(22)] = p.heard[nameOf(22)].Add(-time.Minute) // it answers again after that
+	p.mu.Unlock()
+	for end := time.Now().Add(20 * time.Second); ; {
+		<-resets
+		p.mu.Lock()
+		over := time.Since(p.heard[nameOf(22)]) < patent
+		p.mu.Unlock()
+		if over || time.Now().After(end) {
+			break
+		}
+	}
+	if got := p.Silent(); got["tcp/22"] < 60 || got["tcp/22"] > 90 || got["ping"] != 0 {
+		t.Errorf("once it answers again: %v", got)
+	}
 }
 
 // answer is the machine.

@@ -33,6 +33,14 @@ type walk struct {
 	Options
 	box    *sandbox.Box
 	answer *Answer
+	begun  time.Time
+	at     int
+}
+
+// next says which part of the way begins, and what those before it took.
+func (w *walk) next(what string) {
+	w.at++
+	w.Say(fmt.Sprintf("%d of 6, after %s: %s", w.at, time.Since(w.begun).Round(time.Second), what))
 }
 
 // failure is what is wrong with the node, in place of an error of the rehearsal.
@@ -43,7 +51,7 @@ func (f *failure) Error() string { return f.reason }
 // Walk starts the machine of a box that was opened with what the node runs, and takes it there
 // and back.
 func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
-	w := &walk{o, box, &Answer{Node: o.Node, Left: []picture.Difference{}, Checks: []sandbox.Check{}, Silent: map[string]float64{}}}
+	w := &walk{Options: o, box: box, begun: time.Now(), answer: &Answer{Node: o.Node, Left: []picture.Difference{}, Checks: []sandbox.Check{}, Silent: map[string]float64{}}}
 	if why := box.Emulated(); why != nil {
 		w.answer.Emulated = why.Error()
 	}
@@ -61,7 +69,7 @@ func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
 func (w *walk) all(ctx context.Context) error {
 	_, overlay, _ := w.box.Published()
 	w.answer.From = End{overlay, w.box.Layer()}
-	w.Say("1 of 6: boot what the node runs now")
+	w.next("boot what the node runs now")
 	if err := w.box.Start(ctx); err != nil {
 		return err
 	}
@@ -72,27 +80,27 @@ func (w *walk) all(ctx context.Context) error {
 	if w.To != nil {
 		attributes = append(attributes, attributesOf(w.To)...)
 	}
-	w.Say("2 of 6: take a picture")
+	w.next("take a picture")
 	before, err := w.box.Picture(ctx, attributes)
 	if err != nil {
 		return err
 	}
-	w.Say("3 of 6: publish what the site says, and let the node go its way")
+	w.next("publish what the site says, and let the node go its way")
 	if err := w.there(ctx); err != nil {
 		return err
 	}
-	w.Say("4 of 6: run the checks")
+	w.next("run the checks")
 	if err := w.check(ctx); err != nil {
 		return err
 	}
-	w.Say("5 of 6: go back by a hold")
+	w.next("go back by a hold")
 	if err := w.box.GoBack(ctx); err != nil {
 		return err
 	}
 	if err := w.part(ctx, w.arrive); err != nil {
 		return err
 	}
-	w.Say("6 of 6: take a picture again")
+	w.next("take a picture again")
 	after, err := w.box.Picture(ctx, attributes)
 	if err != nil {
 		return err

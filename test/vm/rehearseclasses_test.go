@@ -77,6 +77,9 @@ func (f *Fleet) rehearseOn(t *testing.T, node, class string, left []string, more
 		Passed                 bool
 		Reason, Said, Happened string
 		Left                   []struct{ Kind, Key, Before, After string }
+		Silent                 map[string]float64
+		Fetched                int64
+		Steps                  []struct{ ProcessorSeconds float64 }
 	}
 	if bad := json.Unmarshal([]byte(out), &got); bad != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -88,5 +91,15 @@ func (f *Fleet) rehearseOn(t *testing.T, node, class string, left []string, more
 	seen := strings.Replace(class, "service restart", "live", 1)
 	if (err != nil) != (left != nil) || !got.Passed || got.Said != class || got.Happened != seen || !slices.Equal(stayed, left) {
 		t.Errorf("%s: %v\n%s", class, err, out)
+	}
+	took := 0.0
+	for _, step := range got.Steps {
+		took += step.ProcessorSeconds
+	}
+	if t.Logf("%s: %.0f seconds of a processor", class, took); seen == "live" && took > 8*60 {
+		t.Errorf("a live change took %.0f seconds of an emulated processor", took)
+	}
+	if quiet := got.Silent["ping"] > 0; quiet != (seen == "reboot" || seen == "kexec") && seen != "soft-reboot" || got.Fetched == 0 {
+		t.Errorf("%s: silent %v, %d bytes fetched", class, got.Silent, got.Fetched)
 	}
 }

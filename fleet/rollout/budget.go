@@ -256,23 +256,22 @@ func (l *look) mayReturn(of []Verdict, waves []int) (now []string, full string) 
 	return append(now, d.Nodes...), full
 }
 
-// nextBack decides who goes back next of a rollout with a budget whose way back is under way.
+// nextBack decides who goes back next of a rollout with a budget whose way back is under way. Those
+// that moved and were not proved are judged until then: who is well by now may make room for others.
 func nextBack(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) Decision {
 	d := Decision{Act: Return, Wave: len(row.Waves) - 1, known: known}
-	l := &look{plan: plan, row: row, known: known, now: now}
+	l, noted := newLook(plan, row, known, now), known.Cut
+	for i, w := range l.row.Waves {
+		moving := l.judge(i).Moving
+		maps.DeleteFunc(moving, func(name string, _ int64) bool { _, moved := w.Moving[name]; return !moved })
+		d.Of = append(d.Of, Verdict{LeftOut: w.LeftOut, Failed: w.Failed, Moving: moving})
+		noted = noted || len(moving) != len(w.Moving)
+	}
 	var full string
-	if d.Nodes, full = l.mayReturn(moving(row), returning(row)); len(d.Nodes) == 0 && full != "" {
+	if d.Nodes, full = l.mayReturn(d.Of, returning(row)); len(d.Nodes) == 0 && full != "" && !noted {
 		d.Act, d.Reason = Wait, "going back"+full
 	}
 	return d
-}
-
-// moving returns of waves that go back who moved and was not proved.
-func moving(row spec.Rollout) (of []Verdict) {
-	for _, w := range row.Waves {
-		of = append(of, Verdict{Moving: w.Moving})
-	}
-	return of
 }
 
 // stillFits wants room for the nodes of a decision, where something else disturbs nodes since
@@ -280,11 +279,7 @@ func moving(row spec.Rollout) (of []Verdict) {
 func (d *Decision) stillFits(plan *spec.RolloutPlan, row spec.Rollout, busy map[string]string, now time.Time) error {
 	l := &look{plan: plan, row: row, known: d.known, now: now}
 	l.known.Busy = busy
-	of := d.Of
-	if d.Act == Return {
-		of = moving(row)
-	}
-	if full := l.take(&Decision{}, l.count(of), d.Nodes); full != "" {
+	if full := l.take(&Decision{}, l.count(d.Of), d.Nodes); full != "" {
 		return fmt.Errorf("something else was disturbed meanwhile%s", full)
 	}
 	return nil

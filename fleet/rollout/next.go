@@ -72,6 +72,17 @@ type look struct {
 	deadline time.Time // by which nodes have to arrive
 }
 
+func newLook(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) *look {
+	if known.Cut {
+		row = triedAnew(row, now)
+	}
+	l := &look{plan: plan, row: row, known: known, now: now, listens: known.counted(now).Listens}
+	if len(row.Waves) > 0 {
+		l.deadline = l.since().Add(time.Duration(plan.Rule.Deadline) * time.Second)
+	}
+	return l
+}
+
 // proved reports whether a node was well with what it was given.
 func proved(plan *spec.RolloutPlan, row spec.Rollout, name string) bool {
 	for i, w := range row.Waves {
@@ -100,16 +111,8 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 			}
 		}
 	}
-	if known.Cut {
-		row = triedAnew(row, now)
-	}
-	l := &look{plan: plan, row: row, known: known, now: now}
-	for _, r := range known.Reports {
-		l.listens = later(l.listens, r.Listens)
-	}
-	if n >= 0 {
-		l.deadline = l.since().Add(time.Duration(plan.Rule.Deadline) * time.Second)
-	}
+	l := newLook(plan, row, known, now)
+	row = l.row
 	d := Decision{Act: Wait, Wave: n, known: known}
 	all := judged{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}} // of all waves that began
 	takesPart, runs := false, n >= 0 && row.Waves[n].Done == 0

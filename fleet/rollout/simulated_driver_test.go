@@ -31,6 +31,7 @@ type driving struct {
 	works  atomic.Bool
 	lives  int
 	absent time.Time // until then nobody drives
+	waits  string    // what for, at the last step
 }
 
 // instance is a process that drives.
@@ -82,7 +83,11 @@ func (d *driving) work(ctx context.Context) (moved bool) {
 	case !d.w.allStarted(): // else the other's nodes would be part of the plan
 		return false
 	default:
-		moved, _, err = is.d.Step(ctx)
+		var last rollout.Decision
+		if moved, last, err = is.d.Step(ctx); last.Reason != d.waits {
+			d.waits = last.Reason
+			d.w.say("%s: %s", is.who, d.waits)
+		}
 	}
 	if d.w.isDead(is.who) {
 		d.at.Store(nil)

@@ -119,6 +119,8 @@ func (m *machine) report(w *world) {
 	if m.trouble {
 		one.Axes.Health.State, one.Axes.Health.Detail = "degraded", "a fan"
 	}
+	// It is so whether or not the service has it: an error does not mean that it was not written.
+	w.observer.heard(m.name, said{now, m.overlay, m.trouble, later(m.well, m.took)})
 	opened, raw, err := w.signed(m, one, h)
 	if err == nil {
 		err = h.Take(w.Context(), opened, raw, m.name)
@@ -131,7 +133,6 @@ func (m *machine) report(w *world) {
 		return // it is sent again
 	}
 	m.sent, m.news = now, false
-	w.observer.heard(m.name, said{now, m.overlay, m.trouble, later(m.well, m.took)})
 }
 
 // signed returns a report as the service opens it, and as the node signs it; unsigned where nobody who
@@ -174,9 +175,9 @@ func (m *machine) slot(w *world) {
 			w.observer.slot(m.name, true, w.isUnderWay())
 		}
 	case !m.holds.IsZero() && now.Sub(m.holds) >= m.disturbed.to-m.disturbed.from:
+		w.observer.slot(m.name, false, false) // its operation is over, whether or not the service hears that
 		if h.FreeSlot(ctx, slotGroup, m.name, proof) == nil {
 			m.holds, m.disturbed = time.Time{}, span{}
-			w.observer.slot(m.name, false, false)
 		}
 	}
 }

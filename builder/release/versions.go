@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -48,9 +49,6 @@ func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]
 	if v.bad, err = withLock(ctx, bad, of[1]); err != nil {
 		return nil, err
 	}
-	if !reflect.DeepEqual(unnamed(v.good.made), unnamed(v.bad.made)) {
-		return nil, errors.New("the layers differ in more than which packages they have")
-	}
 	sources := map[string]string{}
 	for _, l := range []builder.Lock{v.good.lock, v.bad.lock} {
 		for _, d := range slices.Concat(l.Base, l.Packages, l.Tools) {
@@ -60,8 +58,11 @@ func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]
 	for _, c := range builder.CompareLocks(v.good.lock, v.bad.lock) {
 		v.Names[sources[c.Name]] = append(v.Names[sources[c.Name]], c.Name)
 	}
+	if len(v.Names) == 0 || !reflect.DeepEqual(v.otherwise(v.good.made), v.otherwise(v.bad.made)) {
+		return nil, errors.New("the layers differ in more than which packages they have")
+	}
 	for _, l := range []locked{v.good, v.bad} {
-		if len(v.Names) < 2 {
+		if len(v.Names) == 1 {
 			break // there is nothing to mix
 		}
 		if _, err := v.install(ctx, l, good); err != nil {
@@ -86,9 +87,26 @@ func withLock(ctx context.Context, l Layer, of *builder.LockFile) (own locked, e
 	return own, fmt.Errorf("the site at the commit of its generation does not have the lock of layer %s", l.Digest)
 }
 
-// unnamed is a recipe without names of packages, and without what other images are made of.
-func unnamed(r spec.Recipe) spec.Recipe {
-	r.Packages.Install, r.Accounts, r.AppArmor, r.Perm = nil, spec.Accounts{}, spec.AppArmor{}, nil
+// bare is a recipe without what images other than of packages are made of.
+func bare(r spec.Recipe) spec.Recipe {
+	r.Accounts, r.AppArmor, r.Perm = spec.Accounts{}, spec.AppArmor{}, nil
+	return r
+}
+
+// otherwise is what a recipe says beside the packages that differ, and where they come from: of other packages the
+// answers to debconf.
+func (v *Versions) otherwise(r spec.Recipe) spec.Recipe {
+	r = bare(r)
+	differ := slices.Concat(slices.Collect(maps.Values(v.Names))...)
+	var answers []spec.Package
+	for _, p := range r.Packages.Install {
+		if len(p.Debconf) > 0 && !slices.Contains(differ, p.Name) {
+			answers = append(answers, spec.Package{Name: p.Name, Debconf: p.Debconf})
+		}
+	}
+	d := *r.Base.Debian
+	d.Mirror, d.Security, d.Snapshot = "", "", ""
+	r.Packages.Install, r.Base.Debian = answers, &d
 	return r
 }
 
@@ -121,14 +139,14 @@ func (v *Versions) Make(ctx context.Context, some []string, agent Layer) (l Laye
 }
 
 func (v *Versions) install(ctx context.Context, l locked, agent Layer) (_ *builder.Result, err error) {
-	o, r, build := v.build.Options, unnamed(l.made), v.build.Make
+	o, r, build := v.build.Options, bare(l.made), v.build.Make
 	if build == nil {
 		build = builder.Build
 	}
 	if o.Agent, err = v.agentOf(ctx, agent); err != nil {
 		return nil, err
 	}
-	o.Lock, o.Ledger, r.Packages.Install = &l.lock, l.Accounts, l.made.Packages.Install
+	o.Lock, o.Ledger = &l.lock, l.Accounts
 	return build(ctx, r, l.Variant, l.Version, o)
 }
 

@@ -35,6 +35,7 @@ type archive struct {
 	source   map[string]string
 	together [2]string // apt refuses one of these two without the other
 	builds   int
+	answers  bool // p0 has other answers to debconf on the bad side
 }
 
 // drawArchive has nine packages, the first two of one source, some that are new and some that are gone.
@@ -65,7 +66,11 @@ func (a *archive) recipe(side int) (r spec.Recipe) {
 		Accounts: spec.Accounts{Users: []spec.User{{Name: fmt.Sprintf("user%d", side)}}}}
 	for _, name := range slices.Sorted(maps.Keys(a.versions)) {
 		if a.versions[name][side] != "" {
-			r.Packages.Install = append(r.Packages.Install, spec.Package{Name: name})
+			p := spec.Package{Name: name}
+			if a.answers && name == "p0" {
+				p.Debconf = []spec.Debconf{{Question: "p0/side", Answer: fmt.Sprint(side)}}
+			}
+			r.Packages.Install = append(r.Packages.Install, p)
 		}
 	}
 	return r
@@ -237,27 +242,42 @@ func agentImage(t *testing.T) string {
 func TestPackagesAreOnePart(t *testing.T) {
 	t.Parallel()
 	require.Tool(t, "mksquashfs", "unsquashfs")
-	a, f, o := drawArchive(rand.New(rand.NewPCG(1, 8))), newShelf(t), overlay(nil)
 	agent := agentImage(t)
-	for side := range 2 {
-		f.publish(t, o, pushed(t, f.registry, fmt.Sprint(side), a.texts(t, side, agent)), publish.By{Commit: strings.Repeat("a", 40)})
-	}
-	n := f.node(t, "")
-	locks := &builder.LockFile{Variants: map[string]builder.Lock{"old": a.lock(0), "default": a.lock(1)}}
-	n.boot = func(_ context.Context, k *sandbox.Kept) (Answer, error) {
-		if slices.ContainsFunc(k.Layer.Packages, func(p spec.InstalledPackage) bool { return p.Name == "p0" && p.Version == "2" }) {
-			return Answer{Bad, "the fault is there"}, nil
+	two := func(a *archive) (*Node, *builder.LockFile) {
+		f, o := newShelf(t), overlay(nil)
+		for side := range 2 {
+			f.publish(t, o, pushed(t, f.registry, fmt.Sprint(side), a.texts(t, side, agent)), publish.By{Commit: strings.Repeat("a", 40)})
 		}
-		return Answer{Outcome: Good}, nil
+		n := f.node(t, "")
+		n.boot = func(_ context.Context, k *sandbox.Kept) (Answer, error) {
+			if k.Layer.Version == "1" {
+				return Answer{Bad, "the fault is there"}, nil
+			}
+			return Answer{Outcome: Good}, nil
+		}
+		return n, &builder.LockFile{Variants: map[string]builder.Lock{"old": a.lock(0), "default": a.lock(1)}}
 	}
+	some := drawArchive(rand.New(rand.NewPCG(1, 8)))
+	same := &archive{versions: map[string][2]string{"p0": {"1", "1"}}}
+	answered := &archive{versions: maps.Clone(some.versions), answers: true}
+	answered.versions["p0"] = [2]string{"1", "1"}
 	for says, test := range map[string]struct {
-		locks *builder.LockFile
-		fails error
+		of     *archive
+		unread bool
+		fails  error
 	}{
-		"does not have the lock of layer": {},
-		"the mirror has not":              {locks, errors.New("the mirror has not")},
+		"does not have the lock of layer":     {of: some, unread: true},
+		"the mirror has not":                  {of: some, fails: errors.New("the mirror has not")},
+		"differ in more than which packages ": {of: same},
+		"more than which packages they have":  {of: answered},
 	} {
-		n.kept, n.Then = nil, func(string) Past { return Past{Locks: test.locks} }
+		n, locks := two(test.of)
+		n.Then = func(string) Past {
+			if test.unread {
+				return Past{}
+			}
+			return Past{Locks: locks}
+		}
 		n.Box.Build.Make = func(context.Context, spec.Recipe, string, string, builder.Options) (*builder.Result, error) {
 			return nil, test.fails
 		}
@@ -268,7 +288,9 @@ func TestPackagesAreOnePart(t *testing.T) {
 		}
 	}
 	builds := 0
-	n.kept, n.Box.Build.Make = nil, func(context.Context, spec.Recipe, string, string, builder.Options) (*builder.Result, error) {
+	n, locks := two(some)
+	n.Then = func(string) Past { return Past{Locks: locks} }
+	n.Box.Build.Make = func(context.Context, spec.Recipe, string, string, builder.Options) (*builder.Result, error) {
 		if builds++; builds > 2 {
 			return nil, fmt.Errorf("write: %w", unix.ENOSPC)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestLongBisectLayer publishes a layer with two more packages and another user: of what the commits' locks say the one
-// is found, and its line of the site. The other package without its library is refused by apt, and passed by.
+// is found, and its line of the site. Layers of the one package and not the other are installed for that.
 func TestLongBisectLayer(t *testing.T) {
 	require.Long(t)
 	needs(t)
@@ -32,7 +32,7 @@ func TestLongBisectLayer(t *testing.T) {
 	}
 	git("init", "-q")
 	publish()
-	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: jq\n      - name: pv\n")
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n      - name: pv\n")
 	f.edit(t, "      - user_name: admin\n", "      - user_name: eve\n      - user_name: admin\n")
 	publish()
 	out, err := f.Caisson(t.Context(), "bisect", "site.yaml", "--from", f.To(), "--node", "alpha", "--good", "1", "--check", "! command -v pv",

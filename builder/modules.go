@@ -5,6 +5,8 @@ package builder
 import (
 	"context"
 	"crypto"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"os"
@@ -104,6 +106,14 @@ type Signs func(data []byte) ([]byte, error)
 
 // Programs signs programs for firmware with a key, which is opened by the first; nil signs none.
 func Programs(key BootKey) Signs { return signs(key, cms.SignImage) }
+
+// Approves signs digests of what a TPM is to compare, see [spec.Approval]; nil signs none.
+func Approves(key BootKey) Signs {
+	return signs(key, func(digest []byte, key crypto.Signer, _ *x509.Certificate) ([]byte, error) {
+		sum := sha256.Sum256(digest)
+		return key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	})
+}
 
 func signs(key BootKey, sign func(data []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error)) Signs {
 	if key == nil {

@@ -7,12 +7,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,11 +36,11 @@ import (
 
 // Source says what a loader is made of.
 type Source struct {
-	Layer     release.Layer  // whose kernel and initrd load
-	Bootstrap spec.Bootstrap // whom the nodes trust
-	Node      string         // the one node that it is for; empty: the machine says who it is
-	Args      []string       // further arguments of the loader's kernel
-	Sign      builder.Signs  // signs what firmware starts; nil signs nothing
+	Layer     release.Layer   // whose kernel and initrd load
+	Bootstrap spec.Bootstrap  // whom the nodes trust
+	Node      string          // the one node that it is for; empty: the machine says who it is
+	Args      []string        // further arguments of the loader's kernel
+	Key       builder.BootKey // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
 }
 
 // Loader is a unified kernel image, and what firmware chooses it by.
@@ -48,19 +51,17 @@ type Loader struct {
 	Number  int64  // IMAGE_VERSION: boot managers take the highest
 	Date    time.Time
 
-	sign  builder.Signs
-	parts []format.UKISection // of Image, but for its release
-	stub  []byte
-	name  string // of the release, for people
+	key           builder.BootKey // nil signs nothing
+	sign, approve builder.Signs
+	parts         []format.UKISection // of Image, but for its release
+	stub          []byte
+	name          string // of the release, for people
 }
 
 // Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
 // arguments make the same bytes. Its number is the layer's date.
 func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error) {
 	s.Bootstrap.SetNeeds()
-	if s.Sign == nil {
-		s.Sign = builder.Programs(nil)
-	}
 	u := s.Layer.UEFI
 	if u == nil {
 		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest),
@@ -73,7 +74,7 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{sign: s.Sign, Arch: s.Layer.Arch, Date: made.UTC(),
+	l := &Loader{key: s.Key, sign: builder.Programs(s.Key), approve: builder.Approves(s.Key), Arch: s.Layer.Arch, Date: made.UTC(),
 		name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
 	var kernel, initrd []byte
 	for _, part := range []struct {
@@ -101,17 +102,50 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 
 // SetNumber makes the image again, with another number.
 func (l *Loader) SetNumber(number int64) error {
-	var image bytes.Buffer
-	if err := format.WriteUKI(&image, l.stub, append([]format.UKISection{{Name: ".osrel", Data: []byte(l.release(number))}},
-		l.parts...)); err != nil {
+	image, err := l.write(append([]format.UKISection{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...))
+	if err != nil {
 		return err
 	}
-	signed, err := l.sign(image.Bytes())
+	signed, err := l.sign(image)
 	if err != nil {
 		return fmt.Errorf("loader: %w", err)
 	}
 	l.Number, l.Image = number, signed
 	return nil
+}
+
+// write makes the image of sections, with what is signed for TPMs.
+func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
+	made := func() ([]byte, error) {
+		var image bytes.Buffer
+		err := format.WriteUKI(&image, l.stub, sections)
+		return image.Bytes(), err
+	}
+	if l.key == nil {
+		return made()
+	}
+	public := l.key.Certificate().RawSubjectPublicKeyInfo
+	sections = slices.Insert(sections, 0, format.UKISection{Name: spec.ApprovalKeySection,
+		Data: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})})
+	image, err := made()
+	if err != nil {
+		return nil, err
+	}
+	_, register, err := format.MeasureUKI(image)
+	if err != nil {
+		return image, nil // what nobody can compute nobody can sign, see Register
+	}
+	policy, id := spec.RegisterPolicy(format.Register, register), sha256.Sum256(public)
+	a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
+	if a.Signature, err = l.approve(policy[:]); err != nil {
+		return nil, fmt.Errorf("sign what the loader leaves in a TPM: %w", err)
+	}
+	text, err := json.Marshal(spec.Approvals{SHA256: []spec.Approval{a}})
+	if err != nil {
+		return nil, err
+	}
+	sections = slices.Insert(sections, 0, format.UKISection{Name: spec.ApprovalsSection, Data: text})
+	return made()
 }
 
 // largest is more than the kernel or the initrd of any layer has: they are held in memory.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media"
@@ -59,7 +58,7 @@ func (b *Box) newStateDisk() *spec.NewStateDisk {
 // and which card the node is asked by.
 func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
 	source := media.Source{Layer: b.layer, Bootstrap: anchor, Args: append(b.console(), b.bootCard()),
-		Sign: builder.Programs(b.o.Build.Options.Boot)}
+		Key: b.o.Build.Options.Boot}
 	if b.nameOnly() {
 		source.Node = b.node.Name
 	}

@@ -101,7 +101,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	}
 	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
 	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args,
-		Sign: builder.Programs(key)}); err != nil {
+		Key: key}); err != nil {
 		return err
 	}
 	result.Number, result.Register = m.Loader.Number, m.Loader.Register()
@@ -243,7 +243,7 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	if err != nil {
 		return err
 	}
-	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args, Sign: builder.Programs(key)})
+	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args, Key: key})
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ func TestLongMeasured(t *testing.T) {
 	tpm := tpmtest.ForMachine(t)
 	f := &daily{Fleet: fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"}, withUEFI...)...)}
 	f.serveFleet(t)
+	f.must(t, "keys", "generate", "--boot", "keys/boot")
 	const other = "caisson.measured=1" // an argument that the overlay does not name is why there is a kexec
 	o := f.medium("alpha", "52:54:00:00:00:0a")
 	o.UUID, o.Disk, o.Extra, o.Forwards[guestFleet] = uuidOfDisk, f.image(t, "boot.raw", "--kernel-arg", other), tpm, f.page
@@ -51,6 +52,7 @@ func TestLongMeasured(t *testing.T) {
 	}
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack)
 	f.quotes(t, s, "accepted.json")
+	recipient := isSealed(t, s)
 
 	shown := f.shows(t, status(t, s), "not-accepted")
 	if key := run(t, s, "sudo caisson-agent quote --nonce "+nonce); !strings.Contains(key, "key  "+shown.TPMOffered.Key+"\n") {
@@ -60,6 +62,9 @@ func TestLongMeasured(t *testing.T) {
 	f.shows(t, status(t, s), "attested")
 
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.edit(t, "machine:\n", "secrets: {db: {command: [printf, hunter2]}}\nmachine:\n")
+	f.edit(t, "  exec:\n", "  files: {/etc/app/db: {secret: db, mode: \"0400\"}}\n  exec:\n")
+	f.must(t, "secrets", "accept", "site.yaml", "alpha", "--recipient", recipient)
 	f.build(t)
 	f.publish(t)
 	run(t, s, "sudo caisson-agent sync")
@@ -68,14 +73,41 @@ func TestLongMeasured(t *testing.T) {
 	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack, spec.MeasuredSoftReboot)
 	f.quotes(t, s, "now.json")
 	f.shows(t, status(t, s), "attested")
+	opens := func(when string) {
+		t.Helper()
+		if is := isSealed(t, s); is != recipient {
+			t.Errorf("%s: the recipient is %s, not %s", when, is, recipient)
+		}
+		look(t, s, Check{"the secret " + when, "sudo cat /etc/app/db", "hunter2"})
+	}
+	opens("over a soft-reboot")
+
+	run(t, s, "sync")
+	m.PowerCut()
+	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -o -i "$1" "$2" "$file"`, f.image(t, "next.efi", "--kernel-arg", "caisson.measured=2"))
+	m = f.start(t, o)
+	s = f.login(t, m)
+	opens("by another loader that the boot key has signed")
 
 	run(t, s, "sync")
 	m.PowerCut()
 	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -i "$1" "$file" "$2"; perl -0777 -pi -e 's/IMAGE_ID=c/IMAGE_ID=C/ or die' "$2"; mcopy -o -i "$1" "$2" "$file"`, filepath.Join(f.Dir, "changed.efi"))
 	s = f.login(t, f.start(t, o))
+	look(t, s, Check{"the key behind a changed loader", "sudo caisson-agent recipient 2>&1 || true", "~the TPM has measured another loader than the one that is signed"})
 	if why := f.shows(t, status(t, s), "changed").TPMWhy; !strings.HasPrefix(why, "unknown event: what the firmware started, of register 4, differs") {
 		t.Errorf("of the changed loader: %s", why)
 	}
+}
+
+// isSealed wants the node's key of secrets sealed to its TPM and in no file, and returns its recipient.
+func isSealed(t *testing.T, s *machine.Session) string {
+	t.Helper()
+	look(t, s, Check{"the key's files", "sudo ls /var/lib/caisson/identity | grep ^secrets", "secrets.key.sealed"})
+	st := status(t, s)
+	if !st.Sealed || st.Recipient == "" {
+		t.Errorf("the recipient %q is not sealed", st.Recipient)
+	}
+	return st.Recipient
 }
 
 // nonce is of who asks by hand.

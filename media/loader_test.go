@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package media
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"debug/pe"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"testing"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/media/format"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+)
+
+// bootKey is one of a test.
+type bootKey struct {
+	key         *rsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+func (k *bootKey) Certificate() *x509.Certificate { return k.certificate }
+func (k *bootKey) Open() (crypto.Signer, error)   { return k.key, nil }
+
+func newBootKey(t *testing.T) *bootKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &bootKey{key, c}
+}
+
+// TestALoaderBringsItsPolicy: it names the boot key, and has that key's signature of what the stub leaves in
+// its register; another number is another policy. Made again, it has the same bytes.
+func TestALoaderBringsItsPolicy(t *testing.T) {
+	const file = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
+	stub, err := os.ReadFile(file)
+	if err != nil {
+		require.Missing(t, "tools", err.Error())
+	}
+	key := newBootKey(t)
+	l := &Loader{key: key, sign: builder.Programs(key), approve: builder.Approves(key), stub: stub, name: "test",
+		parts: []format.UKISection{{Name: ".cmdline", Data: []byte("quiet")}, {Name: format.Kernel, Data: stub}}}
+	policies := map[string]bool{}
+	for number := range int64(2) {
+		if err := l.SetNumber(number); err != nil {
+			t.Fatal(err)
+		}
+		first := l.Image
+		if err := l.SetNumber(number); err != nil || !bytes.Equal(first, l.Image) {
+			t.Errorf("made again it is another one: %v", err)
+		}
+		f, err := pe.NewFile(bytes.NewReader(l.Image))
+		if err != nil {
+			t.Fatal(err)
+		}
+		section := func(name string) []byte {
+			t.Helper()
+			s := f.Section(name)
+			if s == nil {
+				t.Fatalf("there is no section %s", name)
+			}
+			data, err := s.Data()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data[:s.VirtualSize]
+		}
+		block, rest := pem.Decode(section(spec.ApprovalKeySection))
+		if block == nil || len(rest) > 0 || !bytes.Equal(block.Bytes, key.certificate.RawSubjectPublicKeyInfo) {
+			t.Fatal("the loader does not name the boot key")
+		}
+		var a spec.Approvals
+		if err := json.Unmarshal(section(spec.ApprovalsSection), &a); err != nil || len(a.SHA256) != 1 {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		_, register, err := format.MeasureUKI(l.Image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, id := spec.RegisterPolicy(format.Register, register), sha256.Sum256(block.Bytes)
+		is := a.SHA256[0]
+		sum := sha256.Sum256(policy[:])
+		if is.Policy != hex.EncodeToString(policy[:]) || is.Key != hex.EncodeToString(id[:]) ||
+			len(is.Registers) != 1 || is.Registers[0] != format.Register {
+			t.Errorf("%+v", is)
+		}
+		if err := rsa.VerifyPKCS1v15(&key.key.PublicKey, crypto.SHA256, sum[:], is.Signature); err != nil {
+			t.Error(err)
+		}
+		policies[is.Policy] = true
+	}
+	if len(policies) != 2 {
+		t.Error("two loaders have one policy")
+	}
+	bare := &Loader{sign: builder.Programs(nil), approve: builder.Approves(nil), stub: stub, name: "test", parts: l.parts}
+	if err := bare.SetNumber(1); err != nil {
+		t.Fatal(err)
+	}
+	f, err := pe.NewFile(bytes.NewReader(bare.Image))
+	if err != nil || f.Section(spec.ApprovalsSection) != nil || f.Section(spec.ApprovalKeySection) != nil {
+		t.Errorf("a loader that nobody signs brings a policy: %v", err)
+	}
+}

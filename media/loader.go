@@ -36,11 +36,12 @@ import (
 
 // Source says what a loader is made of.
 type Source struct {
-	Layer     release.Layer   // whose kernel and initrd load
-	Bootstrap spec.Bootstrap  // whom the nodes trust
-	Node      string          // the one node that it is for; empty: the machine says who it is
-	Args      []string        // further arguments of the loader's kernel
-	Key       builder.BootKey // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
+	Layer     release.Layer     // whose kernel and initrd load
+	Bootstrap spec.Bootstrap    // whom the nodes trust
+	Node      string            // the one node that it is for; empty: the machine says who it is
+	Args      []string          // further arguments of the loader's kernel
+	Key       builder.BootKey   // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
+	Former    []builder.BootKey // the loader opens what nodes have sealed to these, too
 }
 
 // Loader is a unified kernel image, and what firmware chooses it by.
@@ -51,11 +52,28 @@ type Loader struct {
 	Number  int64  // IMAGE_VERSION: boot managers take the highest
 	Date    time.Time
 
-	key           builder.BootKey // nil signs nothing
-	sign, approve builder.Signs
-	parts         []format.UKISection // of Image, but for its release
-	stub          []byte
-	name          string // of the release, for people
+	sign    builder.Signs
+	approve []approver          // the first one's key is that to which nodes seal
+	parts   []format.UKISection // of Image, but for its release
+	stub    []byte
+	name    string // of the release, for people
+}
+
+// approver signs for nodes that have sealed something to its key.
+type approver struct {
+	public []byte // PKIX
+	sign   builder.Signs
+}
+
+// approvers are those of a source, none where nobody signs.
+func (s Source) approvers() (all []approver) {
+	if s.Key == nil {
+		return nil
+	}
+	for _, key := range append([]builder.BootKey{s.Key}, s.Former...) {
+		all = append(all, approver{key.Certificate().RawSubjectPublicKeyInfo, builder.Approves(key)})
+	}
+	return all
 }
 
 // Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
@@ -74,7 +92,7 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{key: s.Key, sign: builder.Programs(s.Key), approve: builder.Approves(s.Key), Arch: s.Layer.Arch, Date: made.UTC(),
+	l := &Loader{sign: builder.Programs(s.Key), approve: s.approvers(), Arch: s.Layer.Arch, Date: made.UTC(),
 		name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
 	var kernel, initrd []byte
 	for _, part := range []struct {
@@ -121,26 +139,31 @@ func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
 		err := format.WriteUKI(&image, l.stub, sections)
 		return image.Bytes(), err
 	}
-	if l.key == nil {
+	if len(l.approve) == 0 {
 		return made()
 	}
-	public := l.key.Certificate().RawSubjectPublicKeyInfo
 	sections = slices.Insert(sections, 0, format.UKISection{Name: spec.ApprovalKeySection,
-		Data: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})})
+		Data: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: l.approve[0].public})})
 	image, err := made()
 	if err != nil {
 		return nil, err
 	}
 	_, register, err := format.MeasureUKI(image)
-	if err != nil {
-		return image, nil // what nobody can compute nobody can sign, see Register
+	if err != nil { // what nobody can compute nobody can sign, see Register
+		sections = sections[1:]
+		return made()
 	}
-	policy, id := spec.RegisterPolicy(format.Register, register), sha256.Sum256(public)
-	a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
-	if a.Signature, err = l.approve(policy[:]); err != nil {
-		return nil, fmt.Errorf("sign what the loader leaves in a TPM: %w", err)
+	policy := spec.RegisterPolicy(format.Register, register)
+	var all spec.Approvals
+	for _, by := range l.approve {
+		id := sha256.Sum256(by.public)
+		a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
+		if a.Signature, err = by.sign(policy[:]); err != nil {
+			return nil, fmt.Errorf("sign what the loader leaves in a TPM: %w", err)
+		}
+		all.SHA256 = append(all.SHA256, a)
 	}
-	text, err := json.Marshal(spec.Approvals{SHA256: []spec.Approval{a}})
+	text, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
 	}

@@ -50,15 +50,16 @@ func newBootKey(t *testing.T) *bootKey {
 }
 
 // TestALoaderBringsItsPolicy: it names the boot key, and has that key's signature of what the stub leaves in
-// its register; another number is another policy. Made again, it has the same bytes.
+// its register, and that of the key before; another number is another policy. Made again, it has the same bytes.
 func TestALoaderBringsItsPolicy(t *testing.T) {
 	const file = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 	stub, err := os.ReadFile(file)
 	if err != nil {
 		require.Missing(t, "tools", err.Error())
 	}
-	key := newBootKey(t)
-	l := &Loader{key: key, sign: builder.Programs(key), approve: builder.Approves(key), stub: stub, name: "test",
+	key, former := newBootKey(t), newBootKey(t)
+	from := Source{Key: key, Former: []builder.BootKey{former}}
+	l := &Loader{sign: builder.Programs(key), approve: from.approvers(), stub: stub, name: "test",
 		parts: []format.UKISection{{Name: ".cmdline", Data: []byte("quiet")}, {Name: format.Kernel, Data: stub}}}
 	policies := map[string]bool{}
 	for number := range int64(2) {
@@ -90,34 +91,41 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 			t.Fatal("the loader does not name the boot key")
 		}
 		var a spec.Approvals
-		if err := json.Unmarshal(section(spec.ApprovalsSection), &a); err != nil || len(a.SHA256) != 1 {
+		if err := json.Unmarshal(section(spec.ApprovalsSection), &a); err != nil || len(a.SHA256) != 2 {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		_, register, err := format.MeasureUKI(l.Image)
 		if err != nil {
 			t.Fatal(err)
 		}
-		policy, id := spec.RegisterPolicy(format.Register, register), sha256.Sum256(block.Bytes)
-		is := a.SHA256[0]
+		policy := spec.RegisterPolicy(format.Register, register)
 		sum := sha256.Sum256(policy[:])
-		if is.Policy != hex.EncodeToString(policy[:]) || is.Key != hex.EncodeToString(id[:]) ||
-			len(is.Registers) != 1 || is.Registers[0] != format.Register {
-			t.Errorf("%+v", is)
+		for i, by := range []*bootKey{key, former} {
+			is, id := a.SHA256[i], sha256.Sum256(by.certificate.RawSubjectPublicKeyInfo)
+			if is.Policy != hex.EncodeToString(policy[:]) || is.Key != hex.EncodeToString(id[:]) ||
+				len(is.Registers) != 1 || is.Registers[0] != format.Register {
+				t.Errorf("%+v", is)
+			}
+			if err := rsa.VerifyPKCS1v15(&by.key.PublicKey, crypto.SHA256, sum[:], is.Signature); err != nil {
+				t.Error(err)
+			}
+			policies[is.Policy] = true
 		}
-		if err := rsa.VerifyPKCS1v15(&key.key.PublicKey, crypto.SHA256, sum[:], is.Signature); err != nil {
-			t.Error(err)
-		}
-		policies[is.Policy] = true
 	}
 	if len(policies) != 2 {
 		t.Error("two loaders have one policy")
 	}
-	bare := &Loader{sign: builder.Programs(nil), approve: builder.Approves(nil), stub: stub, name: "test", parts: l.parts}
-	if err := bare.SetNumber(1); err != nil {
-		t.Fatal(err)
-	}
-	f, err := pe.NewFile(bytes.NewReader(bare.Image))
-	if err != nil || f.Section(spec.ApprovalsSection) != nil || f.Section(spec.ApprovalKeySection) != nil {
-		t.Errorf("a loader that nobody signs brings a policy: %v", err)
+	later := bytes.Replace(stub, []byte("systemd-stub 25"), []byte("systemd-stub 99"), 1)
+	for name, bare := range map[string]*Loader{
+		"that nobody signs":  {sign: builder.Programs(nil), stub: stub, name: "test", parts: l.parts},
+		"of an unknown stub": {sign: builder.Programs(key), approve: l.approve, stub: later, name: "test", parts: l.parts},
+	} {
+		if err := bare.SetNumber(1); err != nil {
+			t.Fatal(err)
+		}
+		f, err := pe.NewFile(bytes.NewReader(bare.Image))
+		if err != nil || f.Section(spec.ApprovalsSection) != nil || f.Section(spec.ApprovalKeySection) != nil {
+			t.Errorf("a loader %s brings a policy: %v", name, err)
+		}
 	}
 }

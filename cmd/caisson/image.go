@@ -60,6 +60,7 @@ func (a *app) imageCommand() *cobra.Command {
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
 	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "include the layer and the overlays")
 	f.boot.flags(c.Flags())
+	f.boot.formerFlag(c.Flags())
 	passphraseFlag(c.Flags(), &f.boot.keys.Passphrase)
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	requireFlags(c, "out")
@@ -87,7 +88,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if f.node != "" && s.HasLayer() {
 		f.arch = cmp.Or(f.arch, s.Layer().Arch(node))
 	}
-	key, err := f.boot.key(a, s)
+	source, err := f.boot.source(a, s)
 	if err != nil {
 		return err
 	}
@@ -100,8 +101,8 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
-	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args,
-		Key: key}); err != nil {
+	source.Layer, source.Bootstrap, source.Node, source.Args = layer, b, f.node, f.args
+	if m.Loader, err = a.fetchLoader(ctx, reg, source); err != nil {
 		return err
 	}
 	result.Number, result.Register = m.Loader.Number, m.Loader.Register()
@@ -215,6 +216,7 @@ func (a *app) loaderCommand() *cobra.Command {
 	f.who.flags(c.Flags())
 	f.known.flags(c.Flags())
 	f.boot.flags(c.Flags())
+	f.boot.formerFlag(c.Flags())
 	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	return c
 }
@@ -225,7 +227,7 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 		return err
 	}
 	f.boot.keys.Passphrase = f.who.passphrase
-	key, err := f.boot.key(a, s)
+	source, err := f.boot.source(a, s)
 	if err != nil {
 		return err
 	}
@@ -243,7 +245,8 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	if err != nil {
 		return err
 	}
-	l, err := media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Args: f.args, Key: key})
+	source.Layer, source.Bootstrap, source.Args = layer, b, f.args
+	l, err := a.fetchLoader(ctx, reg, source)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -78,8 +79,9 @@ func (f *loaderFlags) flags(a *app, c *cobra.Command) {
 
 // bootFlags say which key signs what firmware starts.
 type bootFlags struct {
-	keys  release.KeyFiles
-	named func() bool
+	keys   release.KeyFiles
+	named  func() bool
+	former []string
 }
 
 func (x *bootFlags) flags(f *pflag.FlagSet) {
@@ -94,6 +96,39 @@ func (x *bootFlags) key(a *app, s *site.Site) (builder.BootKey, error) {
 		a.say("signing for firmware with %s", x.keys.Boot)
 	}
 	return x.keys.BootKey(s)
+}
+
+func (x *bootFlags) formerFlag(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.former, "boot-key-before", nil, "`NAME` of a pair that was the boot key: the loader also opens what nodes' "+
+		"TPMs have sealed to it")
+}
+
+// source begins what a loader is made of: the key that signs it, and those of before.
+func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) {
+	if from.Key, err = x.key(a, s); err != nil {
+		return from, err
+	}
+	for _, name := range x.former {
+		key, err := a.firmwarePair("--boot-key-before", name, &x.keys.Passphrase)
+		if err != nil {
+			return from, err
+		}
+		if from.Key == nil || from.Key.Certificate().Equal(key.Certificate()) {
+			return from, cli.Usage("--boot-key names the key that takes its place", "--boot-key-before %s: no other key signs this loader", name)
+		}
+		from.Former = append(from.Former, key)
+	}
+	return from, nil
+}
+
+// fetchLoader makes a loader, and says where no key in a TPM opens behind it.
+func (a *app) fetchLoader(ctx context.Context, r *registry.Registry, from media.Source) (*media.Loader, error) {
+	l, err := media.Fetch(ctx, r, from)
+	if err == nil && from.Key != nil && l.Register() == "" {
+		a.say("warning: it is not known what the stub of layer %s measures: behind this loader no node seals its key of secrets "+
+			"to a TPM, and none opens a sealed one", from.Layer.Digest)
+	}
+	return l, err
 }
 
 // netbootFlags are the flags of netboot.

@@ -29,9 +29,14 @@ func TestLongMeasured(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir", "mcopy", "perl")
 	tpm := tpmtest.ForMachine(t)
-	f := &daily{Fleet: fleet(t, append([]string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"}, withUEFI...)...)}
+	needs(t)
+	f := &daily{Fleet: example(t, programs(t), "../../examples/quickstart/site.yaml")}
+	f.edits(t, slices.Concat(calm, noted, withUEFI, []string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"})...)
+	for _, name := range []string{"boot", "next"} {
+		f.must(t, "keys", "generate", "--boot", "keys/"+name)
+	}
+	f.raise(t)
 	f.serveFleet(t)
-	f.must(t, "keys", "generate", "--boot", "keys/boot")
 	const other = "caisson.measured=1" // an argument that the overlay does not name is why there is a kexec
 	o := f.medium("alpha", "52:54:00:00:00:0a")
 	o.UUID, o.Disk, o.Extra, o.Forwards[guestFleet] = uuidOfDisk, f.image(t, "boot.raw", "--kernel-arg", other), tpm, f.page
@@ -84,10 +89,10 @@ func TestLongMeasured(t *testing.T) {
 
 	run(t, s, "sync")
 	m.PowerCut()
-	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -o -i "$1" "$2" "$file"`, f.image(t, "next.efi", "--kernel-arg", "caisson.measured=2"))
+	onESP(t, o, `file=$(mdir -b -i "$1" ::/EFI/Linux | tail -n1); mcopy -o -i "$1" "$2" "$file"`, f.image(t, "next.efi", "--kernel-arg", "caisson.measured=2", "--boot-key", "keys/next.key", "--boot-key-before", "keys/boot"))
 	m = f.start(t, o)
 	s = f.login(t, m)
-	opens("by another loader that the boot key has signed")
+	opens("by another loader, of the next boot key")
 
 	run(t, s, "sync")
 	m.PowerCut()

@@ -67,13 +67,16 @@ func readSealed(file string) (*sealedKey, error) {
 	return &s, nil
 }
 
+// opensNone is said where no loader has left anything.
+const opensNone = "its loader opens none"
+
 func (k Keys) readMemory() (m inMemory, err error) {
 	var data []byte
 	if err = fs.ErrNotExist; k.Memory != "" {
 		data, err = ownfiles.ReadSecret(filepath.Join(k.Memory, OpenedFile))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return inMemory{Why: "its loader opens none"}, nil
+		return inMemory{Why: opensNone}, nil
 	}
 	if err == nil && json.Unmarshal(data, &m) != nil {
 		err = fmt.Errorf("%s is damaged", OpenedFile)

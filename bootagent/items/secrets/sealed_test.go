@@ -202,11 +202,16 @@ func TestALockedKey(t *testing.T) {
 		s.keys.TPM, s.keys.Memory = c.tpm, t.TempDir()
 		c.change(&l)
 		s.must(s.keys.Unlock(l))
-		s.keys.TPM = machine
-		for range 2 {
+		carried := s.keys.Memory
+		for _, when := range []string{"", ", behind a kexec"} {
+			if when != "" {
+				s.keys.TPM, s.keys.Memory = c.tpm, t.TempDir()
+				s.must(s.keys.Unlock(Loader{Approvals: "/nonexistent", Key: "/nonexistent", Carried: carried}))
+			}
+			s.keys.TPM = machine
 			var locked *LockedError
 			if id, err := s.keys.Ensure(t.Logf); id != nil || !errors.As(err, &locked) || !strings.Contains(err.Error(), c.why) {
-				t.Errorf("%s: %v, %v", name, id, err)
+				t.Errorf("%s%s: %v, %v", name, when, id, err)
 			}
 		}
 		s.has(name, false, true)

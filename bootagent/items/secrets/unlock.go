@@ -33,7 +33,7 @@ var errNoPolicy = errors.New("its loader brings no policy that a boot key has si
 // the node is to seal. What is not opened is said to who reads the key.
 func (k Keys) Unlock(l Loader) error {
 	m, err := Keys{Memory: l.Carried}.readMemory()
-	if err == nil && (len(m.Keys) > 0 || m.Authority != nil) {
+	if err == nil && m.Why != opensNone { // also why it opened none, which this one cannot see
 		return k.writeMemory(m)
 	}
 	m = inMemory{Keys: map[string]string{}}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
@@ -100,6 +101,7 @@ func says(err error, want string) bool {
 
 // TestMain makes keys that cost what reading a hash does.
 func TestMain(m *testing.M) {
+	root.Enter()
 	keys.Cost, keys.MinCost = 16, 16
 	m.Run()
 }

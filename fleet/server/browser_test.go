@@ -170,6 +170,14 @@ func TestThePage(t *testing.T) {
 		t.Errorf("%q: %q", title, text)
 	}
 	keep(t, ctx, "overview")
+	// Beside each time in UTC stands that of a browser with another clock.
+	var times, without int
+	if err := chromedp.Run(ctx, emulation.SetTimezoneOverride("Asia/Kolkata"), open("/nodes/"+names[0]), chromedp.WaitVisible("main"),
+		chromedp.Evaluate(`window.times = [...document.querySelectorAll("time[datetime]")]; times.length`, &times),
+		chromedp.Evaluate(`times.filter(t => !t.title.endsWith(" here") && !t.textContent.endsWith(" here)")).length`, &without),
+		emulation.SetTimezoneOverride(""), open("/"), chromedp.WaitVisible(".tiles")); err != nil || times == 0 || without > 0 {
+		t.Errorf("%d of %d times have UTC alone: %v", without, times, err)
+	}
 	// A report arrives: the page changes by itself.
 	send(58, 1, func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "broken", Detail: "out of memory"} })
 	if err := chromedp.Run(ctx, chromedp.WaitVisible(".tile.broken"), chromedp.Text("h1", &text)); err != nil {

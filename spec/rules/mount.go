@@ -75,7 +75,7 @@ var (
 	// LateUnits start after the agent: no mount of the site comes after them.
 	LateUnits = []string{"multi-user.target", "graphical.target", "default.target"}
 	// WaitingUnits are those that the agent's unit names itself; late as well.
-	WaitingUnits = []string{"kubelet.service", "containerd.service", "docker.service"}
+	WaitingUnits = []string{"kubelet.service", "containerd.service", "crio.service", "docker.service"}
 )
 
 // Mount checks a file system to mount. Its id is not looked at: it says nothing to

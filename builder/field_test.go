@@ -13,6 +13,33 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
+// TestLongDocumentation: a site that asks for it has what there is to read, of the base and of a package.
+func TestLongDocumentation(t *testing.T) {
+	require.Long(t)
+	o, r := testOptions(t), testRecipe()
+	r.Base.Debian.Documentation = true
+	o.Ledger, _ = Settle([]spec.Recipe{r}, nil)
+	b := &build{options: o, recipe: r, done: map[string]made{}, checked: map[string]bool{}}
+	release, err := b.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if err := b.resolve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps[:2] {
+		if err := b.step(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, step := range map[string]string{"man/man8/apt-get.8.gz": stepBase, "doc/apt/changelog.gz": stepBase, "locale/de/LC_MESSAGES/dpkg.mo": stepBase, "man/man1/tree.1.gz": stepPackages} {
+		if at := filepath.Join(b.done[step].dir, "tree/usr/share", name); !exists(at) {
+			t.Errorf("%s is left out", at)
+		}
+	}
+}
+
 // TestLongDebianOnNodes builds what an administrator of Debian takes for granted: answers for a
 // package of the base, a mailer whose script wants an address, and no timers or dpkg that a
 // read-only /usr leaves half done.

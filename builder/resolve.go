@@ -175,11 +175,11 @@ func (b *build) sayLacking() {
 			strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
 	}
 	if unread := slices.DeleteFunc(packages.Names(b.recipe.Packages), func(name string) bool {
-		return name != "man-db" &&
-			!strings.HasSuffix(name, "-doc")
-	}); len(unread) > 0 && b.foreign == nil {
+		return name != "man-db" && !strings.HasSuffix(name, "-doc")
+	}); len(unread) > 0 && b.foreign == nil && !b.recipe.Base.Debian.Documentation {
 		b.say(Event{Step: stepResolve, State: "note", Text: "layers leave out man pages, /usr/share/doc, info and " +
-			"translations of all packages, so that there is little to read for " + strings.Join(unread, ", ")})
+			"translations of all packages, so that there is little to read for " + strings.Join(unread, ", ") +
+			"; layer.base.debian.documentation keeps them"})
 	}
 	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
 		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no " +
@@ -209,6 +209,7 @@ func (b *build) lockKey() string {
 	if base.Debian != nil {
 		d := *base.Debian
 		d.Mirror, d.Security, d.Keyring = "", "", "" // another mirror of the same archive
+		d.Documentation = false                      // of the same packages
 		base.Debian = &d
 	}
 	key := map[string]any{"arch": b.recipe.Arch, "base": base, "names": b.baseNames(), "packages": p}

@@ -87,7 +87,7 @@ func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	}
 	var late []string
 	err := base.Bootstrap(ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
-		Names: b.baseAsked(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base)),
+		Names: b.baseAsked(), Whole: b.recipe.Base.Debian.Documentation, Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base)),
 		Answer: func(ctx context.Context, r *root.Root) (err error) {
 			if late, err = packages.SetUp(r, b.baseAnswers()); err != nil {
 				return err

@@ -80,10 +80,17 @@ func TestOlderLock(t *testing.T) {
 
 // TestSaysWhatIsLeftOut: who asks for manual pages or documentation reads in the build that layers have none.
 func TestSaysWhatIsLeftOut(t *testing.T) {
-	for asked, want := range map[string]string{"man-db": "man-db", "bash-doc": "bash-doc", "tree": ""} {
+	for asked, want := range map[string]string{"man-db": "man-db", "bash-doc": "bash-doc", "tree": "", "gawk-doc": ""} {
 		said, r := "", testRecipe()
+		r.Base.Debian.Documentation = asked == "gawk-doc" // this site keeps what there is to read
 		r.Packages.Install = []spec.Package{{Name: asked}}
 		b := &build{recipe: r, options: Options{Progress: func(e Event) { said += e.Text + "\n" }}}
+		if key := b.lockKey(); asked == "tree" {
+			if r.Base.Debian.Documentation = true; b.lockKey() != key {
+				t.Error("a lock is of the same packages with their documentation")
+			}
+			r.Base.Debian.Documentation = false
+		}
 		b.sayLacking()
 		if got := strings.Contains(said, "layers leave out man pages"); got != (want != "") || !strings.Contains(said, want) {
 			t.Errorf("%s: %q", asked, said)

@@ -31,12 +31,13 @@ type Base struct {
 // Debian is a base bootstrapped from an archive. An empty Mirror stands for the
 // build host's own apt sources.
 type Debian struct {
-	Suite      string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
-	Components []string `json:"components" doc:"archive components; main when absent"`
-	Mirror     string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
-	Security   string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
-	Snapshot   string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
-	Keyring    string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
+	Suite         string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
+	Components    []string `json:"components" doc:"archive components; main when absent"`
+	Mirror        string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
+	Security      string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
+	Snapshot      string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
+	Keyring       string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
+	Documentation bool     `json:"documentation,omitempty" doc:"keep man pages, documentation, info files and translations; left out when absent"`
 }
 
 // Packages is the apt part, see reference of apt in docs/divingbell.md.

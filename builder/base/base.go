@@ -68,6 +68,7 @@ type Options struct {
 	Arch  string
 	Repo  string   // flat repository of exactly the packages to install
 	Names []string // packages asked for by name
+	Whole bool     // with what exclude keeps out
 	Epoch int64
 	Line  func(string) // each line the tools say
 
@@ -90,6 +91,9 @@ func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 		"--include=?essential", "--include=apt", `--aptopt=APT::Install-Recommends "false"`, `--aptopt=APT::Sandbox::User "root"`,
 		"--skip=check/empty,chroot/mount,cleanup/apt/cache"}
 	for _, e := range exclude {
+		if o.Whole {
+			break
+		}
 		args = append(args, "--dpkgopt="+e)
 	}
 	args = append(args, o.Suite, r.Upper, "deb [trusted=yes] copy:"+(&url.URL{Path: o.Repo}).EscapedPath()+" ./")

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/builder/progress"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 )
@@ -231,6 +233,28 @@ func (a *app) timed(c *cobra.Command) {
 			err := run(c, args)
 			a.sayDetail("%s took %s", c.Name(), time.Since(began).Round(time.Millisecond))
 			return err
+		}
+	}
+}
+
+// progress shows events of a build, or of what is as long. It talks on standard error.
+func (a *app) progress() *progress.Progress {
+	return progress.Begin(progress.Voice{To: a.err, JSON: a.json(), Quiet: a.quiet, Say: a.say})
+}
+
+// console shows what a machine prints, unless talk is not wanted.
+func (a *app) console() *cli.Console {
+	if a.quiet || a.json() {
+		return &cli.Console{}
+	}
+	return &cli.Console{To: a.err}
+}
+
+// quote shows text of a node as talk: none of its lines begins like one of ours.
+func (a *app) quote(text string) {
+	for line := range strings.Lines(text) {
+		if !a.quiet {
+			cli.Printf(a.err, "  %s\n", strings.TrimRight(line, "\n"))
 		}
 	}
 }

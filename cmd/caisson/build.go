@@ -142,7 +142,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	}
 	built, err := a.bake(ctx, f, s, going{beside, trusted, noKeys, agents}, names[0])
 	if err != nil {
-		return full(err, places...)
+		return cli.Full(err, places...)
 	}
 	p, err := f.openKeys(s, trusted) // not while packages' scripts run
 	if err != nil {
@@ -153,11 +153,11 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	}
 	progress := a.progress()
 	seen, _ := beside.Memory.At(reg.Ref().String())
-	p.Registry, p.Tool, p.Now, p.Seen, p.Progress = reg, version, now(), seen.Layers.IssuedAt, progress.event
+	p.Registry, p.Tool, p.Now, p.Seen, p.Progress = reg, version, now(), seen.Layers.IssuedAt, progress.Event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
-	progress.close()
+	progress.Close()
 	if err != nil {
-		return full(err, places...)
+		return cli.Full(err, places...)
 	}
 	return a.show(out, func() {
 		for _, l := range out.Layers {
@@ -219,14 +219,14 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 	}
 	progress := a.progress()
 	how := release.Build{Locks: locks, Before: before, Agents: on.agents, Options: builder.Options{
-		Boot: boot, CacheDir: f.cache, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.event}}
+		Boot: boot, CacheDir: f.cache, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.Event}}
 	built, err := release.Bake(ctx, s, how)
 	var again *release.Built
 	if err == nil && f.twice {
 		how.Options.Again = true
 		again, err = release.Bake(ctx, s, how)
 	}
-	progress.close()
+	progress.Close()
 	if err != nil || again == nil {
 		return built, err
 	}

@@ -116,7 +116,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 		if roles := []string{"reader", "reporter", "operator", "drain"}; !slices.Contains(roles, role) {
 			return cli.Usage("one of: reader, reporter, operator, drain", "unknown role %q", role)
 		}
-		if err := writable("--tokens", file); err != nil {
+		if err := cli.Writable("--tokens", file); err != nil {
 			return err
 		}
 		token, err := server.AddToken(file, args[0], server.Role(role))

@@ -9,9 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/unknown"
+	"github.com/caisson-os/caisson/fleet/webhook"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
@@ -109,13 +108,13 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	defer l.Close() // the server has closed it
-	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+	if o.Hosts = httpserver.Names(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8090", "without tokens the service is for a loopback only")
 	}
 	if err := reachedBy(v.url, &o, &v.http); err != nil {
 		return err
 	}
-	if o.People, err = v.people.open(&o, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
+	if o.People, err = v.people.open(&o, httpserver.Address(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
 		return err
 	}
 	authorities, err := readAuthorities(v.authorities)
@@ -162,7 +161,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
-	address := cmp.Or(o.URL, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts))
+	address := cmp.Or(o.URL, httpserver.Address(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts))
 	if err := a.opened(address, map[string]string{"listen": l.Addr().String(), "database": db.Place()}); err != nil {
 		return err
 	}
@@ -173,7 +172,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		go asked.Keep(ctx, siteEvery, v.site.Services)
 	}
 	if len(told) > 0 {
-		go a.keepTelling(ctx, o.Hub, told, time.Tick(hookEvery))
+		go webhook.Watch(ctx, hooked{o.Hub}, told, time.Tick(hookEvery), a.say)
 	}
 	if box != nil {
 		box.Take = o.Hub.Stored
@@ -259,43 +258,6 @@ func (v *serving) drains() (map[string]bool, error) {
 		drains[name] = true
 	}
 	return drains, nil
-}
-
-// openedAt is an address by which a browser reaches a service without a proxy: by the
-// first name that it was told, or this machine's where it listens on all addresses.
-func openedAt(at *net.TCPAddr, tls bool, told []string) string {
-	scheme, name := "http", at.IP.String()
-	if tls {
-		scheme = "https"
-	}
-	switch {
-	case at.IP.IsLoopback():
-	case len(told) > 0:
-		name = told[0]
-	case at.IP.IsUnspecified():
-		name = ownNames(at, nil)[0]
-	}
-	if _, _, err := net.SplitHostPort(name); err == nil { // it was told with its port
-		return scheme + "://" + name
-	}
-	return scheme + "://" + net.JoinHostPort(strings.Trim(name, "[]"), strconv.Itoa(at.Port))
-}
-
-// ownNames are the names by which a service is reached: what it was told, the address
-// that it listens on, and on a loopback the names of that.
-func ownNames(at *net.TCPAddr, told []string) []string {
-	names := append([]string{}, told...)
-	if at.IP.IsUnspecified() {
-		if host, err := os.Hostname(); err == nil {
-			names = append(names, strings.ToLower(host))
-		}
-		return append(names, "localhost", "127.0.0.1", "::1")
-	}
-	names = append(names, at.IP.String())
-	if at.IP.IsLoopback() {
-		names = append(names, "localhost", "127.0.0.1", "::1")
-	}
-	return names
 }
 
 // reachedBy takes the URL by which a proxy is reached that stands before the service.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // TestOpenedAt: what is printed can be opened, and is a name that the service answers to.
@@ -36,7 +38,7 @@ func TestOpenedAt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := openedAt(at, c.tls, c.told); got != c.want {
+		if got := httpserver.Address(at, c.tls, c.told); got != c.want {
 			t.Errorf("%s, told %q: %s, want %s", c.listens, c.told, got, c.want)
 		}
 	}

@@ -61,43 +61,11 @@ func (h *hookFlags) open(say func(string, ...any)) (all []*webhook.Receiver, err
 // actsAtOnce is how many rows of the audit log one look reads.
 const actsAtOnce = 1000
 
-// keepTelling compares the fleet with what it was at each tick, until ctx ends, where this instance
-// writes. What a fleet was before the start is not known, and not told.
-func (a *app) keepTelling(ctx context.Context, h *hub.Hub, to []*webhook.Receiver, ticks <-chan time.Time) {
-	for _, r := range to {
-		go r.Run(ctx)
-	}
-	before, last := webhook.Seen{}, int64(-1)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks:
-		}
-		if !h.Writes() {
-			last = -1
-			continue
-		}
-		now, seq, err := seeFleet(ctx, h, last)
-		if err != nil {
-			a.say("webhook: %v", err)
-			continue
-		}
-		if last >= 0 {
-			for _, e := range webhook.Changes(before, now) {
-				for _, r := range to {
-					if err := r.Tell(e); err != nil {
-						a.say("%v", err)
-					}
-				}
-			}
-		}
-		before, last = now, seq
-	}
-}
+// hooked is a fleet as webhooks see it.
+type hooked struct{ *hub.Hub }
 
-// seeFleet reads what may have changed, and the audit log's rows after one.
-func seeFleet(ctx context.Context, h *hub.Hub, last int64) (s webhook.Seen, seq int64, err error) {
+// See implements [webhook.Fleet].
+func (h hooked) See(ctx context.Context, last int64) (s webhook.Seen, seq int64, err error) {
 	s = webhook.Seen{At: h.Now(), Nodes: map[string]webhook.Is{}, Rollouts: map[string]string{}}
 	for _, n := range h.Nodes() {
 		condition, why := n.Condition(s.At)

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/webhook"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -55,7 +56,7 @@ func TestWebhook(t *testing.T) {
 	ticks := make(chan time.Time)
 	telling := make(chan struct{})
 	go func() {
-		(&app{err: io.Discard}).keepTelling(ctx, h, to, ticks)
+		webhook.Watch(ctx, hooked{h}, to, ticks, t.Logf)
 		close(telling)
 	}()
 	defer func() {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/progress"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -71,7 +72,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err := media.CheckName(f.out); err != nil {
 		return err
 	}
-	if err := writable("--out", f.out); err != nil {
+	if err := cli.Writable("--out", f.out); err != nil {
 		return err
 	}
 	if f.withLayer && f.unsigned {
@@ -106,7 +107,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 		return err
 	}
 	result.Number, result.Register = m.Loader.Number, m.Loader.Register()
-	a.say("the loader has%s, number %d, of layer %s", size(int64(len(m.Loader.Image))), m.Loader.Number, layer.Digest)
+	a.say("the loader has%s, number %d, of layer %s", progress.Size(int64(len(m.Loader.Image))), m.Loader.Number, layer.Digest)
 	if f.withLayer {
 		if m.Carried, err = os.MkdirTemp(filepath.Dir(f.out), ".carried.*"); err != nil {
 			return err
@@ -127,10 +128,10 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	a.say("writing %s", f.out)
 	progress := a.progress()
 	m.Step = func(what string, done, of int64) {
-		progress.event(builder.Event{Step: filepath.Base(f.out), State: what, Bytes: done, OfBytes: of})
+		progress.Event(builder.Event{Step: filepath.Base(f.out), State: what, Bytes: done, OfBytes: of})
 	}
 	err = m.Write(ctx, f.out)
-	progress.close()
+	progress.Close()
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, 
 	for _, c := range carried.Copied {
 		bytes += c.Bytes
 	}
-	a.say("%s with layers and images of services:%s", plain.Count(carried.Nodes, "overlay"), size(bytes))
+	a.say("%s with layers and images of services:%s", plain.Count(carried.Nodes, "overlay"), progress.Size(bytes))
 	return carried, nil
 }
 
@@ -294,7 +295,7 @@ func (a *app) pushLoader(ctx context.Context, p *publish.Publisher, l *media.Loa
 	if dry {
 		return spec.Loader{Arch: l.Arch, Number: l.Number, Image: spec.Blob{Digest: digest.Of(l.Image), Size: int64(len(l.Image))}}, nil
 	}
-	a.say("pushing loader %d,%s", l.Number, size(int64(len(l.Image))))
+	a.say("pushing loader %d,%s", l.Number, progress.Size(int64(len(l.Image))))
 	pushed, err := l.Push(ctx, p.Registry)
 	if err != nil {
 		return pushed, err

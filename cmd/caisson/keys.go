@@ -197,7 +197,7 @@ func (a *app) enrollImage(ctx context.Context, f enrollFlags) error {
 	if !strings.HasSuffix(f.out, ".iso") {
 		return cli.Usage("name a file that ends with .iso", "--out %s: the medium is a CD and a USB stick", f.out)
 	}
-	if err := writable("--out", f.out); err != nil {
+	if err := cli.Writable("--out", f.out); err != nil {
 		return err
 	}
 	manager, err := os.ReadFile(f.manager)
@@ -292,7 +292,7 @@ func (a *app) keysRevokeLoaderCommand() *cobra.Command {
 }
 
 func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphrase) error {
-	if err := writable("--out", out); err != nil {
+	if err := cli.Writable("--out", out); err != nil {
 		return err
 	}
 	pair, err := a.firmwarePair("--kek", kek, pass)

@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
@@ -69,7 +71,7 @@ func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
 	}
 	write := x.update || x.Missing || old == nil
 	if write {
-		if err := writable("--lock", x.name); err != nil {
+		if err := cli.Writable("--lock", x.name); err != nil {
 			return err
 		}
 	}
@@ -124,4 +126,25 @@ func (f advisoryFlag) open(lock *builder.LockFile) (*layerdiff.Advice, error) {
 		return nil, nil
 	}
 	return layerdiff.OpenAdvice(string(f), lock)
+}
+
+// systemCache is kept between the builds of all who may write to it.
+const systemCache = "/var/cache/caisson"
+
+// cacheDefault says in a flag's help what [cacheDir] does.
+const cacheDefault = "(" + systemCache + " when empty, or ~/.cache/caisson for users who may not write there)"
+
+// cacheDir returns the directory that is kept between builds: the named one, the
+// system's, or the user's own. Root of a user namespace is a user here.
+func cacheDir(name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	for _, dir := range []string{systemCache, filepath.Dir(systemCache)} {
+		if unix.Access(dir, unix.W_OK) == nil {
+			return systemCache, nil
+		}
+	}
+	own, err := os.UserCacheDir()
+	return filepath.Join(own, "caisson"), err
 }

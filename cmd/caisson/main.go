@@ -30,7 +30,7 @@ func run() int {
 	a := newApp(out, os.Stderr)
 	root := a.root()
 	root.SetArgs(os.Args[1:])
-	err := out.Conclude(reached(root.ExecuteContext(ctx)))
+	err := out.Conclude(cli.Reached(root.ExecuteContext(ctx)))
 	if err != nil && ctx.Err() != nil {
 		err = cli.Interrupted(err)
 	}

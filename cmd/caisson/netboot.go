@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/progress"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
@@ -177,7 +178,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 		for _, name := range files {
 			cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
 		}
-		a.say("each boot loads%s: kernel%s, initrd%s", size(l.Kernel.Size+l.Initrd.Size), size(l.Kernel.Size), size(l.Initrd.Size))
+		a.say("each boot loads%s: kernel%s, initrd%s", progress.Size(l.Kernel.Size+l.Initrd.Size), progress.Size(l.Kernel.Size), progress.Size(l.Initrd.Size))
 	})
 }
 
@@ -266,7 +267,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var from, out string
 	c := verb("bootstrap", func(c *cobra.Command, names []string) error {
 		if out != "" {
-			if err := writable("--out", out); err != nil {
+			if err := cli.Writable("--out", out); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/require"
@@ -30,7 +31,7 @@ func TestPlainRegistryIsHinted(t *testing.T) {
 	_, _, read := r.Manifest(t.Context(), oci.RepoFleet, "index")
 	for what, err := range map[string]error{"read": read, "write": r.PutData(t.Context(), oci.RepoFleet, oci.Describe(oci.MediaTypeEmpty, oci.Empty))} {
 		var hinted interface{ Hint() string }
-		if !errors.As(reached(err), &hinted) || !strings.Contains(hinted.Hint(), "--plain-http") {
+		if !errors.As(cli.Reached(err), &hinted) || !strings.Contains(hinted.Hint(), "--plain-http") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -50,29 +51,29 @@ func TestADiskThatTakesNothing(t *testing.T) {
 		}
 	})
 	wrong := errors.New("mksquashfs: exit status 1")
-	err := full(wrong, t.TempDir(), dir)
+	err := cli.Full(wrong, t.TempDir(), dir)
 	var hinted interface{ Hint() string }
 	if !errors.Is(err, wrong) || !strings.Contains(err.Error(), dir+" is full") || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "another directory") {
 		t.Errorf("%v", err)
 	}
-	if err := full(nil, dir); err != nil {
+	if err := cli.Full(nil, dir); err != nil {
 		t.Error(err)
 	}
-	if err := full(wrong, t.TempDir(), "", filepath.Join(dir, "gone")); err != wrong {
+	if err := cli.Full(wrong, t.TempDir(), "", filepath.Join(dir, "gone")); err != wrong {
 		t.Errorf("%v: no directory of it is full", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "rest"), make([]byte, 4<<20), 0o600); err == nil {
 		t.Fatal("it is not full")
 	}
 	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "operator"))
-	if err = reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "free some space") {
+	if err = cli.Reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "free some space") {
 		t.Errorf("a full disk: %v", err)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
 	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "release"))
-	if err = reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "read-only") {
+	if err = cli.Reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "read-only") {
 		t.Errorf("a read-only disk: %v", err)
 	}
 }

@@ -100,11 +100,11 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	}
 	o.Kept, o.Console = from, a.console()
 	progress := a.progress()
-	o.Build.Options.Progress = progress.event
-	defer progress.close()
+	o.Build.Options.Progress = progress.Event
+	defer progress.Close()
 	box, err := sandbox.Open(ctx, s, f.node, o)
 	if err != nil {
-		return full(err, o.Dir, o.Build.Options.CacheDir)
+		return cli.Full(err, o.Dir, o.Build.Options.CacheDir)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	if why := box.Emulated(); why != nil {
@@ -114,7 +114,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 		Say: func(step string) { a.say("%s", step) }}
 	answer, err := rehearsal.Walk(ctx, box, way)
 	if err != nil {
-		return full(err, o.Dir)
+		return cli.Full(err, o.Dir)
 	}
 	shown := a.print(answer)
 	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
@@ -188,7 +188,7 @@ func (x *stating) open(a *app, w *preview.Preview) (err error) {
 		return nil
 	}
 	if x.file != "" {
-		if err := writable("--statement", x.file); err != nil {
+		if err := cli.Writable("--statement", x.file); err != nil {
 			return err
 		}
 	}
@@ -312,7 +312,7 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	}
 	r, err := n.Find(ctx, culprit.Question{Good: f.good, Bad: f.bad, Cache: f.try.build.cache, Most: f.most}, a.say)
 	if err != nil {
-		return full(err, n.Box.Dir)
+		return cli.Full(err, n.Box.Dir)
 	}
 	return a.print(r)
 }

@@ -69,7 +69,7 @@ func (a *app) rescueCommand() *cobra.Command {
 
 func (r *rescuing) run(ctx context.Context, a *app, names []string, node string) error {
 	if r.file != "" {
-		if err := writable("--out", r.file); err != nil {
+		if err := cli.Writable("--out", r.file); err != nil {
 			return err
 		}
 	}

@@ -166,11 +166,11 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return err
 	}
 	progress := a.progress()
-	o.Build.Options.Progress = progress.event
+	o.Build.Options.Progress = progress.Event
 	box, err := sandbox.Open(ctx, s, f.node, o)
-	progress.close()
+	progress.Close()
 	if err != nil {
-		return full(err, o.Dir, o.Build.Options.CacheDir)
+		return cli.Full(err, o.Dir, o.Build.Options.CacheDir)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	result := tried{Node: f.node, Layer: box.Layer(), Road: box.Road(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
@@ -187,7 +187,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		a.say("firmware (UEFI) starts the loader from the machine's %s", result.Road)
 	}
 	if err := a.boot(ctx, box, f, console, &result); err != nil {
-		return full(err, o.Dir)
+		return cli.Full(err, o.Dir)
 	}
 	result.Steps = box.Steps()
 	used, err := box.Used()

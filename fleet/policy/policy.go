@@ -9,6 +9,8 @@
 package policy
 
 import (
+	"crypto"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust/chain"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -207,4 +210,23 @@ func again(role string, f site.File, other held) report.Problem {
 		p.Hint, p.Message = "remove one of the two", fmt.Sprintf("the key is listed twice: %s is named at %s", other.file.Name, other.file.At)
 	}
 	return p
+}
+
+// First returns version 1 of a new fleet's keys as a file; pairs are by the names of roles.
+func First(fleet string, pairs map[string]*ecdsa.PrivateKey, at time.Time) ([]byte, error) {
+	of := func(name string) spec.Role {
+		return spec.Role{Keys: []string{string(sign.VerifierOf(pairs[name]).PEM())}, Threshold: 1}
+	}
+	candidate, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet,
+		Version: 1, At: at, Reason: "a new site", Roles: spec.Roles{
+			Root: of(site.Root), Operator: of(site.Operator), Release: of(site.Release), Attestation: of(site.Attestation)}},
+		[]crypto.Signer{pairs[site.Root]})
+	if err != nil {
+		return nil, err
+	}
+	c, err := chain.First(candidate)
+	if err != nil {
+		return nil, err
+	}
+	return c.Marshal(), nil
 }

@@ -83,6 +83,7 @@ var rules = []Rule{
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
 		By: []string{"packaging/hack/attest", "cmd/caisson", "builder/release", "media/netboot", "media", "sandbox", "sandbox/culprit", "fleet/layerdiff", "fleet/preview", "test/..."}, ByWhy: "only an operator's machine builds"},
 
+	{Packages: "builder/progress", By: []string{"cmd/caisson"}, ByWhy: "programs are told events"},
 	{Packages: "builder/release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "packaging/systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "media/netboot", "media", "sandbox/...", "test/..."}, ByWhy: "nodes read layers through trust"},

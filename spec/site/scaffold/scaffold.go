@@ -8,8 +8,11 @@
 package scaffold
 
 import (
+	"bufio"
 	_ "embed"
 	"errors"
+	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Answers holds the values that a site begins with. [Usual] has those that hold when nobody says
@@ -113,4 +117,46 @@ func (a Answers) Site() (string, error) {
 	var b strings.Builder
 	err := page.Execute(&b, a)
 	return b.String(), err
+}
+
+var notFleetName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// FleetName makes a fleet's name of a directory's.
+func FleetName(dir string) string {
+	name := strings.Trim(notFleetName.ReplaceAllString(strings.ToLower(dir), "-"), "-")
+	if len(name) > 63 {
+		name = strings.TrimRight(name[:63], "-")
+	}
+	if name == "" {
+		return "my-fleet"
+	}
+	return name
+}
+
+// Ask puts the questions of a new site. An empty line takes what is usual, and the
+// end of the answers takes the rest of it.
+func (a *Answers) Ask(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	question := func(text, usual string) string {
+		fmt.Fprintf(out, "%s [%s]: ", text, usual)
+		if lines.Scan() {
+			if answer := strings.TrimSpace(lines.Text()); answer != "" {
+				return answer
+			}
+		}
+		return usual
+	}
+	switch kind := question("Are the nodes metal or virtual machines", "metal"); {
+	case strings.HasPrefix("virtual machines", kind):
+		a.Kernel = "linux-image-cloud-amd64"
+	case kind != "metal":
+		return report.Invalidf("metal or virtual", "%q is neither metal nor virtual", kind)
+	}
+	a.Registry = question("Registry, HOST[:PORT]/REPOSITORY, or a directory, oci:DIR", a.Registry)
+	node := Node{Name: question("Name of the first node", Example.Name)}
+	if mac := question("MAC address of the interface that it boots from", "none"); mac != "none" {
+		node.MAC = mac
+	}
+	a.Nodes = []Node{node}
+	return lines.Err()
 }

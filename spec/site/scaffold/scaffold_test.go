@@ -3,6 +3,8 @@
 package scaffold
 
 import (
+	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -68,4 +70,26 @@ func TestSite(t *testing.T) {
 func withoutKeys(text string) string {
 	before, after, _ := strings.Cut(text, "trust:\n")
 	return before + after[strings.Index(after, "conf:\n"):]
+}
+
+func TestAsk(t *testing.T) {
+	usual := Usual("x")
+	usual.Nodes = []Node{{Name: "node1"}}
+	all := usual
+	all.Kernel, all.Registry, all.Nodes = "linux-image-cloud-amd64", "registry.example.org/x", []Node{{Name: "a", MAC: "52:54:00:00:00:02"}}
+	for text, want := range map[string]Answers{
+		"":         usual,
+		"\n\n\n\n": usual,
+		"metal\n":  usual,
+		"virtual\nregistry.example.org/x\n a \n52:54:00:00:00:02\n": all,
+	} {
+		a := Usual("x")
+		if err := a.Ask(strings.NewReader(text), io.Discard); err != nil || !reflect.DeepEqual(a, want) {
+			t.Errorf("%q: %+v, %v; want %+v", text, a, err, want)
+		}
+	}
+	a := Usual("x")
+	if err := a.Ask(strings.NewReader("both\n"), io.Discard); err == nil {
+		t.Error("both are taken")
+	}
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package progress shows how far a build is, or what takes as long: as a bar on a terminal, as plain
+// lines elsewhere, or as lines of JSON.
+//
+// It is told of events, and knows nothing of what is made. cmd/caisson imports it.
+package progress
 
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -23,10 +28,16 @@ import (
 // it is doing: a log without a line for half a minute looks like one that hangs.
 const pace = 30 * time.Second
 
-// progress shows events of a build, or of what is as long: a bar on a terminal, plain lines elsewhere,
-// JSON lines with -o json. It talks on standard error.
-type progress struct {
-	app  *app
+// Voice says where to talk, and how much.
+type Voice struct {
+	To          io.Writer
+	JSON, Quiet bool
+	Say         func(format string, args ...any) // a plain line
+}
+
+// Progress shows events.
+type Progress struct {
+	Voice
 	bars *mpb.Progress // nil off a terminal
 	stop func()
 
@@ -39,9 +50,10 @@ type progress struct {
 	name  atomic.Value // string: what the bar says; read while mu may be held
 }
 
-func (a *app) progress() *progress {
-	p := &progress{app: a, last: time.Now()}
-	if f, isFile := a.err.(*os.File); isFile && cli.IsTerminal(f) && !a.json() && !a.quiet {
+// Begin begins to show what it is told.
+func Begin(v Voice) *Progress {
+	p := &Progress{Voice: v, last: time.Now()}
+	if f, isFile := v.To.(*os.File); isFile && cli.IsTerminal(f) && !v.JSON && !v.Quiet {
 		p.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(24))
 	}
 	tick, done := time.NewTicker(time.Second), make(chan struct{})
@@ -60,21 +72,22 @@ func (a *app) progress() *progress {
 }
 
 // still says what is being done when nothing else was said for a while.
-func (p *progress) still(now time.Time) {
+func (p *Progress) still(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doing.State == "" || p.bars != nil || p.app.json() || now.Sub(p.last) < pace {
+	if p.doing.State == "" || p.bars != nil || p.JSON || now.Sub(p.last) < pace {
 		return
 	}
 	p.last = now
-	p.app.say("%s", state(p.doing, now.Sub(p.since)))
+	p.Say("%s", state(p.doing, now.Sub(p.since)))
 }
 
-func (p *progress) event(e builder.Event) {
+// Event shows one.
+func (p *Progress) Event(e builder.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.app.json() {
-		_ = json.NewEncoder(p.app.err).Encode(e) // talk: the build goes on without a reader
+	if p.JSON {
+		_ = json.NewEncoder(p.To).Encode(e) // talk: the build goes on without a reader
 		return
 	}
 	switch e.State {
@@ -87,9 +100,9 @@ func (p *progress) event(e builder.Event) {
 			p.show(p.step)
 		}
 	case "cached":
-		p.line("%s: unchanged%s", where(e), size(e.Bytes))
+		p.line("%s: unchanged%s", where(e), Size(e.Bytes))
 	case "done":
-		p.line("%s: done%s in %.1f s", where(e), size(e.Bytes), e.Seconds)
+		p.line("%s: done%s in %.1f s", where(e), Size(e.Bytes), e.Seconds)
 		p.end()
 	case "note":
 		p.line("%s: %s", where(e), e.Text)
@@ -97,7 +110,7 @@ func (p *progress) event(e builder.Event) {
 }
 
 // show takes up what is done now, or how far it has come.
-func (p *progress) show(e builder.Event) {
+func (p *Progress) show(e builder.Event) {
 	begins := e.Variant != p.doing.Variant || e.Step != p.doing.Step || e.State != p.doing.State
 	p.doing = e
 	if begins {
@@ -119,7 +132,7 @@ func (p *progress) show(e builder.Event) {
 
 // newBar returns the bar of a piece of work. Where its size is not known it has
 // none, only the time.
-func (p *progress) newBar(e builder.Event, of int64) *mpb.Bar {
+func (p *Progress) newBar(e builder.Event, of int64) *mpb.Bar {
 	name := decor.Any(func(decor.Statistics) string { return p.name.Load().(string) })
 	switch {
 	case of == 0:
@@ -135,7 +148,7 @@ func (p *progress) newBar(e builder.Event, of int64) *mpb.Bar {
 }
 
 // end takes the bar away: nothing is being done.
-func (p *progress) end() {
+func (p *Progress) end() {
 	p.doing = builder.Event{}
 	if p.bar != nil {
 		p.bar.Abort(true)
@@ -144,17 +157,17 @@ func (p *progress) end() {
 }
 
 // line says something for good.
-func (p *progress) line(format string, args ...any) {
+func (p *Progress) line(format string, args ...any) {
 	p.last = time.Now()
-	if p.bars != nil && !p.app.quiet {
+	if p.bars != nil && !p.Quiet {
 		cli.Sayf(p.bars, "caisson", format, args...) // above the bar
 		return
 	}
-	p.app.say(format, args...)
+	p.Say(format, args...)
 }
 
-// close ends the talk.
-func (p *progress) close() {
+// Close ends the talk.
+func (p *Progress) Close() {
 	p.stop()
 	p.mu.Lock()
 	p.end()
@@ -199,26 +212,10 @@ func state(e builder.Event, took time.Duration) string {
 	return text + fmt.Sprintf(" (%.0f s)", took.Seconds())
 }
 
-func size(bytes int64) string {
+// Size returns megabytes with a blank before them, "" for none.
+func Size(bytes int64) string {
 	if bytes == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" %.1f MB", float64(bytes)/1e6)
-}
-
-// console shows what a machine prints, unless talk is not wanted.
-func (a *app) console() *cli.Console {
-	if a.quiet || a.json() {
-		return &cli.Console{}
-	}
-	return &cli.Console{To: a.err}
-}
-
-// quote shows text of a node as talk: none of its lines begins like one of ours.
-func (a *app) quote(text string) {
-	for line := range strings.Lines(text) {
-		if !a.quiet {
-			cli.Printf(a.err, "  %s\n", strings.TrimRight(line, "\n"))
-		}
-	}
 }

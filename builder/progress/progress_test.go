@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package progress
 
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -16,8 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 )
+
+func voice(to io.Writer) Voice {
+	return Voice{To: to, Say: func(format string, args ...any) { cli.Sayf(to, "caisson", format, args...) }}
+}
 
 // Off a terminal a long step says what it is doing each half minute, and nothing
 // is said between steps.
@@ -25,7 +31,7 @@ func TestProgressOffATerminal(t *testing.T) { synctest.Test(t, offATerminal) }
 
 func offATerminal(t *testing.T) {
 	var said bytes.Buffer
-	p := newApp(&bytes.Buffer{}, &said).progress()
+	p := Begin(voice(&said))
 	p.stop() // the test is the clock, and no time passes beside it
 	start := time.Now()
 	lines := func() int { return strings.Count(said.String(), "\n") }
@@ -45,7 +51,7 @@ func offATerminal(t *testing.T) {
 		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 2, Of: 3, Text: "libc6"}, 160 * time.Second, 6},
 		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 3, Of: 3, Text: "libx1"}, 190 * time.Second, 7},
 	} {
-		p.event(c.event)
+		p.Event(c.event)
 		p.still(start.Add(c.after))
 		if lines() != c.want {
 			t.Errorf("after %v and %s: %d lines, want %d:\n%s", c.after, c.event.State, lines(), c.want, &said)
@@ -62,7 +68,7 @@ caisson: full packages: start (190 s)
 	if got := said.String(); got != want {
 		t.Errorf("said %s", got)
 	}
-	p.close()
+	p.Close()
 }
 
 // On a terminal a bar has amount, rate and time left; no line is wider than the
@@ -70,7 +76,7 @@ caisson: full packages: start (190 s)
 func TestProgressOnATerminal(t *testing.T) {
 	master, slave := terminal(t, 80)
 	seen := watch(master)
-	p := newApp(&bytes.Buffer{}, slave).progress()
+	p := Begin(voice(slave))
 	for _, step := range []struct {
 		event builder.Event
 		shows []string
@@ -81,14 +87,14 @@ func TestProgressOnATerminal(t *testing.T) {
 		{builder.Event{Variant: "default", Step: "packages", State: "done", Bytes: 1e6, Seconds: 2}, []string{"caisson: default packages: done 1.0 MB in 2.0 s"}},
 		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 4e6, OfBytes: 16e6, Text: "base"}, []string{"4.0 MB of 16.0 MB", "MB/s"}},
 	} {
-		p.event(step.event)
+		p.Event(step.event)
 		for _, want := range step.shows {
 			if !seen.until(want) {
 				t.Errorf("no %q in %q", want, seen.String())
 			}
 		}
 	}
-	p.close()
+	p.Close()
 	if err := slave.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -249,6 +249,7 @@ var laterKeys = map[string]laterKey{
 	"overlay network.interfaces[].bond.transmitHashPolicy": {"0.10.0", mayBeLeftOut}, // the bond is made, with layer2
 	"bootstrap network[].bond.transmitHashPolicy":          {"0.10.0", mayBeLeftOut},
 
+	"recipe base.debian.documentation":             {"0.10.0", mayBeLeftOut}, // no node reads it
 	"recipe packages.install[].from":               {"0.10.0", mayBeLeftOut}, // no node reads it, and a lock has the version
 	"overlay network.interfaces[].bond.primary":    {"0.10.0", mayBeLeftOut}, // the kernel chooses one
 	"overlay network.interfaces[].routes[].metric": {"0.10.0", mayBeLeftOut}, // the route is made

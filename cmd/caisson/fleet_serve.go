@@ -103,17 +103,11 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	v.look.kept = &publish.Shards{}
-	l, err := v.open("serve", "127.0.0.1:8081")
+	l, err := v.listen(&o)
 	if err != nil {
 		return err
 	}
 	defer l.Close() // the server has closed it
-	if o.Hosts = httpserver.Names(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		return cli.Usage("give --tokens, or --listen 127.0.0.1:8090", "without tokens the service is for a loopback only")
-	}
-	if err := reachedBy(v.url, &o, &v.http); err != nil {
-		return err
-	}
 	if o.People, err = v.people.open(&o, httpserver.Address(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts)); err != nil {
 		return err
 	}
@@ -179,6 +173,24 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		go box.Keep(ctx, writesFor(o.Hub), a.say)
 	}
 	return serveHub(ctx, stop, o.Hub, func(ctx context.Context) error { return httpserver.Serve(ctx, l, h, v.http) })
+}
+
+// listen opens the place that the service listens at, and says in its options by which names it is reached.
+func (v *serving) listen(o *server.Options) (net.Listener, error) {
+	l, err := v.open("serve", "127.0.0.1:8081")
+	if err != nil {
+		return nil, err
+	}
+	if o.Hosts = httpserver.Names(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		err = cli.Usage("give --tokens, or --listen 127.0.0.1:8090", "without tokens the service is for a loopback only")
+	} else {
+		err = reachedBy(v.url, o, &v.http)
+	}
+	if err != nil {
+		_ = l.Close() // nobody has been answered
+		return nil, err
+	}
+	return l, nil
 }
 
 // serveSite reads a site that can be followed.

@@ -178,7 +178,8 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 		for _, name := range files {
 			cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
 		}
-		a.say("each boot loads%s: kernel%s, initrd%s", progress.Size(l.Kernel.Size+l.Initrd.Size), progress.Size(l.Kernel.Size), progress.Size(l.Initrd.Size))
+		a.say("each boot loads%s: kernel%s, initrd%s", progress.Size(l.Kernel.Size+l.Initrd.Size), progress.Size(l.Kernel.Size),
+			progress.Size(l.Initrd.Size))
 	})
 }
 

@@ -3,10 +3,11 @@
 // Package culprit finds which change of a node broke a check, by booting what a registry
 // keeps of the node.
 //
-// A [Search] asks a [Machine], and knows no nodes; [Node] is its machine: it boots generations as they were
-// published, and overlays that have some settings of one and the rest of another. Of two layers that
-// differ, images of both are stacked, and packages are installed as the lock of each side has them. What was answered is in a file below the cache, so
-// that an interrupted search goes on. Only cmd/caisson imports it.
+// A [Search] asks a [Machine], and knows no nodes; [Node] is its machine: it boots generations as
+// they were published, and overlays that have some settings of one and the rest of another. Of two
+// layers that differ, images of both are stacked, and packages are installed as the lock of each
+// side has them. What was answered is in a file below the cache, so that an interrupted search goes
+// on. Only cmd/caisson imports it.
 package culprit
 
 import (

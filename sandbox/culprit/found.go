@@ -33,7 +33,7 @@ type Result struct {
 
 // Part is a part of the change.
 type Part struct {
-	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, layer/packages/SOURCE, or a part of the overlay
+	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, layer/packages/SOURCE, part of the overlay
 	Changes []plan.Change   `json:"changes"`          // what is in it
 	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it now; absent where it does not
 }

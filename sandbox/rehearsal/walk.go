@@ -51,7 +51,8 @@ func (f *failure) Error() string { return f.reason }
 // Walk starts the machine of a box that was opened with what the node runs, and takes it there
 // and back.
 func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
-	w := &walk{Options: o, box: box, begun: time.Now(), answer: &Answer{Node: o.Node, Left: []picture.Difference{}, Checks: []sandbox.Check{}, Silent: map[string]float64{}}}
+	w := &walk{Options: o, box: box, begun: time.Now(), answer: &Answer{Node: o.Node, Left: []picture.Difference{},
+		Checks: []sandbox.Check{}, Silent: map[string]float64{}}}
 	if why := box.Emulated(); why != nil {
 		w.answer.Emulated = why.Error()
 	}

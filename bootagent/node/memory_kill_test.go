@@ -23,7 +23,7 @@ import (
 // goesAlone is all that an agent does until systemd ends it: it asks, stages, and goes.
 func (d *diskless) goesAlone() {
 	d.t.Helper()
-	n, err := Open(d.t.Context(), traced(session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, SoftReboot: func(context.Context) error { return nil }}), nil)
+	n, err := Open(d.t.Context(), traced(session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, SoftReboot: func(context.Context, bool) error { return nil }}), nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}

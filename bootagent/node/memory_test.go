@@ -300,7 +300,7 @@ func TestALayerThatNobodyGoesToTakesNoMemory(t *testing.T) {
 func (d *diskless) judges() (st *spec.Status) {
 	d.t.Helper()
 	soft, cold := d.soft, d.cold
-	o := traced(session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(context.Context) error { d.soft++; return nil }})
+	o := traced(session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(_ context.Context, replug bool) error { d.soft++; d.replugs = replug; return nil }})
 	for range 5 {
 		wait, now, err := Judge(d.t.Context(), o, nil)
 		if err != nil {
@@ -328,7 +328,13 @@ func TestTheLayerBeforeIsStillInMemory(t *testing.T) {
 	if st := d.apply(); st.Layer != bad || len(st.Checks) != 1 || !d.has("1") {
 		t.Fatalf("it is judged: %+v; the layer before is here: %v", st, d.has("1"))
 	}
+	if d.replugs {
+		t.Error("a layer that is not proved has the devices as they are")
+	}
 	d.judges()
+	if !d.replugs {
+		t.Error("the way back does not replug what the layer may have taken away")
+	}
 	if s := d.state(); d.soft != 2 || d.cold != 0 || s.Staged == nil || s.Staged.Failed == "" || s.Current.Layer != d.a || d.deadline() {
 		t.Fatalf("%d soft-reboots, %d reboots, staged %+v, current %+v, deadline %v", d.soft, d.cold, s.Staged, s.Current, d.deadline())
 	}

@@ -58,6 +58,7 @@ type swapping struct {
 	*machine
 	a, b        string
 	soft, cold  int
+	replugs     bool  // of the last soft-reboot
 	stack, call error // of the service that makes the root, and of systemd
 	was         *state.State
 }
@@ -101,7 +102,11 @@ func (m *swapping) Running(string) bool { return false }
 func (m *swapping) reboot() (class, why string) {
 	m.t.Helper()
 	n, err := Open(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
-		SoftReboot: func(context.Context) error { m.soft++; m.was = m.state(); return m.call }}), m.bootstrap())
+		SoftReboot: func(_ context.Context, replug bool) error {
+			m.soft++
+			m.was, m.replugs = m.state(), replug
+			return m.call
+		}}), m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -182,7 +187,7 @@ func TestASoftRebootEndsTheAgent(t *testing.T) {
 	m := newSwapping(t, "257.9-1")
 	ctx, end := context.WithCancel(t.Context())
 	n, err := Open(ctx, traced(session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
-		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}), m.bootstrap())
+		SoftReboot: func(ctx context.Context, _ bool) error { end(); return ctx.Err() }}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

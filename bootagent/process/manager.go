@@ -249,9 +249,20 @@ func (m Manager) Trouble(ctx context.Context) (failed, starting []string, err er
 // is begun.
 func (m Manager) Reboot(ctx context.Context) error { return m.leave(ctx, "reboot.target") }
 
-// SoftReboot has systemd end what runs and go on in the root at paths.NextRoot. It
-// returns when that is begun.
-func (m Manager) SoftReboot(ctx context.Context) error { return m.leave(ctx, paths.SoftReboot) }
+// devices is the unit that has udev go through the devices that are there. systemd keeps it over a
+// soft-reboot.
+const devices = "systemd-udev-trigger.service"
+
+// SoftReboot has systemd end what runs and go on in the root at paths.NextRoot. It returns when that
+// is begun. With replug that root has udev go through the devices again, as a boot does.
+func (m Manager) SoftReboot(ctx context.Context, replug bool) error {
+	if replug {
+		if err := m.Do(ctx, "stop", devices); err != nil {
+			return err
+		}
+	}
+	return m.leave(ctx, paths.SoftReboot)
+}
 
 // leave waits longer than for another answer: a manager that is busy begins all the same,
 // and who has heard an error by then undoes what was made for it.

@@ -62,6 +62,34 @@ func TestManager(t *testing.T) {
 	}
 }
 
+// Devices are gone through again in the next root once what did that is stopped; a soft-reboot without
+// it is not begun, and who asked for it goes another way.
+func TestSoftRebootThatReplugs(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	const unit = "[Unit]\nDefaultDependencies=no\n"
+	for name, text := range map[string]string{
+		devices: unit + "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\nExecStop=touch /run/stopped\n", paths.SoftReboot: unit,
+	} {
+		if err := os.WriteFile("/run/units/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := Manager{}
+	if err := m.Do(t.Context(), "start", devices); err != nil {
+		t.Fatal(err)
+	}
+	for _, replug := range []bool{false, true} {
+		if err := m.SoftReboot(t.Context(), replug); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat("/run/stopped"); (err == nil) != replug {
+			t.Errorf("replug %v: %v", replug, err)
+		}
+	}
+}
+
 // While the agent's own service starts, what is ordered after it can only be queued:
 // to wait for it would be to wait for oneself.
 // TestTrouble: what keeps a boot from its end is named, a service that ends again and again too,

@@ -45,6 +45,12 @@ var cutOff = []struct {
 		reason: reaches,
 	},
 	{
+		name: "a module", // in its place the card's driver goes
+		text: "  files:\n    /etc/modprobe.d/cut.conf: {content: \"blacklist virtio_net\\ninstall dummy /sbin/modprobe -r virtio_net\\n\"}\n" +
+			"    /etc/modules-load.d/cut.conf: {content: \"dummy\\n\"}\n",
+		reason: reaches,
+	},
+	{
 		name:   "a layer without a program",
 		site:   []string{"machine:\n", "health:\n  - {name: has-tree, file: /usr/bin/tree, interval: 2s, retries: 3}\n\nmachine:\n"},
 		layer:  []string{"      - name: tree\n", "      - name: bc\n"},

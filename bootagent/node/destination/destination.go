@@ -58,7 +58,7 @@ type Destination struct {
 type Machine interface {
 	Up() time.Duration // since its kernel started
 	Reboot(ctx context.Context) error
-	SoftReboot(ctx context.Context) error
+	SoftReboot(ctx context.Context, replug bool) error // see [process.Manager]
 }
 
 func (d *Destination) path(name string) string { return filepath.Join(d.Dir, name) }
@@ -271,8 +271,8 @@ func (d *Destination) softReboot(ctx context.Context, next *root.Next) (err erro
 	d.Log.Note(g, nil, spec.Event{Event: spec.EventEntered, Why: "by a soft-reboot"})
 	d.Log.Record("soft-reboot", events.With("generation", g.Generation), events.With("layer", g.Layer))
 	d.Log.Say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
-	ctx = context.WithoutCancel(ctx) // what is begun here ends this agent, too: that must not count as its failure
-	return d.Machine.SoftReboot(ctx)
+	ctx = context.WithoutCancel(ctx)                 // what is begun here ends this agent, too: that must not count as its failure
+	return d.Machine.SoftReboot(ctx, !next.Unproven) // what is left behind may have taken a driver away
 }
 
 // stackNext has a service make the next root.

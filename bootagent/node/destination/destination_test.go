@@ -33,7 +33,7 @@ func (m *machine) Reboot(context.Context) error {
 	m.did = append(m.did, "reboot")
 	return m.err
 }
-func (m *machine) SoftReboot(context.Context) error {
+func (m *machine) SoftReboot(_ context.Context, replug bool) error {
 	m.did = append(m.did, "soft-reboot")
 	return m.err
 }

@@ -154,11 +154,11 @@ func (n *Session) Reboot(ctx context.Context) error {
 }
 
 // SoftReboot starts all over but its kernel.
-func (n *Session) SoftReboot(ctx context.Context) error {
+func (n *Session) SoftReboot(ctx context.Context, replug bool) error {
 	if n.Options.SoftReboot != nil {
-		return n.Options.SoftReboot(ctx)
+		return n.Options.SoftReboot(ctx, replug)
 	}
-	return process.Manager{}.SoftReboot(ctx)
+	return process.Manager{}.SoftReboot(ctx, replug)
 }
 
 // Poster sends a letter as a machine that a bootstrap and a way describe.

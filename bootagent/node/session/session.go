@@ -54,17 +54,17 @@ type Options struct {
 	// that a change has to be made, and to be taken back, beside what its scripts take; 0 is five
 	// minutes, and one for each program
 	Made       time.Duration
-	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
-	Hints      func(kind string) []string      // the sources that tell of changes; nil stands for those the service has named
-	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
-	Post       Poster                          // how reports are sent; nil sends none
-	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
-	Cgroup     string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
-	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
-	Kernel     TrialClock                      // by which checks and trials are timed; nil is the kernel's
-	Reboot     func(ctx context.Context) error // nil asks systemd
-	SoftReboot func(ctx context.Context) error // nil asks systemd
-	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt
+	Rival      func(spec.Drift) string                      // who made a drift so; nil, and "": nobody knows
+	Hints      func(kind string) []string                   // the sources that tell of changes; nil stands for those the service has named
+	Fetch      Opener                                       // how the registry is asked; nil is track.Open, in this process
+	Post       Poster                                       // how reports are sent; nil sends none
+	Metrics    func(listen string) error                    // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Cgroup     string                                       // whose processes protection binds; "" is all of this machine, of a test's root nobody
+	Clock      func() time.Time                             // by which windows are judged; nil is this machine's, where it is synchronised
+	Kernel     TrialClock                                   // by which checks and trials are timed; nil is the kernel's
+	Reboot     func(ctx context.Context) error              // nil asks systemd
+	SoftReboot func(ctx context.Context, replug bool) error // nil asks systemd
+	Corrupt    func() ([]string, error)                     // images of which a block is not what was signed; nil is layers.Corrupt
 	Say        func(format string, args ...any)
 	Decided    decide.Observer
 }

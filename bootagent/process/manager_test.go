@@ -62,8 +62,8 @@ func TestManager(t *testing.T) {
 	}
 }
 
-// Devices are gone through again in the next root once what did that is stopped; a soft-reboot without
-// it is not begun, and who asked for it goes another way.
+// What went through the devices is stopped before a soft-reboot that replugs, so that the next root
+// starts it again, and kept before another.
 func TestSoftRebootThatReplugs(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return

@@ -167,5 +167,8 @@ func (v *Versions) agentOf(ctx context.Context, l Layer) (string, error) {
 	if err := Save(ctx, l.registry, l.Images[i].Digest, dir+".squashfs"); err != nil {
 		return "", err
 	}
-	return file, image.Unpack(ctx, dir+".squashfs", dir)
+	if err := image.Unpack(ctx, dir+".squashfs", dir); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir)) // the next one must not take half of it
+	}
+	return file, nil
 }

@@ -40,6 +40,9 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 		return nil, err
 	}
 	n.work = answers.file + ".work"
+	if err := os.RemoveAll(n.work); err != nil { // a run that was killed may have left half of an agent
+		return nil, err
+	}
 	defer func() { err = errors.Join(err, os.RemoveAll(n.work)) }()
 	if len(answers.known) > 0 {
 		say("going on with the answers of %s before", plain.Count(len(answers.known), "machine"))

@@ -192,6 +192,7 @@ func TestPackagesByName(t *testing.T) {
 		err := ErrMost
 		for q := (Question{Good: "1", Cache: cache, Most: 3}); errors.Is(err, ErrMost); n.kept = nil {
 			found, err = n.Find(t.Context(), q, t.Logf)
+			halfAgent(t, cache, agent)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -212,6 +213,21 @@ func TestPackagesByName(t *testing.T) {
 		}
 		if left, _ := filepath.Glob(cache + "/bisect/*"); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
+		}
+	}
+}
+
+// halfAgent leaves behind what a run leaves that is killed as it unpacks an agent, where a search is to go on.
+func halfAgent(t *testing.T, cache, agent string) {
+	t.Helper()
+	going, _ := filepath.Glob(cache + "/bisect/*.json") // the pattern is ours
+	for _, answers := range going {
+		file := filepath.Join(answers+".work", digest.Hex(digest.Of([]byte(agent))), paths.Agent)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("the ag"), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

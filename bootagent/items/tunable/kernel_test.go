@@ -164,18 +164,23 @@ func TestKernelSides(t *testing.T) {
 	}
 }
 
+// ipOf returns ip(8) of a test.
+func ipOf(t *testing.T) func(args ...string) {
+	return func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // An interface that was deleted and made again is another one: it gets no value of
 // the old one.
 func TestAnotherInterfaceOfTheName(t *testing.T) {
 	if !itemtest.InNamespaces(t, "ip") {
 		return
 	}
-	ip := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v\n%s", args, err, out)
-		}
-	}
+	ip := ipOf(t)
 	const key = "net/ipv4/conf/sys0/rp_filter"
 	root := newSysctlTree("/proc/sys")
 	defer root.done()
@@ -211,12 +216,7 @@ func TestAnotherInterfaceBehindAnApply(t *testing.T) {
 	if !itemtest.InNamespaces(t, "ip") {
 		return
 	}
-	ip := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v\n%s", args, err, out)
-		}
-	}
+	ip := ipOf(t)
 	open := func() int {
 		t.Helper()
 		all, err := os.ReadDir("/proc/self/fd")
@@ -253,12 +253,7 @@ func TestRenamedInterface(t *testing.T) {
 	if !itemtest.InNamespaces(t, "ip") {
 		return
 	}
-	ip := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v: %s", args, err, out)
-		}
-	}
+	ip := ipOf(t)
 	ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
 	holds := func(key, want string) {
 		t.Helper()

@@ -16,9 +16,20 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// weekly are edits of examples/weekly that make its first node a machine of a test: a way in,
-// a card, a network, the service that counts slots, and a window that opened at a time, in place
-// of one on Mondays: the service knows what time it is, and refuses a node of another.
+// opens is an example with a window, and what makes its first node a machine of a test: a way in, a
+// card, a network, the service that counts slots, and a window that opened at a time, in place of
+// the example's own: the service knows what time it is, and refuses a node of another.
+type opens struct {
+	example, node, slots string
+	edits                func(key ssh.PublicKey, opened time.Time) []string
+}
+
+// theMachine has a node ask the switch for names, and report to the service.
+const theMachine = `machine:
+  network: {dns: [10.0.2.200]}
+  agent: {poll: 1m, report: {url: "http://` + guestFleet + `", interval: 10s}}
+`
+
 func weekly(key ssh.PublicKey, opened time.Time) []string {
 	return []string{
 		"metadata: {name: weekly}\nlayer: {base: {debian: {suite: trixie}}}\n", `metadata: {name: weekly}
@@ -36,35 +47,63 @@ conf:
         user_sudo: true
         user_sshkeys:
           - ` + string(ssh.MarshalAuthorizedKey(key)) + `
-machine:
-  network: {dns: [10.0.2.200]}
-  agent: {poll: 1m, report: {url: "http://` + guestFleet + `", interval: 10s}}
-`,
+` + theMachine,
 		"{name: web-1, labels: {role: web}}", `{name: web-1, labels: {role: web}, match: {macs: ["52:54:00:00:00:0a"]}}`,
 		"https://lock.example:3333", "http://" + guestFleet,
-		`{weekly: [mon], at: "04:00"}`, strings.ToLower(opened.Format(`{weekly: [Mon], at: "15:04"}`)),
+		`{weekly: [mon], at: "04:00"}`, openToday(opened),
 		"from: 2026-12-21, to: 2027-01-03", "from: 2025-12-21, to: 2026-01-03",
 	}
 }
 
-// TestLongWindowOpens is examples/weekly on a machine whose clock stands in 2020, and that nobody
-// sets but its time service: the window of the site opens, and the node enters the layer that
-// waits. With another time service, and the servers that the site names, the clock is right, too.
+// kubernetes leaves the kubelet away, which Debian does not have.
+func kubernetes(_ ssh.PublicKey, opened time.Time) []string {
+	return []string{
+		"registry: registry.example.org:5000/metal-a\n", "registry: oci:./out\n",
+		"args: [console=ttyS0", "args: [no_timer_check, systemd.mask=user@.service, console=ttyS0",
+		"52:54:00:00:21:01", "52:54:00:00:00:0a",
+		"  - {name: kubelet, http: \"http://127.0.0.1:10248/healthz\"}\n", "",
+		"machine:\n  agent: {report: {url: \"https://fleet.example.org:8443\"}}\n", theMachine,
+		"fleetlock: \"https://fleet.example.org:8443\"", "fleetlock: \"http://" + guestFleet + "\"",
+		"      - name: kubelet\n", "      - name: tree\n",
+		`{weekly: [mon, tue, wed, thu], at: "22:00"}`, openToday(opened),
+	}
+}
+
+func openToday(at time.Time) string {
+	return strings.ToLower(at.Format(`{weekly: [Mon], at: "15:04"}`))
+}
+
+// An example's machine has a clock that stands in 2020, and that nobody sets but its time service: the
+// window of the site opens, and the node enters the layer that waits. With another time service, and the
+// servers that the site names, the clock is right, too.
 func TestLongWindowOpens(t *testing.T) {
 	require.Long(t)
-	needs(t)
-	f := &daily{Fleet: example(t, programs(t), "../../examples/weekly/site.yaml")}
+	for _, o := range []opens{
+		{"weekly", "web-1", "web=1", weekly},
+		{"kubernetes", "node-1", "workers=1", kubernetes},
+	} {
+		t.Run(o.example, func(t *testing.T) {
+			needs(t)
+			o.walk(t)
+		})
+	}
+}
+
+func (o opens) walk(t *testing.T) {
+	f := &daily{Fleet: example(t, programs(t), "../../examples/"+o.example+"/site.yaml")}
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	opened := time.Now().In(berlin).Add(-10 * time.Minute)
-	f.edits(t, weekly(f.Key.PublicKey(), opened)...)
+	f.edits(t, o.edits(f.Key.PublicKey(), opened)...)
+	f.cuts(t, "    repositories:\n", "  uamlite:\n")
+	f.cuts(t, "  units:\n    kubelet.service:\n", "---\n")
 	f.raise(t)
-	f.serveFleet(t, "--slot", "web=1", "--unproven-slots")
+	f.serveFleet(t, "--slot", o.slots, "--unproven-slots")
 	server := &netSwitch{time: time.Now}
 	f.alpha = f.byHand(t, f.withDisk(t))
-	f.alpha.Name, f.alpha.Cables = "web-1", startSwitch(t, 1, server).cables
+	f.alpha.Name, f.alpha.Cables = o.node, startSwitch(t, 1, server).cables
 	f.alpha.Forwards[guestFleet] = f.page
 	f.alpha.Extra = append(f.alpha.Extra, "-rtc", "base=2020-01-01T00:00:00")
 
@@ -91,6 +130,15 @@ func TestLongWindowOpens(t *testing.T) {
 		t.Errorf("chrony asks, timesyncd is, pools: %q", got)
 	}
 	isRight(t, s)
+}
+
+// cuts takes out of the site what stands from a text to another one, if it is there.
+func (f *Fleet) cuts(t *testing.T, from, to string) {
+	t.Helper()
+	before, rest, found := strings.Cut(f.reads(t, "site.yaml"), from)
+	if _, after, ends := strings.Cut(rest, to); found && ends {
+		f.writes(t, "site.yaml", before+to+after)
+	}
 }
 
 // isRight waits until a node's clock is as ours, which the switch tells, and counts as synchronised.

@@ -40,7 +40,7 @@ var kinds = []planted{
 	{"mounts/planted", "mounts", "    planted: {mnt_tgt: /srv/planted, device: tmpfs, type: tmpfs, options: size=1m}\n", "! mountpoint -q /srv/planted"},
 	{"kernelArgs", kernelWord, "planted=1", "! grep -q planted=1 /proc/cmdline"},
 	{"layer/packages", aPackage, "      - {name: bc}\n", "! command -v bc"},
-	{"layer/accounts", aUser, "      - {user_name: eve}\n", "! id eve"},
+	{"layer/accounts", aUser, "      - {user_name: eve}\n", "! getent passwd eve | grep -v /nologin$"}, // who left stays, without a shell
 }
 
 // plant returns a site with one of them more.

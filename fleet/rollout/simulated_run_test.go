@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -123,24 +124,27 @@ func (w *world) bury(ctx context.Context) {
 		return
 	}
 	r := &reserve.Reserver{Registry: w.observing().Registry, Now: w.now(), Say: func(string, ...any) {}, Pace: reserve.Pace{Beat: time.Minute, Look: 5 * time.Millisecond, Dead: 20 * time.Millisecond}}
-	standing, err := r.Standing(ctx)
-	must(w, err)
-	var dead []reserve.Found
-	for _, s := range standing {
-		renewed := false
-		for _, d := range w.drivers {
-			is := d.at.Load()
-			renewed = renewed || is != nil && is.who == s.By && d.works.Load() && !w.isDead(s.By)
+	for ctx.Err() == nil {
+		standing, err := r.Standing(ctx)
+		if err != nil {
+			return // the run is over, and its registry is closed
 		}
-		if !renewed {
-			dead = append(dead, s)
+		dead := slices.DeleteFunc(standing, w.isRenewed)
+		if len(dead) == 0 {
+			return
 		}
-	}
-	for len(dead) > 0 && ctx.Err() == nil {
 		if err := r.Await(ctx, dead); err == nil || !errors.Is(err, reserve.ErrTaken) {
 			return
-		} // a busy machine had no time for its looks
+		} // one has ended meanwhile, or a busy machine had no time for its looks
 	}
+}
+
+// isRenewed says whether a driver that lives holds a reservation.
+func (w *world) isRenewed(s reserve.Found) bool {
+	return slices.ContainsFunc(w.drivers, func(d *driving) bool {
+		is := d.at.Load()
+		return is != nil && is.who == s.By && d.works.Load() && !w.isDead(s.By)
+	})
 }
 
 func (w *world) say(format string, args ...any) {

@@ -9,11 +9,12 @@
 // the same bytes. Here they are errors. Documents that only caisson writes go
 // through spec.Decode, which is stricter still; this package is for manifests
 // and bundles. What is read into memory has a limit that is counted while reading: what a sender
-// announces is never relied on, see [ReadCapped]..
+// announces is never relied on, see [ReadCapped].
 package strict
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ import (
 // maxDepth is how deep values nest. Manifests need 4, statements 6.
 const maxDepth = 16
 
-// Decode reads one JSON value into v. Unknown keys are ignored.
+// Decode reads one JSON value into v, which means nothing where it returns an error. Unknown keys are ignored.
 func Decode(data []byte, v any) error { return decode(data, v, false) }
 
 // DecodeKnown is Decode for documents that must not hold unknown keys.
@@ -38,14 +39,12 @@ func decode(data []byte, v any, known bool) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
 	}
-	if !json.Valid(data) {
-		return json.Unmarshal(data, new(json.RawMessage)) // says where it is not
+	err := json.Unmarshal(data, v)
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return err // what is not JSON cannot be gone through
 	}
 	w := walker{data, known}
-	if err := w.value(reflect.TypeOf(v), 0); err != nil {
-		return err
-	}
-	return json.Unmarshal(data, v)
+	return cmp.Or(w.value(reflect.TypeOf(v), 0), err)
 }
 
 // walker goes through one JSON value, which is valid: what it skips over needs no second look.
@@ -123,9 +122,12 @@ func (w *walker) object(t reflect.Type, depth int) error {
 	seen := map[string]bool{}
 	return w.each('}', func() error {
 		w.next()
-		var key string
-		if err := json.Unmarshal(w.text(), &key); err != nil {
-			return err
+		quoted := w.text()
+		key := string(quoted[1 : len(quoted)-1])
+		if strings.Contains(key, `\`) {
+			if err := json.Unmarshal(quoted, &key); err != nil {
+				return err
+			}
 		}
 		if seen[key] {
 			return fmt.Errorf("key %q is given twice", key)
@@ -194,10 +196,12 @@ func fieldsOf(t reflect.Type) []field {
 // for one that encoding/json would take for a field's.
 func find(fields []field, key string) (*field, error) {
 	for i, f := range fields {
-		switch {
-		case f.name == key:
+		if f.name == key {
 			return &fields[i], nil
-		case strings.EqualFold(f.name, key):
+		}
+	}
+	for _, f := range fields {
+		if strings.EqualFold(f.name, key) {
 			return nil, fmt.Errorf("key %q is not %q", key, f.name)
 		}
 	}
@@ -273,7 +277,11 @@ func ReadFileCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() // only read
-	data, err := ReadCapped(f, -1, limit)
+	size := int64(-1)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	data, err := ReadCapped(f, size, limit)
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s has more than %d bytes", name, limit)
 	}

@@ -3,79 +3,143 @@
 package publish
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 )
 
-// BenchmarkFleet is the life of a fleet in a directory, verb by verb, each with the processor time of
-// a node; CAISSON_NODES adds a size, as 1000000. A verb whose time grows with the number of nodes
-// more than that number does is seen beside the smaller size.
+// BenchmarkFleet is the life of a fleet in a directory, verb by verb: the processor time of a node, and
+// the process's memory at its peak in MiB. Publish and roll back are beside their floor: to sign the
+// documents, and to copy the files that the directory then has. CAISSON_NODES adds a size, as 1000000. A
+// verb whose time grows with the number of nodes more than that number does is seen beside the smaller size.
 func BenchmarkFleet(b *testing.B) {
 	for _, n := range sizes(b) {
 		b.Run(fmt.Sprint("nodes=", n), func(b *testing.B) {
-			spent := map[string]time.Duration{}
+			l := &life{B: b, spent: map[string]time.Duration{}, peak: map[string]int{}}
 			for b.Loop() {
-				liveOnce(b, n, spent)
+				l.live(n)
 			}
-			for verb, took := range spent {
+			for verb, took := range l.spent {
 				b.ReportMetric(float64(took.Microseconds())/float64(b.N*n), "cpu-µs/node-"+verb)
+				b.ReportMetric(float64(l.peak[verb]), "peak-MiB-"+verb)
 			}
+			floor := l.spent["sign"] + l.spent["copy"]
+			b.ReportMetric(l.spent["publish"].Seconds()/floor.Seconds(), "floors/publish")
+			b.ReportMetric(l.spent["rollback"].Seconds()/floor.Seconds(), "floors/rollback")
 			b.ReportMetric(0, "ns/op") // those of the verbs say more
 		})
 	}
 }
 
-func liveOnce(b *testing.B, n int, spent map[string]time.Duration) {
-	b.Helper()
-	f := newFleet(b)
+// life is what the verbs of a fleet's life took.
+type life struct {
+	*testing.B
+	spent map[string]time.Duration // of processors
+	peak  map[string]int           // of memory, in MiB
+}
+
+func (l *life) spend(verb string, act func() error) {
+	l.Helper()
+	debug.FreeOSMemory()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins anew
+		l.Fatal(err)
+	}
+	began := processorTime(l.B)
+	if err := act(); err != nil {
+		l.Fatal(verb, ": ", err)
+	}
+	l.spent[verb] += processorTime(l.B) - began
+	l.peak[verb] = max(l.peak[verb], highWater(l.B))
+}
+
+func (l *life) live(n int) {
+	f := newFleet(l.B)
+	f.Say = func(string, ...any) {}
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i] = Node{Name: fmt.Sprintf("node-%06d", i), Doc: func() ([]byte, error) { return numbered(i) }}
 	}
 	trust := f.policy
 	f.Trust = &trust
-	spend := func(verb string, act func() error) {
-		b.Helper()
+	verb := func(name string, act func() error) {
 		f.Now = f.Now.Add(time.Minute)
-		began := processorTime(b)
-		if err := act(); err != nil {
-			b.Fatal(verb, err)
-		}
-		spent[verb] += processorTime(b) - began
+		l.spend(name, act)
 	}
 	publish := func(nodes []Node, want int) func() error {
 		return func() error {
-			r, err := f.Publish(b.Context(), f.policy, nodes, Options{})
+			r, err := f.Publish(l.Context(), f.policy, nodes, Options{})
 			if err == nil && len(r.Published) != want {
 				err = fmt.Errorf("%d nodes are published, want %d", len(r.Published), want)
 			}
 			return err
 		}
 	}
-	spend("publish", publish(nodes, n))
-	spend("publish-again", publish(nodes, 0))
+	hold := func(h Hold, do func(Hold) error) func() error {
+		h.By = By{Author: "eve", Reason: "why"}
+		return func() error { return do(h) }
+	}
+	verb("publish", publish(nodes, n))
+	l.spend("copy", func() error { return os.CopyFS(l.TempDir(), os.DirFS(f.Registry.Ref().Layout)) })
+	l.spend("sign", func() error { return signAll(f, nodes) })
+	verb("publish-again", publish(nodes, 0))
 	other := slices.Clone(nodes)
 	other[0].Doc = func() ([]byte, error) { return withValue(0, n) }
-	spend("publish-one", publish(other, 1))
-	spend("hold-one", func() error {
-		_, err := f.Freeze(b.Context(), Hold{Nodes: []string{nodes[1].Name}, By: By{Author: "eve", Reason: "why"}})
-		return err
-	})
-	spend("refresh", func() error { _, err := f.Refresh(b.Context(), Lists{}); return err })
-	spend("verify", func() error {
-		r, err := f.Verify(b.Context(), f.policy, nil)
+	verb("publish-one", publish(other, 1))
+	verb("hold-one", hold(Hold{Nodes: []string{nodes[1].Name}}, func(h Hold) error { _, err := f.Freeze(l.Context(), h); return err }))
+	for i := range nodes {
+		other[i].Doc = func() ([]byte, error) { return withValue(i, n+1) }
+	}
+	verb("publish-other", publish(other, n-1)) // one is frozen
+	verb("rollback", hold(Hold{All: true}, func(h Hold) error { _, err := f.Rollback(l.Context(), h, "0-1"); return err }))
+	verb("refresh", func() error { _, err := f.Refresh(l.Context(), Lists{}); return err })
+	verb("verify", func() error {
+		r, err := f.Verify(l.Context(), f.policy, nil)
 		if err == nil && !r.OK() {
 			err = fmt.Errorf("%+v", r.Findings)
 		}
 		return err
 	})
-	spend("prune", func() error {
-		_, err := f.Prune(b.Context(), Keep{Versions: 2, Generations: 2}, false)
+	verb("prune", func() error {
+		_, err := f.Prune(l.Context(), Keep{Versions: 2, Generations: 2}, false)
 		return err
 	})
+}
+
+// signAll makes each document and signs it, and nothing more.
+func signAll(f *fleet, nodes []Node) error {
+	for _, n := range nodes {
+		doc, err := n.Doc()
+		if err != nil {
+			return err
+		}
+		if _, err := sign.SignOverlay(f.operator, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: n.Name, Epoch: 1, Generation: 1, IssuedAt: f.Now, Expires: f.Now.Add(time.Hour)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// highWater is this process's memory at its peak, in MiB.
+func highWater(b *testing.B) int {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("VmHWM:"))
+	var kib int
+	if _, err := fmt.Sscan(string(text), &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib >> 10
 }
 
 // processorTime is what this process has used of the processors.

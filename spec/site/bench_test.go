@@ -120,7 +120,19 @@ func compileAndSign(b testing.TB, s *site.Site, key *ecdsa.PrivateKey) (total in
 	return total
 }
 
-var sizes = []int{1_000, 10_000, 100_000}
+// sizes are how many nodes a benchmark has, one after another: CAISSON_NODES says one more, as 1000000.
+func sizes(b *testing.B) []int {
+	b.Helper()
+	list := []int{1_000, 10_000, 100_000}
+	if s := os.Getenv("CAISSON_NODES"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
+}
 
 // BenchmarkCompileAndSign is a publication without the pushing: read, check,
 // merge, compile, sign.
@@ -129,7 +141,7 @@ func BenchmarkCompileAndSign(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, n := range sizes {
+	for _, n := range sizes(b) {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			fsys := fleet(n)
 			resetPeak()
@@ -151,7 +163,7 @@ func BenchmarkCompileAndSign(b *testing.B) {
 // value for a third of the nodes, as preview does: a row of fleet:index settles what is
 // equal, and what differs arrives as bytes.
 func BenchmarkPlan(b *testing.B) {
-	for _, n := range sizes {
+	for _, n := range sizes(b) {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			fsys := fleet(n)
 			before := parseFleet(b, fsys)

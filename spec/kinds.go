@@ -242,8 +242,8 @@ func (i *Items) Early() (early Items) {
 			k.early(&early, i)
 		}
 	}
-	later := i.targets(laterMount)
-	early.Mounts = slices.DeleteFunc(early.Mounts, func(m Mount) bool { return below(m.Target, later...) || below(m.Device, later...) })
+	later := i.Needing(laterMount)
+	early.Mounts = slices.DeleteFunc(early.Mounts, func(m Mount) bool { return slices.Contains(later, m.Target) })
 	early.Swaps = slices.DeleteFunc(early.Swaps, func(s Swap) bool { return below(s.Device, later...) })
 	return early
 }
@@ -252,21 +252,23 @@ func (i *Items) Early() (early Items) {
 // be made by then, and are on none that may not.
 func (i *Items) Remote(may func(Mount) bool) []Mount {
 	early := i.Early()
-	is := (&early).targets(func(Mount) bool { return true })
+	is := (&early).Needing(func(Mount) bool { return true })
 	agents := func(m Mount) bool {
 		return slices.ContainsFunc(Laters, func(l Later) bool { return l.When == WhenAgent && l.mount != nil && l.mount(m) })
 	}
-	later := i.targets(func(m Mount) bool { return agents(m) || !slices.Contains(is, m.Target) && !may(m) })
-	return slices.DeleteFunc(slices.Clone(i.Mounts), func(m Mount) bool {
-		return slices.Contains(is, m.Target) || below(m.Target, later...) || below(m.Device, later...)
-	})
+	later := i.Needing(func(m Mount) bool { return agents(m) || !slices.Contains(is, m.Target) && !may(m) })
+	return slices.DeleteFunc(slices.Clone(i.Mounts), func(m Mount) bool { return slices.Contains(append(is, later...), m.Target) })
 }
 
-// targets are those of the mounts that are so.
-func (i *Items) targets(so func(Mount) bool) (list []string) {
-	for _, m := range i.Mounts {
-		if so(m) {
-			list = append(list, m.Target)
+// Needing returns the targets of the mounts that are so, and of all that lie on one of them.
+func (i *Items) Needing(so func(Mount) bool) (list []string) {
+	for n := -1; n < len(list); {
+		n = len(list)
+		for _, m := range i.Mounts {
+			on := func(path string) bool { return below(path, list...) }
+			if !slices.Contains(list, m.Target) && (so(m) || slices.ContainsFunc(m.Paths(), on)) {
+				list = append(list, m.Target)
+			}
 		}
 	}
 	return list

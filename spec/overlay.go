@@ -4,6 +4,8 @@ package spec
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -144,6 +146,17 @@ type Mount struct {
 	Options []string `json:"options,omitempty"` // in the author's order
 	Before  []string `json:"before,omitempty"`  // units
 	After   []string `json:"after,omitempty"`   // units
+}
+
+// Paths returns what a mount lies on: its target, its device and the directories of an overlay.
+func (m Mount) Paths() []string {
+	paths := []string{m.Target, m.Device}
+	for _, word := range m.Options {
+		if key, list, _ := strings.Cut(word, "="); slices.Contains([]string{"lowerdir", "upperdir", "workdir"}, key) {
+			paths = append(paths, strings.FieldsFunc(list, func(r rune) bool { return r == ':' })...)
+		}
+	}
+	return paths
 }
 
 // Swap is space on a disk or in a file that memory is swapped to, see swapon(8). The

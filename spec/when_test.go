@@ -62,19 +62,26 @@ func TestWhatIsEarly(t *testing.T) {
 			{Target: "/srv/late", Device: "/dev/sdy", Type: "ext4", After: []string{"raid.service"}},
 			{Target: "/srv/bound", Device: "/srv/late/x", Type: "none", Options: []string{"bind"}},
 			{Target: "/srv/fuse", Device: "x", Type: "fuse.x"},
+			{Target: "/srv/up", Device: "overlay", Type: "overlay", Options: []string{"lowerdir=/usr/share:/srv/stack", "workdir=/w", "upperdir=/u"}},
+			{Target: "/srv/stack", Device: "overlay", Type: "overlay", Options: []string{"ro", "lowerdir=/srv/a:/srv/nfs/x"}},
+			{Target: "/srv/local", Device: "overlay", Type: "overlay", Options: []string{"lowerdir=/srv/a:/usr/share"}},
 		},
 		Swaps:  []Swap{{Device: "/srv/late/swap"}, {Device: "LABEL=space"}},
 		Sysctl: []Sysctl{{Key: "kernel/modules_disabled", Value: "1"}, {Key: "net/ipv4/ip_nonlocal_bind", Value: "1"}},
 		Files:  []File{{Path: "/etc/motd"}},
 	}
 	early := all.Early()
-	if len(early.Mounts) != 1 || early.Mounts[0].Target != "/srv/a" || len(early.Swaps) != 1 || early.Swaps[0].Device != "LABEL=space" || len(early.Sysctl) != 1 || early.Files != nil || early.IsEmpty() {
+	if len(early.Mounts) != 2 || early.Mounts[0].Target != "/srv/a" || early.Mounts[1].Target != "/srv/local" || len(early.Swaps) != 1 || early.Swaps[0].Device != "LABEL=space" || len(early.Sysctl) != 1 || early.Files != nil || early.IsEmpty() {
 		t.Errorf("%+v", early)
 	}
-	if len(all.Mounts) != 7 || len(all.Sysctl) != 2 {
+	if len(all.Mounts) != 10 || len(all.Sysctl) != 2 {
 		t.Error("it changed what it was asked about")
 	}
-	for refused, want := range map[string]string{"": "/srv/nfs /srv/nfs/in /srv/iscsi /srv/late /srv/bound", "/srv/late": "/srv/nfs /srv/nfs/in /srv/iscsi"} {
+	for refused, want := range map[string]string{
+		"":          "/srv/nfs /srv/nfs/in /srv/iscsi /srv/late /srv/bound /srv/up /srv/stack",
+		"/srv/late": "/srv/nfs /srv/nfs/in /srv/iscsi /srv/up /srv/stack",
+		"/srv/nfs":  "/srv/iscsi /srv/late /srv/bound",
+	} {
 		var got []string
 		for _, m := range all.Remote(func(m Mount) bool { return m.Target != refused }) {
 			got = append(got, m.Target)

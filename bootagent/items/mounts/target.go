@@ -171,19 +171,7 @@ func ordered[T any](list []T, of func(T) spec.Mount) []T {
 
 // needs reports whether a mount can be made only after that on target.
 func needs(w spec.Mount, target string) bool {
-	paths := []string{w.Target, w.Device}
-	return slices.ContainsFunc(append(paths, stacked(w.Options)...),
-		func(path string) bool { return filepath.IsAbs(path) && within(path, target) })
-}
-
-// stacked are the directories of an overlay.
-func stacked(options []string) (dirs []string) {
-	for _, word := range options {
-		if key, list, _ := strings.Cut(word, "="); slices.Contains([]string{"lowerdir", "upperdir", "workdir"}, key) {
-			dirs = append(dirs, strings.FieldsFunc(list, func(r rune) bool { return r == ':' })...)
-		}
-	}
-	return dirs
+	return slices.ContainsFunc(w.Paths(), func(path string) bool { return filepath.IsAbs(path) && within(path, target) })
 }
 
 // virtual file systems have no device; what stands for it is only a label.
@@ -198,7 +186,7 @@ func (i *Item) source(w spec.Mount, o options) (string, error) {
 	if path, tagged, err := TaggedDevice(i.dev, w.Device); tagged {
 		return path, err
 	}
-	for _, dir := range stacked(o.data) {
+	for _, dir := range w.Paths()[2:] { // of an overlay
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return "", MissingDevice(dir)
 		}

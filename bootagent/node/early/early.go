@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // How long what is set before services start may take: kernel parameters, cards and
@@ -72,10 +73,11 @@ func (e *Early) Plan(s *state.State, next *track.Found, proved bool, when spec.W
 	if when == spec.WhenRemote {
 		want = spec.Items{Mounts: e.remote(next.Overlay.Items.Mounts)}
 	}
-	if !proved {
-		want.Mounts = want.Harmless().Mounts
+	unproved := func(m spec.Mount) bool {
+		return !proved && len(spec.Items{Mounts: []spec.Mount{m}}.Harmless().Mounts) == 0
 	}
-	want.Mounts = slices.DeleteFunc(want.Mounts, func(m spec.Mount) bool { return e.coveredLater(m.Target) || e.coveredLater(m.Device) })
+	later := next.Overlay.Items.Needing(func(m spec.Mount) bool { return unproved(m) || slices.ContainsFunc(m.Paths(), e.coveredLater) })
+	want.Mounts = slices.DeleteFunc(want.Mounts, func(m spec.Mount) bool { return slices.Contains(later, m.Target) })
 	want.Swaps = slices.DeleteFunc(want.Swaps, func(s spec.Swap) bool { return e.coveredLater(s.Device) })
 	return Plan{next, when, want, e.Kept(s, next.Generation)}
 }
@@ -209,7 +211,10 @@ func (e *Early) udevBusy() bool {
 
 // namesDisk reports whether a mount or a swap names a disk that the boot waits for.
 func namesDisk(want *spec.Items, d spec.Drift) bool {
-	disk := func(name string) bool { return strings.HasPrefix(name, "/dev/") || !filepath.IsAbs(name) }
+	disk := func(name string) bool {
+		tag, _ := rules.MountTag(name)
+		return tag != "" || strings.HasPrefix(name, "/dev/")
+	}
 	return slices.ContainsFunc(want.Mounts, func(m spec.Mount) bool {
 		return m.Target == d.Key && disk(m.Device) && !slices.Contains(m.Options, "nofail")
 	}) || slices.ContainsFunc(want.Swaps, func(s spec.Swap) bool { return s.Device == d.Key && disk(s.Device) })

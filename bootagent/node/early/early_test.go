@@ -98,8 +98,28 @@ func TestWhatIsCoveredLater(t *testing.T) {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
-	if p := e.Plan(new(state.State), next(), true, spec.WhenEarly); len(p.want.Mounts) != 1 || p.want.Mounts[0].Target != "/srv/c" {
+	up := next()
+	up.Overlay.Items.Mounts = append(up.Overlay.Items.Mounts,
+		spec.Mount{Target: "/srv/up", Device: "overlay", Type: "overlay", Options: []string{"lowerdir=/usr/share:/srv/a b/x"}})
+	if p := e.Plan(new(state.State), up, true, spec.WhenEarly); len(p.want.Mounts) != 1 || p.want.Mounts[0].Target != "/srv/c" {
 		t.Errorf("%+v", p.want.Mounts)
+	}
+}
+
+// A directory that is not there yet is no disk that comes, nor does a user.
+func TestWhatNamesADisk(t *testing.T) {
+	want := spec.Items{
+		Mounts: []spec.Mount{{Target: "/a", Device: "/dev/sdx"}, {Target: "/b", Device: "LABEL=b"}, {Target: "/c", Device: "PARTUUID=c"},
+			{Target: "/d", Device: "/dev/sdx", Options: []string{"nofail"}}, {Target: "/e", Device: "/srv/e", Options: []string{"bind"}},
+			{Target: "/f", Device: "overlay", Type: "overlay", Options: []string{"lowerdir=/f1:/f2"}},
+			{Target: "/g", Device: "tmpfs", Type: "tmpfs", Options: []string{"uid=nobody-is"}}},
+		Swaps: []spec.Swap{{Device: "/srv/swap"}, {Device: "UUID=u"}},
+	}
+	for key, waits := range map[string]bool{"/a": true, "/b": true, "/c": true, "UUID=u": true,
+		"/d": false, "/e": false, "/f": false, "/g": false, "/srv/swap": false, "/h": false} {
+		if got := namesDisk(&want, spec.Drift{Key: key}); got != waits {
+			t.Errorf("%s: %v", key, got)
+		}
 	}
 }
 

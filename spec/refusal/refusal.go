@@ -195,7 +195,8 @@ var meanings = map[Code]meaning{
 	Expired:   {"expired, and the site says to hold", "caisson refresh renews it; check the node's clock"},
 	WrongArch: {"a layer for another architecture", "build a variant for this machine"},
 	Kernel: {"a kernel that this machine's firmware, which verifies, would not start",
-		"build the layer with the boot key whose certificate is in the firmware's db; docs/keys.md"},
+		"build the layer with the boot key whose certificate is in the firmware's db; on arm64 run 'caisson loader', so that the machine " +
+			"starts by the layer's kernel; docs/keys.md"},
 	AppArmor: {"AppArmor policy that uses what the running kernel does not have",
 		"let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	NeedsAgent: {"a document that uses what this agent does not know",

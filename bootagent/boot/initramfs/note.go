@@ -175,6 +175,22 @@ func (a *attempt) begin(g state.Generation, heard bool) {
 	}
 }
 
+// takeBack counts a boot no more whose kernel was not entered.
+func (a *attempt) takeBack() {
+	if !a.unproven {
+		return
+	}
+	a.unproven = false
+	s, err := a.disk.folder.Load()
+	if err == nil && s.Staged != nil {
+		s.Staged.Attempts--
+		err = a.disk.folder.Save(s)
+	}
+	if err != nil {
+		a.say("this boot stays counted: %v", err)
+	}
+}
+
 // begun returns how many boots of a generation were begun before this one. Behind its
 // kexec, this one is counted already.
 func (a *attempt) begun(g state.Generation) int {

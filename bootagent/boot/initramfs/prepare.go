@@ -180,7 +180,13 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	p.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
 	err := p.disk.stager(from).Verified(ctx, stage.Kernel(*layer)...)
 	if err == nil {
+		err = firmware.Kexec(p.machine.variables, runtime.GOARCH)
+	}
+	if err == nil {
 		err = firmware.Check(p.machine.variables, p.disk.store.Path(layer.Kernel.Digest))
+	}
+	if err == nil {
+		err = p.load(found, layer, line.Words)
 	}
 	if err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
@@ -191,6 +197,14 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 		p.say("kernel arguments differ and the kernel cannot be fetched or entered, going on: %v", err)
 		return nil
 	}
+	p.notes.note(about(found.Generation,
+		spec.Event{Event: spec.EventKexec, Transition: p.notes.transition, Why: "kernel " + layer.Kernel.Release}))
+	return fmt.Errorf("%w: %w", errStartOver, kernel.Enter(p.disk.settle))
+}
+
+// load has the running kernel take the layer's. The boot counts before, as the next loader's line has
+// it, and does not where the kernel is not taken.
+func (p *preparer) load(found *track.Found, layer *spec.Layer, words []string) error {
 	k, err := os.Open(p.disk.store.Path(layer.Kernel.Digest))
 	if err != nil {
 		return err
@@ -200,7 +214,7 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	if err != nil {
 		return err
 	}
-	event.Kernel, event.Initrd, event.Line = layer.Kernel.Digest, layer.Initrd.Digest, strings.Join(line.Words, " ")
+	event.Kernel, event.Initrd, event.Line = layer.Kernel.Digest, layer.Initrd.Digest, strings.Join(words, " ")
 	p.log.Add(event)
 	initrd, err := p.nextInitrd(layer)
 	if err != nil {
@@ -208,9 +222,11 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	}
 	defer initrd.Close() // a memory file that kexec has read
 	p.attempt.begin(found.Generation, p.ways.heard)
-	g := found.Generation
-	p.notes.note(about(g, spec.Event{Event: spec.EventKexec, Transition: p.notes.transition, Why: "kernel " + layer.Kernel.Release}))
-	return fmt.Errorf("%w: %w", errStartOver, kernel.Kexec(k, initrd, append(line.Words, p.attempt.counted(g.Overlay)), p.disk.settle))
+	if err := kernel.Load(k, initrd, append(words, p.attempt.counted(found.Generation.Overlay))); err != nil {
+		p.attempt.takeBack()
+		return err
+	}
+	return nil
 }
 
 // commandLine returns the line that the layer's kernel must have, and whether it, or

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/fixture"
@@ -232,4 +233,44 @@ func TestAKernelThatFirmwareDoesNotStart(t *testing.T) {
 	}
 	found.Unchanged = true
 	p.prepared(found)
+}
+
+// TestAKernelThatIsNotTaken by the running one costs no restart and no attempt: what ran before is
+// entered, and what is proved goes on where only its arguments are others.
+func TestAKernelThatIsNotTaken(t *testing.T) {
+	require.Root(t)
+	runtime.LockOSThread() // the mount namespace ends with the thread
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	p := publish(t)
+	p.disk.device = "/dev/vda1"
+	layer := p.layer("image").Overlay.Layer // its kernel is a text
+	p.overlay(1, layer)
+	p.machine.bootstrap.Needs = []string{"a bootstrap of its own"}
+	if got := p.boots(); got != 1 {
+		t.Fatalf("generation %d", got)
+	}
+	p.comesUp()
+	p.Overlay(spec.Overlay{Core: spec.Core{Layer: layer, KernelArgs: []string{"quiet"}}}, sign.Predicate{Generation: 2})
+	for range 4 {
+		got := p.boots()
+		s, err := p.disk.folder.Load()
+		if err != nil || got != 1 || s.Staged == nil || s.Staged.Generation != 2 || s.Staged.Attempts != 0 || p.attempt.unproven {
+			t.Fatalf("generation %d, staged %+v, %v", got, s.Staged, err)
+		}
+		if !strings.Contains(p.chooser.detail, "load kernel for kexec") {
+			t.Errorf("%q", p.chooser.detail)
+		}
+	}
+	p.comesUp()
+	if got := p.boots(); got != 2 {
+		t.Errorf("proved, and generation %d", got)
+	}
 }

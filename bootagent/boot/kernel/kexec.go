@@ -102,12 +102,18 @@ func RanKexec(running []string, proc string) bool {
 	return err == nil && kind>>4 == loaderType
 }
 
-// Kexec loads kernel and initrd, calls last, which may take away what the loader works
-// with, and jumps. It returns only with an error.
-func Kexec(kernel, initrd *os.File, line []string, last func()) error {
+// Load gives the running kernel the one that [Enter] starts. An error is that kernel's: nothing of the
+// loader is gone.
+func Load(kernel, initrd *os.File, line []string) error {
 	if err := loadKexec(kernel, initrd, strings.Join(line, " ")); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)
 	}
+	return nil
+}
+
+// Enter calls last, which may take away what the loader works with, and jumps into the loaded
+// kernel. It returns only with an error.
+func Enter(last func()) error {
 	if err := Quiesce("/sys"); err != nil {
 		return err
 	}

@@ -117,11 +117,25 @@ func TestNothingIsWrittenThatWasNotMeasured(t *testing.T) {
 // TestALogThatIsFull is extended no more: a log that its readers refuse would help nobody.
 func TestALogThatIsFull(t *testing.T) {
 	l, said := newLog(t, tpmtest.Start(t))
-	m := spec.Measured{Event: spec.MeasuredKexec, Line: strings.Repeat("x", spec.MaxMeasured/2)}
+	m := spec.Measured{Event: spec.MeasuredStack, Core: strings.Repeat("x", spec.MaxMeasured/2)}
 	l.Add(m)
 	l.Add(m)
-	if !strings.HasPrefix(said.String(), "kexec is not measured: the log has 13") {
+	if !strings.HasPrefix(said.String(), "stack is not measured: the log has 13") {
 		t.Errorf("said %q", said)
 	}
-	replays(t, l, spec.MeasuredKexec)
+	replays(t, l, spec.MeasuredStack)
+}
+
+// TestAKexecThatIsTriedAgain is one line: a kernel that the running one does not take fills no log.
+func TestAKexecThatIsTriedAgain(t *testing.T) {
+	l, said := newLog(t, tpmtest.Start(t))
+	for _, line := range []string{"quiet", "quiet", "quiet splash"} {
+		l.Add(spec.Measured{Event: spec.MeasuredKexec, Line: line})
+	}
+	l.Add(spec.Measured{Event: spec.MeasuredSoftReboot})
+	l.Add(spec.Measured{Event: spec.MeasuredSoftReboot})
+	if said.Len() > 0 {
+		t.Error(said)
+	}
+	replays(t, l, spec.MeasuredKexec, spec.MeasuredKexec, spec.MeasuredSoftReboot, spec.MeasuredSoftReboot)
 }

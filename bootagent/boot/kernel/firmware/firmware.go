@@ -25,11 +25,22 @@ import (
 // largest is more than any kernel or variable has.
 const largest = 256 << 20
 
-// Check refuses a kernel, a file, that the firmware would not start. variables is [efivar.Dir]; where
-// they are not shown, or say that nothing is verified, every kernel is entered.
+// Kexec refuses every kernel where the running one, of an architecture, enters none: Debian's for arm64
+// have kexec_load(2) alone, which lockdown denies, and they are locked down where firmware verifies.
+// variables is [efivar.Dir].
+func Kexec(variables, arch string) error {
+	on, err := verifies(variables)
+	if err != nil || !on || arch != "arm64" {
+		return err
+	}
+	return refusal.New(refusal.Kernel, "the running kernel is locked down, and those for arm64 enter no other then, whoever signed it")
+}
+
+// Check refuses a kernel, a file, that the firmware would not start. Where variables are not shown, or
+// say that nothing is verified, every kernel is entered.
 func Check(variables, kernel string) error {
-	on, err := variable(variables, efivar.SecureBoot)
-	if err != nil || !bytes.Equal(on, []byte{1}) {
+	on, err := verifies(variables)
+	if err != nil || !on {
 		return err
 	}
 	var trusts cms.TrustsImage
@@ -55,6 +66,11 @@ func Check(variables, kernel string) error {
 		return refusal.New(refusal.Kernel, "the firmware, which verifies, would not start the layer's kernel: %w", err)
 	}
 	return nil
+}
+
+func verifies(variables string) (bool, error) {
+	on, err := variable(variables, efivar.SecureBoot)
+	return bytes.Equal(on, []byte{1}), err
 }
 
 // variable returns the content of a variable, nothing where it is not there.

@@ -92,3 +92,22 @@ func TestCheck(t *testing.T) {
 		t.Errorf("where nothing is verified the kernel is looked at: %v", err)
 	}
 }
+
+// TestKexec: a kernel of arm64 enters none where it is locked down.
+func TestKexec(t *testing.T) {
+	for _, c := range []struct {
+		arch    string
+		on      []byte
+		refuses bool
+	}{{"arm64", []byte{1}, true}, {"arm64", []byte{0}, false}, {"arm64", nil, false}, {"amd64", []byte{1}, false}} {
+		dir := t.TempDir()
+		if c.on != nil {
+			if err := os.WriteFile(filepath.Join(dir, efivar.SecureBoot.File()), append([]byte{6, 0, 0, 0}, c.on...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Kexec(dir, c.arch); (refusal.Of(err) == refusal.Kernel) != c.refuses || (err != nil) != c.refuses {
+			t.Errorf("%s, SecureBoot %v: %v", c.arch, c.on, err)
+		}
+	}
+}

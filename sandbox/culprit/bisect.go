@@ -70,9 +70,10 @@ type Found struct {
 
 // Errors of a search besides those of its machine.
 var (
-	ErrFlaps  = errors.New("the check flaps")
-	ErrNoEnds = errors.New("the ends are not as they were said to be")
-	ErrMost   = errors.New("this run has booted as many machines as it may")
+	ErrFlaps       = errors.New("the check flaps")
+	ErrUnconfirmed = errors.New("what was found could not be tried again")
+	ErrNoEnds      = errors.New("the ends are not as they were said to be")
+	ErrMost        = errors.New("this run has booted as many machines as it may")
 )
 
 // Run searches from generation good to generation bad.
@@ -98,11 +99,16 @@ func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
 		if err != nil {
 			return nil, err
 		}
-		again, err := s.generation(ctx, i, " again", 1)
-		if err != nil {
-			return nil, err
+		if key := "generation " + s.Name(i) + " again"; s.Known[key].Outcome == Skip {
+			delete(s.Known, key) // of an earlier run, which ended with that
 		}
-		if first.Outcome != again.Outcome {
+		again, err := s.generation(ctx, i, " again", 1)
+		switch {
+		case err != nil:
+			return nil, err
+		case again.Outcome == Skip:
+			return nil, fmt.Errorf("%w: generation %s is %s, and then %s", ErrUnconfirmed, s.Name(i), first, again)
+		case first.Outcome != again.Outcome:
 			return nil, fmt.Errorf("%w: generation %s is %s, and then %s", ErrFlaps, s.Name(i), first, again)
 		}
 		f.Why = again.Why

@@ -21,6 +21,7 @@ type fleet struct {
 	broken  map[int]bool   // generations that cannot be tried
 	refused map[string]int // parts that apt refuses to mix: both of a number or none
 	flaps   map[string]int // the try of a question that has another outcome
+	late    map[string]int // the try of a question that gives none
 	cut     int            // ends with errCut at this try
 	boots   int
 	asked   map[string]int
@@ -33,6 +34,9 @@ func (f *fleet) try(question string, a Answer) (Answer, error) {
 	f.asked[question]++
 	if f.boots == f.cut {
 		return Answer{}, errCut
+	}
+	if f.late[question] == f.asked[question] {
+		return Answer{Skip, "the gates are late"}, nil
 	}
 	if f.flaps[question] == f.asked[question] && a.Outcome != Skip {
 		a.Outcome = map[Outcome]Outcome{Good: Bad, Bad: Good}[a.Outcome]
@@ -202,6 +206,25 @@ func TestFlaps(t *testing.T) {
 		_, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 29)
 		if !errors.Is(err, ErrFlaps) || !strings.Contains(err.Error(), strconv.Itoa(f.bad+question)) {
 			t.Errorf("%d: %v", question, err)
+		}
+	}
+}
+
+// TestUnconfirmed: a try that gives no answer the second time says nothing of the check. What was answered stays, and
+// the next run asks that one again.
+func TestUnconfirmed(t *testing.T) {
+	for _, question := range []int{-1, 0} {
+		f := draw(rand.New(rand.NewPCG(7, 4)), 30)
+		f.late = map[string]int{strconv.Itoa(f.bad + question): 2}
+		known := map[string]Answer{}
+		s := search(f, known)
+		_, err := s.Run(t.Context(), 0, 29)
+		if !errors.Is(err, ErrUnconfirmed) || errors.Is(err, ErrFlaps) || !strings.Contains(err.Error(), strconv.Itoa(f.bad+question)) {
+			t.Fatalf("%d: %v", question, err)
+		}
+		before := f.boots
+		if got, err := s.Run(t.Context(), 0, 29); err != nil || got.Bad != f.bad || !slices.Equal(got.Parts, f.needed) || f.asked[strconv.Itoa(f.bad+question)] != 3 {
+			t.Errorf("%d: %+v, %v after %d boots and %d", question, got, err, before, f.boots-before)
 		}
 	}
 }

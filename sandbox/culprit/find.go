@@ -53,7 +53,7 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 		Say:  func(s Step) { say("%s: %s; %d left", plain.Line(s.What), plain.Line(s.Answer.String()), s.Left) }}
 	found, err := search.Run(ctx, good, bad)
 	switch {
-	case errors.Is(err, ErrMost):
+	case errors.Is(err, ErrMost), errors.Is(err, ErrUnconfirmed):
 		return nil, cli.WithHint(err, "the same command goes on")
 	case errors.Is(err, ErrFlaps), errors.Is(err, ErrNoEnds):
 		return nil, errors.Join(err, answers.forget())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -124,6 +125,60 @@ func TestWhatIsNotKnownHolds(t *testing.T) {
 	}
 }
 
+// A wave or a group that an analysis judges by the plan is held where too few of its nodes are left to
+// be compared, whatever became of the rest.
+func TestTooFewAreLeft(t *testing.T) {
+	const rest = "soak: 5m, deadline: 15m, silence: 10m, halt: {count: 3}, analysis: [{query: latency, label: node, of: OF, against: rest, worse: '> 1.1 ×', for: 2m, atLeast: 4}]}"
+	for name, rule := range map[string]string{
+		"waves":    "{waves: [{count: 4}, {count: 4}], " + strings.Replace(rest, "OF", "wave", 1),
+		"strategy": "{strategy: {overall: 2, order: [{count: 4}, {count: 4}]}, " + strings.Replace(rest, "OF", "wave", 1),
+		"group":    "{strategy: {maxUnavailable: 4, per: rack, order: [{hosts: [n00000, n00003, n00006, n00009, n00001]}]}, " + strings.Replace(rest, "OF", "group", 1),
+	} {
+		for what, make := range map[string]func(f *fleet){
+			"one fails":          func(f *fleet) { f.nodes["n00000"].sick = "2" },
+			"one becomes silent": func(f *fleet) { f.nodes["n00000"].silent = func(value string) bool { return value == "2" } },
+			"one is silent":      func(f *fleet) { f.nodes["n00000"].dumb = true; f.tick(20 * time.Minute) },
+			"one is held":        func(f *fleet) { f.hold(f.verbs()["freeze"], "n00000") },
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				f := newFleet(t, layout(t), 12, rule)
+				f.measures(func(*node) float64 { return 0.2 })
+				_, err := f.start("2")
+				must(t, err)
+				make(f)
+				f.steps(40)
+				_, d, err := f.driver().Step(t.Context())
+				if err != nil || d.Act != Wait || !strings.Contains(d.Reason, "3 of 3 nodes have a value, 4 must") {
+					t.Errorf("%s %q, %v", d.Act, d.Reason, err)
+				}
+				if r := f.row(); len(r.Waves) != 1 || r.Waves[0].Done != 0 {
+					t.Errorf("%v of it: %+v", f.values(), r)
+				}
+			})
+		}
+	}
+}
+
+// So is a wave where nodes of later waves were given the same meanwhile: nobody is left to compare with.
+func TestNoOthersAreLeft(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	begun := now.Add(-time.Hour)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new"}}, {Name: "2", Nodes: map[string]string{"b": "new"}}},
+		Rule: spec.RolloutRule{Soak: 600, Silence: 900, Analysis: []spec.Analysis{{Query: "latency", Against: spec.AgainstRest, Worse: "> 2 ×", For: 60, AtLeast: 1}}}}
+	measured := analysis.Measured{}
+	for i := range measured.At {
+		measured.At[i] = map[string]float64{"a": 1, "b": 1}
+	}
+	for has, act := range map[string]Act{"old": Finish, "new": Wait} {
+		known := Known{Rows: index.Rows{"a": {Overlay: "new"}, "b": {Overlay: has}}, Reports: map[string]Report{"a": {At: now, Overlay: "new", Well: begun}},
+			Measured: []analysis.Measured{measured}}
+		row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
+		if d := Next(plan, row, known, now); d.Act != act || act == Wait && !strings.Contains(d.Reason, "of the others 0 of 0 nodes have a value, 1 must") {
+			t.Errorf("b has the %s: %s %q", has, d.Act, d.Reason)
+		}
+	}
+}
+
 // Which waves are judged follows from the plan; where it is none, the rollout does not start.
 func TestJudgedWaves(t *testing.T) {
 	for rule, want := range map[string]string{
@@ -133,6 +188,9 @@ func TestJudgedWaves(t *testing.T) {
 		strings.Replace(rackByRack, "against: rest, worse: '> 1.1 ×'", "worse: '> 1'", 1):           "[1-r0 1-r1 1-r2]",
 		strings.Replace(rackByRack, "atLeast: 4", "atLeast: 5", 1):                                  "the analysis \"latency\" judges no wave: none has 5 nodes and leaves as many that have not moved",
 		strings.Replace(byRackToo, "of: group, against: rest, worse: '> 1.1 ×'", "worse: '> 1'", 1): "[1]",
+		// All racks would have three nodes moved, and the rest would move at once.
+		strings.Replace(byRackToo, "atLeast: 2", "atLeast: 4", 1):                                                "judges no wave: none has 4 nodes and leaves as many that have not moved",
+		strings.NewReplacer("maxUnavailable: 2, per: rack", "overall: 11", "of: group, ", "").Replace(byRackToo): "judges no wave",
 	} {
 		f := newFleet(t, layout(t), 12, rule)
 		plan, err := f.start("2")

@@ -59,7 +59,9 @@ func (b *build) ask(ctx context.Context) error {
 			} else if _, err := r.Lstat(at); errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
-			err := r.Run(ctx, root.Command{Args: argv})
+			limited, end := context.WithTimeout(ctx, b.patience)
+			err := r.Run(limited, root.Command{Args: argv})
+			end()
 			exit := new(root.ExitError)
 			switch {
 			case err == nil:
@@ -97,7 +99,7 @@ func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, e
 	case o.CacheDir == "" || !exists(filepath.Join(o.CacheDir, "steps")):
 		return "the layer was not built with this cache", nil
 	}
-	b := &build{options: o, done: map[string]made{}}
+	b := &build{options: o, done: map[string]made{}, patience: answerWait}
 	wait, end := context.WithTimeout(ctx, askWait)
 	defer end()
 	release, err := b.open(wait)
@@ -128,8 +130,12 @@ func AskKept(ctx context.Context, images []spec.Image, o Options) (why string, e
 	return "", b.ask(ctx)
 }
 
-// askWait is how long [AskKept] waits for a build.
-const askWait = 10 * time.Second
+// askWait is how long [AskKept] waits for a build, and answerWait a build for the answer to one
+// question, which an emulator may have to find.
+const (
+	askWait    = 10 * time.Second
+	answerWait = 2 * time.Minute
+)
 
 // over makes a tree of what a node writes, with what is the machine's own that a unit may name.
 func over(work string, files []Text) (string, error) {

@@ -113,11 +113,12 @@ type build struct {
 	tmp              string
 	done             map[string]made // by step
 	checked          map[string]bool // trees that are as they were left
+	patience         time.Duration   // that a program may take which is asked about a text
 }
 
 // Build makes one variant.
 func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o Options) (*Result, error) {
-	b := &build{options: o, recipe: recipe, done: map[string]made{}, checked: map[string]bool{}}
+	b := &build{options: o, recipe: recipe, done: map[string]made{}, checked: map[string]bool{}, patience: answerWait}
 	if err := b.check(); err != nil {
 		return nil, err
 	}

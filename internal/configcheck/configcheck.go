@@ -7,7 +7,8 @@
 // [Ask] asks on a node before a file is written, also into a root that nobody has entered yet. It
 // changes nothing but for what goes again: a directory in /run, and mounts in another root. Where
 // the root has no such program, or the program fails for another reason than the text, nothing is
-// said. The builder runs [Question] by itself.
+// said. One that does not start or does not end has not consented. The builder runs [Question] by
+// itself.
 package configcheck
 
 import (
@@ -183,8 +184,12 @@ func (c *checker) ask(ctx context.Context, root, name, within, text string) erro
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	switch err := cmd.Run(); {
-	case err == nil || limited.Err() != nil:
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case err == nil:
+		return nil
+	case limited.Err() != nil:
+		return fmt.Errorf("ask %s about %s: no answer within %v", c.argv[0], name, patience)
 	case cmd.ProcessState == nil: // it was not started
 		return fmt.Errorf("ask %s about %s: %w", c.argv[0], name, err)
 	}

@@ -111,9 +111,10 @@ func TestAsksInARootThatIsNotEntered(t *testing.T) {
 	}
 }
 
-// A program that fails for another reason, or does not end, refuses nothing; one that says much is
-// cut off; another root's is asked there.
+// A program that fails for another reason refuses nothing, one that does not end consents to
+// nothing; one that says much is cut off; another root's is asked there.
 func TestAsksNoMoreThanTheText(t *testing.T) {
+	t.Parallel()
 	require.Root(t)
 	require.Tool(t, "busybox")
 	root := t.TempDir()
@@ -147,6 +148,11 @@ func TestAsksNoMoreThanTheText(t *testing.T) {
 		if err := ask(t.Context()); (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), strings.ReplaceAll(says, " [2J", "[2J"))) || err != nil && len(err.Error()) > 400 {
 			t.Errorf("%s: %v", script, err)
 		}
+	}
+	write("usr/sbin/visudo", []byte("#!/bin/sh\nkill -STOP $$\n"))
+	refused := new(Refused)
+	if err := ask(t.Context()); err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "/etc/sudoers: no answer within 10s") {
+		t.Errorf("no end: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

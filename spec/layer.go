@@ -107,6 +107,9 @@ type LoadedProfile struct {
 // them into its kernel arguments.
 var kernelDefaults = []string{"panic=30"}
 
+// KexecMarker is on the command line of a kernel that the loader entered by kexec.
+const KexecMarker = "caisson.kexec=1"
+
 // KernelLine returns the author's kernel arguments, followed by the defaults that
 // the author did not name.
 func KernelLine(args []string) []string {

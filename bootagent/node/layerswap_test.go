@@ -40,7 +40,18 @@ type swapper struct {
 var opens = time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
 
 func newSwapper(t *testing.T) *swapper {
-	return &swapper{machine: runningMachine(t), clock: opens.Add(-time.Hour), slot: spec.Slot{Max: 1, Directory: t.TempDir()}}
+	w := &swapper{machine: runningMachine(t), clock: opens.Add(-time.Hour), slot: spec.Slot{Max: 1, Directory: t.TempDir()}}
+	w.place("/proc/cmdline", "quiet")
+	return w
+}
+
+// place writes what the kernel shows in a file.
+func (w *swapper) place(name, text string) {
+	w.t.Helper()
+	name = w.root + name
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // offer publishes what takes a boot, and has the node sync.
@@ -358,36 +369,48 @@ func TestASwapWaitsForItsLayer(t *testing.T) {
 }
 
 // TestASwapIntoAKernelThatFirmwareDoesNotStart does not begin, and says why: a loader would refuse it.
+// One of the release that runs is entered where the loader entered that one, and else never.
 func TestASwapIntoAKernelThatFirmwareDoesNotStart(t *testing.T) {
-	w := newSwapper(t)
-	manifest, parts := layerOf(t, "6.99")
-	w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
-	store, err := layers.OpenStore(w.root + paths.State + "/store")
-	if err != nil {
-		t.Fatal(err)
+	for name, row := range map[string]struct {
+		release, line string
+		refused       bool
+	}{
+		"another release":                  {"6.99", "quiet", true},
+		"the same release, behind a kexec": {"", "quiet " + spec.KexecMarker, true},
+		"the same release, without one":    {"", "quiet", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSwapper(t)
+			w.place("/proc/cmdline", row.line)
+			manifest, parts := layerOf(t, row.release)
+			w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
+			store, err := layers.OpenStore(w.root + paths.State + "/store")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, data := range parts {
+				if err := store.Put(oci.Digest(data), data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			verifies := func(is byte) {
+				t.Helper()
+				w.place(efivar.Dir+"/"+efivar.SecureBoot.File(), string([]byte{6, 0, 0, 0, is}))
+			}
+			verifies(1)
+			if row.refused {
+				w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "the firmware, which verifies, would not start the layer's kernel", 0)
+				w.act(func(n *Node) (*spec.Status, error) {
+					if err := n.Stage(t.Context()); refusal.Of(err) != refusal.Kernel {
+						t.Errorf("%v", err)
+					}
+					return nil, nil
+				})
+				verifies(0)
+			}
+			w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
+		})
 	}
-	for _, data := range parts {
-		if err := store.Put(oci.Digest(data), data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	verifies := func(is byte) {
-		t.Helper()
-		name := w.root + efivar.Dir + "/" + efivar.SecureBoot.File()
-		if err := errors.Join(os.MkdirAll(w.root+efivar.Dir, 0o755), os.WriteFile(name, []byte{6, 0, 0, 0, is}, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	verifies(1)
-	w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "the firmware, which verifies, would not start the layer's kernel", 0)
-	w.act(func(n *Node) (*spec.Status, error) {
-		if err := n.Stage(t.Context()); refusal.Of(err) != refusal.Kernel {
-			t.Errorf("%v", err)
-		}
-		return nil, nil
-	})
-	verifies(0)
-	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
 }
 
 // TestADisklessNodeDoesNotLoop: what the registry had when it came up it does not start

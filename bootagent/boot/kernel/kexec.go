@@ -23,7 +23,7 @@ import (
 
 // KexecMarker is on the command line of a kernel that this package started, so that
 // a difference that a kexec did not remove is not tried again for ever. See [RanKexec].
-const KexecMarker = "caisson.kexec=1"
+const KexecMarker = spec.KexecMarker
 
 // KexecCounted is the word, before its value, by which a loader tells the one behind its
 // kexec for which overlay this boot was counted, see [CountedFor].

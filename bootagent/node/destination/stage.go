@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
@@ -70,12 +72,20 @@ func (d *Destination) Stage(ctx context.Context) error {
 }
 
 // Enters returns an error where no boot of this machine would enter the kernel of a layer that is
-// on its disk, while another one runs.
+// on its disk, while another one runs. One of the same release is entered where that is how this
+// one was.
 func (d *Destination) Enters(store *layers.Store, layer string) error {
 	here := stage.Stager{Store: store, Talk: StackTime, Say: d.Log.Say}
 	l, err := here.Describe(context.Background(), layer) // it reads the disk alone
-	if err != nil || l.Kernel.Release == d.Owner.Boot().Layer.Kernel.Release {
+	runs := d.Owner.Boot().Layer.Kernel
+	if err != nil || l.Kernel.Digest == runs.Digest {
 		return err
+	}
+	if l.Kernel.Release == runs.Release {
+		line, err := os.ReadFile(d.path("/proc/cmdline"))
+		if err != nil || !slices.Contains(strings.Fields(string(line)), spec.KexecMarker) {
+			return err
+		}
 	}
 	return firmware.Check(d.path(efivar.Dir), store.Path(l.Kernel.Digest))
 }

@@ -14,12 +14,12 @@ import (
 
 // TrustsImage says what firmware starts: what one of these certificates signed and nobody forbade.
 type TrustsImage struct {
-	Allowed            []*x509.Certificate
-	Digests, Forbidden [][]byte // see [ImageDigest]
+	Allowed, ForbiddenBy []*x509.Certificate
+	Digests, Forbidden   [][]byte // see [ImageDigest]
 }
 
 // Verify returns an error where a program is not one that is started: signed by nobody, by somebody
-// else, or forbidden. A program with several signatures needs one.
+// else, or forbidden. A program with several signatures needs one, and none by whom is forbidden.
 func (t TrustsImage) Verify(program []byte) error {
 	bare, sum, err := imageDigest(program)
 	if err != nil {
@@ -36,22 +36,27 @@ func (t TrustsImage) Verify(program []byte) error {
 	if is(t.Forbidden) {
 		return errors.New("the firmware forbids it (dbx)")
 	}
-	if is(t.Digests) {
-		return nil
-	}
 	entry := program[binary.LittleEndian.Uint32(bare[headerAt:])+signaturesAt:]
 	at, size := binary.LittleEndian.Uint32(entry), binary.LittleEndian.Uint32(entry[4:])
-	if size == 0 {
-		return errors.New("nobody signed it")
+	if err = errors.New("nobody signed it"); is(t.Digests) {
+		err = nil
 	}
-	err = errors.New("its signatures are damaged")
+	if size == 0 {
+		return err
+	}
+	if err != nil {
+		err = errors.New("its signatures are damaged")
+	}
 	for table := program[at:]; len(table) >= 8; { // digest has looked that they are at its end
 		length := binary.LittleEndian.Uint32(table)
 		if length < 8 || uint64(length) > uint64(len(table)) {
 			break
 		}
-		if err = t.signed(table[8:length], sum); err == nil {
-			return nil
+		if _, by := Open(table[8:length], oidIndirect, t.ForbiddenBy); by == nil {
+			return errors.New("the firmware forbids what its signer signs (dbx)")
+		}
+		if err != nil {
+			err = t.signed(table[8:length], sum)
 		}
 		table = table[min(len(table), (int(length)+7)&^7):]
 	}

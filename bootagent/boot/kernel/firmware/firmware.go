@@ -53,7 +53,7 @@ func Check(variables, kernel string) error {
 	}
 	dbx, err := variable(variables, efivar.Forbidden)
 	if err == nil {
-		_, trusts.Forbidden, err = efivar.Entries(dbx)
+		trusts.ForbiddenBy, trusts.Forbidden, err = efivar.Entries(dbx)
 	}
 	if err != nil {
 		return fmt.Errorf("read the firmware's dbx: %w", err)

@@ -63,6 +63,7 @@ func TestCheck(t *testing.T) {
 		{"a text", []byte("kernel"), []byte{1}, db, nil, "EOF"},
 		{"without db", ours, []byte{1}, nil, nil, `signed by "site", whom nobody trusts here`},
 		{"revoked", ours, []byte{1}, db, efivar.Digests([][]byte{sum}), "(dbx)"},
+		{"by whom is revoked", ours, []byte{1}, db, db, "(dbx)"},
 		{"a db that is cut", ours, []byte{1}, db[:20], nil, "read the firmware's db: not a signature list"},
 		{"nobody's, where nothing is verified", ukitest.Stub(8), []byte{0}, db, nil, ""},
 		{"nobody's, by a BIOS", ukitest.Stub(8), nil, nil, nil, ""},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/pem"
 	"fmt"
 	"os"
@@ -14,7 +15,8 @@ import (
 )
 
 // firmware writes what scripts give to verbs about firmware: "program FILE", one that does nothing;
-// "sign FILE PAIR OUT", the same by a boot key; "list CERTIFICATE OUT", as firmware lists it.
+// "sign FILE PAIR OUT", the same by a boot key; "list CERTIFICATE OUT", as firmware lists it; "has FILE
+// CERTIFICATE", whether a file has such a list.
 func firmware() {
 	if err := writeForFirmware(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "firmware:", err)
@@ -28,6 +30,17 @@ func writeForFirmware(what string, args []string) error {
 	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {
+		return err
+	}
+	if what == "has" {
+		certificate, err := os.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		list, _, err := efivar.Read(certificate)
+		if err == nil && !bytes.Contains(data, list) {
+			err = fmt.Errorf("%s does not list %s", args[0], args[1])
+		}
 		return err
 	}
 	if what == "list" {

@@ -168,8 +168,9 @@ type enrolled struct {
 
 // revokedLoaders is the output of keys revoke-loader -o json.
 type revokedLoaders struct {
-	File    string   `json:"file"`
-	Loaders []string `json:"loaders"` // what firmware calls them: hexadecimal SHA-256
+	File         string   `json:"file"`
+	Loaders      []string `json:"loaders"`                // what firmware calls them: hexadecimal SHA-256
+	Certificates []string `json:"certificates,omitempty"` // names in them, of all whose programs are kept out
 }
 
 // enrollFlags are the flags of keys enroll-image.
@@ -299,29 +300,36 @@ func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphras
 	if err != nil {
 		return err
 	}
-	result := revokedLoaders{File: out}
-	var sums [][]byte
+	result := revokedLoaders{File: out, Loaders: []string{}}
+	var lists []byte
 	for _, name := range files {
 		program, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		sum, err := cms.ImageDigest(program)
-		if err != nil {
-			return cli.Usage("'caisson image --out FILE.efi' writes a loader alone", "%s: %v", name, err)
+		if sum, err := cms.ImageDigest(program); err == nil {
+			lists, result.Loaders = append(lists, efivar.Digests([][]byte{sum})...), append(result.Loaders, hex.EncodeToString(sum))
+			continue
 		}
-		sums, result.Loaders = append(sums, sum), append(result.Loaders, hex.EncodeToString(sum))
+		list, signers, err := efivar.Read(program)
+		if err != nil || len(signers) == 0 {
+			return cli.Usage("'caisson image --out FILE.efi' writes a loader alone; a certificate is in PEM or DER",
+				"%s: neither a program for firmware nor a certificate", name)
+		}
+		lists, result.Certificates = append(lists, list...), append(result.Certificates, signers...)
 	}
 	key, err := pair.Open()
 	if err != nil {
 		return err
 	}
-	update, err := efivar.Forbidden.Append(key, pair.Certificate(), now(), efivar.Digests(sums))
+	update, err := efivar.Forbidden.Append(key, pair.Certificate(), now(), lists)
 	if err != nil {
 		return err
 	}
 	if err := durable.WriteFile(out, update, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", out, err)
 	}
-	return a.show(result, func() { cli.Printf(a.out, "%s\t%s\n", out, strings.Join(result.Loaders, "\n\t")) })
+	return a.show(result, func() {
+		cli.Printf(a.out, "%s\t%s\n", out, strings.Join(append(result.Loaders, result.Certificates...), "\n\t"))
+	})
 }

@@ -103,14 +103,7 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 		for _, id := range by {
 			e.Keys = append(e.Keys, Key{id, names[id]})
 		}
-		switch {
-		case !proven && slices.ContainsFunc(by, f.Revoked):
-			e.Mark = byRevoked
-		case !proven:
-			e.Mark = byOthers
-		case f.Foreign(g):
-			e.Mark = foreign
-		}
+		e.Mark = mark(f, g, by, proven)
 		if node != "" {
 			had, err := of(ctx, past, node)
 			if err != nil {
@@ -134,6 +127,34 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 	return list, nil
 }
 
+// mark returns why what a generation says does not count, "" where it does.
+func mark(f *publish.Fleet, g publish.Generation, by []string, proven bool) string {
+	switch {
+	case !proven && slices.ContainsFunc(by, f.Revoked):
+		return byRevoked
+	case !proven:
+		return byOthers
+	case f.Foreign(g):
+		return foreign
+	}
+	return ""
+}
+
+// compared reads generations that are compared, with the marks of those that have one.
+func compared(ctx context.Context, f *publish.Fleet, list ...publish.Generation) (all []*publish.Past, marks []string, err error) {
+	for _, g := range list {
+		past, by, proven, err := f.PastOf(ctx, g)
+		if err != nil {
+			return nil, nil, err
+		}
+		if why := mark(f, g, by, proven); why != "" {
+			marks = append(marks, fmt.Sprintf("generation %s: %s", g, why))
+		}
+		all = append(all, past)
+	}
+	return all, marks, nil
+}
+
 func (e *Entry) fill(past *publish.Past) {
 	e.At = past.Issued
 	for _, s := range past.Root.Shards {
@@ -153,12 +174,12 @@ func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
 // form of a plan: what going from the first to the second did, or would do. With a node
 // it is about that one.
 func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation, node string) (*plan.Plan, error) {
+	both, marks, err := compared(ctx, f, from, to)
+	if err != nil {
+		return nil, err
+	}
 	var rows [2]map[string]spec.Published
-	for i, g := range []publish.Generation{from, to} {
-		past, err := f.Past(ctx, g)
-		if err != nil {
-			return nil, err
-		}
+	for i, past := range both {
 		if rows[i], err = past.Nodes(ctx); err != nil {
 			return nil, err
 		}
@@ -173,12 +194,11 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 	}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	found := plan.NewDifferences(l)
-	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}
+	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}, NotLooked: []string{}, Marks: marks}
 	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
 		b, isThere := rows[1][name]
 		d := plan.Difference{Node: name, HoldFrom: hold.String(a.Holds), HoldTo: hold.String(b.Holds)}
-		var err error
 		if wasThere && (!isThere || a.Overlay != b.Overlay) {
 			if d.From, err = f.Content(ctx, name, content(a)); err != nil {
 				return nil, err
@@ -197,11 +217,11 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 // Nodes returns in what a node differs from another one in a generation, as a plan of the first
 // that would have what the second has.
 func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to string) (*plan.Plan, error) {
-	past, err := f.Past(ctx, g)
+	past, marks, err := compared(ctx, f, g)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := past.Nodes(ctx)
+	rows, err := past[0].Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +237,8 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 	}
 	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
-	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}, l.Err
+	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
+		Marks: marks}, l.Err
 }
 
 // Overlays returns what lies between two overlays of a node, with what differs in their layers.

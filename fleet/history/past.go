@@ -148,14 +148,13 @@ func pair(ctx context.Context, f *publish.Fleet, from, to string) (a, b publish.
 	return a, b, nil
 }
 
-// ofRoots names what two generations signed. Both are verified by the keys that count now.
+// ofRoots names what two generations signed, and how much of it the keys that count now mark.
 func ofRoots(ctx context.Context, f *publish.Fleet, a, b publish.Generation) (string, error) {
-	var names []string
-	for _, g := range []publish.Generation{a, b} {
-		p, err := f.Past(ctx, g)
-		if err != nil {
-			return "", err
-		}
+	both, names, err := compared(ctx, f, a, b)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range both {
 		root, err := spec.Encode(p.Root)
 		if err != nil {
 			return "", err

@@ -98,7 +98,7 @@ func (g generations) rows(ctx context.Context, list []history.Entry, node string
 	rows := make([]generation, len(list))
 	for i, e := range list {
 		rows[i].Entry = e
-		if e.Refused == "" && e.Mark == "" && ctx.Err() == nil {
+		if e.Refused == "" && ctx.Err() == nil {
 			rows[i].What, _ = g.past.Between(ctx, "", e.Generation.String(), node) // its own page says why not
 		}
 	}

@@ -23,7 +23,8 @@ type Plan struct {
 	Nodes  []NodePlan  `json:"nodes"`
 	Layers []LayerPlan `json:"layers"`
 
-	NotLooked []string `json:"notLookedAt"` // secrets that were not opened and may have another value now
+	NotLooked []string `json:"notLookedAt"`     // secrets that were not opened and may have another value now
+	Marks     []string `json:"marks,omitempty"` // why generations that are compared do not count
 
 	Terms *Terms `json:"terms,omitempty"` // absent where nothing was ever published
 }

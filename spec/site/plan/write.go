@@ -68,6 +68,9 @@ func (g *Group) write(w io.Writer) {
 
 // Write prints the plan for people: nodes with the same changes as one group.
 func (p *Plan) Write(w io.Writer) {
+	for _, mark := range p.Marks {
+		fmt.Fprintln(w, mark)
+	}
 	groups, unchanged := p.Groups()
 	for _, g := range groups {
 		g.write(w)

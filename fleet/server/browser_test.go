@@ -120,7 +120,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 			}
 			switch {
 			case i < 4:
-				r.Boot = []spec.Step{{Name: "network", Start: 1800, Took: 2100, Result: spec.StepOK}, {Name: "layer", Start: 3900, Took: 9400, Result: spec.StepOK, Bytes: &spec.Bytes{Fetched: 812_000_000}}, {Name: "items", Start: 13_300, Took: 700, Result: "sysctl: no such parameter"}}
+				r.Boot = []spec.Step{{Name: "network", Start: 1800, Took: 2100, Result: spec.StepOK}, {Name: "layer", Start: 3900, Took: 9400, Result: spec.StepOK, Bytes: &spec.Bytes{Fetched: 812_000_000}}, {Name: "items", Start: 13_300, Took: 120_000, Result: "sysctl: no such parameter"}}
 				r.Axes.Health = spec.Axis{State: "degraded", Detail: "mounts /srv/data: wrong fs type, bad option, bad superblock on /dev/sdb1", Since: at}
 				r.Items = append(r.Items, spec.ItemStatus{Name: "mounts", State: spec.ItemDegraded, Error: "mount /srv/data: exit status 32"})
 				r.Drift = []spec.Drift{{Item: "mounts", Key: "/srv/data", From: "", To: "/dev/sdb1 ext4", Action: spec.ActionRefuse, Reason: "wrong fs type, bad option, bad superblock on /dev/sdb1"}}
@@ -133,7 +133,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 		})
 	}
 	send(0, 1, nil) // another key
-	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m0s: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
+	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
 		t.Fatal(status, text)
 	}
 	if err := s.hub.Act(t.Context(), "test-user2 at id.example.org", audit.Login, "id2", "ops, everybody"); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -109,6 +110,6 @@ func lasting(milliseconds float64) string {
 	case milliseconds < 100_000:
 		return fmt.Sprintf("%.1f s", milliseconds/1000)
 	default:
-		return d.Round(time.Second).String()
+		return plain.Duration(d.Round(time.Second))
 	}
 }

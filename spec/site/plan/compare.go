@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
-
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -141,7 +141,7 @@ func budgetText(b *spec.Budget) string {
 	if b == nil {
 		return ""
 	}
-	return ", given up after " + b.String()
+	return fmt.Sprintf(", given up after %d corrections within %s", b.Corrections, seconds(b.Per))
 }
 
 // items compares a kind of items, whose values differ.
@@ -256,14 +256,14 @@ func pollText(a *spec.Agent) string {
 	if a == nil || a.Poll == 0 {
 		return ""
 	}
-	return "every " + (time.Duration(a.Poll) * time.Second).String()
+	return "every " + seconds(a.Poll)
 }
 
 func reportText(a *spec.Agent) string {
 	if a == nil || a.Report == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s every %s", a.Report.URL, time.Duration(a.Report.Interval)*time.Second)
+	return fmt.Sprintf("%s every %s", a.Report.URL, seconds(a.Report.Interval))
 }
 
 func confirmText(c *spec.Confirm) string {
@@ -295,16 +295,18 @@ func checkText(h spec.HealthCheck) string {
 	if h.Status != 0 {
 		text += fmt.Sprintf(" answers %d", h.Status)
 	}
-	seconds := func(n int64) time.Duration { return time.Duration(n) * time.Second }
-	text += fmt.Sprintf(", within %v, every %v, retries %d", seconds(h.Timeout), seconds(h.Interval), h.Retries)
+	text += fmt.Sprintf(", within %s, every %s, retries %d", seconds(h.Timeout), seconds(h.Interval), h.Retries)
 	if h.Soak > 0 {
-		text += fmt.Sprintf(", for %v", seconds(h.Soak))
+		text += fmt.Sprintf(", for %s", seconds(h.Soak))
 	}
 	if h.Watch {
 		text += ", watched"
 	}
 	return text
 }
+
+// seconds writes a time for people.
+func seconds(n int64) string { return plain.Duration(time.Duration(n) * time.Second) }
 
 func orRun(s string) string {
 	if s == "" {

@@ -113,7 +113,7 @@ func (w namedWindow) text() string {
 	last := w.Intervals[len(w.Intervals)-1]
 	text := fmt.Sprintf("open %d times, first at %s, until %s", len(w.Intervals), moment(w.Intervals[0].From), moment(last.To))
 	if w.StartGuard > 0 {
-		text += fmt.Sprintf(", nothing starts in the last %v", time.Duration(w.StartGuard)*time.Second)
+		text += fmt.Sprintf(", nothing starts in the last %s", seconds(w.StartGuard))
 	}
 	if w.OnClose == "stop" {
 		text += ", then what runs is stopped"
@@ -166,7 +166,7 @@ type WaveTerms struct {
 }
 
 func (t *Terms) write(w io.Writer) {
-	life := (time.Duration(t.Lifetime) * time.Second).String()
+	life := seconds(t.Lifetime)
 	if days := t.Lifetime / (24 * 60 * 60); days > 0 && t.Lifetime%(24*60*60) == 0 {
 		life = plain.Count(int(days), "day")
 	}

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -109,7 +110,7 @@ func TestRealtimeInAPlan(t *testing.T) {
 		{"while it is open", managing, other, "2026-11-21 23:00", []string{"live: kernel parameters are set at once\n", "sysctl vm.swappiness: 1 → 2\n"}},
 		{"as it is about to close", managing, other, "2026-11-22 01:30", []string{"waits for m/r from 2026-11-28T22:00Z in window night\n"}},
 		{"drift outside is enforced", strings.ReplaceAll(managing, "realtime,", "realtime, outsideWindow: enforce,"), strings.ReplaceAll(other, "realtime,", "realtime, outsideWindow: enforce,"), "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n"}},
-		{"a budget of its own", managing, strings.ReplaceAll(managing, "realtime,", "realtime, onConflict: {corrections: 3, per: 1h},"), "2026-11-16 12:00", []string{"→ realtime, given up after 3 corrections within 1h0m0s: "}},
+		{"a budget of its own", managing, strings.ReplaceAll(managing, "realtime,", "realtime, onConflict: {corrections: 3, per: 1h},"), "2026-11-16 12:00", []string{"→ realtime, given up after 3 corrections within 1h: "}},
 		{"it leaves", managing, operating, "2026-11-16 12:00", []string{"- sysctl vm.swappiness: 1\n"}},
 		{"beside what does not wait", managing, other + "---\nconf: {sysctl: {kernel.panic: 5}}\n", "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n", "+ sysctl kernel.panic: 5\n", "1 → 2" + night}},
 		{"with a boot", managing, strings.Replace(other, "nodes: [{name: a}]", "nodes: [{name: a}]\nmachine: {kernel: {args: [quiet]}}", 1), "2026-11-16 12:00", []string{"sysctl vm.swappiness: 1 → 2\n"}},
@@ -122,5 +123,35 @@ func TestRealtimeInAPlan(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTimesAreForPeople: no time of a plan is written as Go prints one.
+func TestTimesAreForPeople(t *testing.T) {
+	const hour, minutes = 3600, 300
+	at := time.Unix(1_790_000_000, 0)
+	run := spec.Command{Argv: []string{"/x"}, Timeout: minutes}
+	budget := &spec.Budget{Corrections: 3, Per: hour}
+	to := &spec.Overlay{
+		Agent: &spec.Agent{Poll: minutes, Report: &spec.Reporting{URL: "https://fleet.example", Interval: hour},
+			Enforce: []spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: budget}}},
+		Gates: &spec.Gates{Checks: []spec.HealthCheck{{Name: "a", TCP: "a:1", Timeout: minutes, Interval: hour, Soak: minutes}}},
+		Swap: &spec.LayerSwap{Order: spec.Order{When: []spec.Condition{{Command: &run}}, Spread: hour, Soak: minutes,
+			Drain: &spec.Drain{Check: run, Exec: run, Undo: run}}},
+		Maintenance: &spec.Maintenance{Windows: map[string]spec.Window{"night": {StartGuard: minutes, Intervals: []spec.Interval{{From: at, To: at.Add(time.Hour)}}}},
+			Realtime: []spec.Realtime{{Name: "m/o", Keys: []spec.ItemKey{{Item: "sysctl", Key: "vm.swappiness"}}, Budget: budget}}},
+	}
+	var said strings.Builder
+	for _, c := range compareOverlays(&spec.Overlay{}, to) {
+		said.WriteString(c.To + "\n")
+	}
+	(&Terms{Registry: "r", Lifetime: hour, Threshold: 1}).write(&said)
+	for _, want := range []string{"every 5m\n", "every 1h\n", "within 1h\n", "within 5m, every 1h, retries 0, for 5m\n", "/x (5m)", "last 5m\n", "for 1h, in r"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("no %q in\n%s", want, &said)
+		}
+	}
+	if found := regexp.MustCompile(`\d[mh]0[ms]`).FindString(said.String()); found != "" {
+		t.Errorf("%s is in\n%s", found, &said)
 	}
 }

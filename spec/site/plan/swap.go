@@ -57,19 +57,19 @@ func swapTexts(s *spec.LayerSwap) map[string]string {
 		texts["slot"] = "of " + s.Slot
 	}
 	if s.Spread > 0 {
-		texts["spread"] = (time.Duration(s.Spread) * time.Second).String()
+		texts["spread"] = seconds(s.Spread)
 	}
 	if d := s.Drain; d != nil {
 		texts["drain.check"], texts["drain.exec"], texts["drain.undo"] = commandText(d.Check), commandText(d.Exec), commandText(d.Undo)
 	}
 	if s.Soak > 0 {
-		texts["soak"] = (time.Duration(s.Soak) * time.Second).String()
+		texts["soak"] = seconds(s.Soak)
 	}
 	return texts
 }
 
 func commandText(c spec.Command) string {
-	return fmt.Sprintf("%s (%v)", strings.Join(c.Argv, " "), time.Duration(c.Timeout)*time.Second)
+	return fmt.Sprintf("%s (%s)", strings.Join(c.Argv, " "), seconds(c.Timeout))
 }
 
 // Turn is when an operation acts next.

@@ -51,7 +51,7 @@ func TestASwapInAPlan(t *testing.T) {
 		{"its first boot", "", swapping, now, spec.ClassCold, "", ""},
 		{"without a policy", swapping, args[:strings.Index(args, "swap:")] + args[strings.Index(args, "---"):], now, spec.ClassKexec, "", "- swap windows: night"},
 		{"a policy from now on", strings.Replace(swapping, "\n  soak: 5m", "", 1), args, now, spec.ClassKexec, next,
-			"+ swap soak: 5m0s\n"},
+			"+ swap soak: 5m\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at, err := time.Parse("2006-01-02 15:04", c.now)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
 )
@@ -91,6 +93,22 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	if list, err := table.List(t.Context(), "", ""); err != nil || len(list) != 2 {
 		t.Errorf("after another publish: %v %v", list, err)
 	}
+	// An error that may pass is not kept for long.
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		table := history.NewPast(t.Context(), now.fleet.Load, func() (map[string]string, error) {
+			tries++
+			return nil, fmt.Errorf("try %d", tries)
+		})
+		for _, want := range []string{"try 1", "try 1", "try 2"} {
+			if want == "try 2" {
+				time.Sleep(time.Minute)
+			}
+			if _, err := table.List(t.Context(), "", ""); err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	})
 	if d, err := table.Between(t.Context(), "1", "", "a"); err != nil || len(d.Groups) != 1 || d.Groups[0].Changes[0].To != "10" {
 		t.Errorf("up to now: %+v %v", d, err)
 	}

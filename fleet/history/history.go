@@ -68,6 +68,7 @@ type Node struct {
 	Overlay string      `json:"overlay,omitempty"` // digest; absent where it was not published
 	Layer   string      `json:"layer,omitempty"`
 	Holds   []spec.Hold `json:"holds,omitempty"`
+	Since   uint64      `json:"since,omitempty"` // generation that gave it the overlay, where this one did not
 
 	content spec.Content
 }
@@ -111,6 +112,10 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 			}
 			if had.is(last) {
 				continue
+			}
+			if had.Overlay != "" && had.Overlay != last.Overlay && had.content.Generation != g.Number { // who published this one did not
+				had.Since = had.content.Generation
+				e.Verb, e.Author, e.Reason, e.Commit = "", "", "", ""
 			}
 			last, e.Node = had, &had
 		}
@@ -167,7 +172,7 @@ func (e *Entry) fill(past *publish.Past) {
 
 func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
 	row, _, err := past.Row(ctx, node)
-	return Node{row.Overlay, row.Layer, row.Holds, content(row)}, err
+	return Node{Overlay: row.Overlay, Layer: row.Layer, Holds: row.Holds, content: content(row)}, err
 }
 
 // Between returns what changed from one generation to another, node by node, in the
@@ -399,6 +404,9 @@ func saysOf(e Entry) [4]string {
 		}
 	}
 	reason := e.Reason
+	if e.Node != nil && e.Node.Since > 0 {
+		reason = fmt.Sprintf("at the latest since generation %d", e.Node.Since)
+	}
 	if e.Commit != "" {
 		reason = strings.Trim(reason+"; site "+e.ShortCommit(), "; ")
 	}

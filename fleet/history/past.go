@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -28,10 +29,13 @@ const (
 	maxWaiting = 8   // questions that are not answered yet
 	longest    = 5 * time.Minute
 	lasts      = 10 * time.Minute // keys may change though the same is published
+	fails      = 30 * time.Second // an error: of one of the registry the next look may know nothing
 )
 
 // ErrReading is returned where the answer is not there yet.
 var ErrReading = errors.New("it is being read, and will be here soon")
+
+var errLong = fmt.Errorf("reading it takes longer than %s", plain.Duration(longest))
 
 // Table holds the answers.
 type Table struct {
@@ -52,6 +56,18 @@ type answer struct {
 	done  chan struct{}
 	value any
 	err   error
+	at    time.Time
+}
+
+// failed reports whether an answer is an error that was kept long enough. What is wrong with the
+// question or with what is published stays so, and reading that took too long would do so again.
+func (a *answer) failed(now time.Time) bool {
+	select {
+	case <-a.done:
+		return cli.Code(a.err) == cli.ExitError && !errors.Is(a.err, errLong) && now.Sub(a.at) > fails
+	default:
+		return false
+	}
 }
 
 // NewPast returns a table that knows nothing. What it reads ends with ctx.
@@ -213,10 +229,11 @@ func (t *Table) answer(question string, read func(context.Context, *publish.Flee
 			waiting++
 		}
 	}
-	if now := time.Now(); t.root != f.Root() || now.Sub(t.since) > lasts || len(t.kept) >= maxKept {
+	now := time.Now()
+	if t.root != f.Root() || now.Sub(t.since) > lasts || len(t.kept) >= maxKept {
 		t.root, t.since, t.kept = f.Root(), now, map[string]*answer{}
 	}
-	if a := t.kept[question]; a != nil {
+	if a := t.kept[question]; a != nil && !a.failed(now) {
 		return a, nil
 	}
 	if waiting >= maxWaiting {
@@ -230,7 +247,10 @@ func (t *Table) answer(question string, read func(context.Context, *publish.Flee
 
 // read answers a question when its turn comes.
 func (t *Table) read(a *answer, f *publish.Fleet, read func(context.Context, *publish.Fleet) (any, error)) {
-	defer close(a.done)
+	defer func() {
+		a.at = time.Now()
+		close(a.done)
+	}()
 	ctx, cancel := context.WithTimeout(t.ctx, longest)
 	defer cancel()
 	select {
@@ -241,7 +261,7 @@ func (t *Table) read(a *answer, f *publish.Fleet, read func(context.Context, *pu
 		a.err = ctx.Err()
 	}
 	if errors.Is(a.err, context.DeadlineExceeded) {
-		a.err = cli.WithHint(fmt.Errorf("reading it takes longer than %s", longest),
+		a.err = cli.WithHint(errLong,
 			"'caisson history' and 'caisson diff' take the time that it needs")
 	}
 }

@@ -87,12 +87,18 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 	for i := range 60 {
 		names = append(names, fmt.Sprintf("rack%02d-n%d", i/8+1, i%8+1))
 	}
+	names[3] = (names[3] + strings.Repeat("-of-a-long-name", 5))[:63]
 	rows := published(names...)
 	held := rows[names[9]]
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
 	rows[names[9]] = held
 	plan := &spec.RolloutPlan{Name: "october-with-a-long-name", Waves: []spec.Wave{{Name: "canary", Nodes: map[string]string{names[0]: "x"}}, {Name: "2-rack01", Nodes: map[string]string{names[1]: "x"}}}}
-	s = newSiteWith(t, rows, true, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: time.Now().Unix(), Waves: []spec.RolloutWave{{Begun: time.Now().Unix()}, {}}}))
+	waves := []spec.RolloutWave{{Begun: time.Now().Unix()}, {}}
+	for i := range 15 { // that wait, too
+		plan.Waves = append(plan.Waves, spec.Wave{Name: fmt.Sprintf("%d-more", i+3), Nodes: map[string]string{names[i+2]: "x"}})
+		waves = append(waves, spec.RolloutWave{})
+	}
+	s = newSiteWith(t, rows, true, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: time.Now().Unix(), Waves: waves}))
 	authored := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nnodes:\n"
 	for i, name := range names {
 		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
@@ -124,6 +130,9 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 				r.Axes.Health = spec.Axis{State: "degraded", Detail: "mounts /srv/data: wrong fs type, bad option, bad superblock on /dev/sdb1", Since: at}
 				r.Items = append(r.Items, spec.ItemStatus{Name: "mounts", State: spec.ItemDegraded, Error: "mount /srv/data: exit status 32"})
 				r.Drift = []spec.Drift{{Item: "mounts", Key: "/srv/data", From: "", To: "/dev/sdb1 ext4", Action: spec.ActionRefuse, Reason: "wrong fs type, bad option, bad superblock on /dev/sdb1"}}
+				for n := range 30 * max(0, i-2) { // of the one with the long name
+					r.Drift = append(r.Drift, spec.Drift{Item: "files", Key: fmt.Sprintf("/etc/app.d/%d.conf", n), From: other(n+1) + " 0644", To: other(n) + " 0644", Action: spec.ActionChange})
+				}
 			case i == 5:
 				r.Axes.Sync = spec.Axis{State: "refused:expired", Detail: "the overlay expired at 2026-11-20T00:00:00Z", Since: at}
 			case i < 8:
@@ -171,12 +180,18 @@ func TestThePage(t *testing.T) {
 	}
 	keep(t, ctx, "overview")
 	// Beside each time in UTC stands that of a browser with another clock.
-	var times, without int
-	if err := chromedp.Run(ctx, emulation.SetTimezoneOverride("Asia/Kolkata"), open("/nodes/"+names[0]), chromedp.WaitVisible("main"),
-		chromedp.Evaluate(`window.times = [...document.querySelectorAll("time[datetime]")]; times.length`, &times),
-		chromedp.Evaluate(`times.filter(t => !t.title.endsWith(" here") && !t.textContent.endsWith(" here)")).length`, &without),
-		emulation.SetTimezoneOverride(""), open("/"), chromedp.WaitVisible(".tiles")); err != nil || times == 0 || without > 0 {
-		t.Errorf("%d of %d times have UTC alone: %v", without, times, err)
+	var times, without, clocks int
+	for path, least := range map[string]int{"/nodes/" + names[0]: 0, "/windows": 6} {
+		if err := chromedp.Run(ctx, emulation.SetTimezoneOverride("Asia/Kolkata"), open(path), chromedp.WaitVisible("main"),
+			chromedp.Evaluate(`window.times = [...document.querySelectorAll("time[datetime]")]; times.length`, &times),
+			chromedp.Evaluate(`times.filter(t => !t.title.endsWith(" here") && !t.textContent.endsWith(" here)")).length`, &without),
+			chromedp.Evaluate(`times.filter(t => /^\d\d:\d\d \(\w+.* here\)$/.test(t.textContent)).length`, &clocks)); err != nil || times == 0 || without > 0 || clocks < least {
+			t.Errorf("%s: %d of %d times have UTC alone, and %d clocks another one: %v", path, without, times, clocks, err)
+		}
+		keep(t, ctx, "here"+strings.ReplaceAll(path, "/", "-"))
+	}
+	if err := chromedp.Run(ctx, emulation.SetTimezoneOverride(""), open("/"), chromedp.WaitVisible(".tiles")); err != nil {
+		t.Fatal(err)
 	}
 	// A report arrives: the page changes by itself.
 	send(58, 1, func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "broken", Detail: "out of memory"} })

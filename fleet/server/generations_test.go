@@ -56,7 +56,11 @@ func (k kept) Between(_ context.Context, from, to, node string) (*history.Differ
 		return nil, nil
 	}
 	c := plan.Change{Change: spec.Change{Item: "sysctl", Key: "vm.swappiness", From: "10", To: "<b>20"}, Class: spec.ClassLive}
-	return &history.Difference{From: "0-3", To: "0-4", Nodes: 2, Kinds: []history.Kind{{Name: "sysctl", Changes: 2}}, Groups: []history.Group{{Class: spec.ClassLive, Why: "sysctl", Names: []string{"n1", "n2"}, Nodes: 2, Changes: []plan.Change{c}}}}, nil
+	var marks []string
+	if from == "2" {
+		marks = []string{"generation 0-2: signed by a key that was revoked later"}
+	}
+	return &history.Difference{Marks: marks, From: "0-3", To: "0-4", Nodes: 2, Kinds: []history.Kind{{Name: "sysctl", Changes: 2}}, Groups: []history.Group{{Class: spec.ClassLive, Why: "sysctl", Names: []string{"n1", "n2"}, Nodes: 2, Changes: []plan.Change{c}}}}, nil
 }
 
 func (k kept) Beside(_ context.Context, node, other string) (*history.Difference, error) {
@@ -88,6 +92,7 @@ func TestGenerations(t *testing.T) {
 	want("/generations?key=a/b", 400, "name the node, too")
 	want("/generations/3..4", 200, "<title>3..4 ", "<h1>From generation 0-3 to 0-4</h1>", "2 nodes changed: sysctl 2", "&lt;b&gt;20", "caisson diff registry.example/metal --site site.yaml 0-3 0-4</code>")
 	want("/generations/4?node=n1", 200, "to 0-4 on n1</h1>", "0-3 0-4 --node n1</code>")
+	want("/generations/2..4", 200, `<p class="notice" role="alert">generation 0-2: signed by a key that was revoked later</p>`, "2 nodes changed: sysctl 2")
 	want("/generations/1", 200, "No generation before it is kept.")
 	want("/generations/99", 400, "is not kept: caisson history lists them")
 	want("/generations/between?"+url.Values{"from": {"3"}, "node": {"n1; x"}}.Encode(), 200, "0-3 0-4 --node &#39;n1; x&#39;</code>")

@@ -70,15 +70,19 @@ func TestDriftOfANode(t *testing.T) {
 	since := time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) {
 		r.Time = since.Add(150 * time.Minute)
-		r.Drift = []spec.Drift{{Item: "sysctl", Key: "vm.swappiness", From: "60", To: "10", Action: spec.ActionQuarantine, Since: since, Count: 5, Rival: "tuned <42>"}}
+		r.Drift = []spec.Drift{{Item: "sysctl", Key: "vm.swappiness", From: "60", To: "10", Action: spec.ActionQuarantine, Since: since, Count: 5, Rival: "tuned <42>"},
+			{Item: "sysfs", Key: "/sys/kernel/mm/ksm/run", From: "1", To: "0"}, {Item: "files", Key: "/etc/x", From: "0644", To: "0600"}}
 	})); status != 204 {
 		t.Fatal(status, text)
 	}
 	_, text := s.ask("GET", "/nodes/n1", nil)
-	for _, want := range []string{`data-is="by">tuned &lt;42&gt;</td>`, `">2 h ago</time></td></tr>`, "after 5 times", `<th scope="col">By</th><th scope="col">Since</th>`} {
+	for _, want := range []string{`data-is="by">tuned &lt;42&gt;</td>`, `">2 h ago</time></td></tr>`, `<code>sysctl: {vm.swappiness: &#34;60&#34;}</code>`, `data-copy="sysfs: {&#34;/sys/kernel/mm/ksm/run&#34;: &#34;1&#34;}"`, "of an <code>override</code> for this node", "after 5 times", `<th scope="col">By</th><th scope="col">Since</th>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+	if n := strings.Count(text, "to keep it: "); n != 2 {
+		t.Errorf("%d lines to keep a drift:\n%s", n, text)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestWindows(t *testing.T) {
 	_, text := s.ask("GET", "/windows", nil)
 	for _, want := range []string{"1 node has no windows.", "The overlays of 1 node are not read yet.", "<h2>2 nodes</h2>", `<a href="/nodes/n1">n1</a> <a href="/nodes/n2">n2</a>`,
 		`<th scope="col">Mon 2 Nov</th>`, `<th scope="col">Sun 8 Nov</th>`, "&lt;night&gt;", "Nothing is known from <time", "2026-10-30 00:00:00 UTC</time> to <time datetime=\"2026-11-29T00:00:00Z\">2026-11-29 00:00:00 UTC",
-		`<td data-is="Tue 3 Nov"><div><time datetime="2026-11-03T22:00:00Z" title="2026-11-03 22:00:00 UTC">22:00</time> to <time datetime="2026-11-04T02:00:00Z" title="2026-11-04 02:00:00 UTC">02:00</time></div></td>`, `<td data-is="Sun 8 Nov"><div>`} {
+		`<td data-is="Tue 3 Nov"><div><time class="clock" datetime="2026-11-03T22:00:00Z" title="2026-11-03 22:00:00 UTC">22:00</time> to <time class="clock" datetime="2026-11-04T02:00:00Z" title="2026-11-04 02:00:00 UTC">02:00</time></div></td>`, `<td data-is="Sun 8 Nov"><div>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}

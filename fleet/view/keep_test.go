@@ -24,6 +24,7 @@ func TestKeep(t *testing.T) {
 		{spec.Drift{Item: "sysctl", Key: "net.ipv4.tcp_rmem", From: "4096\t131072\t6291456"}, `sysctl: {net.ipv4.tcp_rmem: "4096 131072 6291456"}`},
 		{spec.Drift{Item: "sysctl", Key: "net.ipv4.conf.eth0/100.forwarding", From: "1"}, `sysctl: {"net.ipv4.conf.eth0/100.forwarding": "1"}`},
 		{spec.Drift{Item: "sysctl", Key: "kernel.core_pattern", From: `core: {"x"}, #`}, `sysctl: {kernel.core_pattern: "core: {\"x\"}, #"}`},
+		{spec.Drift{Item: "sysfs", Key: "/sys/kernel/mm/transparent_hugepage/enabled", From: "madvise"}, `sysfs: {"/sys/kernel/mm/transparent_hugepage/enabled": "madvise"}`},
 		{spec.Drift{Item: "ethtool", Key: "eth0/tx-checksum-ipv4", From: "off"}, `ethtool: {eth0: {tx-checksum-ipv4: "off"}}`},
 		{spec.Drift{Item: "nics", Key: "eth0/ring/rx", From: "512"}, `nics: {eth0: {ring: {rx: "512"}}}`},
 	} {
@@ -42,7 +43,7 @@ func TestKeep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := fmt.Sprintf("%+v %+v %+v", o.Items.Sysctl, o.Items.Ethtool, o.Items.NICs)
+		got := fmt.Sprintf("%+v %+v %+v %+v", o.Items.Sysctl, o.Items.Sysfs, o.Items.Ethtool, o.Items.NICs)
 		value := strings.ReplaceAll(c.drift.From, "\t", " ")
 		if c.drift.Item == "ethtool" {
 			value = "On:false"

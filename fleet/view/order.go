@@ -116,7 +116,7 @@ func Keep(d spec.Drift) string {
 	}
 	path := []string{d.Key}
 	switch d.Item {
-	case "sysctl":
+	case "sysctl", "sysfs":
 	case "ethtool":
 		path = strings.Split(d.Key, "/")
 		if len(path) != 2 || value != "on" && value != "off" {

@@ -13,13 +13,19 @@
     return pressed || !chosen.isCollapsed && here.contains(chosen.anchorNode) || here.contains(on) && on.matches("input, select");
   }
 
-  // Times are in UTC. Where the browser's clock shows another one, that stands beside it.
+  // Times are in UTC. Where the browser's clock shows another one, that stands beside it: of how long
+  // ago something was in its title, since that is the same everywhere.
   function local(root) {
     for (const t of root.querySelectorAll("time[datetime]")) {
       const at = new Date(t.dateTime);
       if (isNaN(at) || at.getTimezoneOffset() === 0) continue;
-      const here = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) + " here";
-      if (t.title) t.title += ", " + here; else t.append(" (" + here + ")");
+      const clock = t.className === "clock";
+      const here = at.toLocaleString(undefined, clock ? { weekday: "short", hour: "2-digit", minute: "2-digit" } : { dateStyle: "medium", timeStyle: "short" }) + " here";
+      if (t.title && !clock) { t.title += ", " + here; continue; }
+      const beside = document.createElement("span");
+      beside.className = "here";
+      beside.textContent = " (" + here + ")";
+      t.append(beside);
     }
   }
 

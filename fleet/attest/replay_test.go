@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-eventlog/register"
+	"github.com/google/go-eventlog/tcg"
+
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -29,14 +32,7 @@ func TestReplayOVMF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registers := map[uint]Register{}
-	for r, text := range quotedOfOVMF {
-		value, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		registers[r] = Register(value)
-	}
+	registers := registersOfOVMF(t)
 	b, err := replay(log, registers, nil)
 	if err != nil || b.stub != registers[stubRegister] {
 		t.Fatalf("%x, %v", b.stub, err)
@@ -51,4 +47,46 @@ func TestReplayOVMF(t *testing.T) {
 		}
 		registers[r] = was
 	}
+}
+
+func registersOfOVMF(t testing.TB) map[uint]Register {
+	t.Helper()
+	registers := map[uint]Register{}
+	for r, text := range quotedOfOVMF {
+		value, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		registers[r] = Register(value)
+	}
+	return registers
+}
+
+// FuzzReplay: whatever a firmware's log is, it is refused or gives the registers that were quoted.
+func FuzzReplay(f *testing.F) {
+	log, err := os.ReadFile("testdata/ovmf.log")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(log)
+	f.Add([]byte{})
+	registers := registersOfOVMF(f)
+	f.Fuzz(func(t *testing.T, log []byte) {
+		if _, err := replay(log, registers, nil); err != nil {
+			return
+		}
+		parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := fold(parsed.Events(register.HashSHA256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range spec.Quoted {
+			if r != spec.PCR && left[int(r)] != registers[r] {
+				t.Errorf("register %d: the log gives %x", r, left[int(r)])
+			}
+		}
+	})
 }

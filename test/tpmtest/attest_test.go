@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -223,18 +222,4 @@ func TestBootsThatAreNotAttested(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzFirmware: no log of a firmware does more than be refused.
-func FuzzFirmware(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte(fmt.Sprintf("\x00\x00\x00\x00\x03\x00\x00\x00%s", strings.Repeat("\x00", 24))))
-	f.Add(slices.Concat(make([]byte, 4), []byte{3, 0, 0, 0}, make([]byte, 20), []byte{33, 0, 0, 0}, []byte("Spec ID Event03\x00\x00\x00\x00\x00\x00\x02\x00\x02\x01\x00\x00\x00\x0b\x00\x20\x00\x00"),
-		[]byte{4, 0, 0, 0, 13, 0, 0, 0, 1, 0, 0, 0, 11, 0}, make([]byte, 32), []byte{1, 0, 0, 0, 'x'}))
-	f.Fuzz(func(t *testing.T, log []byte) {
-		q := &spec.Quote{Firmware: log, Registers: make([][]byte, len(spec.Quoted))}
-		if v := attest.Verify(q, nonce, known()); v.Attested {
-			t.Error("attested")
-		}
-	})
 }

@@ -170,3 +170,32 @@ func TestAnchors(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestRoads: of each road of install.md, and each kind of machine, the test that walks it is named, or
+// that none does.
+func TestRoads(t *testing.T) {
+	_, matrix, _ := strings.Cut(pages(t)["docs/install.md"], "\n| road |")
+	roads := 0
+	for line := range strings.Lines(matrix) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "| ") {
+			if roads > 0 || !strings.Contains(line, "|") {
+				break
+			}
+			continue
+		}
+		if roads++; len(cells) != 5 {
+			t.Errorf("%d cells: %s", len(cells), line)
+		}
+		for _, cell := range cells[1:] {
+			if cell = strings.TrimSpace(cell); cell != "–" && cell != "not walked" && !walkedBy.MatchString(cell) {
+				t.Errorf("%q names no test: %s", cell, line)
+			}
+		}
+	}
+	if roads < 10 {
+		t.Errorf("%d roads", roads)
+	}
+}
+
+var walkedBy = regexp.MustCompile("^`Test[A-Z]\\w+`$")

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/test/require"
@@ -37,7 +38,8 @@ func (f *Fleet) bootKey(t *testing.T) {
 
 // TestLongSecureBoot: firmware that starts what is signed starts a medium by the boot key; under
 // lockdown its loader enters the layer's kernel, which loads the module that was made for it, and
-// not the same one unsigned. Of a medium with one changed byte it starts nothing.
+// not the same one unsigned; over a soft-reboot, too. Debian's own kernel, which the running one
+// trusts, the loader does not enter. Of a medium with one changed byte the firmware starts nothing.
 func TestLongSecureBoot(t *testing.T) {
 	require.Long(t)
 	needs(t)
@@ -46,8 +48,11 @@ func TestLongSecureBoot(t *testing.T) {
 	f.bootKey(t)
 	f.raise(t)
 	o := f.medium("beta", "52:54:00:00:00:0b")
-	o.Secure, o.CD = true, f.image(t, "boot.iso")
-	_, s := f.arrives(t, o)
+	o.Secure, o.CD, o.Memory = true, f.image(t, "boot.iso", "--kernel-arg", "caisson.signed=1"), 1536
+	m, s := f.arrives(t, o)
+	if !strings.Contains(m.Console.String(), "caisson: kexec: kernel ") {
+		t.Error("there was no kexec")
+	}
 	const unsign = `perl -0777 -pe 's/~Module signature appended~\n\z// or die; my $n = unpack("N", substr($_, -4)); substr($_, -12 - $n) = ""' `
 	look(t, s,
 		Check{"lockdown", "sudo cat /sys/kernel/security/lockdown", "~[integrity]"},
@@ -55,6 +60,33 @@ func TestLongSecureBoot(t *testing.T) {
 		Check{"the module without its signature", unsign + "$(sudo modinfo -n acpi_call) >/tmp/bare.ko && sudo insmod /tmp/bare.ko 2>&1 || true", "~Key was rejected by service"},
 		Check{"the module", "sudo modprobe acpi_call && lsmod | grep -c '^acpi_call'", "1"},
 	)
+	f.edit(t, "      - name: tree\n", "      - name: bc\n")
+	f.build(t)
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync")
+	staged(t, s)
+	s = f.leaps(t, m, s)
+	look(t, s,
+		Check{"lockdown over a soft-reboot", "sudo cat /sys/kernel/security/lockdown", "~[integrity]"},
+		Check{"what came with it", "echo 6*7 | bc", "42"},
+		Check{"the module of the next layer", "sudo modprobe -r acpi_call && sudo modprobe acpi_call && lsmod | grep -c '^acpi_call'", "1"},
+	)
+	m.PowerCut()
+
+	for _, name := range []string{"boot.key", "boot.crt"} {
+		if err := os.Remove(filepath.Join(f.Dir, "keys", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.edit(t, "      - name: bc\n", "      - name: tree\n")
+	f.build(t)
+	f.publish(t)
+	m = f.start(t, o)
+	waitFor(t, m, 0, `would not start the layer's kernel: signed by "Debian`)
+	if n := strings.Count(m.Console.String(), "Linux version "); n != 1 {
+		t.Errorf("%d kernels began", n)
+	}
+	m.PowerCut()
 	data, err := os.ReadFile(o.CD)
 	if err != nil {
 		t.Fatal(err)

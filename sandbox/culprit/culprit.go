@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
@@ -75,8 +76,8 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := Differ(a.Overlay, b.Overlay)
-	if err != nil || len(parts) == 0 || parts[0] != layerPart {
+	parts, err := mixture.Differ(a.Overlay, b.Overlay)
+	if err != nil || len(parts) == 0 || parts[0] != mixture.Layer {
 		return parts, err
 	}
 	apart := sharesOf(a.Layer.Layer, b.Layer.Layer)
@@ -166,16 +167,16 @@ func mixed(good, bad *sandbox.Kept, built *release.Layer, parts []string) (*sand
 	k := *good
 	taken, parts := split(parts)
 	if built == nil && len(taken) > 0 && len(taken) == len(sharesOf(good.Layer.Layer, bad.Layer.Layer)) {
-		taken, parts = nil, append(parts, layerPart)
+		taken, parts = nil, append(parts, mixture.Layer)
 	}
-	if slices.Contains(parts, layerPart) {
+	if slices.Contains(parts, mixture.Layer) {
 		k.Layer = bad.Layer
 	}
-	if slices.Contains(parts, networkPart) { // what runs has to find the network that its loader found
+	if slices.Contains(parts, mixture.Network) { // what runs has to find the network that its loader found
 		k.Boot = bad.Boot
 	}
 	var err error
-	if k.Overlay, err = Mix(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
+	if k.Overlay, err = mixture.Of(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
 		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, built, taken)
 		k.Overlay.Layer = k.Layer.Digest
 	}

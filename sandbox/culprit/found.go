@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -62,9 +63,9 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 			i = slices.IndexFunc(shares, func(s share) bool { return s.name == packagesPart })
 		}
 		if i >= 0 {
-			in = layerPart
+			in = mixture.Layer
 		}
-		o, err := Mix(a.Overlay, b.Overlay, []string{in})
+		o, err := mixture.Of(a.Overlay, b.Overlay, []string{in})
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,7 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 }
 
 // written says under which key a site has a part that is no item.
-var written = map[string]string{"kernelArgs": "machine/kernel/args", networkPart: "machine/network",
+var written = map[string]string{"kernelArgs": "machine/kernel/args", mixture.Network: "machine/network",
 	"persist": "machine/persist", "gates": "health"}
 
 // Write prints what was found for people; the last line is the smallest change.
@@ -126,9 +127,9 @@ func (p Part) write(w io.Writer) {
 	switch {
 	case p.Origin != nil:
 		where = p.Origin.String()
-	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, layerPart+"/"):
+	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, mixture.Layer+"/"):
 		where = "in the layer"
-	case p.Name == layerPart, strings.HasPrefix(p.Name, layerPart+"/"):
+	case p.Name == mixture.Layer, strings.HasPrefix(p.Name, mixture.Layer+"/"):
 		where = "what is in it is not tried apart"
 	}
 	if len(p.Changes) == 1 {

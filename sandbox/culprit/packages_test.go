@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -299,7 +300,7 @@ func TestPackagesAreOnePart(t *testing.T) {
 		}
 		var said strings.Builder
 		r, err := n.Find(t.Context(), Question{Good: "1", Cache: t.TempDir()}, func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) })
-		if err != nil || len(r.Parts) != 1 || r.Parts[0].Name != layerPart || !strings.Contains(said.String(), "packages are not tried apart: ") || !strings.Contains(said.String(), says) {
+		if err != nil || len(r.Parts) != 1 || r.Parts[0].Name != mixture.Layer || !strings.Contains(said.String(), "packages are not tried apart: ") || !strings.Contains(said.String(), says) {
 			t.Errorf("%s: %+v, %v\n%s", says, r, err, said.String())
 		}
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Shares that are more than images: packages may be tried by name, and a loader has the agent, too.
 const (
-	packagesPart = layerPart + "/packages"
-	agentPart    = layerPart + "/agent"
+	packagesPart = mixture.Layer + "/packages"
+	agentPart    = mixture.Layer + "/agent"
 )
 
 // share is a part of a layer that is tried apart from the rest: images of the bad layer among
@@ -31,12 +32,12 @@ type share struct {
 // the package whose service runs as it. Packages are on their base, and the kernel's modules are
 // among them.
 var shares = []share{
-	{layerPart + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
+	{mixture.Layer + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
 		func(to *spec.Layer, from spec.Layer) { to.Accounts = from.Accounts }},
 	{packagesPart, []string{"base", "packages"}, []string{"base", "kernel", "apt"}, func(to *spec.Layer, from spec.Layer) {
 		to.Kernel, to.Initrd, to.UEFI, to.Packages = from.Kernel, from.Initrd, from.UEFI, from.Packages
 	}},
-	{layerPart + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
+	{mixture.Layer + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
 		func(to *spec.Layer, from spec.Layer) { to.AppArmor = from.AppArmor }},
 	{agentPart, []string{"agent"}, nil, func(to *spec.Layer, from spec.Layer) {
 		to.Features = from.Features
@@ -74,7 +75,7 @@ func sharesOf(good, bad spec.Layer) (list []string) {
 // split returns those parts that are shares of a layer, and the others.
 func split(parts []string) (taken, rest []string) {
 	for _, p := range parts {
-		if strings.HasPrefix(p, layerPart+"/") {
+		if strings.HasPrefix(p, mixture.Layer+"/") {
 			taken = append(taken, p)
 		} else {
 			rest = append(rest, p)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package culprit
+// Package mixture says in which parts two overlays of a node differ, and makes an overlay of some
+// parts of one and the rest of the other. It knows nothing of layers but that one is a part. Only
+// sandbox/culprit imports it.
+package mixture
 
 import (
 	"bytes"
@@ -15,11 +18,11 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// layerPart is the part that is the layer. It comes first: settings may need what it has.
-const layerPart = "layer"
-
-// networkPart is the part that says which addresses the node has.
-const networkPart = "network"
+// Parts that their users know by name.
+const (
+	Layer   = "layer"   // comes first: settings may need what it has
+	Network = "network" // says which addresses the node has
+)
 
 // ids are the keys by which an element of a list of items is told from others, by kind.
 // The items of another kind are one part.
@@ -103,7 +106,7 @@ func Differ(good, bad *spec.Overlay) ([]string, error) {
 	}
 	rank := func(name string) int {
 		switch {
-		case name == layerPart:
+		case name == Layer:
 			return 0
 		case strings.Contains(name, "/"):
 			return 2
@@ -114,8 +117,8 @@ func Differ(good, bad *spec.Overlay) ([]string, error) {
 	return list, nil
 }
 
-// Mix returns the good overlay with some parts of the bad one.
-func Mix(good, bad *spec.Overlay, parts []string) (*spec.Overlay, error) {
+// Of returns the good overlay with some parts of the bad one.
+func Of(good, bad *spec.Overlay, parts []string) (*spec.Overlay, error) {
 	a, err := decode(good)
 	if err != nil {
 		return nil, err
@@ -140,7 +143,7 @@ func Mix(good, bad *spec.Overlay, parts []string) (*spec.Overlay, error) {
 		default:
 			put(a, part, theirs[part])
 		}
-		if part == layerPart {
+		if part == Layer {
 			put(a, "variant", b["variant"])
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package culprit
+package mixture
 
 import (
 	"math/rand/v2"
@@ -41,7 +41,7 @@ func TestParts(t *testing.T) {
 	}
 	mix := func(parts ...string) *spec.Overlay {
 		t.Helper()
-		o, err := Mix(good, bad, parts)
+		o, err := Of(good, bad, parts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestMixes(t *testing.T) {
 				rest = append(rest, p)
 			}
 		}
-		o, err := Mix(good, bad, some)
+		o, err := Of(good, bad, some)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -178,7 +178,7 @@ func (b *Box) logIn(ctx context.Context) error {
 			stop(b.down(waiting, end))
 		}
 	}()
-	session, err := b.machine.Login(waiting, "root", b.login.signer)
+	session, err := b.machine.Login(waiting, "root", b.login.Signer)
 	if err != nil {
 		var down *DownError
 		if errors.As(context.Cause(waiting), &down) {

@@ -4,13 +4,9 @@ package sandbox
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/pem"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"syscall"
 
@@ -19,28 +15,6 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
 )
-
-// loginKey is the key with which root logs in, and the file that ssh reads it from.
-type loginKey struct {
-	file   string
-	signer ssh.Signer
-}
-
-func newLoginKey(file string) (k loginKey, err error) {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return k, err
-	}
-	if k.signer, err = ssh.NewSignerFromKey(private); err != nil {
-		return k, err
-	}
-	block, err := ssh.MarshalPrivateKey(private, "caisson try")
-	if err != nil {
-		return k, err
-	}
-	k.file = file
-	return k, os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
-}
 
 // deviceTime is how long systemd waits for the console's device, in place of 90 seconds: an
 // emulated processor that others use, too, may take longer, and nobody starts its getty later.
@@ -53,7 +27,7 @@ func (b *Box) credentials() map[string]string {
 	line := func(path, text string) string {
 		return "f+~ " + path + " 0644 root root - " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n"
 	}
-	login := line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(b.login.signer.PublicKey()))) +
+	login := line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(b.login.Signer.PublicKey()))) +
 		line("/etc/ssh/sshd_config.d/0-caisson-try.conf",
 			"Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")
 	return map[string]string{"tmpfiles.extra": login, "systemd.unit-dropin.dev-" + machine.SerialLine(b.arch) + ".device": deviceTime}
@@ -69,7 +43,7 @@ func (b *Box) Shell(ctx context.Context, in io.Reader, out, errs io.Writer) erro
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "ssh", "-q", "-F", "none", "-i", b.login.file, "-p", port,
+	cmd := exec.CommandContext(ctx, "ssh", "-q", "-F", "none", "-i", b.login.File, "-p", port,
 		"-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "root@"+host)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

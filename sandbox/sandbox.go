@@ -59,7 +59,7 @@ type Box struct {
 	o          Options
 	dir        *scratch.Directory
 	keys       signers
-	login      loginKey
+	login      machine.Key
 	plug       plug.Plug
 	registry   *registry.Registry
 	layer      release.Layer
@@ -130,7 +130,7 @@ func (b *Box) prepare(ctx context.Context) (err error) {
 	if b.keys, err = newSigners(); err != nil {
 		return err
 	}
-	if b.login, err = newLoginKey(b.dir.File("id")); err != nil {
+	if b.login, err = machine.NewKey(b.dir.File("id")); err != nil {
 		return err
 	}
 	if err := b.openRegistry(); err != nil {

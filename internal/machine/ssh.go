@@ -4,14 +4,41 @@ package machine
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 )
+
+// Key is a key with which a user logs in, and the file that ssh(1) reads it from.
+type Key struct {
+	File   string
+	Signer ssh.Signer
+}
+
+// NewKey makes one, for this machine alone.
+func NewKey(file string) (k Key, err error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return k, err
+	}
+	if k.Signer, err = ssh.NewSignerFromKey(private); err != nil {
+		return k, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "caisson try")
+	if err != nil {
+		return k, err
+	}
+	k.File = file
+	return k, os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
+}
 
 // Login opens an SSH connection to the machine, and keeps trying until ctx ends or the
 // machine does: sshd comes up some time during the boot.

@@ -181,10 +181,12 @@ func (b *Box) logIn(ctx context.Context) error {
 	session, err := b.machine.Login(waiting, "root", b.login.Signer)
 	if err != nil {
 		var down *DownError
-		if errors.As(context.Cause(waiting), &down) {
+		switch {
+		case ctx.Err() != nil: // the machine ends with it, which says nothing of the node
+			return err
+		case errors.As(context.Cause(waiting), &down):
 			return down
-		}
-		if errors.Is(err, machine.ErrEnded) {
+		case errors.Is(err, machine.ErrEnded):
 			return &DownError{lines(b.machine.Console.Tail(10))}
 		}
 		return err

@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/sshd"
 )
 
 // helper has the process of a test boot a node and wait to be killed, see
@@ -33,6 +34,7 @@ import (
 const helper = "CAISSON_SANDBOX_HELPER"
 
 func TestMain(m *testing.M) {
+	sshd.Main()
 	if dir := os.Getenv(helper); dir != "" {
 		box, err := Open(context.Background(), newSite(), "a", options(dir))
 		if err == nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -31,38 +32,55 @@ type Verdict struct {
 // seconds, since a --wait may miss the end.
 const booted = "for i in $(seq 30); do timeout 10 systemctl is-system-running --wait >/dev/null; test $? -eq 124 || break; done; "
 
-// Settle waits until the machine has booted and its agent's gates have passed or failed.
+// Settle waits until the machine has booted and its agent's gates have passed or failed. A node
+// that starts over meanwhile is waited for again.
 func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 	err = b.step("settle", func() error {
-		if _, err := b.Run(ctx, booted+"systemctl is-active --quiet caisson-agent.service"); err != nil {
-			v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
-			return v.explain(ctx, b)
-		}
-		var st *spec.Status
 		for {
-			if st, err = b.Status(ctx); err != nil {
+			if v, err = b.verdict(ctx); !errors.Is(err, machine.ErrLost) {
 				return err
 			}
-			if v = judge(st, b.generation); v != nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the gates of node %s: %w", b.node.Name, ctx.Err())
-			case <-time.After(3 * time.Second):
+			if err := b.logIn(ctx); err != nil {
+				return err
 			}
 		}
-		if b.want.Gates != nil {
-			for _, c := range b.want.Gates.Checks {
-				v.Gates = append(v.Gates, c.Name)
-			}
-		}
-		if err := v.askFirmware(ctx, b); err != nil {
-			return err
-		}
-		return v.explain(ctx, b)
 	})
 	return v, err
+}
+
+func (b *Box) verdict(ctx context.Context) (v *Verdict, err error) {
+	_, err = b.Run(ctx, booted+"systemctl is-active --quiet caisson-agent.service")
+	var exit *ssh.ExitError
+	switch {
+	case errors.As(err, &exit):
+		v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
+		return v, v.explain(ctx, b)
+	case err != nil:
+		return nil, err
+	}
+	for v == nil {
+		st, err := b.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if v = judge(st, b.generation); v != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the gates of node %s: %w", b.node.Name, ctx.Err())
+		case <-time.After(3 * time.Second):
+		}
+	}
+	if b.want.Gates != nil {
+		for _, c := range b.want.Gates.Checks {
+			v.Gates = append(v.Gates, c.Name)
+		}
+	}
+	if err := v.askFirmware(ctx, b); err != nil {
+		return nil, err
+	}
+	return v, v.explain(ctx, b)
 }
 
 // askFirmware asks the machine whether its firmware verified what it started, where it was to.
@@ -135,14 +153,14 @@ func (b *Box) Status(ctx context.Context) (*spec.Status, error) {
 type Check struct {
 	Command string `json:"command"`
 	Passed  bool   `json:"passed"`           // its exit code is 0
-	Exit    int    `json:"exit"`             // that code
+	Exit    int    `json:"exit"`             // that code; -1 where it gave none
 	Output  string `json:"output,omitempty"` // the end of what it said
 }
 
 // checkOutput is how much of a command's output is kept.
 const checkOutput = 64 << 10
 
-// Check runs a command line on the node as root.
+// Check runs a command line on the node as root. One with which the connection goes has failed.
 func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 	err = b.step("check "+command, func() error {
 		out, err := b.Run(ctx, "exec 2>&1\n"+command)
@@ -151,8 +169,12 @@ func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 		}
 		c = Check{Command: command, Passed: err == nil, Output: out}
 		var exit *ssh.ExitError
-		if errors.As(err, &exit) {
+		switch {
+		case errors.As(err, &exit):
 			c.Exit = exit.ExitStatus()
+			return nil
+		case errors.Is(err, machine.ErrLost): // also of a command that restarts the node
+			c.Exit, c.Output = -1, strings.TrimSpace(c.Output+"\n"+machine.ErrLost.Error())
 			return nil
 		}
 		return err

@@ -311,7 +311,7 @@ func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *c
 		if !c.Passed && result.Passed {
 			result.Passed, result.Reason = false, "check "+command
 		}
-		if err != nil {
+		if c.Exit < 0 {
 			break // the connection is gone with it
 		}
 	}

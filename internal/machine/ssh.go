@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -53,7 +54,10 @@ func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Sess
 		select {
 		case <-time.After(time.Second):
 		case <-m.done:
-			return nil, fmt.Errorf("log in to %s: %w", m.Name, ErrEnded)
+			if ctx.Err() == nil { // else its end ended the machine
+				err = ErrEnded
+			}
+			return nil, fmt.Errorf("log in to %s: %w", m.Name, err)
 		case <-ctx.Done():
 			return nil, fmt.Errorf("log in to %s: %w", m.Name, err)
 		}
@@ -104,6 +108,9 @@ func dial(ctx context.Context, addr string, config *ssh.ClientConfig) (*ssh.Clie
 	return ssh.NewClient(c, channels, requests), nil
 }
 
+// ErrLost is the error of a command with which the connection went: the machine may have started over.
+var ErrLost = errors.New("the connection to the machine is lost")
+
 // Session is an open login.
 type Session struct {
 	Console *Console // of the machine
@@ -136,15 +143,28 @@ func (s *Session) Send(ctx context.Context, command string, in io.Reader) (strin
 	defer stop()
 	session, err := s.client.NewSession()
 	if err != nil {
-		return "", err
+		return "", lost(ctx, command, err)
 	}
 	defer session.Close() // the command has ended
 	var out, errs printed
 	session.Stdin, session.Stdout, session.Stderr = in, &out, &errs
-	if err := session.Run(command); err != nil {
-		return out.String(), fmt.Errorf("%s: %w: %s", command, err, errs.String())
+	err = session.Run(command)
+	var exit *ssh.ExitError
+	switch {
+	case errors.As(err, &exit):
+		err = fmt.Errorf("%s: %w: %s", command, err, errs.String())
+	case err != nil:
+		err = lost(ctx, command, err)
 	}
-	return out.String(), nil
+	return out.String(), err
+}
+
+// lost is the error of a command that did not end: ctx closes the connection, too.
+func lost(ctx context.Context, command string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", command, context.Cause(ctx))
+	}
+	return fmt.Errorf("%s: %w: %w", command, ErrLost, err)
 }
 
 // Close ends the login.

@@ -11,6 +11,7 @@
 package culprit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -234,10 +236,12 @@ func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err er
 	defer cancel()
 	v, err := n.settle(limited, box)
 	var down *sandbox.DownError
-	switch late := err != nil && limited.Err() != nil && ctx.Err() == nil; {
+	switch {
+	case ctx.Err() != nil: // the machine ends with it, which is not an answer
+		return a, cmp.Or(err, ctx.Err())
 	case errors.As(err, &down):
 		return n.unwell(down.Error()), nil
-	case late:
+	case err != nil && limited.Err() != nil:
 		return n.unwell("the node's gates were not decided within " + n.Within.String()), nil
 	case err != nil:
 		return a, err
@@ -247,13 +251,17 @@ func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err er
 	for _, command := range n.Checks {
 		one, cancel := context.WithTimeout(ctx, n.Within)
 		c, err := box.Check(one, command)
-		late := one.Err() != nil && ctx.Err() == nil
+		late := err != nil && one.Err() != nil
 		cancel()
 		switch {
+		case ctx.Err() != nil:
+			return a, cmp.Or(err, ctx.Err())
 		case late:
 			return Answer{Outcome: Bad, Why: command + " gave no answer within " + n.Within.String()}, nil
 		case err != nil:
 			return a, err
+		case c.Exit < 0:
+			return Answer{Outcome: Bad, Why: command + ": " + machine.ErrLost.Error()}, nil
 		case !c.Passed:
 			return Answer{Outcome: Bad, Why: fmt.Sprintf("%s ended with %d", command, c.Exit)}, nil
 		}

@@ -3,6 +3,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/picture"
 	"github.com/caisson-os/caisson/spec"
@@ -59,9 +61,12 @@ func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
 	err := w.all(ctx)
 	w.answer.Steps = box.Steps()
 	var failed *failure
-	if errors.As(err, &failed) {
+	switch {
+	case errors.As(err, &failed):
 		w.answer.Reason, err = failed.reason, nil
-	} else {
+	case errors.Is(err, machine.ErrLost): // the node starts over where nothing has it do that
+		w.answer.Reason, err = err.Error(), nil
+	default:
 		w.answer.Passed = err == nil
 	}
 	return w.answer, err
@@ -117,9 +122,11 @@ func (w *walk) part(ctx context.Context, do func(context.Context) error) error {
 	err := do(limited)
 	var down *sandbox.DownError
 	switch {
+	case ctx.Err() != nil: // the machine ends with it, which says nothing of the node
+		return cmp.Or(err, ctx.Err())
 	case errors.As(err, &down):
 		return &failure{down.Error()}
-	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+	case err != nil && limited.Err() != nil:
 		return &failure{fmt.Sprintf("the node did not arrive within %s: %v", w.Within, err)}
 	}
 	return err

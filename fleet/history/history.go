@@ -81,14 +81,15 @@ func (n Node) is(other Node) bool {
 }
 
 // List lists the generations that are kept. With a node only those are listed in which
-// it got something else, or its holds changed. names has the names of keys, by id.
+// it got something else, or its holds changed, also since the last one before that counts. names
+// has the names of keys, by id.
 func List(ctx context.Context, f *publish.Fleet, node string, names map[string]string) ([]Entry, error) {
 	generations, err := f.Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := []Entry{}
-	var last Node // before the oldest generation there was nothing
+	var last, counted Node // before the oldest generation there was nothing
 	for _, g := range slices.Backward(generations) {
 		e := Entry{Generation: g, Keys: []Key{}, Changes: []plan.Change{}}
 		past, by, proven, err := f.PastOf(ctx, g)
@@ -110,14 +111,19 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 			if err != nil {
 				return nil, err
 			}
-			if had.is(last) {
+			same := had.is(last) && (e.Mark != "" || had.is(counted))
+			given := had.Overlay != last.Overlay || e.Mark == "" && had.Overlay != counted.Overlay
+			if last = had; e.Mark == "" {
+				counted = had
+			}
+			if same {
 				continue
 			}
-			if had.Overlay != "" && had.Overlay != last.Overlay && had.content.Generation != g.Number { // who published this one did not
+			if given && had.Overlay != "" && had.content.Generation != g.Number { // who published this one did not
 				had.Since = had.content.Generation
 				e.Verb, e.Author, e.Reason, e.Commit = "", "", "", ""
 			}
-			last, e.Node = had, &had
+			e.Node = &had
 		}
 		list = append(list, e)
 	}

@@ -72,7 +72,11 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 func (n *Node) open(ctx context.Context) error {
 	list, err := history.List(ctx, n.Fleet, n.Name, nil)
 	for _, e := range slices.Backward(list) {
-		if e.Refused+e.Mark == "" && e.Node != nil && e.Node.Overlay != "" {
+		if e.Refused+e.Mark != "" || e.Node == nil || e.Node.Overlay == "" {
+			continue
+		}
+		last := len(n.kept) - 1 // what lies between may not count
+		if last < 0 || n.kept[last].Node.Overlay != e.Node.Overlay || n.kept[last].Node.Layer != e.Node.Layer {
 			n.kept = append(n.kept, e)
 		}
 	}

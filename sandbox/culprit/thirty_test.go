@@ -140,6 +140,7 @@ func thirty(t *testing.T) (n *Node, planted map[string]int) {
 
 // shelf is a registry with what a node had.
 type shelf struct {
+	dir      string
 	registry *registry.Registry
 	releaser *ecdsa.PrivateKey
 	policy   publish.Policy
@@ -148,18 +149,19 @@ type shelf struct {
 
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	dir := t.TempDir()
+	r, err := registry.Open("oci:"+dir, registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	operator, releaser := fixture.NewKey(t), fixture.NewKey(t)
-	f := &shelf{registry: r, releaser: releaser, policy: publish.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}}
+	f := &shelf{dir: dir, registry: r, releaser: releaser, policy: publish.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}}
 	f.p = &publish.Publisher{Registry: r, Signers: []crypto.Signer{operator}, Trust: &f.policy, Now: fixture.Now(), Say: t.Logf, NewFleet: true}
 	return f
 }
 
-// publish gives the node an overlay on a layer.
-func (f *shelf) publish(t *testing.T, o *spec.Overlay, layer release.Layer, by publish.By) {
+// publish gives the node an overlay on a layer, and others theirs.
+func (f *shelf) publish(t *testing.T, o *spec.Overlay, layer release.Layer, by publish.By, others ...*spec.Overlay) {
 	t.Helper()
 	if o.Layer != layer.Digest {
 		manifest, err := f.registry.Source().Manifest(t.Context(), "layer", layer.Digest, "")
@@ -171,13 +173,17 @@ func (f *shelf) publish(t *testing.T, o *spec.Overlay, layer release.Layer, by p
 		}
 		o.Layer = layer.Digest
 	}
-	o.SetNeeds()
-	doc, err := spec.Encode(o)
-	if err != nil {
-		t.Fatal(err)
+	var nodes []publish.Node
+	for _, one := range append(others, o) {
+		one.Layer = o.Layer
+		one.SetNeeds()
+		doc, err := spec.Encode(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, publish.Node{Name: one.Node, Match: one.Match, Layer: o.Layer, Knows: layer.Features, Doc: func() ([]byte, error) { return doc, nil }})
 	}
-	node := publish.Node{Name: o.Node, Match: o.Match, Layer: o.Layer, Knows: layer.Features, Doc: func() ([]byte, error) { return doc, nil }}
-	if _, err := f.p.Publish(t.Context(), f.policy, []publish.Node{node}, publish.Options{LayerNamed: true, By: by}); err != nil {
+	if _, err := f.p.Publish(t.Context(), f.policy, nodes, publish.Options{LayerNamed: true, By: by}); err != nil {
 		t.Fatal(err)
 	}
 	f.p.NewFleet = false

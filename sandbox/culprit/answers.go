@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -24,11 +26,10 @@ type answers struct {
 	file  string
 }
 
-// readAnswers reads what an earlier run of the same search was answered: of the same node, with
-// the same contents of the same generations, the same checks and the same machine. dir is the
-// cache's.
-func (n *Node) readAnswers(dir string, good, bad int) (*answers, error) {
-	question := []any{n.From.Ref().String(), n.Name, n.Checks, n.Box.Memory, n.Box.Cards, n.Box.Disk}
+// answers returns the answers of one search: of the same node, with the same contents of the same
+// generations, the same checks and the same machine, which had as long. dir is the cache's.
+func (n *Node) answers(dir string, good, bad int) (*answers, error) {
+	question := []any{n.From.Ref().String(), n.Name, n.Checks, n.Within, n.Box.Memory, n.Box.Cards, n.Box.Disk}
 	for _, e := range n.kept[good : bad+1] {
 		question = append(question, e.Generation, e.Node.Overlay, e.Node.Layer)
 	}
@@ -36,18 +37,53 @@ func (n *Node) readAnswers(dir string, good, bad int) (*answers, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &answers{known: map[string]Answer{}, file: filepath.Join(dir, "bisect", digest.Hex(digest.Of(data))[:24]+".json")}
-	data, err = ownfiles.ReadPublic(a.file, answersCap)
+	return &answers{known: map[string]Answer{}, file: filepath.Join(dir, "bisect", digest.Hex(digest.Of(data))[:24]+".json")}, nil
+}
+
+// read reads what an earlier run was answered.
+func (a *answers) read() error {
+	data, err := ownfiles.ReadPublic(a.file, answersCap)
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, nil
+		return nil
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &a.known)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the answers of an earlier run (remove the file to begin again): %s: %w", a.file, err)
+		return fmt.Errorf("read the answers of an earlier run (remove the file to begin again): %s: %w", a.file, err)
 	}
-	return a, nil
+	return nil
+}
+
+// lock makes the directory for what is built, which is one run's of a search: another would build in it, too, and
+// write other answers down. It goes with unlock.
+func (n *Node) lock(dir string) (unlock func() error, err error) {
+	for {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		d, err := os.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = d.Close() // only opened
+			return nil, fmt.Errorf("lock %s, as another run of this search does: %w", dir, err)
+		}
+		locked, err := d.Stat()
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		if there, err := os.Stat(dir); err != nil || !os.SameFile(there, locked) {
+			_ = d.Close() // the run before had it, and has removed it
+			continue
+		}
+		n.work = filepath.Join(dir, "run")
+		if err := os.RemoveAll(n.work); err != nil { // a run that was killed may have left half of an agent
+			return nil, errors.Join(err, d.Close())
+		}
+		return func() error { return errors.Join(os.RemoveAll(dir), d.Close()) }, nil
+	}
 }
 
 // save writes the answers down.

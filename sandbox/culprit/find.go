@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/history"
@@ -35,15 +34,18 @@ func (n *Node) Find(ctx context.Context, q Question, say func(format string, arg
 	if err != nil {
 		return nil, err
 	}
-	answers, err := n.readAnswers(q.Cache, good, bad)
+	answers, err := n.answers(q.Cache, good, bad)
 	if err != nil {
 		return nil, err
 	}
-	n.work = answers.file + ".work"
-	if err := os.RemoveAll(n.work); err != nil { // a run that was killed may have left half of an agent
+	unlock, err := n.lock(answers.file + ".work")
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(n.work)) }()
+	defer func() { err = errors.Join(err, unlock()) }()
+	if err := answers.read(); err != nil {
+		return nil, err
+	}
 	if len(answers.known) > 0 {
 		say("going on with the answers of %s before", plain.Count(len(answers.known), "machine"))
 	}

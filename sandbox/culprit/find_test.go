@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -45,10 +46,17 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Answers are of one search alone: another check begins again. A damaged file is an error with its name.
+// Answers are of one search alone: another check, or another time-out, begins again. A damaged file is an error with its name.
 func TestAnswers(t *testing.T) {
 	n, dir := kept(t), t.TempDir()
-	a, err := n.readAnswers(dir, 0, 2)
+	ask := func() (*answers, error) {
+		a, err := n.answers(dir, 0, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, a.read()
+	}
+	a, err := ask()
 	if err != nil || len(a.known) > 0 {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -56,19 +64,23 @@ func TestAnswers(t *testing.T) {
 	if err := a.save(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := n.readAnswers(dir, 0, 2)
+	again, err := ask()
 	if err != nil || again.known["generation 0-2"] != a.known["generation 0-2"] {
 		t.Errorf("%+v, %v", again, err)
 	}
 	n.Checks = []string{"false"}
-	if other, err := n.readAnswers(dir, 0, 2); err != nil || len(other.known) > 0 {
+	if other, err := ask(); err != nil || len(other.known) > 0 {
 		t.Errorf("of another check: %+v, %v", other, err)
 	}
-	n.Checks = []string{"true"}
+	n.Checks, n.Within = []string{"true"}, time.Minute
+	if other, err := ask(); err != nil || len(other.known) > 0 {
+		t.Errorf("of machines that had another time: %+v, %v", other, err)
+	}
+	n.Within = 0
 	if err := os.WriteFile(a.file, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.readAnswers(dir, 0, 2); err == nil || !strings.Contains(err.Error(), a.file) {
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), a.file) {
 		t.Errorf("a damaged file: %v", err)
 	}
 	if err := a.forget(); err != nil {

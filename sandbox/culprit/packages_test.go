@@ -223,7 +223,7 @@ func halfAgent(t *testing.T, cache, agent string) {
 	t.Helper()
 	going, _ := filepath.Glob(cache + "/bisect/*.json") // the pattern is ours
 	for _, answers := range going {
-		file := filepath.Join(answers+".work", digest.Hex(digest.Of([]byte(agent))), paths.Agent)
+		file := filepath.Join(answers+".work/run", digest.Hex(digest.Of([]byte(agent))), paths.Agent)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package culprit
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// One run makes a search at a time, and a run that ended leaves nothing that keeps another out.
+func TestOneRunAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "bisect/x.work")
+	var one, other Node
+	for range 2 {
+		unlock, err := one.lock(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(one.work, "half"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.lock(dir); err == nil || !strings.Contains(err.Error(), "another run of this search") {
+			t.Errorf("beside another run: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(one.work, "half")); err != nil {
+			t.Error(err)
+		}
+		if err := unlock(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+}

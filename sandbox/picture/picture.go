@@ -82,17 +82,24 @@ func (d Difference) String() string {
 	return d.Kind + " " + d.Key + ": " + says(d.Before) + " before, " + says(d.After) + " after"
 }
 
-// Compare lists what differs, by kind and key, without what changes by itself.
-func Compare(before, after Picture) []Difference {
+// boot is the name of what tells one boot from another.
+const boot = "sysctl kernel.random.boot_id"
+
+// Compare lists what differs, by kind and key, without what changes by itself. What is set, by
+// "KIND KEY", changes by itself at a boot alone.
+func Compare(before, after Picture, set ...string) []Difference {
 	out := []Difference{}
+	alone := func(name string) bool {
+		return Alone(name) && (before[boot] != after[boot] || !slices.Contains(set, name))
+	}
 	for name, was := range before {
-		if is := after[name]; is != was && !Alone(name) {
+		if is := after[name]; is != was && !alone(name) {
 			kind, key, _ := strings.Cut(name, " ")
 			out = append(out, Difference{kind, key, was, is})
 		}
 	}
 	for name, is := range after {
-		if _, had := before[name]; !had && !Alone(name) {
+		if _, had := before[name]; !had && !alone(name) {
 			kind, key, _ := strings.Cut(name, " ")
 			out = append(out, Difference{Kind: kind, Key: key, After: is})
 		}

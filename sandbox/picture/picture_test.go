@@ -168,6 +168,20 @@ func TestAlone(t *testing.T) {
 	}
 }
 
+// What a node was given is compared, also where the kernel changes it from one boot to another.
+func TestSet(t *testing.T) {
+	for boot, want := range map[string]int{"1": 1, "2": 0} {
+		before := Picture{"sysctl kernel.random.boot_id": "1", "sysctl net.ipv4.tcp_mem": "1 2 3", "sysctl net.ipv4.udp_mem": "1 2 3"}
+		after := Picture{"sysctl kernel.random.boot_id": boot, "sysctl net.ipv4.tcp_mem": "4 5 6", "sysctl net.ipv4.udp_mem": "4 5 6"}
+		if left := Compare(before, after, "sysctl net.ipv4.tcp_mem"); len(left) != want || want > 0 && left[0].Key != "net.ipv4.tcp_mem" {
+			t.Errorf("in boot %s: %+v", boot, left)
+		}
+		if left := Compare(before, after); len(left) > 0 {
+			t.Errorf("in boot %s: %+v", boot, left)
+		}
+	}
+}
+
 // What is drawn or measured at each boot does not count as left behind.
 func TestAnotherBoot(t *testing.T) {
 	left := Compare(Picture{"sysctl net.ipv4.tcp_fastopen_key": "a", "file /etc/ssh/ssh_host_ed25519_key": "b", "file /etc/ssh/ssh_host_ed25519_key.pub": "c",

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/picture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -99,6 +100,7 @@ func (w *walk) all(ctx context.Context) error {
 	if err := w.check(ctx); err != nil {
 		return err
 	}
+	to, _, _ := w.box.Published()
 	w.next("go back by a hold")
 	if err := w.box.GoBack(ctx); err != nil {
 		return err
@@ -111,7 +113,7 @@ func (w *walk) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.answer.Left = picture.Compare(before, after)
+	w.answer.Left = picture.Compare(before, after, slices.Concat(set(w.From.Overlay), set(to))...)
 	return nil
 }
 
@@ -259,6 +261,17 @@ func (w *walk) ports(ctx context.Context) (ports []uint16, err error) {
 		}
 	}
 	return ports, err
+}
+
+// set names what an overlay sets in the kernel, as a picture does.
+func set(o *spec.Overlay) (names []string) {
+	for _, one := range o.Items.Sysctl {
+		names = append(names, "sysctl "+rules.SysctlName(one.Key))
+	}
+	for _, one := range o.Items.Sysfs {
+		names = append(names, "sysfs "+one.Path)
+	}
+	return names
 }
 
 func attributesOf(k *sandbox.Kept) (paths []string) {

@@ -76,13 +76,31 @@ var (
 	ErrMost        = errors.New("this run has booted as many machines as it may")
 )
 
+// question is one try.
+type question struct {
+	key, what     string
+	low, at, high int // good or bad, it says on which side of at the fault is
+	try           func() (Answer, error)
+}
+
+// left returns how many generations, or parts, may still be it.
+func (q question) left(o Outcome) int {
+	switch o {
+	case Good:
+		return q.high - q.at
+	case Bad:
+		return q.at - q.low
+	}
+	return q.high - q.low
+}
+
 // Run searches from generation good to generation bad.
 func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
 	for _, end := range []struct {
 		i    int
 		want Outcome
 	}{{good, Good}, {bad, Bad}} {
-		a, err := s.generation(ctx, end.i, "", bad-good)
+		a, err := s.ask(ctx, s.generation(ctx, good, end.i, bad))
 		if err != nil {
 			return nil, err
 		}
@@ -95,21 +113,9 @@ func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
 		return nil, err
 	}
 	for _, i := range []int{f.Good, f.Bad} { // once more, since all that follows rests on them
-		first, err := s.generation(ctx, i, "", 1)
+		again, err := s.confirm(ctx, s.generation(ctx, f.Good, i, f.Bad))
 		if err != nil {
 			return nil, err
-		}
-		if key := "generation " + s.Name(i) + " again"; s.Known[key].Outcome == Skip {
-			delete(s.Known, key) // of an earlier run, which ended with that
-		}
-		again, err := s.generation(ctx, i, " again", 1)
-		switch {
-		case err != nil:
-			return nil, err
-		case again.Outcome == Skip:
-			return nil, fmt.Errorf("%w: generation %s is %s, and then %s", ErrUnconfirmed, s.Name(i), first, again)
-		case first.Outcome != again.Outcome:
-			return nil, fmt.Errorf("%w: generation %s is %s, and then %s", ErrFlaps, s.Name(i), first, again)
 		}
 		f.Why = again.Why
 	}
@@ -117,7 +123,9 @@ func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Parts, err = s.parts(ctx, f, parts)
+	if f.Parts, err = s.parts(ctx, f, parts); err == nil && len(f.Parts) < len(parts) {
+		_, err = s.confirm(ctx, s.mix(ctx, f, f.Parts, 0, 0, 0))
+	}
 	return f, err
 }
 
@@ -136,7 +144,7 @@ func (s *Search) generations(ctx context.Context, f *Found) error {
 		if !ok {
 			break
 		}
-		a, err := s.generation(ctx, i, "", f.Bad-f.Good)
+		a, err := s.ask(ctx, s.generation(ctx, f.Good, i, f.Bad))
 		if err != nil {
 			return err
 		}
@@ -176,7 +184,7 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 	needed := []string{}
 	for rest := all; len(rest) > 0; {
 		if len(needed) > 0 {
-			a, err := s.mix(ctx, f, needed, len(rest))
+			a, err := s.ask(ctx, s.mix(ctx, f, needed, 0, 0, len(rest)))
 			if err != nil {
 				return nil, err
 			}
@@ -191,7 +199,7 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 			if !ok {
 				break
 			}
-			a, err := s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), high-low)
+			a, err := s.ask(ctx, s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), low, i, high))
 			if err != nil {
 				return nil, err
 			}
@@ -210,23 +218,46 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 	return needed, nil
 }
 
-func (s *Search) generation(ctx context.Context, i int, turn string, left int) (Answer, error) {
+func (s *Search) generation(ctx context.Context, good, i, bad int) question {
 	what := "generation " + s.Name(i)
-	return s.ask(ctx, what+turn, what+turn, left, func() (Answer, error) { return s.Machine.Generation(ctx, i) })
+	return question{what, what, good, i, bad, func() (Answer, error) { return s.Machine.Generation(ctx, i) }}
 }
 
-func (s *Search) mix(ctx context.Context, f *Found, parts []string, left int) (Answer, error) {
+func (s *Search) mix(ctx context.Context, f *Found, parts []string, low, at, high int) question {
 	key := "between " + s.Name(f.Good) + " and " + s.Name(f.Bad) + ": " + strings.Join(parts, "\n")
 	what := fmt.Sprintf("%d of the parts that differ", len(parts))
 	if len(parts) == 1 {
 		what = parts[0] + " alone"
 	}
-	return s.ask(ctx, key, what, left, func() (Answer, error) { return s.Machine.Mix(ctx, f.Good, f.Bad, parts) })
+	return question{key, what, low, at, high, func() (Answer, error) { return s.Machine.Mix(ctx, f.Good, f.Bad, parts) }}
+}
+
+// confirm tries once more what was answered, since all that is said rests on it.
+func (s *Search) confirm(ctx context.Context, q question) (Answer, error) {
+	first, err := s.ask(ctx, q)
+	if err != nil {
+		return first, err
+	}
+	what := q.what
+	q.key, q.what = q.key+" again", what+" again"
+	if s.Known[q.key].Outcome == Skip {
+		delete(s.Known, q.key) // of an earlier run, which ended with that
+	}
+	again, err := s.ask(ctx, q)
+	switch {
+	case err != nil:
+		return again, err
+	case again.Outcome == Skip:
+		return again, fmt.Errorf("%w: %s is %s, and then %s", ErrUnconfirmed, what, first, again)
+	case again.Outcome != first.Outcome:
+		return again, fmt.Errorf("%w: %s is %s, and then %s", ErrFlaps, what, first, again)
+	}
+	return again, nil
 }
 
 // ask answers a question, by what is known or by a try.
-func (s *Search) ask(ctx context.Context, key, what string, left int, try func() (Answer, error)) (Answer, error) {
-	a, known := s.Known[key]
+func (s *Search) ask(ctx context.Context, q question) (Answer, error) {
+	a, known := s.Known[q.key]
 	if known {
 		return a, nil
 	}
@@ -236,15 +267,15 @@ func (s *Search) ask(ctx context.Context, key, what string, left int, try func()
 	if s.tries++; s.Most > 0 && s.tries > s.Most {
 		return a, fmt.Errorf("%w: %d", ErrMost, s.Most)
 	}
-	a, err := try()
+	a, err := q.try()
 	if err != nil {
-		return a, fmt.Errorf("try %s: %w", what, err)
+		return a, fmt.Errorf("try %s: %w", q.what, err)
 	}
-	s.Known[key] = a
+	s.Known[q.key] = a
 	if err := s.Save(); err != nil {
 		return a, err
 	}
-	s.Say(Step{what, a, left})
+	s.Say(Step{q.what, a, q.left(a.Outcome)})
 	return a, nil
 }
 

@@ -137,7 +137,7 @@ func TestPlanted(t *testing.T) {
 		if boots > Tries(n) || Tries(n) > 7 {
 			t.Errorf("%d: %d boots to find the generation", seed, boots)
 		}
-		if mixes > 5*len(f.needed) {
+		if mixes > 5*len(f.needed)+1 {
 			t.Errorf("%d: %d boots to find %d of %d parts", seed, mixes, len(f.needed), len(f.parts))
 		}
 	}
@@ -206,6 +206,50 @@ func TestFlaps(t *testing.T) {
 		_, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 29)
 		if !errors.Is(err, ErrFlaps) || !strings.Contains(err.Error(), strconv.Itoa(f.bad+question)) {
 			t.Errorf("%d: %v", question, err)
+		}
+	}
+	f := draw(rand.New(rand.NewPCG(7, 4)), 30)
+	question := strings.Join(f.needed, ",")
+	f.flaps[question] = 2
+	if _, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 29); !errors.Is(err, ErrFlaps) || f.asked[question] != 2 {
+		t.Errorf("of the parts %s, which were tried %d times: %v", question, f.asked[question], err)
+	}
+}
+
+// TestLeft: after each step it is said how many may still be it, as a count of what no answer so far rules out.
+func TestLeft(t *testing.T) {
+	const n = 30
+	for seed := range uint64(50) {
+		f := draw(rand.New(rand.NewPCG(seed, 9)), n)
+		s := search(f, map[string]Answer{})
+		low, high, parts := 0, n-1, []int{}
+		s.Say = func(step Step) {
+			number, is := strings.CutPrefix(step.What, "generation ")
+			if !is {
+				parts = append(parts, step.Left)
+				return
+			}
+			i, err := strconv.Atoi(strings.TrimSuffix(number, " again"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step.Answer.Outcome == Good {
+				low = i
+			} else {
+				high = i
+			}
+			if step.Left != high-low {
+				t.Errorf("%d: after %+v %d are left", seed, step, high-low)
+			}
+		}
+		if _, err := s.Run(t.Context(), 0, n-1); err != nil {
+			t.Fatal(err)
+		}
+		if high-low != 1 {
+			t.Errorf("%d: %d are left in the end", seed, high-low)
+		}
+		if len(f.needed) == 1 && !slices.IsSortedFunc(parts, func(a, b int) int { return b - a }) || len(parts) > 0 && parts[len(parts)-1] != 0 {
+			t.Errorf("%d: of %d parts %v are left", seed, len(f.parts), parts)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func readPast(ctx context.Context, dir string, names []string, commit string) (p
 	if past.Locks, err = builder.ReadLock(lockName(then[0])); err != nil {
 		return past, err
 	}
-	past.Boot = append([]spec.BootNetwork{}, s.Bootstrap().Network...)
+	past.Boot, past.Site, past.Dir = append([]spec.BootNetwork{}, s.Bootstrap().Network...), s, copied
 	return past, nil
 }
 

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/test/gittest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -20,7 +22,7 @@ func TestBootNetworkOfThen(t *testing.T) {
 	repository := gittest.New(t)
 	site := func(more string) string {
 		return "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nregistry: registry.example/metal\n" +
-			"layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\nnodes: [{name: a}]\n" + more
+			"layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\nnodes: [{name: a}]\nconf: {sysctl: {vm.swappiness: 7}}\n" + more
 	}
 	row := func(vlan string) string {
 		return "bootNetwork: [{match: {driver: virtio_net}, vlan: " + vlan + ", dhcp: ipv4}]\n"
@@ -53,7 +55,16 @@ func TestBootNetworkOfThen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err, said.String())
 			}
-			rows := a.siteAt(t.Context(), s, []string{at}, commit).Boot
+			past := a.siteAt(t.Context(), s, []string{at}, commit)
+			rows := past.Boot
+			if rows != nil { // and where its settings are, though the copy is gone
+				e, err := past.Site.Explain("a", nil)
+				if err != nil || !slices.ContainsFunc(e.Settings(), func(s explain.Setting) bool {
+					return s.Has("sysctl/vm.swappiness") && s.Origin != nil && s.Origin.File == past.Dir+"/site.yaml" && s.Origin.Line == 7
+				}) {
+					t.Errorf("%s at %q: %+v, %v", at, commit, e, err)
+				}
+			}
 			ok := want.vlan == 0 && rows == nil || want.vlan == -1 && rows != nil && len(rows) == 0 || want.vlan > 0 && len(rows) == 1 && rows[0].VLAN == want.vlan
 			if !ok || !strings.Contains(said.String(), want.says) || want.says == "" && strings.Contains(said.String(), "plugged") {
 				t.Errorf("%s at %q: %+v, said %q", at, commit, rows, said.String())

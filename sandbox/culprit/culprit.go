@@ -61,6 +61,8 @@ type Node struct {
 type Past struct {
 	Boot  []spec.BootNetwork // bootNetwork; nil: that of now counts
 	Locks *builder.LockFile  // nil: it had none
+	Site  *site.Site         // nil: it cannot be told
+	Dir   string             // below which its files are
 }
 
 // Generation implements [Machine].

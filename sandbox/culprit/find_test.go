@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
@@ -15,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -105,6 +107,29 @@ func TestBootNetwork(t *testing.T) {
 	}
 	if !slices.Equal(asked, []string{"a", "b"}) {
 		t.Errorf("asked for %q", asked)
+	}
+}
+
+// What the site has no more is named where the first commit has it that knows the node and the setting.
+func TestFormerly(t *testing.T) {
+	parsed := func(conf string) *site.Site {
+		s, found := site.Parse(fstest.MapFS{"then/site.yaml": {Data: []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: f}\nnodes: [{name: a}]\n" + conf)}}, "then/site.yaml")
+		if err := found.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	n := &Node{Name: "a", then: map[string]Past{}, Then: func(commit string) Past {
+		return map[string]Past{"none": {}, "without": {Site: parsed(""), Dir: "then"}, "with": {Site: parsed("conf:\n  sysctl:\n    vm.swappiness: 7\n"), Dir: "then"}}[commit]
+	}}
+	for commits, want := range map[string]string{"none": "", "without": "", "none without with": "site.yaml:7 at commit with, not in the site now", "with": "site.yaml:7 at commit with, where the site does not have it now"} {
+		var b strings.Builder
+		p := Part{Name: "sysctl/vm.swappiness"}
+		n.formerly(&p, []string{p.Name}, strings.Fields(commits)...)
+		p.write(&b)
+		if (p.Origin == nil) != (want == "") || !strings.HasSuffix(b.String(), want+"\n") {
+			t.Errorf("%s: %+v, %s", commits, p, b.String())
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/sandbox/mixture"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -36,7 +37,8 @@ type Result struct {
 type Part struct {
 	Name    string          `json:"name"`             // KIND/KEY of a setting, layer, layer/IMAGE, layer/packages/SOURCE, part of the overlay
 	Changes []plan.Change   `json:"changes"`          // what is in it
-	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it now; absent where it does not
+	Origin  *explain.Origin `json:"origin,omitempty"` // where the site has it; absent where it does not
+	Commit  string          `json:"commit,omitempty"` // at which the site has it there; absent where it has it now
 }
 
 // result says of what was found what it is, and where the site has it.
@@ -51,10 +53,6 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 	a, b, err := n.both(ctx, f.Good, f.Bad)
 	if err != nil {
 		return nil, err
-	}
-	var settings []explain.Setting
-	if e, err := n.Site.Explain(n.Name, nil); err == nil && e.Known { // the node may have left the site
-		settings = e.Settings()
 	}
 	for _, name := range f.Parts {
 		part, in := Part{Name: name}, name
@@ -81,14 +79,42 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 		for _, p := range named {
 			keys = append(keys, "apt/packages/"+p)
 		}
-		if i := slices.IndexFunc(settings, func(s explain.Setting) bool {
-			return s.Origin != nil && slices.ContainsFunc(keys, s.Has)
-		}); i >= 0 {
-			part.Origin = settings[i].Origin
+		if part.Origin = n.origin(n.Site, keys); part.Origin == nil {
+			n.formerly(&part, keys, bad.Commit, n.kept[f.Good].Commit)
 		}
 		r.Parts = append(r.Parts, part)
 	}
 	return r, nil
+}
+
+// origin returns where a site has one of the keys for the node, nil where it does not: the node may have left it.
+func (n *Node) origin(s *site.Site, keys []string) *explain.Origin {
+	e, err := s.Explain(n.Name, nil)
+	if err != nil || !e.Known {
+		return nil
+	}
+	for _, one := range e.Settings() {
+		if one.Origin != nil && slices.ContainsFunc(keys, one.Has) {
+			return one.Origin
+		}
+	}
+	return nil
+}
+
+// formerly notes where the site had one of the keys at the first of some commits that has it.
+func (n *Node) formerly(p *Part, keys []string, commits ...string) {
+	for _, commit := range commits {
+		then := n.past(commit)
+		if then.Site == nil {
+			continue
+		}
+		if o := n.origin(then.Site, keys); o != nil {
+			at := *o
+			at.File = strings.TrimPrefix(at.File, then.Dir+"/")
+			p.Origin, p.Commit = &at, commit
+			return
+		}
+	}
 }
 
 // written says under which key a site has a part that is no item.
@@ -125,6 +151,8 @@ func (r *Result) Write(w io.Writer) {
 func (p Part) write(w io.Writer) {
 	where := "the site does not have it now"
 	switch {
+	case p.Origin != nil && p.Commit != "":
+		where = p.Origin.String() + " at commit " + p.Commit[:min(len(p.Commit), 12)] + ", not in the site now"
 	case p.Origin != nil:
 		where = p.Origin.String()
 	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, mixture.Layer+"/"):

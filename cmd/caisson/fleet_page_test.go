@@ -52,7 +52,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	s := newShelf(t)
 	at, token := servePages(t, s)
 	seen := map[string]bool{}
-	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/generations", "/generations/2", "/generations/between?node=b&beside=c", "/generations/1..?node=a", "/rollouts", "/slots", "/unknown", "/replace/a", "/audit", "/login"} {
+	for _, path := range []string{"/", "/nodes", "/nodes?condition=behind", "/nodes?sync=current&q=b&sort=-name", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/generations", "/generations/2", "/generations/between?node=b&beside=c", "/generations/1..?node=a", "/rollouts", "/slots", "/unknown", "/replace/a", "/audit", "/login"} {
 		page := getPage(t, at+path, token)
 		texts := inCode.FindAllStringSubmatch(page, -1)
 		offers := copied.FindAllStringSubmatch(page, -1)
@@ -65,7 +65,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	}
 	verbs := map[string]bool{}
 	for _, command := range slices.Sorted(maps.Keys(seen)) {
-		if command == "a\nb\nc" || command == "a\nc\nb" { // the names of a list
+		if !strings.Contains(command, " ") { // the names of a list
 			continue
 		}
 		if strings.HasPrefix(command, "- {name: ") { // rows of the inventory
@@ -354,4 +354,58 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 		t.Setenv(name, "")
 	}
 	return service.URL, token
+}
+
+// TestCommandsNameTheKeysThatCountNow: from another directory, of as many keys as sign, and of those
+// that the site has when it has changed.
+func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
+	t.Chdir(t.TempDir())
+	away, s := t.TempDir(), newShelf(t)
+	for _, name := range []string{filepath.Join(away, "keys/one"), filepath.Join(away, "keys/it's two"), filepath.Join(away, "keys/three"), "here"} {
+		if out, err := s.run("keys", "generate", name); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	file := filepath.Join(away, "site.yaml")
+	trusts := func(keys string) {
+		t.Helper()
+		text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\ntrust: {threshold: 2, keys: {operator: [" + keys + "]}}\nnodes: [{name: a}]\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trusts(`keys/one.pub, "keys/it's two.pub", keys/three.pub`)
+	var talk bytes.Buffer
+	a, v := newApp(&talk, &talk), &serving{}
+	v.look.whom.site = []string{file}
+	var err error
+	if v.site, err = a.serveSite(v.look.whom.site); err != nil {
+		t.Fatal(err, talk.String())
+	}
+	want := server.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: `--key keys/one.key --key 'keys/it'\''s two.key'`}
+	if got := v.names(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	here, err := filepath.Abs("here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusts("keys/three.pub, " + here + ".pub")
+	again := make(chan struct{}, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go v.site.Keep(ctx, time.Millisecond, func(string, ...any) { again <- struct{}{} })
+	select {
+	case <-again:
+	case <-ctx.Done():
+		t.Fatal("the site is not read again")
+	}
+	want.Signs = "--key keys/three.key --key " + here + ".key"
+	if got := v.names(); got != want {
+		t.Errorf("after a change: %+v, want %+v", got, want)
+	}
+	v.site, v.look.whom.site, v.look.whom.keys = nil, nil, []string{"keys/a b.pub", "x.pub"}
+	if got := v.names(); got != (server.Names{Verifies: "--trust 'keys/a b.pub' --trust x.pub", Signs: "--key 'keys/a b.key' --key x.key"}) {
+		t.Errorf("without a site: %+v", got)
+	}
 }

@@ -16,25 +16,30 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 func (a *app) diffCommand() *cobra.Command {
 	var look looking
 	var files bool
 	var by, nodes []string
+	var advisories advisoryFlag
 	c := verb("diff", func(c *cobra.Command, args []string) error {
 		switch {
 		case len(nodes) == 2:
-			return a.diffNodes(c.Context(), &look, args, nodes)
+			return a.diffNodes(c.Context(), &look, args, nodes, advisories)
 		case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
 			return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes",
 				"--node does not go with these")
 		case len(args) == 3 && len(by) > 0:
 			return errReleaseKey
+		case len(args) == 2 && advisories != "":
+			return cli.Usage("generations and nodes are compared with it; 'caisson plan' and 'lock --update' take it, too",
+				"--advisories does not go with two layers")
 		case len(args) == 2 && look.whom.said():
 			return errOperators
 		case len(args) == 3:
-			return a.diffGenerations(c.Context(), &look, args, nodes)
+			return a.diffGenerations(c.Context(), &look, args, nodes, advisories)
 		}
 		from, err := openLayers(c.Context(), &look.reach, args[0])
 		if err != nil {
@@ -65,6 +70,7 @@ func (a *app) diffCommand() *cobra.Command {
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
 	c.Flags().StringArrayVar(&nodes, "node", nil, "compare this node in two generations, or the two `NODE`s that are named")
+	advisories.flag(c.Flags())
 	look.flags(a, c.Flags())
 	return c
 }
@@ -89,7 +95,7 @@ func (a *app) released(ctx context.Context, names []string, sets ...[]release.La
 }
 
 // diffGenerations prints what changed from one generation of a fleet to another.
-func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []string) error {
+func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []string, by advisoryFlag) error {
 	fleet, err := look.open(ctx, a, args[0])
 	if err != nil {
 		return err
@@ -106,11 +112,11 @@ func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.print(found), drift(found.Changed()))
+	return a.difference(ctx, look, fleet, found, by)
 }
 
 // diffNodes prints in what a node differs from another one, in a generation or in the newest.
-func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string) error {
+func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string, by advisoryFlag) error {
 	fleet, err := look.open(ctx, a, args[0])
 	if err != nil {
 		return err
@@ -129,6 +135,20 @@ func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string
 	found, err := history.Nodes(ctx, fleet, kept[0], nodes[0], nodes[1])
 	if err != nil {
 		return err
+	}
+	return a.difference(ctx, look, fleet, found, by)
+}
+
+// difference prints changes, with what their layers close where a file of advisories is named.
+func (a *app) difference(ctx context.Context, look *looking, fleet *publish.Fleet, found *plan.Plan, by advisoryFlag) error {
+	if by != "" {
+		advice, err := by.beside(look.whom.site)
+		if err == nil {
+			err = history.Advise(ctx, fleet, found, advice.Layers)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return cmp.Or(a.print(found), drift(found.Changed()))
 }

@@ -128,6 +128,15 @@ func (f advisoryFlag) open(lock *builder.LockFile) (*layerdiff.Advice, error) {
 	return layerdiff.OpenAdvice(string(f), lock)
 }
 
+// beside reads the file, for the lock beside a site.
+func (f advisoryFlag) beside(site []string) (*layerdiff.Advice, error) {
+	lock, err := builder.ReadLock(lockName(besideName(site)))
+	if err != nil {
+		return nil, err
+	}
+	return f.open(lock)
+}
+
 // systemCache is kept between the builds of all who may write to it.
 const systemCache = "/var/cache/caisson"
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
@@ -214,11 +213,7 @@ func (a *app) planCommand() *cobra.Command {
 			return err
 		}
 		if advisories != "" {
-			lock, err := builder.ReadLock(lockName(besideName(names)))
-			if err != nil {
-				return err
-			}
-			by, err := advisories.open(lock)
+			by, err := advisories.beside(names)
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
@@ -91,6 +92,10 @@ func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result
 	}
 	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: features, Fleet: s.Name(),
 		Variant: v.Name, Recipe: oci.Digest(recipe), Arch: v.Recipe.Arch, Created: "2026-01-0" + version + "T00:00:00Z"}}
+	for _, p := range strings.Fields(os.Getenv("SHIP_PACKAGES")) { // NAME=VERSION
+		name, version, _ := strings.Cut(p, "=")
+		r.Layer.Packages = append(r.Layer.Packages, spec.InstalledPackage{Name: name, Version: version, Arch: "amd64"})
+	}
 	put := func(title, mediaType string, text []byte) spec.Blob {
 		b := spec.Blob{Digest: oci.Digest(text), Size: int64(len(text))}
 		path := filepath.Join(dir, v.Name+title)

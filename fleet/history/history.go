@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -250,6 +251,32 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
 		Marks: marks}, l.Err
+}
+
+// Advise adds to a plan what the layers close that its nodes go to.
+func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise) error {
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	moves := map[[2]string]int{} // nodes
+	for _, n := range p.Nodes {
+		for _, c := range n.Changes {
+			if c.Item == "layer" && c.Key == "layer" && c.Action == spec.ActionChange {
+				moves[[2]string{c.From, c.To}]++
+			}
+		}
+	}
+	for m, nodes := range moves {
+		from, to := l.Published(m[0]), l.Published(m[1])
+		if to == nil {
+			f.Say("layer %s cannot be read: what it closes is not known", m[1])
+			continue
+		}
+		p.Layers = append(p.Layers, plan.LayerPlan{Variant: to.Variant, Recipe: to.Recipe, Digest: m[1], Action: spec.ActionChange, From: m[:1],
+			Nodes: nodes, Advisories: []*advisory.Change{by(site.Variant{Name: to.Variant, Recipe: to.Made}, from, to)}})
+	}
+	slices.SortFunc(p.Layers, func(a, b plan.LayerPlan) int {
+		return cmp.Or(cmp.Compare(a.From[0], b.From[0]), cmp.Compare(a.Digest, b.Digest))
+	})
+	return l.Err
 }
 
 // Overlays returns what lies between two overlays of a node, with what differs in their layers.

@@ -122,7 +122,7 @@ func TestFormerly(t *testing.T) {
 	n := &Node{Name: "a", then: map[string]Past{}, Then: func(commit string) Past {
 		return map[string]Past{"none": {}, "without": {Site: parsed(""), Dir: "then"}, "with": {Site: parsed("conf:\n  sysctl:\n    vm.swappiness: 7\n"), Dir: "then"}}[commit]
 	}}
-	for commits, want := range map[string]string{"none": "", "without": "", "none without with": "site.yaml:7 at commit with, not in the site now", "with": "site.yaml:7 at commit with, where the site does not have it now"} {
+	for commits, want := range map[string]string{"none": "", "without": "", "none without with": "site.yaml:7 at commit with, not in the site now", "with": "site.yaml:7 at commit with, not in the site now"} {
 		var b strings.Builder
 		p := Part{Name: "sysctl/vm.swappiness"}
 		n.formerly(&p, []string{p.Name}, strings.Fields(commits)...)

@@ -45,8 +45,8 @@ const found = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wca
 // measured lists what axe does not measure: borders of controls paler than 3:1 beside what they are
 // on, links lower than 24 pixels outside of running text, tables without a caption, heads without a
 // scope or a text, placeholders that are cut, fields of a form that differ in height, whole digests in
-// cells, short ones that are broken, on a phone cells that say of nothing what it is, and what is wider
-// than the window.
+// cells, short ones that are broken, on a phone numbers that do not say what they count and cells that
+// say what nothing is, and what is wider than the window.
 const measured = `(() => {
 	const out = [], light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126*r + .7152*g + .0722*b };
 	const shown = e => e.getClientRects().length > 0, paper = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!c.endsWith(", 0)")) return c } return "rgb(255, 255, 255)" };
@@ -72,6 +72,7 @@ const measured = `(() => {
 		if (/[0-9a-f]{64}/.test(says)) out.push("a whole digest: " + says);
 		if (innerWidth < 700 && e.dataset.is && shown(e) && getComputedStyle(e, "::before").content !== "none" && ["", "–"].includes(says)) out.push("nothing: " + e.outerHTML);
 	}
+	if (innerWidth < 700) for (const e of document.querySelectorAll(".nodes td.number:not([data-is])")) out.push("a number of what: " + e.outerHTML);
 	for (const e of document.querySelectorAll("td.at code")) if (e.getClientRects().length > 1) out.push("broken: " + e.outerHTML);
 	if (document.documentElement.scrollWidth > innerWidth) out.push("wider than the window");
 	return out;

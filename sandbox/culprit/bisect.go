@@ -78,20 +78,14 @@ var (
 
 // question is one try.
 type question struct {
-	key, what     string
-	low, at, high int // good or bad, it says on which side of at the fault is
-	try           func() (Answer, error)
+	key, what string
+	left      map[Outcome]int // how many generations, or parts, may still be it after that
+	try       func() (Answer, error)
 }
 
-// left returns how many generations, or parts, may still be it.
-func (q question) left(o Outcome) int {
-	switch o {
-	case Good:
-		return q.high - q.at
-	case Bad:
-		return q.at - q.low
-	}
-	return q.high - q.low
+// halves are what is left where an answer says on which side of at the fault is.
+func halves(low, at, high int) map[Outcome]int {
+	return map[Outcome]int{Good: high - at, Bad: at - low, Skip: high - low}
 }
 
 // Run searches from generation good to generation bad.
@@ -124,7 +118,7 @@ func (s *Search) Run(ctx context.Context, good, bad int) (*Found, error) {
 		return nil, err
 	}
 	if f.Parts, err = s.parts(ctx, f, parts); err == nil && len(f.Parts) < len(parts) {
-		_, err = s.confirm(ctx, s.mix(ctx, f, f.Parts, 0, 0, 0))
+		_, err = s.confirm(ctx, s.mix(ctx, f, f.Parts, nil))
 	}
 	return f, err
 }
@@ -179,12 +173,13 @@ func middle(low, high int, skipped map[int]bool) (int, bool) {
 // parts returns the fewest parts that were found to break what is good. It looks for the last
 // part that is needed: with the parts before it the check fails, without it it passes. What
 // comes after that one is not needed. Then it looks for the last that is needed before it,
-// until those that were found fail alone.
+// until those that were found fail alone. Where some between the two could not be tried, each of
+// them is left out in turn.
 func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, error) {
 	needed := []string{}
 	for rest := all; len(rest) > 0; {
 		if len(needed) > 0 {
-			a, err := s.ask(ctx, s.mix(ctx, f, needed, 0, 0, len(rest)))
+			a, err := s.ask(ctx, s.mix(ctx, f, needed, halves(0, 0, len(rest))))
 			if err != nil {
 				return nil, err
 			}
@@ -199,7 +194,7 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 			if !ok {
 				break
 			}
-			a, err := s.ask(ctx, s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), low, i, high))
+			a, err := s.ask(ctx, s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), halves(low, i, high)))
 			if err != nil {
 				return nil, err
 			}
@@ -212,7 +207,20 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 				skipped[i] = true
 			}
 		}
-		needed = append(slices.Clone(rest[low:high]), needed...)
+		last := slices.Clone(rest[low:high])
+		for i := 0; len(last) > 1 && i < len(last); { // they were not tried apart: what one needs may come behind it
+			without, n := slices.Delete(slices.Clone(last), i, i+1), len(last)
+			a, err := s.ask(ctx, s.mix(ctx, f, slices.Concat(rest[:low], without, needed), map[Outcome]int{Good: n, Bad: n - 1, Skip: n}))
+			if err != nil {
+				return nil, err
+			}
+			if a.Outcome == Bad {
+				last = without
+			} else {
+				i++
+			}
+		}
+		needed = append(last, needed...)
 		rest = rest[:low]
 	}
 	return needed, nil
@@ -220,16 +228,16 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 
 func (s *Search) generation(ctx context.Context, good, i, bad int) question {
 	what := "generation " + s.Name(i)
-	return question{what, what, good, i, bad, func() (Answer, error) { return s.Machine.Generation(ctx, i) }}
+	return question{what, what, halves(good, i, bad), func() (Answer, error) { return s.Machine.Generation(ctx, i) }}
 }
 
-func (s *Search) mix(ctx context.Context, f *Found, parts []string, low, at, high int) question {
+func (s *Search) mix(ctx context.Context, f *Found, parts []string, left map[Outcome]int) question {
 	key := "between " + s.Name(f.Good) + " and " + s.Name(f.Bad) + ": " + strings.Join(parts, "\n")
 	what := fmt.Sprintf("%d of the parts that differ", len(parts))
 	if len(parts) == 1 {
 		what = parts[0] + " alone"
 	}
-	return question{key, what, low, at, high, func() (Answer, error) { return s.Machine.Mix(ctx, f.Good, f.Bad, parts) }}
+	return question{key, what, left, func() (Answer, error) { return s.Machine.Mix(ctx, f.Good, f.Bad, parts) }}
 }
 
 // confirm tries once more what was answered, since all that is said rests on it.
@@ -275,7 +283,7 @@ func (s *Search) ask(ctx context.Context, q question) (Answer, error) {
 	if err := s.Save(); err != nil {
 		return a, err
 	}
-	s.Say(Step{q.what, a, q.left(a.Outcome)})
+	s.Say(Step{q.what, a, q.left[a.Outcome]})
 	return a, nil
 }
 

@@ -15,14 +15,15 @@ import (
 
 // fleet is a machine without a machine: generations in which a fault is planted.
 type fleet struct {
-	bad     int            // the first generation that fails
-	parts   []string       // in which it differs from the one before
-	needed  []string       // of these, which break it together
-	broken  map[int]bool   // generations that cannot be tried
-	refused map[string]int // parts that apt refuses to mix: both of a number or none
-	flaps   map[string]int // the try of a question that has another outcome
-	late    map[string]int // the try of a question that gives none
-	cut     int            // ends with errCut at this try
+	bad     int               // the first generation that fails
+	parts   []string          // in which it differs from the one before
+	needed  []string          // of these, which break it together
+	broken  map[int]bool      // generations that cannot be tried
+	refused map[string]int    // parts that apt refuses to mix: both of a number or none
+	flaps   map[string]int    // the try of a question that has another outcome
+	late    map[string]int    // the try of a question that gives none
+	behind  map[string]string // a part that cannot be mixed without another
+	cut     int               // ends with errCut at this try
 	boots   int
 	asked   map[string]int
 }
@@ -64,6 +65,11 @@ func (f *fleet) Parts(_ context.Context, good, bad int) ([]string, error) {
 
 func (f *fleet) Mix(_ context.Context, _, _ int, parts []string) (Answer, error) {
 	a := Answer{Outcome: Good}
+	for p, other := range f.behind {
+		if slices.Contains(parts, p) && !slices.Contains(parts, other) {
+			return f.try(strings.Join(parts, ","), Answer{Skip, "apt refuses it"})
+		}
+	}
 	taken := map[int]int{}
 	for p, n := range f.refused {
 		if slices.Contains(parts, p) {
@@ -168,6 +174,20 @@ func TestSkipped(t *testing.T) {
 		most := 1 + f.refused[f.needed[0]]
 		if !slices.Contains(got.Parts, f.needed[0]) || len(got.Parts) > most {
 			t.Errorf("%d: parts %q, planted %+v", seed, got.Parts, f)
+		}
+	}
+}
+
+// TestNeededBehind: a part that cannot be mixed without one that comes behind it hides no other.
+func TestNeededBehind(t *testing.T) {
+	for _, needed := range []string{"bc", "pv", "readline", "accounts"} {
+		f := &fleet{bad: 1, parts: []string{"accounts", "bc", "pv", "readline"}, needed: []string{needed}, behind: map[string]string{"bc": "readline"}}
+		want := []string{needed}
+		if needed == "bc" {
+			want = []string{"bc", "readline"}
+		}
+		if got, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 1); err != nil || !slices.Equal(got.Parts, want) {
+			t.Errorf("%s: %+v, %v", needed, got, err)
 		}
 	}
 }

@@ -62,7 +62,9 @@ func (s *store) fetch(a *arrival, repo string) {
 	}
 	s.mu.Lock()
 	delete(s.arriving, a.digest) // first, so that who asks now begins anew, or finds it
-	s.sound[a.digest] = err == nil
+	if err == nil {
+		s.sound[a.digest] = true
+	}
 	s.mu.Unlock()
 	a.change(func() { a.ended, a.err = true, err })
 }

@@ -18,8 +18,9 @@ import (
 type relaying struct {
 	access
 	listening
-	o    relay.Options
-	most int64 // GiB
+	o       relay.Options
+	most    int64  // GiB
+	unknown string // file of the machines that found no overlay
 }
 
 func (a *app) fleetRelayCommand() *cobra.Command {
@@ -32,6 +33,7 @@ func (a *app) fleetRelayCommand() *cobra.Command {
 	f.StringVar(&v.o.Dir, "dir", "", "`DIR` where content is kept; nothing else may be in it")
 	f.Int64Var(&v.most, "keep", 20, "`GiB` that the directory may take; what was not asked for longest leaves first")
 	f.DurationVar(&v.o.Fresh, "fresh", 30*time.Second, "how long the answer for a tag counts")
+	f.StringVar(&v.unknown, "unknown", "", "`FILE` that lists machines without an overlay, for 'caisson unknown FILE'")
 	v.listening.flags(f, "127.0.0.1:5001")
 	v.clientFlags(f)
 	requireFlags(c, "dir")
@@ -54,6 +56,11 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 		return err
 	}
 	v.o.Most, v.o.Say, v.http.Log = v.most<<30, a.say, func(r httpserver.Request) { a.say("%s", r) }
+	if v.unknown != "" {
+		if v.http.Log, err = a.requestLog(v.unknown, v.unknown); err != nil {
+			return err
+		}
+	}
 	h, err := relay.Handler(ctx, from, v.o)
 	if err != nil {
 		return err

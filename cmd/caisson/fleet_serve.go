@@ -45,7 +45,7 @@ type serving struct {
 	hosts            []string
 	url              string // by which a proxy before it is reached
 	slots            slotFlags
-	unknown          string // layout beside which the list of unknown machines lies
+	unknown          string // layout beside which the list of unknown machines lies, or its file
 	cache            string // of repositories of git
 	look             looking
 	people           peopleFlags
@@ -78,7 +78,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 		"any of them can free another's")
 	f.StringArrayVar(&v.authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of "+
 		"them has certified is accepted by its first quote")
-	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines; --from when absent")
+	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines, or a relay's file; --from when absent")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
 	v.hooks.flags(f)

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
@@ -125,7 +126,7 @@ var results = map[string]any{
 	"fleet audit":         audited{},
 	"fleet token":         map[string]string{},
 	"fleet backup":        map[string]string{},
-	"unknown":             []stranger{},
+	"unknown":             []unknown.Row{},
 	"error":               cli.Failure{}, // of every verb, on standard error
 
 	// What the agent prints is made of the documents that both sides know.

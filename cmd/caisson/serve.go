@@ -49,7 +49,7 @@ func (a *app) serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if x.http.Log, err = a.requestLog(ref); err != nil {
+		if x.http.Log, err = a.requestLog(unknown.Name(ref.Layout), ref.String()); err != nil {
 			return err
 		}
 		return httpserver.Serve(c.Context(), l, h, x.http)
@@ -133,12 +133,6 @@ func limitFlags(f *pflag.FlagSet, o *httpserver.Options) {
 	f.DurationVar(&o.Idle, "idle", httpserver.UsualIdle, "how long a connection may wait for its next request")
 }
 
-// stranger is one machine of unknown -o json.
-type stranger struct {
-	unknown.Machine
-	Node string `json:"node"` // a line for nodes: of the site
-}
-
 func (a *app) unknownCommand() *cobra.Command {
 	return verb("unknown", func(_ *cobra.Command, args []string) error {
 		name, err := unknownList(args[0])
@@ -149,10 +143,7 @@ func (a *app) unknownCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list := []stranger{}
-		for _, m := range machines {
-			list = append(list, stranger{m, m.Node()})
-		}
+		list := unknown.Rows(machines)
 		return a.show(list, func() {
 			for _, s := range list {
 				cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
@@ -162,8 +153,11 @@ func (a *app) unknownCommand() *cobra.Command {
 	})
 }
 
-// unknownList returns the file beside a layout in which serve lists machines.
+// unknownList returns the file beside a layout in which serve lists machines, or one of a relay.
 func unknownList(layout string) (string, error) {
+	if info, err := os.Stat(layout); err == nil && info.Mode().IsRegular() {
+		return layout, nil
+	}
 	ref, err := oci.ParseRef(layout)
 	if err != nil || !ref.IsLayout() {
 		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out",
@@ -173,11 +167,11 @@ func unknownList(layout string) (string, error) {
 	return unknown.Name(ref.Layout), err
 }
 
-// requestLog returns what serve does with each request: it says it, and keeps who
-// found no overlay.
-func (a *app) requestLog(ref oci.Ref) (func(httpserver.Request), error) {
-	list, err := unknown.Open(unknown.Name(ref.Layout), func(m unknown.Machine) {
-		a.say("unknown machine at %s: %s ('caisson unknown %s' lists them)", m.From, m.Node(), ref)
+// requestLog returns what is done with each request: it is said, and a file keeps who found no
+// overlay. Of is by what 'caisson unknown' finds the file.
+func (a *app) requestLog(file, of string) (func(httpserver.Request), error) {
+	list, err := unknown.Open(file, func(m unknown.Machine) {
+		a.say("unknown machine at %s: %s ('caisson unknown %s' lists them)", m.From, m.Node(), of)
 	})
 	if err != nil {
 		return nil, cli.WithHint(err, "the list is a help only: remove the file")

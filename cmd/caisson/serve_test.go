@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -113,9 +115,15 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 			t.Fatalf("no line for %q", want)
 		}
 	}
-	out, err := s.run("unknown", s.ref)
-	if want := `- {name: node1, match: {macs: ["52:54:00:12:34:56"]}}`; err != nil || !strings.HasPrefix(out, want) {
-		t.Errorf("%q, %v; want %s", out, err, want)
+	file, err := unknownList(s.ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []string{s.ref, file} {
+		out, err := s.run("unknown", of)
+		if want := `- {name: node1, match: {macs: ["52:54:00:12:34:56"]}}`; err != nil || !strings.HasPrefix(out, want) {
+			t.Errorf("%s: %q, %v; want %s", of, out, err, want)
+		}
 	}
 	// The fleet's service shows it where it knows the layout: also where it reads the fleet from a server.
 	for _, v := range []serving{{from: s.ref}, {from: "registry.example/metal", unknown: s.ref}} {
@@ -139,7 +147,8 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 	}
 }
 
-// TestRelay relays a registry until a signal ends it, and asks it for content once.
+// TestRelay relays a registry until a signal ends it, asks it for content once, and lists who found no
+// overlay: the registry sees the relay alone, which is not a machine.
 func TestRelay(t *testing.T) {
 	require.Slow(t)
 	s := newShelf(t)
@@ -151,20 +160,39 @@ func TestRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	seen, err := unknown.Open(filepath.Join(t.TempDir(), "seen"), func(m unknown.Machine) { t.Errorf("the registry lists %s", m.Says()) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	var asked atomic.Int32
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, d.Digest) {
 			asked.Add(1)
+		}
+		if err := seen.Answered("127.0.0.1", req.UserAgent(), req.URL.Path, false, time.Now()); err != nil {
+			t.Error(err)
 		}
 		h.ServeHTTP(w, req)
 	}))
 	defer behind.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	answer, address := io.Pipe()
-	root := newApp(address, t.Output()).root()
-	root.SetArgs([]string{"fleet", "relay", behind.Listener.Addr().String() + "/metal", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--fresh", "1h"})
+	talk, line := io.Pipe()
+	root, file := newApp(address, line).root(), filepath.Join(t.TempDir(), "unknown.json")
+	root.SetArgs([]string{"fleet", "relay", behind.Listener.Addr().String() + "/metal", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--fresh", "1h", "--unknown", file})
 	done := make(chan error, 1)
-	go func() { done <- root.ExecuteContext(ctx) }()
+	go func() {
+		done <- root.ExecuteContext(ctx)
+		_ = line.Close() // nothing more is said
+	}()
+	listed := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(talk); lines.Scan(); {
+			if strings.Contains(lines.Text(), "unknown machine at ") {
+				listed <- lines.Text()
+			}
+		}
+	}()
 	addr, err := bufio.NewReader(answer).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +209,19 @@ func TestRelay(t *testing.T) {
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the registry was asked %d times", n)
+	}
+	resp, err := http.Get("http://" + strings.TrimSpace(addr) + "/v2/metal/node/manifests/mac-525400123456")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close() // only its status counts
+	select {
+	case got := <-listed:
+		if list, err := s.run("unknown", file); err != nil || !strings.Contains(got, "caisson unknown "+file) || !strings.HasPrefix(list, "- {name: new-525400123456, ") {
+			t.Errorf("%d, %s, then %q, %v", resp.StatusCode, got, list, err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Error("nothing is listed")
 	}
 	cancel()
 	if err := <-done; err != nil {

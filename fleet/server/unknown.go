@@ -72,16 +72,11 @@ func (s *Server) unknownPage(*http.Request) (int, any, error) {
 		data["Wrong"] = problemOf("unknown", err)
 		return http.StatusOK, data, nil
 	}
-	var rows []string
-	named := map[string]bool{}
-	var machines []unknown.Machine
-	for _, m := range list {
-		row := m.Node()
-		if name, _, _ := strings.Cut(row, ","); !named[name] { // a machine may ask from two addresses
-			named[name] = true
-			rows, machines = append(rows, row), append(machines, m)
-		}
+	rows := unknown.Rows(list)
+	var all []string
+	for _, r := range rows {
+		all = append(all, r.Node)
 	}
-	data["Machines"], data["All"] = machines, strings.Join(rows, "\n")
+	data["Machines"], data["All"] = rows, strings.Join(all, "\n")
 	return http.StatusOK, data, nil
 }

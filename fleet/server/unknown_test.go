@@ -46,6 +46,16 @@ func TestUnknownMachines(t *testing.T) {
 	if strings.Contains(text, "<b>null") || len(parts) != 52 {
 		t.Errorf("%d rows to copy in\n%s", len(parts)-1, text)
 	}
+	s.server.o.Unknown = func() ([]unknown.Machine, error) {
+		rack := newRack(50)
+		for i := range rack {
+			rack[i].Names = []string{"localhost"} // as DHCP has it
+		}
+		return rack, wrong
+	}
+	if _, text := s.ask("GET", "/unknown", nil); strings.Count(text, "data-copy") != 51 || !strings.Contains(text, "{name: localhost-50, match: ") {
+		t.Errorf("of machines of one name:\n%s", text)
+	}
 	wrong = errors.New("unknown machines: no <list>")
 	if _, text := s.ask("GET", "/unknown", nil); !strings.Contains(text, "no &lt;list&gt;") {
 		t.Errorf("with a list that cannot be read:\n%s", text)

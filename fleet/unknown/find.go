@@ -47,12 +47,12 @@ func Find(list []Machine, id string) (Machine, error) {
 	return *found, nil
 }
 
-// like reports whether two machines said the same of themselves.
+// like reports whether two machines said the same of themselves; names count where they said nothing else.
 func (m Machine) like(other Machine) bool {
 	same := func(a, b []string) bool {
 		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 	}
-	return same(m.MACs, other.MACs) && same(m.UUIDs, other.UUIDs)
+	return same(m.MACs, other.MACs) && same(m.UUIDs, other.UUIDs) && (m.ID() != "" || same(m.Names, other.Names))
 }
 
 // For sorts machines for a node: those that asked by its name first, then those that asked last.

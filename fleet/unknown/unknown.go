@@ -46,6 +46,10 @@ const (
 	maxFile     = 1 << 20
 )
 
+// program begins what the program caisson calls itself: who looks at a fleet is not a machine of it, and
+// a relay asks for all that are behind it.
+const program = "caisson/"
+
 // settle is how long after a question the machine may still ask by another of its
 // names and be known by that.
 const settle = 3 * time.Second
@@ -141,7 +145,7 @@ var (
 // itself, the path what it asked for.
 func (l *List) Answered(from, agent, path string, found bool, at time.Time) error {
 	part := nodeTag.FindStringSubmatch(path)
-	if part == nil {
+	if part == nil || strings.HasPrefix(agent, program) {
 		return nil
 	}
 	l.mu.Lock()
@@ -210,30 +214,41 @@ func (l *List) settled(key string) {
 	}
 }
 
-// share is by what a stranger is counted: an IPv4 address, or the network of an IPv6 one, all of
-// whose addresses may be one machine's.
-func share(from string) string {
+// share is by what a stranger is counted: an IPv4 address, or a network of an IPv6 one, all of whose
+// addresses may be one machine's, or one customer's.
+func share(from string, bits int) string {
 	a, err := netip.ParseAddr(from)
 	if err != nil || a.Unmap().Is4() {
 		return from
 	}
-	network, err := a.Prefix(64)
+	network, err := a.Prefix(bits)
 	if err != nil {
 		return from
 	}
 	return network.String()
 }
 
-// crowded returns whom a full list leaves out: of the share with the most machines, the one that
-// asked the longest ago. Who asks under many names pushes out nobody else.
+// crowded returns whom a full list leaves out: of the /48 with the most machines, and there of the /64
+// with the most, the one that asked the longest ago. Who asks under many names pushes out nobody else.
 func crowded(list map[string]*Machine) (key string) {
-	shares := map[string]int{}
+	sizes := []int{48, 64}
+	shares := []map[string]int{{}, {}}
 	for _, m := range list {
-		shares[share(m.From)]++
+		for i, bits := range sizes {
+			shares[i][share(m.From, bits)]++
+		}
 	}
 	var out *Machine
+	more := func(at string, m *Machine) int {
+		for i, bits := range sizes {
+			if c := cmp.Compare(shares[i][share(m.From, bits)], shares[i][share(out.From, bits)]); c != 0 {
+				return c
+			}
+		}
+		return cmp.Or(out.Last.Compare(m.Last), cmp.Compare(at, key))
+	}
 	for at, m := range list {
-		if out == nil || cmp.Or(cmp.Compare(shares[share(out.From)], shares[share(m.From)]), m.Last.Compare(out.Last), cmp.Compare(key, at)) < 0 {
+		if out == nil || more(at, m) > 0 {
 			key, out = at, m
 		}
 	}
@@ -260,40 +275,3 @@ func (l *List) write() error {
 	}
 	return nil
 }
-
-// Node returns the machine as a line of a site's nodes, under the name that it asked by where a
-// node may have that, and else under one made of its hardware; "NAME" where it said none.
-func (m Machine) Node() string {
-	var match []string
-	if len(m.MACs) > 0 {
-		match = append(match, fmt.Sprintf("macs: [%s]", quoted(m.MACs)))
-	}
-	if len(m.UUIDs) > 0 {
-		match = append(match, fmt.Sprintf("uuids: [%s]", quoted(m.UUIDs)))
-	}
-	if match == nil {
-		return fmt.Sprintf("- {name: %s}", m.name())
-	}
-	return fmt.Sprintf("- {name: %s, match: {%s}}", m.name(), strings.Join(match, ", "))
-}
-
-// nodeName is a name that a node may have, without words that YAML reads otherwise.
-var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{2,61}[a-z0-9]$`)
-
-func (m Machine) name() string {
-	for _, name := range m.Names {
-		if nodeName.MatchString(name) && !slices.Contains([]string{"true", "null"}, name) &&
-			!strings.HasPrefix(name, "mac-") && !strings.HasPrefix(name, "uuid-") {
-			return name
-		}
-	}
-	switch {
-	case len(m.MACs) > 0:
-		return "new-" + strings.ReplaceAll(m.MACs[0], ":", "")
-	case len(m.UUIDs) > 0:
-		return "new-" + m.UUIDs[0]
-	}
-	return "NAME"
-}
-
-func quoted(list []string) string { return `"` + strings.Join(list, `", "`) + `"` }

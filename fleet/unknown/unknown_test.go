@@ -51,6 +51,10 @@ func TestList(t *testing.T) {
 		ask(t, l, "192.0.2.2", true, "mac-525400000002")
 		ask(t, l, "192.0.2.3", true, "known")
 		_ = l.Answered("192.0.2.4", "agent", "/v2/metal-a/layer/manifests/7", false, at) // no node
+		// A relay asks for all behind it: what it found and did not is not of one machine.
+		for _, tag := range []string{"mac-525400000005", "mac-525400000006"} {
+			_ = l.Answered("192.0.2.5", "caisson/1.0", "/v2/metal-a/node/manifests/"+tag, false, at)
+		}
 	})
 	if len(found) != 1 || found[0].From != "192.0.2.1" {
 		t.Fatalf("found %+v", found)
@@ -102,7 +106,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestAStrangerFillsNothing: who asks under many names, or from many addresses of one network, loses
+// TestAStrangerFillsNothing: who asks under many names, or from many addresses or networks of his, loses
 // his own entries, and the fifty machines of a new rack stay; their rows are those of a valid site.
 func TestAStrangerFillsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "unknown.json")
@@ -112,7 +116,7 @@ func TestAStrangerFillsNothing(t *testing.T) {
 		}
 		for i := range 3 * maxMachines {
 			at := at.Add(time.Duration(i) * time.Second)
-			for from, agent := range map[string]string{"192.0.2.1": fmt.Sprint(i), fmt.Sprintf("2001:db8::%x", i): "agent"} {
+			for from, agent := range map[string]string{"192.0.2.1": fmt.Sprint(i), fmt.Sprintf("2001:db8::%x", i): "agent", fmt.Sprintf("2001:db8:1:%x::1", i): "agent"} {
 				if err := l.Answered(from, agent, fmt.Sprintf("/v2/node/manifests/s-%d", i), false, at); err != nil {
 					t.Fatal(err)
 				}

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/tpmtest"
 )
 
 // bootKey gives the site the key for tests that OVMF brings, as the boot key.
@@ -143,20 +145,23 @@ func TestLongTrySecureBoot(t *testing.T) {
 }
 
 // TestLongEnrollment: firmware without keys takes those of a medium, and from then on starts a
-// loader by the boot key and not the medium that brought them; a loader that its dbx names is not
-// started, one that another number tells from it is.
+// loader by the boot key and not the medium that brought them. Of two loaders that a number tells
+// apart, one that its dbx names is not started; the other is, and the fleet's service, which had the
+// machine accepted, names register 7. With the certificate in dbx that other is not started either.
 func TestLongEnrollment(t *testing.T) {
 	require.Long(t)
+	tpm := tpmtest.ForMachine(t)
 	needs(t)
-	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
-	f.edits(t, slices.Concat(calm, noted, withUEFI)...)
+	f := &daily{Fleet: example(t, programs(t), "../../examples/quickstart/site.yaml")}
+	f.edits(t, slices.Concat(calm, noted, withUEFI, []string{"machine:\n", "machine:\n  agent: {poll: 1m, report: {url: \"http://" + guestFleet + "\", interval: 10s}}\n"})...)
 	for _, name := range []string{"pk", "kek", "boot"} {
 		f.must(t, "keys", "generate", "--boot", "keys/"+name)
 	}
 	f.raise(t)
+	f.serveFleet(t)
 	f.must(t, "keys", "enroll-image", "--pk", "keys/pk", "--kek", "keys/kek", "--db", "keys/boot.crt", "--out", "enroll.iso")
 
-	o := f.medium("beta", "52:54:00:00:00:0b")
+	o := f.medium("alpha", "52:54:00:00:00:0a")
 	fresh, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
 	if err != nil {
 		t.Fatal(err)
@@ -164,35 +169,51 @@ func TestLongEnrollment(t *testing.T) {
 	if err := os.WriteFile(o.UEFI, fresh, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.Secure, o.Name, o.CD = true, "enroll", filepath.Join(f.Dir, "enroll.iso")
-	m := f.start(t, o)
-	waitFor(t, m, 0, "Enrolling secure boot keys")
-	waitFor(t, m, 0, "Access Denied") // it has keys now, and nobody signed the medium
+	o.Secure, o.Extra, o.Forwards[guestFleet] = true, tpm, f.page
+	starts := func(name, iso, want string, not ...string) *machine.Machine {
+		t.Helper()
+		o.Name, o.CD = name, filepath.Join(f.Dir, iso)
+		m := f.start(t, o)
+		if got := waitFor(t, m, 0, append(not, want)...); got != want {
+			t.Errorf("%s: the machine says %q, want %q", iso, got, want)
+		}
+		return m
+	}
+	const denied, started = "Access Denied", "Linux version"
+	m := starts("enroll", "enroll.iso", "Enrolling secure boot keys")
+	waitFor(t, m, 0, denied) // it has keys now, and nobody signed the medium
 	m.PowerCut()
+	f.image(t, "older.iso", "--kernel-arg", "caisson.older=1")
+	starts("older", "older.iso", started, denied).PowerCut()
 
-	o.Name, o.CD = "beta", f.image(t, "boot.iso")
+	o.Name, o.CD = "alpha", f.image(t, "boot.iso")
 	m, s := f.arrives(t, o)
-	f.image(t, "boot.efi")
-	f.must(t, "keys", "revoke-loader", "boot.efi", "--kek", "keys/kek", "--out", "dbx.auth")
-	update, err := os.ReadFile(filepath.Join(f.Dir, "dbx.auth"))
-	if err != nil {
-		t.Fatal(err)
+	f.must(t, "fleet", "accept", "alpha", f.shows(t, status(t, s), "not-accepted").TPMOffered.ID, "--at", "http://"+f.page, "--token-file", "token")
+	f.shows(t, status(t, s), "attested")
+	forbids := func(what string) {
+		t.Helper()
+		f.must(t, "keys", "revoke-loader", what, "--kek", "keys/kek", "--out", "dbx.auth")
+		update, err := os.ReadFile(filepath.Join(f.Dir, "dbx.auth"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		look(t, s,
+			Check{"secure boot", "od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-*", "1"},
+			Check{"dbx takes the update", "echo " + base64.StdEncoding.EncodeToString(update) + " | base64 -d >/tmp/dbx.auth; " + givesToFirmware + " && echo taken", "taken"},
+		)
+		m.PowerCut()
 	}
-	look(t, s,
-		Check{"secure boot", "od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-*", "1"},
-		Check{"dbx takes the update", "echo " + base64.StdEncoding.EncodeToString(update) + " | base64 -d >/tmp/dbx.auth; " + givesToFirmware + " && echo taken", "taken"},
-	)
-	m.PowerCut()
-	o.Name = "revoked"
-	m = f.start(t, o)
-	if waitFor(t, m, 0, "Access Denied", "Linux version") != "Access Denied" {
-		t.Error("the firmware started a loader that its dbx names")
+	f.image(t, "older.efi", "--kernel-arg", "caisson.older=1")
+	forbids("older.efi")
+	starts("revoked", "older.iso", denied, started).PowerCut()
+
+	o.Name, o.CD = "alpha", filepath.Join(f.Dir, "boot.iso")
+	m, s = f.arrives(t, o)
+	if why := f.shows(t, status(t, s), "changed").TPMWhy; !strings.Contains(why, "the keys of Secure Boot, of register 7, differs") {
+		t.Errorf("after a change of dbx: %s", why)
 	}
-	m.PowerCut()
-	o.Name, o.CD = "newer", f.image(t, "newer.iso", "--kernel-arg", "caisson.newer=1")
-	if waitFor(t, f.start(t, o), 0, "Access Denied", "Linux version") != "Linux version" {
-		t.Error("the firmware does not start a loader that its dbx does not name")
-	}
+	forbids("keys/boot.crt")
+	starts("stolen", "boot.iso", denied, started)
 }
 
 // givesToFirmware is docs/keys.md's: attributes and update by one write.

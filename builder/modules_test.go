@@ -105,6 +105,9 @@ func TestLongModules(t *testing.T) {
 			if initrd := initrdOf(t, first); !strings.Contains(initrd, "updates/dkms/dm-writeboost.ko") || strings.Contains(initrd, "acpi_call") {
 				t.Error("the loader has not the module that the site names, or another one")
 			}
+			if !signed {
+				namesUnsigned(t, r, o, first.trees)
+			}
 			notCompiled(t, r, o)
 			o.Again = true
 			second, err := Build(t.Context(), r, "default", "1", o)
@@ -115,6 +118,23 @@ func TestLongModules(t *testing.T) {
 				t.Errorf("two builds differ in %q, %v", differ, err)
 			}
 		})
+	}
+}
+
+// namesUnsigned makes the boot files once more of a layer's trees, with a boot key that has signed
+// none of its modules.
+func namesUnsigned(t *testing.T, recipe spec.Recipe, o Options, trees []string) {
+	t.Helper()
+	trees = slices.Clone(trees)
+	slices.Reverse(trees)
+	var notes strings.Builder
+	o.Boot, o.Progress = newBootKey(t), func(e Event) { notes.WriteString(e.Text + "\n") }
+	if _, _, err := makeBoot(t.Context(), &build{options: o, recipe: recipe}, &root.Root{Lowers: trees}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	_, named, _ := strings.Cut(notes.String(), "modules that nobody signed, which a kernel under lockdown does not load: ")
+	if !strings.Contains(named, "updates/dkms/acpi_call.ko") || strings.Contains(named, "kernel") {
+		t.Errorf("of modules that nobody signed it names %q, in\n%s", named, notes.String())
 	}
 }
 

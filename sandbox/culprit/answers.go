@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -55,8 +56,8 @@ func (a *answers) read() error {
 	return nil
 }
 
-// lock makes the directory for what is built, which is one run's of a search: another would build in it, too, and
-// write other answers down. It goes with unlock.
+// lock makes the directory for what is built, which only one run of a search has: another would remove what this one
+// builds. It goes with unlock.
 func (n *Node) lock(dir string) (unlock func() error, err error) {
 	for {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -68,7 +69,7 @@ func (n *Node) lock(dir string) (unlock func() error, err error) {
 		}
 		if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			_ = d.Close() // only opened
-			return nil, fmt.Errorf("lock %s, as another run of this search does: %w", dir, err)
+			return nil, cli.WithHint(fmt.Errorf("lock %s: %w", dir, err), "another run of the same search may have it")
 		}
 		locked, err := d.Stat()
 		if err != nil {

@@ -5,6 +5,7 @@ package rehearsal
 import (
 	"bytes"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,6 +47,31 @@ func TestAnswer(t *testing.T) {
 		test.answer.Write(&out)
 		if err := test.answer.Err(); !errors.Is(err, test.err) || (err == nil) != (test.err == nil) || !strings.Contains(out.String(), test.says) {
 			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
+}
+
+// What an overlay sets is named as a picture of this machine names it.
+func TestSet(t *testing.T) {
+	p, err := picture.Take(picture.Options{Places: []string{t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &spec.Overlay{Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/tcp_mem"}, {Key: "net/ipv4/conf/lo/forwarding"}}}}
+	attributes, err := filepath.Glob("/sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range attributes { // not each machine has it
+		o.Items.Sysfs = append(o.Items.Sysfs, spec.Sysfs{Path: path})
+	}
+	names := set(o)
+	if len(names) != 2+len(attributes) {
+		t.Errorf("%q", names)
+	}
+	for _, name := range names {
+		if p[name] == "" {
+			t.Errorf("no picture has %s", name)
 		}
 	}
 }

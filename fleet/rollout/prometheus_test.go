@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,8 +43,8 @@ func (e *exporter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// prometheus runs one that scrapes an exporter ten times a second, and returns its URL.
-func prometheus(t *testing.T, of http.Handler) string {
+// prometheus runs one that scrapes an exporter ten times a second, and returns its URL and process.
+func prometheus(t *testing.T, of http.Handler) (string, *os.Process) {
 	t.Helper()
 	require.Tool(t, "prometheus")
 	s := httptest.NewServer(of)
@@ -65,7 +67,7 @@ func prometheus(t *testing.T, of http.Handler) string {
 			t.Log(out)
 		}
 	})
-	return "http://" + at
+	return "http://" + at, cmd.Process
 }
 
 // seen waits until the scrapes of all of the last while have the latest values.
@@ -98,7 +100,7 @@ func (e *exporter) seen(t *testing.T, at string) {
 func TestRealPrometheus(t *testing.T) {
 	require.Slow(t)
 	e := &exporter{}
-	at := prometheus(t, e)
+	at, process := prometheus(t, e)
 	c, err := analysis.Open(at)
 	must(t, err)
 	for name, rule := range map[string]string{"waves": rackByRack, "strategy": byRackToo} {
@@ -148,4 +150,26 @@ func TestRealPrometheus(t *testing.T) {
 			t.Errorf("%s: worse %q, holds %q", query, worse, holds)
 		}
 	}
+	// One that is stopped answers no more in time, and one that was killed not at all.
+	f := newFleet(t, layout(t), 12, rackByRack)
+	f.measures(func(*node) float64 { return math.NaN() }) // until all of a wave have soaked
+	_, err = f.start("2")
+	must(t, err)
+	f.steps(10)
+	for _, s := range []struct {
+		signal syscall.Signal
+		says   string
+	}{{syscall.SIGSTOP, "deadline exceeded"}, {syscall.SIGKILL, "connect"}} {
+		must(t, process.Signal(s.signal))
+		f.measure = func(ctx context.Context, a spec.Analysis, _ time.Time) (analysis.Measured, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return c.Measure(ctx, a, time.Now())
+		}
+		if _, d, err := f.driver().Step(t.Context()); err != nil || d.Act != Wait || !strings.Contains(d.Reason, "holds: ask Prometheus: ") || !strings.Contains(d.Reason, s.says) {
+			t.Errorf("%s: %s %q, %v", s.signal, d.Act, d.Reason, err)
+		}
+	}
+	f.measures(func(*node) float64 { return 0.2 })
+	must(t, f.finish())
 }

@@ -26,6 +26,7 @@ var cuts = []struct {
 		return refused
 	}},
 	{"the registry goes away", func(w *world, _ string, away time.Duration) fate {
+		w.dark.Store(true)
 		w.registry.setDown(true)
 		w.later(away, func() { w.registry.setDown(false) })
 		if (w.seed+uint64(w.requests.Load()))%2 == 0 {
@@ -33,7 +34,8 @@ var cuts = []struct {
 		}
 		return refused
 	}},
-	{"the service is killed", func(w *world, _ string, away time.Duration) fate {
+	// It ends as by a signal: what it took is written, and what nodes ask meanwhile has no answer.
+	{"the service ends", func(w *world, _ string, away time.Duration) fate {
 		w.standing.Lock()
 		defer w.standing.Unlock()
 		w.service.stop()

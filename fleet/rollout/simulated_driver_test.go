@@ -21,6 +21,7 @@ type driving struct {
 	w       *world
 	name    string
 	undoAt  time.Duration // when an operator undoes it; 0 is never
+	undone  bool          // an operator did, or tried
 	started bool
 	ended   string // its phase, and why
 
@@ -74,6 +75,7 @@ func (d *driving) work(ctx context.Context) (moved bool) {
 		_, _, err = rollout.Start(ctx, p, d.w.policy(d.w), is.d.By, d.w.order(d.name, d.w.now()))
 		d.started = err == nil || strings.Contains(fmt.Sprint(err), "already")
 	case due:
+		d.undone = true
 		d.w.observer.undoes(true)
 		_, err = rollout.Do(ctx, p, d.w.policy(d.w), is.d.By, d.name, rollout.Undo)
 		d.w.observer.undoes(false)

@@ -29,6 +29,7 @@ import (
 // nodes have reported. Two rollouts divide its nodes and share their budget.
 type ground struct {
 	nodes  int
+	ill    bool // in each run something comes over nodes, a whole rack among them
 	rule   spec.RolloutRule
 	budget *spec.RolloutBudget
 	divide func(takes func(string) bool) []maintenance.Wave

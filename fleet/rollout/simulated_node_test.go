@@ -53,7 +53,12 @@ func (w *world) fates(r *rand.Rand) {
 	}
 	share := []int{0, 10, 30, 100}[r.IntN(4)] // of a thousand, of each sort
 	racks := map[string]span{}
+	if w.ill { // the same for many runs: something, and not so much that they halt
+		share = []int{10, 20}[r.IntN(2)]
+		racks[w.budget.Nodes[w.names[r.IntN(w.nodes)]]] = within(50 * time.Minute)
+	}
 	dead := map[string]bool{} // racks with one; each leaves room
+	w.spared = true
 	for _, m := range w.machines {
 		rack := w.budget.Nodes[m.name]
 		if _, drawn := racks[rack]; !drawn {
@@ -81,6 +86,7 @@ func (w *world) fates(r *rand.Rand) {
 		if r.IntN(20) == 0 {
 			m.disturbed = within(30 * time.Minute)
 		}
+		w.spared = w.spared && m.mute == span{} && m.cutOff == span{} && m.sick == span{} && m.badFor == 0
 	}
 }
 

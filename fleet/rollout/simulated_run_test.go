@@ -34,6 +34,7 @@ type world struct {
 	testing.TB
 	*ground
 	seed     uint64
+	spared   bool         // nothing comes over its nodes, but for operations with slots
 	clock    atomic.Int64 // since begins
 	registry *served
 	service  *service
@@ -48,6 +49,7 @@ type world struct {
 	slotting sync.Mutex
 	standing sync.RWMutex // held while the service is stopped or started
 	cuts     atomic.Int64 // that came over it
+	dark     atomic.Bool  // the registry was away, which keeps nodes from what they are given
 	requests atomic.Int64 // of those who drive
 	gate     sync.Mutex
 	dead     map[string]bool // those who drive no more
@@ -201,11 +203,12 @@ func (g *ground) run(t testing.TB, seed uint64, plan func(*world)) *world {
 	return w
 }
 
-// between has nodes ask for slots, and the other rollout go on, in the middle of steps.
+// between has nodes ask for slots, and the other rollout go on, in the middle of steps all over a run.
 func (w *world) between(r *rand.Rand) {
-	for range 12 {
+	requests := int64(requestsOfANode * w.nodes)
+	for range 12 + w.nodes/20 {
 		m := w.machines[r.IntN(len(w.machines))]
-		w.hooks[1+r.Int64N(1200)] = func(string) fate {
+		w.hooks[1+r.Int64N(requests)] = func(string) fate {
 			if m.disturbed.to == 0 {
 				m.disturbed = span{w.now().Sub(begins), w.now().Sub(begins) + 10*time.Minute}
 			}
@@ -213,8 +216,8 @@ func (w *world) between(r *rand.Rand) {
 			return goes
 		}
 	}
-	for range 6 {
-		w.hooks[1+r.Int64N(1200)] = func(who string) fate {
+	for range 6 + w.nodes/40 {
+		w.hooks[1+r.Int64N(requests)] = func(who string) fate {
 			for _, d := range w.drivers {
 				if !strings.HasPrefix(who, "driver-"+d.name+"-") {
 					d.work(w.Context())
@@ -239,6 +242,10 @@ func (w *world) judge() {
 		if rows[d.name].Phase == spec.RolloutHalted && rows[d.name].Reason == "" {
 			w.Errorf("seed %d: rollout %s halted, and nobody knows why", w.seed, d.name)
 		}
+		w.judgeHalt(d.name, rows[d.name])
+		if w.spared && !d.undone && !w.dark.Load() && rows[d.name].Phase != spec.RolloutDone {
+			w.Errorf("seed %d: nothing comes over rollout %s, and it is %s", w.seed, d.name, d.ended)
+		}
 		leftOut := map[string]string{}
 		for _, wave := range rows[d.name].Waves {
 			for name, why := range wave.LeftOut {
@@ -261,5 +268,23 @@ func (w *world) judge() {
 				w.Errorf("seed %d: rollout %s is %s, and node %s has moved: %v", w.seed, d.name, phase, name, moved)
 			}
 		}
+	}
+}
+
+// judgeHalt wants failures enough for a halt, and each of a node that something came over.
+func (w *world) judgeHalt(name string, row spec.Rollout) {
+	w.Helper()
+	most := 0
+	for _, wave := range row.Waves {
+		most = max(most, len(wave.Failed))
+		for _, m := range w.machines {
+			why := wave.Failed[m.name]
+			if why != "" && !w.dark.Load() && m.mute == (span{}) && m.cutOff == (span{}) && m.sick == (span{}) && m.badFor == 0 {
+				w.Errorf("seed %d: nothing came over node %s of rollout %s, which failed: %s", w.seed, m.name, name, why)
+			}
+		}
+	}
+	if row.Phase == spec.RolloutHalted && most < w.rule.Count {
+		w.Errorf("seed %d: rollout %s halted by %d failures, of %d: %s", w.seed, name, most, w.rule.Count, row.Reason)
 	}
 }

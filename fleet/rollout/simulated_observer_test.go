@@ -97,7 +97,7 @@ func (o *observer) count() map[string]string {
 // touched looks again where something was done to a node that was available, or not.
 func (o *observer) touched(name, what string) {
 	_, was := o.was[name]
-	all := o.count()
+	all := o.look(name)
 	n := o.nodes[name]
 	if _, is := all[name]; is && !was && o.undo && what == "a move" {
 		n.itself = true
@@ -110,7 +110,18 @@ func (o *observer) touched(name, what string) {
 	if over := o.over(all, func(n *watched) bool { return !n.itself }, n.rack); over != "" {
 		o.complain("%s at %s: made unavailable: %s; %v", name, what, over, all)
 	}
+}
+
+// look counts again: who is unavailable now and was not is so by itself, but for the one that something was done to.
+func (o *observer) look(but string) map[string]string {
+	all := o.count()
+	for name := range all {
+		if _, was := o.was[name]; !was && name != but {
+			o.nodes[name].itself = true
+		}
+	}
 	o.was = all
+	return all
 }
 
 // over says in what more nodes of some are unavailable than may be.
@@ -189,18 +200,12 @@ func (o *observer) heard(name string, what said) {
 	o.nodes[name].said = what
 }
 
-// tick counts again when time has passed: who is unavailable now and was not is so by itself.
+// tick counts again when time has passed.
 func (o *observer) tick() {
 	if o == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := o.count()
-	for name := range all {
-		if _, was := o.was[name]; !was {
-			o.nodes[name].itself = true
-		}
-	}
-	o.was = all
+	o.look("")
 }

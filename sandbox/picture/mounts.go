@@ -53,6 +53,15 @@ func (m mount) says() string {
 	return layersOf.ReplaceAllString(m.options, "")
 }
 
+// memory are the sizes of a file system in memory: they follow from what is free as it is mounted.
+var memory = regexp.MustCompile(`,(size|nr_inodes)=[^, ]*`)
+
+// sameInMemory reports whether two mounts of a file system in memory differ in its sizes at most.
+func sameInMemory(name, was, is string) bool {
+	return strings.HasPrefix(name, "mount ") && (strings.HasPrefix(was, "tmpfs ") || strings.HasPrefix(was, "devtmpfs ")) &&
+		memory.ReplaceAllString(was, "") == memory.ReplaceAllString(is, "")
+}
+
 // writable reports whether somebody writes there what stays.
 func (m mount) writable() bool {
 	rw := func(list string) bool { return slices.Contains(strings.Split(list, ","), "rw") }

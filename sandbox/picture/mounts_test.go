@@ -60,6 +60,33 @@ func TestSoftReboot(t *testing.T) {
 	}
 }
 
+// What the kernel takes from free memory at a boot is no difference between two, unless the site says it.
+func TestSizesOfMemory(t *testing.T) {
+	at := func(id, size, other string) Picture {
+		return Picture{boot: id, "mount /dev": "devtmpfs devtmpfs / rw rw,size=" + size + ",nr_inodes=1,mode=755", "mount /tmp": "tmpfs tmpfs / rw rw" + other, "mount /srv": "ext4 /dev/a / rw rw,size=" + size}
+	}
+	for _, row := range []struct {
+		before, after Picture
+		set           []string
+		want          string
+	}{
+		{at("a", "721784k", ""), at("b", "721788k", ",size=752568k"), nil, "/srv"},
+		{at("a", "721784k", ""), at("b", "721788k", ",size=752568k"), []string{"mount /tmp"}, "/srv /tmp"},
+		{at("a", "1k", ",size=2k"), at("a", "1k", ",size=3k"), nil, "/tmp"},
+		{at("a", "1k", ",size=2k"), at("b", "1k", ",size=2k,mode=700"), nil, "/tmp"},
+	} {
+		var keys []string
+		for _, d := range Compare(row.before, row.after, row.set...) {
+			if d.Key != "kernel.random.boot_id" {
+				keys = append(keys, d.Key)
+			}
+		}
+		if got := strings.Join(keys, " "); got != row.want {
+			t.Errorf("%q, want %q", got, row.want)
+		}
+	}
+}
+
 // The files of the root are looked for in the same places in both, but for the parts of the root.
 func TestWritten(t *testing.T) {
 	for moment, upper := range map[string]string{"before": "/run/caisson/upper", "after": "/etc/caisson/upper"} {

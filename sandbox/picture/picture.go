@@ -93,7 +93,11 @@ func Compare(before, after Picture, set ...string) []Difference {
 		return Alone(name) && (before[boot] != after[boot] || !slices.Contains(set, name))
 	}
 	for name, was := range before {
-		if is := after[name]; is != was && !alone(name) {
+		is := after[name]
+		if before[boot] != after[boot] && !slices.Contains(set, name) && sameInMemory(name, was, is) {
+			continue
+		}
+		if is != was && !alone(name) {
 			kind, key, _ := strings.Cut(name, " ")
 			out = append(out, Difference{kind, key, was, is})
 		}

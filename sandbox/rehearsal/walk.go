@@ -271,6 +271,9 @@ func set(o *spec.Overlay) (names []string) {
 	for _, one := range o.Items.Sysfs {
 		names = append(names, "sysfs "+one.Path)
 	}
+	for _, one := range o.Items.Mounts {
+		names = append(names, "mount "+one.Target)
+	}
 	return names
 }
 

@@ -17,6 +17,15 @@ func TestLongRehearseReboot(t *testing.T) {
 	f.rehearse(t, "reboot", "--check", "ip -4 address show eth0 | grep -z 'mtu 1400.*10.0.2.15/24'")
 }
 
+// TestLongRehearseOldKexec rehearses another kernel command line on bookworm with a disk: the kernel is started by
+// kexec there and back. All comes back.
+func TestLongRehearseOldKexec(t *testing.T) {
+	require.Long(t)
+	f := rehearsed(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
+	f.edit(t, "transparent_hugepage=never", "transparent_hugepage=always")
+	f.rehearse(t, "kexec", "--disk", "--check", "grep -q transparent_hugepage=always /proc/cmdline")
+}
+
 // TestLongRehearseInMemory rehearses a package more without a disk: a soft-reboot there and one back,
 // with both layers in memory. All comes back.
 func TestLongRehearseInMemory(t *testing.T) {

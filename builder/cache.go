@@ -114,8 +114,8 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// cacheNames are all that a cache has: "git" and "service" are of services, "try" is of 'caisson try'.
-var cacheNames = []string{"apt", "bases", "debs", "git", "keys", "lock", "resolved", "service", "steps", "tmp", "try"}
+// cacheNames are all that a cache has: "git" and "service" are of services, "bisect" and "try" are of these verbs.
+var cacheNames = []string{"apt", "bases", "bisect", "debs", "git", "keys", "lock", "resolved", "service", "steps", "tmp", "try"}
 
 // closeOff takes a cache, or an empty directory, from the eyes of others. Anything else, such as
 // /var/cache itself, is not ours to close.

@@ -26,8 +26,8 @@ func TestCacheIsOurs(t *testing.T) {
 	}{
 		{"none yet", func(string) error { return nil }, ""},
 		{"readable by all", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
-		{"used by services and a trial before", func(dir string) error {
-			for _, name := range []string{"git", "service", "try"} {
+		{"used by services, a search and a trial before", func(dir string) error {
+			for _, name := range []string{"bisect", "git", "service", "try"} {
 				if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 					return err
 				}

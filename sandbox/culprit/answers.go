@@ -60,7 +60,7 @@ func (a *answers) read() error {
 // builds. It goes with unlock.
 func (n *Node) lock(dir string) (unlock func() error, err error) {
 	for {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil { // the cache may begin with it, which is the user's alone
 			return nil, err
 		}
 		d, err := os.Open(dir)
@@ -93,7 +93,7 @@ func (a *answers) save() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(a.file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(a.file), 0o700); err != nil {
 		return err
 	}
 	return durable.WriteFile(a.file, append(data, '\n'), 0o644)

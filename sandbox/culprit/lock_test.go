@@ -14,7 +14,8 @@ import (
 
 // One run makes a search at a time, and a run that ended leaves nothing that keeps another out.
 func TestOneRunAtATime(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "bisect/x.work")
+	cache := filepath.Join(t.TempDir(), "cache")
+	dir := filepath.Join(cache, "bisect/x.work")
 	var one, other Node
 	for range 2 {
 		unlock, err := one.lock(dir)
@@ -33,6 +34,9 @@ func TestOneRunAtATime(t *testing.T) {
 		if err := unlock(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if info, err := os.Stat(cache); err != nil || info.Mode().Perm() != 0o700 { // a build takes no other
+		t.Errorf("%+v, %v", info, err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left behind: %v", err)

@@ -176,8 +176,8 @@ func (l *look) admit(d Decision, all judged, holds string, runs bool) Decision {
 		d.Reason = fmt.Sprintf("wave %s: %d healthy%s", name(), d.Good, full)
 	case len(all.unheard) > 0:
 		d.Reason = fmt.Sprintf("wave %s: the service was restarted and has no report of %s yet", name(), first(all.unheard))
-	case runs && d.Good == 0 && len(d.Of[n].Failed) == 0: // it would prove nothing for the next one
-		d.Reason = fmt.Sprintf("wave %s: none of its nodes reports: %s", name(), some(all.silent))
+	case runs && len(all.silent) > d.Good+len(d.Of[n].Failed): // the others prove little for the next one
+		d.Reason = fmt.Sprintf("wave %s: %d healthy, it ends when fewer are silent: %s", name(), d.Good, some(all.silent))
 	case runs:
 		maps.Copy(d.Of[n].LeftOut, all.silent)
 		d.Act = Finish

@@ -412,3 +412,34 @@ func TestCutWithABudget(t *testing.T) {
 		})
 	}
 }
+
+// A wave whose nodes fall silent before they move does not end by the few that moved: the next one
+// waits until half of them have, or an operator retires those that are gone.
+func TestAWaveThatFallsSilent(t *testing.T) {
+	f := newFleet(t, layout(t), 12, "{strategy: {overall: 8, order: [{count: 6}]}, soak: 5m, deadline: 30m, silence: 10m}")
+	_, err := f.start("2")
+	must(t, err)
+	f.slots = map[string]string{} // so that two nodes move
+	for _, name := range f.names[6:12] {
+		f.slots[name] = "slot of others"
+	}
+	f.steps(1)
+	var silent []string
+	for _, name := range f.names[:6] {
+		if _, moves := f.row().Waves[0].Moving[name]; !moves {
+			silent = append(silent, name)
+			f.nodes[name].dumb = true
+		}
+	}
+	f.tick(12 * time.Minute)
+	f.slots = nil
+	f.steps(40)
+	if r := f.row(); len(silent) != 4 || len(r.Waves) != 1 || r.Waves[0].Done != 0 {
+		t.Fatalf("silent %v: %+v", silent, r)
+	}
+	for _, name := range silent[:2] {
+		f.nodes[name].dumb = false
+	}
+	f.leaves("2 of 12 nodes left out")
+	f.want(map[string]int{"1": 2, "2": 10})
+}

@@ -244,6 +244,7 @@ func (c card) Index(name string) (int, error) {
 	}
 	return 1, nil
 }
+func (c card) Called(index int) string                               { return map[int]string{1: "eth0"}[index] }
 func (c card) Features(string) (map[string]nics.FeatureState, error) { return maps.Clone(c), nil }
 func (c card) Change(_ string, want map[string]bool) error {
 	for name, on := range want {

@@ -186,6 +186,7 @@ func (i *Features) Restore(ctx context.Context, entries []item.Entry) error {
 	byIface := map[string][]item.Entry{}
 	for _, e := range entries {
 		iface, _ := splitFeature(e.Key)
+		iface = cmp.Or(i.device.Called(decodeFeature(e).Index), iface) // it may have been renamed
 		byIface[iface] = append(byIface[iface], e)
 	}
 	var errs []error
@@ -209,11 +210,21 @@ func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.E
 		return fmt.Errorf("read features of %s: %w", iface, now.err)
 	}
 	ask := map[string]bool{}
+	var carried []item.Entry
 	for _, e := range entries {
-		_, feature := splitFeature(e.Key)
-		if p := decodeFeature(e); p.Index == now.index && now.features[feature].Changeable && now.features[feature].Requested != p.Requested {
+		was, feature := splitFeature(e.Key)
+		p := decodeFeature(e)
+		switch {
+		case p.Index != now.index:
+		case was != iface && i.keeps(iface, feature, now, e.Applied != nil):
+			e.Key = featureKey(iface, feature)
+			carried = append(carried, e)
+		case now.features[feature].Changeable && now.features[feature].Requested != p.Requested:
 			ask[feature] = p.Requested
 		}
+	}
+	if err := i.journal.Record(carried...); err != nil {
+		return err
 	}
 	if len(ask) > 0 {
 		if err := i.device.Change(iface, ask); err != nil {
@@ -235,6 +246,13 @@ func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.E
 		return err
 	}
 	return errors.Join(append(errs, i.journal.Forget(done...))...)
+}
+
+// keeps reports whether a feature is wanted of an interface, or is the side effect of one.
+func (i *Features) keeps(iface, feature string, n featureNIC, own bool) bool {
+	return slices.ContainsFunc(i.want, func(w spec.Feature) bool {
+		return w.Interface == iface && (!own || slices.Contains(members(w.Feature, n.features), feature))
+	})
 }
 
 // Adopt returns entries with what is wanted as the original of what is, one for each

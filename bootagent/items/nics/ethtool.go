@@ -11,6 +11,7 @@
 package nics
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,8 @@ type FeatureDevice interface {
 	// Index identifies the interface; one that was deleted and made again has
 	// another. An interface that is missing is ErrMissing.
 	Index(name string) (int, error)
+	// Called is the name that the interface has by now, "" where it is gone.
+	Called(index int) string
 	Features(name string) (map[string]FeatureState, error)
 	// Change asks for features; the kernel may do more or less than asked.
 	Change(name string, want map[string]bool) error
@@ -138,12 +141,13 @@ func (i *Features) Check(ctx context.Context) ([]spec.Drift, error) {
 			continue // a side effect stays while what may cause it does
 		}
 		d := spec.Drift{Item: FeaturesName, Key: e.Key, Action: spec.ActionRemove}
+		p := decodeFeature(e)
+		iface = cmp.Or(i.device.Called(p.Index), iface)
 		n, looked := nics[iface]
 		if !looked {
 			n = i.look(iface)
 			nics[iface] = n
 		}
-		p := decodeFeature(e)
 		if now, ok := n.features[feature]; ok && n.index == p.Index { // else it went, and what was set with it
 			d.From, d.To = onOff(now.Active), onOff(p.Active)
 		}

@@ -31,6 +31,9 @@ func NewEthtoolKernel() *EthtoolKernel { return &EthtoolKernel{} }
 // Index implements Device.
 func (*EthtoolKernel) Index(name string) (int, error) { return netif.Index(name) }
 
+// Called implements Device.
+func (*EthtoolKernel) Called(index int) string { return netif.Called(index) }
+
 // block is ETHTOOL_GFEATURES' answer for 32 features.
 type block struct{ available, requested, active, neverChanged uint32 }
 

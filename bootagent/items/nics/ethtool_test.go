@@ -40,6 +40,13 @@ func (c *card) Index(name string) (int, error) {
 	return c.index, nil
 }
 
+func (c *card) Called(index int) string {
+	if index != c.index {
+		return ""
+	}
+	return c.name
+}
+
 func (c *card) Features(string) (map[string]FeatureState, error) { return maps.Clone(c.features), nil }
 
 func (c *card) Change(_ string, want map[string]bool) error {
@@ -294,7 +301,7 @@ func TestInterfaceGoes(t *testing.T) {
 	if err := run(t, c, j, feature("other", false)); err != nil {
 		t.Fatal(err)
 	}
-	c.name = "eth1"
+	c.name, c.index = "eth1", 8
 	drift, err := NewFeatures([]spec.Feature{feature("other", false)}, nil, "", c, j).Check(t.Context())
 	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer {
 		t.Fatalf("drift %+v, %v; want it deferred and nothing removed", drift, err)

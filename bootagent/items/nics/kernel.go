@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,6 +142,16 @@ func (kernel) Owner(key string) uint64 {
 		return 0
 	}
 	return uint64(index)
+}
+
+// Moved says what a key is called by now, by the number of the interface.
+func (kernel) Moved(key string, owner uint64) string {
+	_, group, name := split(key)
+	now := netif.Called(int(min(owner, math.MaxInt32)))
+	if now == "" {
+		return ""
+	}
+	return now + "/" + group + "/" + name
 }
 
 // most returns the maximum of the driver, where it reports one.

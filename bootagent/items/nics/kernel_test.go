@@ -3,8 +3,10 @@
 package nics
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,4 +144,72 @@ func TestKernelAgreesWithEthtool(t *testing.T) {
 	if compared < 20 {
 		t.Fatalf("only %d features have names that both know", compared)
 	}
+}
+
+// The kernel keeps what was set for an interface under the interface's new name.
+func TestRenamed(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip(t, "link", "add", "v0", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "v1", "numrxqueues", "4", "numtxqueues", "4")
+	sets := func(it item.Item, j item.Journal) {
+		t.Helper()
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range j.Entries(it.Name()) {
+			if slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == e.Key && d.Action == spec.ActionRemove }) {
+				if err := it.Restore(t.Context(), []item.Entry{e}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if r, ok := it.(interface{ Remember(context.Context) error }); ok {
+			if err := r.Remember(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := it.Apply(t.Context(), drift); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, device := itemtest.Journal(t, t.TempDir()), NewEthtoolKernel()
+	tso := func(name string) spec.Feature { return spec.Feature{Interface: name, Feature: "tso"} }
+	holds := func(name, rx string, on bool) {
+		t.Helper()
+		states, err := device.Features(name)
+		if err != nil || states["tx-tcp-segmentation"].Active != on {
+			t.Errorf("%s: %+v, %v", name, states["tx-tcp-segmentation"], err)
+		}
+		if got, err := (kernel{}).Read(name + "/channels/rx"); err != nil || got != rx {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, rx)
+		}
+	}
+	holds("v0", "4", true)
+	for _, carried := range []bool{false, true} {
+		sets(NewFeatures([]spec.Feature{tso("v0")}, nil, "/sys", device, j), j)
+		sets(New([]spec.NIC{nic("v0", set("channels", "rx", "2"))}, "/sys", j), j)
+		holds("v0", "2", false)
+		ip(t, "link", "set", "v0", "name", "v9")
+		if carried { // as of one that is found by its address
+			sets(NewFeatures([]spec.Feature{tso("v9")}, nil, "/sys", device, j), j)
+			sets(New([]spec.NIC{nic("v9", set("channels", "rx", "2"))}, "/sys", j), j)
+			holds("v9", "2", false)
+		}
+		sets(NewFeatures(nil, nil, "/sys", device, j), j)
+		sets(New(nil, "/sys", j), j)
+		holds("v9", "4", true)
+		if left := append(j.Entries(FeaturesName), j.Entries(Name)...); len(left) > 0 {
+			t.Errorf("left: %+v", left)
+		}
+		ip(t, "link", "set", "v9", "name", "v0")
+	}
+	ip(t, "link", "property", "add", "dev", "v0", "altname", "enp3s0")
+	sets(NewFeatures([]spec.Feature{tso("enp3s0")}, nil, "/sys", device, j), j)
+	sets(New([]spec.NIC{nic("enp3s0", set("channels", "rx", "2"))}, "/sys", j), j)
+	holds("v0", "2", false)
+	sets(NewFeatures(nil, nil, "/sys", device, j), j)
+	sets(New(nil, "/sys", j), j)
+	holds("v0", "4", true)
 }

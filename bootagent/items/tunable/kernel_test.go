@@ -3,6 +3,7 @@
 package tunable
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -300,10 +301,65 @@ func TestRenamedInterface(t *testing.T) {
 	apply(j, spec.Sysctl{Key: "net/ipv4/conf/v9/rp_filter", Value: "1"})
 	holds("net/ipv4/conf/v9/rp_filter", "1")
 	apply(j)
+	holds("net/ipv4/conf/v9/rp_filter", "0")
 	ip("link", "set", "v9", "name", "v0")
 	apply(j, set)
 	ip("link", "del", "v0")
 	ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
 	apply(j)
 	holds("net/ipv4/conf/v0/rp_filter", "0")
+}
+
+// An interface has its parameters and attributes by its alternative names, too, and they go back
+// under whatever name it has by then.
+func TestOtherNames(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	sys, ip := kernel(t), ipOf(t)
+	ip("link", "property", "add", "dev", "cs0", "altname", "enp3s0")
+	j := itemtest.Journal(t, t.TempDir())
+	keys := []string{"net/ipv4/conf/%s/rp_filter", "net/ipv6/neigh/%s/ucast_solicit", "/sys/class/net/%s/tx_queue_len", "/sys/class/net/%s/queues/rx-0/rps_cpus"}
+	read := func(name string) (values []string) {
+		t.Helper()
+		root := newSysctlTree("/proc/sys")
+		defer root.done()
+		for n, key := range keys {
+			files := []Files{root, root, sysfsTree{sys, "/proc"}, sysfsTree{sys, "/proc"}}
+			value, err := files[n].Read(fmt.Sprintf(key, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, value)
+		}
+		return values
+	}
+	before := read("cs0")
+	for _, name := range []string{"enp3s0", "cs0"} {
+		key := func(n int) string { return fmt.Sprintf(keys[n], name) }
+		for _, it := range []*Item{
+			NewSysctl([]spec.Sysctl{{Key: key(0), Value: "2"}, {Key: key(1), Value: "9"}}, "/proc/sys", j),
+			NewSysfs([]spec.Sysfs{{Path: key(2), Value: "123"}, {Path: key(3), Value: "1"}}, sys, "/proc", j),
+		} {
+			drift, err := it.Check(t.Context())
+			if err != nil || len(drift) != 2 || drift[0].Action != spec.ActionChange || drift[1].Action != spec.ActionChange {
+				t.Fatalf("%+v, %v", drift, err)
+			}
+			if err := it.Apply(t.Context(), drift); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if now := read("cs0"); now[0] != "2" || now[1] != "9" || now[2] != "123" || mask(now[3]) != "1" {
+			t.Errorf("%s: %q", name, now)
+		}
+		ip("link", "set", "cs0", "name", "cs9")
+		if err := errors.Join(NewSysctl(nil, "/proc/sys", j).Restore(t.Context(), j.Entries(SysctlName)),
+			NewSysfs(nil, sys, "/proc", j).Restore(t.Context(), j.Entries(SysfsName))); err != nil {
+			t.Fatal(err)
+		}
+		if now := read("cs9"); !slices.Equal(now, before) {
+			t.Errorf("%s: %q is not put back to %q", name, now, before)
+		}
+		ip("link", "set", "cs9", "name", "cs0")
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -94,9 +94,17 @@ func (t *sysctlTree) enter(key string) (name string, err error) {
 		return name, nil
 	}
 	t.leave()
-	if t.fd, err = ignoringEINTR(func() (int, error) {
-		return unix.Open(t.path(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	}); err != nil {
+	open := func(dir string) (int, error) {
+		return ignoringEINTR(func() (int, error) {
+			return unix.Open(t.path(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		})
+	}
+	if t.fd, err = open(dir); err == unix.ENOENT {
+		if now := t.Moved(key, index(ofInterface(key))); now != "" { // an alternative name has no directory
+			t.fd, err = open(filepath.Dir(now))
+		}
+	}
+	if err != nil {
 		return "", err
 	}
 	t.dir = dir
@@ -250,15 +258,15 @@ func (t *sysctlTree) Owner(key string) uint64 {
 	if t.fd >= 0 && t.index != nil && strings.HasPrefix(key, t.dir+"/") && !strings.Contains(key[len(t.dir)+1:], "/") {
 		return *t.index
 	}
-	parts := strings.SplitN(key, "/", 6)
-	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
+	name := ofInterface(key)
+	if name == "" {
 		return 0
 	}
 	if _, err := t.enter(key); err != nil {
-		return index(parts[3])
+		return index(name)
 	}
 	if t.index == nil {
-		n := index(parts[3])
+		n := index(name)
 		t.index = &n
 	}
 	return *t.index
@@ -266,28 +274,26 @@ func (t *sysctlTree) Owner(key string) uint64 {
 
 // Moved says what a key is called by now, by the number of the interface.
 func (t *sysctlTree) Moved(key string, owner uint64) string {
-	parts := strings.SplitN(key, "/", 6)
-	if len(parts) != 5 || owner > math.MaxInt32 {
+	name := netif.Called(int(min(owner, math.MaxInt32)))
+	if name == "" || ofInterface(key) == "" {
 		return ""
 	}
-	at, err := net.InterfaceByIndex(int(owner))
-	if err != nil {
-		return ""
-	}
-	parts[3] = at.Name
+	parts := strings.Split(key, "/")
+	parts[3] = name
 	return strings.Join(parts, "/")
+}
+
+// ofInterface is the interface that a key is of, "" of others.
+func ofInterface(key string) string {
+	parts := strings.SplitN(key, "/", 6)
+	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
+		return ""
+	}
+	return parts[3]
 }
 
 // index is the number of an interface, 0 when there is none.
 func index(name string) uint64 {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0
-	}
-	defer unix.Close(fd) // the ioctl has had its answer
-	request, err := unix.NewIfreq(name)
-	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request) != nil {
-		return 0
-	}
-	return uint64(request.Uint32())
+	n, _ := netif.Index(name) // 0 with an error
+	return uint64(n)
 }

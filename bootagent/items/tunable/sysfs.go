@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/item/netif"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -97,6 +98,11 @@ func (t sysfsTree) open(key string, flags int) (*os.File, error) {
 	}
 	defer unix.Close(dir) // opened for its path only
 	fd, err := safepath.Beneath(dir, strings.TrimPrefix(key, base+"/"), flags, unix.RESOLVE_NO_XDEV)
+	if before, name, rest := aroundInterface(key); name != "" && errors.Is(err, fs.ErrNotExist) { // an alternative name has no link
+		if now := netif.Called(int(index(name))); now != "" {
+			fd, err = safepath.Beneath(dir, strings.TrimPrefix(before+now+rest, base+"/"), flags, unix.RESOLVE_NO_XDEV)
+		}
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -184,6 +190,25 @@ func (t sysfsTree) Owner(key string) uint64 {
 		return 0
 	}
 	return st.Ino
+}
+
+// Moved says what a key is called by now that was of an interface: its files keep their numbers.
+func (t sysfsTree) Moved(key string, owner uint64) string {
+	before, _, rest := aroundInterface(key)
+	all, _ := os.ReadDir(filepath.Join(t.sys, strings.TrimPrefix(before, "/sys"))) // without one it is gone
+	for _, e := range all {
+		if now := before + e.Name() + rest; t.Owner(now) == owner {
+			return now
+		}
+	}
+	return ""
+}
+
+// aroundInterface splits a key of an interface, whose name is "" of others.
+func aroundInterface(key string) (before, name, rest string) {
+	before, after, _ := strings.Cut(key, "/net/")
+	name, rest, _ = strings.Cut(after, "/")
+	return before + "/net/", name, "/" + rest
 }
 
 // coupled are the present attributes that writing key may change: another

@@ -381,14 +381,23 @@ func (i *Item) GiveBack(ctx context.Context, found []spec.Drift) error {
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	defer i.kind.Done()
 	var drift []spec.Drift
+	var carried []item.Entry
 	for _, e := range entries {
 		p := decodePrior(e)
 		key := i.present(e.Key, p)
-		if key == "" || key != e.Key && slices.ContainsFunc(i.want, func(w Setting) bool { return w.Key == key }) {
-			continue // the device or module went, and the value with it, or it is wanted by its new name
+		switch {
+		case key == "":
+			continue // the device or module went, and the value with it
+		case key != e.Key && slices.ContainsFunc(i.want, func(w Setting) bool { return w.Key == key }):
+			e.Key = key
+			carried = append(carried, e)
+			continue // it is wanted by its new name, and so its original is kept
 		}
 		now, _ := i.kind.Files.Read(key) // what cannot be read is written all the same
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: key, From: now, To: p.Value})
+	}
+	if err := i.journal.Record(carried...); err != nil {
+		return err
 	}
 	failed, err := i.settle(ctx, drift)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 // ErrMissing is the answer for an interface that is not there.
 var ErrMissing = errors.New("there is no such interface")
 
-// Index identifies an interface; one that was deleted and made again has another.
+// Index identifies an interface, also by an alternative name; one that was deleted and made again
+// has another.
 func Index(name string) (int, error) {
 	var index int
 	err := withSocket(func(fd int) error {
@@ -32,6 +33,15 @@ func Index(name string) (int, error) {
 		return nil
 	})
 	return index, err
+}
+
+// Called returns the name that an interface has by now, by its number, "" where it is gone.
+func Called(index int) string {
+	at, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return at.Name
 }
 
 // Ethtool is one SIOCETHTOOL ioctl: data is a structure of linux/ethtool.h, which

@@ -216,10 +216,27 @@ func (e *Engine) unsynchronised() string {
 		return what + err.Error()
 	case state != "active":
 		return what + s.Unit + " is not active"
+	case !e.tellsKernel(s):
+		return what + s.Unit + " does not tell the kernel: rtcsync is missing in " + s.Config
 	}
 	servers := "its servers"
 	if len(e.Servers) > 0 {
 		servers = strings.Join(e.Servers, ", ")
 	}
 	return fmt.Sprintf("%sno time that %s accepts came from %s since it started, at %s", what, s.Unit, servers, window.Moment(since))
+}
+
+// tellsKernel reports whether a service lets the kernel know of the time that it accepts, as far as
+// its files can be read.
+func (e *Engine) tellsKernel(s timeservice.Service) bool {
+	parts, _ := filepath.Glob(filepath.Join(e.Root, s.Parts)) // the pattern is ours, so never malformed
+	var all strings.Builder
+	for _, name := range append(parts, filepath.Join(e.Root, s.Config)) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return true
+		}
+		fmt.Fprintf(&all, "%s\n", text)
+	}
+	return s.Tells(all.String())
 }

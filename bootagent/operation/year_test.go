@@ -146,6 +146,14 @@ func TestWhyNoClock(t *testing.T) {
 	want("chrony.service is not active")
 	b.Units = unitState{state: "active"}
 	want("no time that chrony.service accepts came from a.example.org, 192.0.2.1 since it started, at 2026-11-21 09:00 UTC")
+	own, part := filepath.Join(b.Root, "etc/chrony/chrony.conf"), filepath.Join(b.Root, "etc/chrony/conf.d/x.conf")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o755), os.WriteFile(own, []byte("server a iburst"), 0o644), os.WriteFile(part, []byte("makestep 1 3\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	want("chrony.service does not tell the kernel: rtcsync is missing in /etc/chrony/chrony.conf")
+	if err := os.WriteFile(part, []byte("rtcsync\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	b.Servers = nil
 	want("no time that chrony.service accepts came from its servers since it started, at 2026-11-21 09:00 UTC")
 }

@@ -65,7 +65,7 @@ func TestSameNameElsewhere(t *testing.T) {
 				}
 				return apierrors.NewTooManyRequests("budget", 1)
 			}
-			if pre := e.DeleteOptions.Preconditions; pre == nil || pre.UID == nil || *pre.UID != "uid-2" {
+			if pre := e.DeleteOptions.Preconditions; pre != nil && pre.UID != nil && *pre.UID != "uid-2" {
 				return apierrors.NewConflict(corev1.Resource("pods"), e.Name, nil)
 			}
 			t.Error("the drain of node-a evicted a pod of node-b")

@@ -23,14 +23,15 @@ type Service struct {
 	Package string
 	Unit    string // a root with the file of this unit has the service
 	Config  string // the file that servers are written to
+	Parts   string // pattern of the files that are read beside it, where that matters to [Service.Tells]
 	text    func(was string, servers []string) string
 }
 
 // All are those that caisson tells which servers to ask.
 var All = []Service{
-	{Default, "systemd-timesyncd.service", "/etc/systemd/timesyncd.conf.d/10-caisson.conf", timesyncd},
-	{"chrony", "chrony.service", "/etc/chrony/chrony.conf", chrony},
-	{"ntpsec", "ntpsec.service", "/etc/ntpsec/ntp.conf", ntpsec},
+	{Default, "systemd-timesyncd.service", "/etc/systemd/timesyncd.conf.d/10-caisson.conf", "", timesyncd},
+	{"chrony", "chrony.service", "/etc/chrony/chrony.conf", "/etc/chrony/conf.d/*.conf", chrony},
+	{"ntpsec", "ntpsec.service", "/etc/ntpsec/ntp.conf", "", ntpsec},
 }
 
 // In returns the service that a root has, where exists tells whether it has a path.
@@ -54,6 +55,14 @@ func Packages() (names []string) {
 // Text returns what [Service.Config] has to say so that these servers are asked in place of
 // those that the package brings; was is the text that the package wrote.
 func (s Service) Text(was string, servers []string) string { return s.text(was, servers) }
+
+// telling are the lines of chrony.conf(5) with which the kernel comes to know, or by which others
+// may say so.
+var telling = regexp.MustCompile(`(?mi)^[ \t]*(rtcsync|include)\b`)
+
+// Tells reports whether a service with this text in its files lets the kernel know that it keeps
+// the clock. Without that nobody else can know.
+func (s Service) Tells(text string) bool { return s.Parts == "" || telling.MatchString(text) }
 
 // timesyncd reads the file after its own, so an empty value ends the list of that.
 func timesyncd(_ string, servers []string) string {

@@ -19,6 +19,13 @@ func TestText(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+	for text, tells := range map[string]bool{"pool x\nRTCSync\n": true, "include /x": true, "pool x\n# rtcsync\n": false, "rtcsyncs": false, "": false} {
+		for _, s := range All {
+			if got := s.Tells(text); got != (tells || s.Package != "chrony") {
+				t.Errorf("%s: %q: %v", s.Package, text, got)
+			}
+		}
+	}
 	if s, ok := In(func(string) bool { return false }); ok {
 		t.Errorf("an empty root has %v", s)
 	}

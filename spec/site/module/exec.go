@@ -154,10 +154,7 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 	x.CPUQuota = c.amount(d.CPUQuota, map[string]int64{"%": 1}, "percent, as in 50%")
 	x.TasksMax = c.amount(d.TasksMax, map[string]int64{"": 1}, "a whole number")
 	for _, text := range []shape.Text{d.Data.Text, d.Revert.Text} {
-		if strings.Contains(text.S, "\r\n") {
-			c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does",
-				"the lines of the script end in CR LF, which its interpreter takes for a part of each word")
-		}
+		c.lineFeeds(text)
 		c.secretsIn(text)
 	}
 	checked := x
@@ -257,4 +254,12 @@ func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need st
 		c.Errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
 	}
 	return n
+}
+
+// lineFeeds refuses a script whose lines end otherwise.
+func (c *Checker) lineFeeds(text shape.Text) {
+	if strings.Contains(text.S, "\r\n") {
+		c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does",
+			"the lines of the script end in CR LF, which its interpreter takes for a part of each word")
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 type fileDoc struct {
@@ -71,6 +72,9 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 				c.Errorf(e.Val.Secret.At, "contradiction", "keep one of the two", "the file has content and a secret")
 			}
 			c.secret(e.Val.Secret)
+			if strings.HasPrefix(file.Content, "#!") {
+				c.lineFeeds(e.Val.Content.Text)
+			}
 			c.secretsIn(e.Val.Content.Text)
 			if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
 				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it",
@@ -102,6 +106,22 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 		})
 	}
 	slices.SortFunc(f.Items.Files, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })
+	c.timeFiles(f)
+}
+
+// timeFiles says which file of a time service makes it keep to itself that it keeps the clock.
+func (c *Checker) timeFiles(f *Fragment) {
+	for _, s := range timeservice.All {
+		text, secret := "", false
+		for _, file := range f.Items.Files {
+			if part, _ := path.Match(s.Parts, file.Path); part || file.Path == s.Config { // the pattern is ours
+				text, secret = text+file.Content+"\n", secret || file.Secret != ""
+			}
+		}
+		if at, own := f.Owns[s.Config]; own && !secret && !s.Tells(text) {
+			c.Warnf(at, "no-time", "add the line rtcsync", "%s has no rtcsync: nobody can know that the clock is right, so no window opens", s.Config)
+		}
+	}
 }
 
 // reader returns the content of a file beside the site. It reports what it cannot

@@ -86,6 +86,8 @@ var Table = []Row{
 	{Patterns: []string{"var/lib/mysql/*"}, What: "databases of MariaDB", Program: "/usr/bin/mariadb-install-db",
 		Keep: "/var/lib/mysql", Instead: "made before the server starts",
 		Unit: "mariadb.service", Cluster: "mysql"},
+	{Patterns: []string{"etc/mysql/debian.cnf", "var/lib/mysql/*"}, What: "databases of MySQL, and the password of their maintenance",
+		Program: "/usr/bin/ibd2sdi", Keep: "/var/lib/mysql", Instead: "not made: mysqld --initialize does"}, // MariaDB has no such program
 	{Patterns: []string{"etc/mailname"}, Text: regexp.MustCompile(`\A(localhost|elsewhere)(\.\S*)?\n\z`),
 		What:  "name of Exim, where debconf has no answer",
 		Files: []File{{Path: "/etc/mailname", For: "/usr/sbin/exim4", Mode: 0o644, Make: mailname}}},

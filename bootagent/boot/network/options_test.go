@@ -26,18 +26,20 @@ var optionRows = []struct {
 	is         []string // parts of what the card has: addresses, routes, MTU
 	isNot      []string
 	search     string
+	dns        string
 }{
-	{"1, 3", "--dhcp-option=3,192.0.2.1", []string{"192.0.2.10/24", "default via 192.0.2.1"}, nil, ""},
+	{"1, 3", "--dhcp-option=3,192.0.2.1", []string{"192.0.2.10/24", "default via 192.0.2.1"}, nil, "", ""},
+	{"6", "--dhcp-option=6,192.0.2.53,192.0.2.54", nil, nil, "", "192.0.2.53 192.0.2.54"},
 	{"121 and no 3", "--dhcp-option=3 --dhcp-option=121,0.0.0.0/0,192.0.2.254,198.51.100.0/24,192.0.2.253",
-		[]string{"default via 192.0.2.254", "198.51.100.0/24 via 192.0.2.253"}, nil, ""},
-	{"121 beside 3", "--dhcp-option=3,192.0.2.1 --dhcp-option=121,198.51.100.0/24,192.0.2.253", []string{"198.51.100.0/24 via 192.0.2.253"}, []string{"default via"}, ""},
+		[]string{"default via 192.0.2.254", "198.51.100.0/24 via 192.0.2.253"}, nil, "", ""},
+	{"121 beside 3", "--dhcp-option=3,192.0.2.1 --dhcp-option=121,198.51.100.0/24,192.0.2.253", []string{"198.51.100.0/24 via 192.0.2.253"}, []string{"default via"}, "", ""},
 	{"121 on the link", "--dhcp-option=3 --dhcp-option=121,203.0.113.1/32,0.0.0.0,0.0.0.0/0,203.0.113.1",
-		[]string{"203.0.113.1 dev eth0", "default via 203.0.113.1"}, nil, ""},
-	{"a router elsewhere", "--dhcp-option=1,255.255.255.255 --dhcp-option=3,198.51.100.1", []string{"192.0.2.10/32", "default via 198.51.100.1"}, nil, ""},
-	{"26", "--dhcp-option=26,1400", []string{"mtu 1400"}, nil, ""},
-	{"26 below IPv6", "--dhcp-option=26,600", nil, []string{"mtu 600"}, ""},
-	{"15 and 119", "--dhcp-option=15,a.example --dhcp-option=119,b.example,c.example", nil, nil, "a.example b.example c.example"},
-	{"12", "--dhcp-option=12,other", nil, nil, ""},
+		[]string{"203.0.113.1 dev eth0", "default via 203.0.113.1"}, nil, "", ""},
+	{"a router elsewhere", "--dhcp-option=1,255.255.255.255 --dhcp-option=3,198.51.100.1", []string{"192.0.2.10/32", "default via 198.51.100.1"}, nil, "", ""},
+	{"26", "--dhcp-option=26,1400", []string{"mtu 1400"}, nil, "", ""},
+	{"26 below IPv6", "--dhcp-option=26,600", nil, []string{"mtu 600"}, "", ""},
+	{"15 and 119", "--dhcp-option=15,a.example --dhcp-option=119,b.example,c.example", nil, nil, "a.example b.example c.example", ""},
+	{"12", "--dhcp-option=12,other", nil, nil, "", ""},
 }
 
 // TestRouterElsewhere: an address alone and a router in no network of the card, as hosters give it.
@@ -88,6 +90,12 @@ func TestOptionsOfDHCP(t *testing.T) {
 			l := comes(t, n, on("eth0"))
 			if got := strings.Join(l.Search, " "); got != a.search {
 				t.Errorf("the loader looks for names in %q, want %q", got, a.search)
+			}
+			if got := strings.Trim(fmt.Sprint(l.DNS), "[]"); got != a.dns {
+				t.Errorf("the loader asks %q for names, want %q", got, a.dns)
+			}
+			if want := map[string]string{"12": "other"}[a.name]; l.HostName != want {
+				t.Errorf("the loader has the name %q, want %q", l.HostName, want)
 			}
 			has := func(ip func(args ...string) string) string {
 				return ip("-4", "addr", "show", "eth0") + ip("link", "show", "eth0") + ip("-4", "route")
@@ -140,6 +148,28 @@ func TestOptionsOfDHCP(t *testing.T) {
 				}
 				if time.Now().After(deadline) {
 					t.Fatalf("systemd-networkd lacks one of %q:\n%s", a.is, got)
+				}
+			}
+			resolvers := []string{"DNS=" + a.dns + "\n", "DOMAINS=" + a.search + "\n"}
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+				files, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/run/systemd/netif/links/*", cmd.Process.Pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for _, name := range files {
+					text, _ := os.ReadFile(name) // it is written anew, and looked at again
+					got += string(text)
+				}
+				wrong := func(want string) bool {
+					return !strings.Contains(got, "\n"+want) && (!strings.HasSuffix(want, "=\n") || strings.Contains(got, "\n"+want[:len(want)-1]))
+				}
+				if got != "" && !slices.ContainsFunc(resolvers, wrong) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Errorf("systemd-networkd lacks one of %q:\n%s", resolvers, got)
+					break
 				}
 			}
 			for _, never := range a.isNot {

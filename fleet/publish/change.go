@@ -204,7 +204,7 @@ func (r *run) renewKept(ctx context.Context, names []string, fresh func(node str
 		if !w.resigned {
 			w.generation = x.Root.Generation
 		}
-		return w.fixDocument(doc)
+		return w.setDocument(fixedDocument(doc))
 	})
 	return todo, err
 }

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -69,29 +67,10 @@ func (w *work) document() ([]byte, error) {
 	return doc, err
 }
 
-// fixDocument takes an overlay that nothing makes again. It is kept compressed: all nodes may go back at once.
-func (w *work) fixDocument(doc []byte) error {
-	p, err := packer()
-	if err != nil {
-		return err
-	}
-	packed := slices.Clip(p.EncodeAll(doc, nil))
-	return w.setDocument(func() ([]byte, error) { return p.DecodeAll(packed, nil) })
+// fixedDocument is the content of an overlay that is in memory.
+func fixedDocument(doc []byte) func() ([]byte, error) {
+	return func() ([]byte, error) { return doc, nil }
 }
-
-// packing compresses and undoes that, for any number of callers at once.
-type packing struct {
-	*zstd.Encoder
-	*zstd.Decoder
-}
-
-var packer = sync.OnceValues(func() (p packing, err error) {
-	if p.Encoder, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<16)); err != nil {
-		return p, err
-	}
-	p.Decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(oci.MaxOverlay))
-	return p, err
-})
 
 // before returns what a row says that the node had before.
 func (w *work) before() *spec.Content {

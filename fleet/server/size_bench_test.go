@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -33,12 +34,12 @@ func BenchmarkManyNodes(b *testing.B) {
 	}
 	settings := []string{childDB + "=sqlite:" + b.TempDir() + "/fleet.db", fmt.Sprint(childNodes, "=", nodes)}
 	c, at := startChild(b, settings...)
+	clients := from(places)
 	var senders sync.WaitGroup
-	const many = 64
-	for w := range many {
+	for w := range places {
 		senders.Go(func() {
-			for i := w; i < nodes; i += many {
-				reports(b, at, keys[i], i, 1)
+			for i := w; i < nodes; i += places {
+				reports(b, clients[w], at, keys[i], i, 1)
 			}
 		})
 	}
@@ -61,7 +62,7 @@ func BenchmarkManyNodes(b *testing.B) {
 			case <-stop:
 				return
 			case <-tick.C:
-				senders.Go(func() { reports(b, at, keys[i%nodes], i%nodes, uint64(2+i/nodes)) })
+				senders.Go(func() { reports(b, clients[i%places], at, keys[i%nodes], i%nodes, uint64(2+i/nodes)) })
 			}
 		}
 	})
@@ -85,9 +86,22 @@ func BenchmarkManyNodes(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // pages' own
 }
 
+// places is how many addresses nodes report from: from one the service takes a share alone.
+const places = 250
+
+// from returns a client for each of some addresses.
+func from(places int) []*http.Client {
+	list := make([]*http.Client, places)
+	for i := range list {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}}
+		list[i] = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: d.DialContext}}
+	}
+	return list
+}
+
 // reports sends what a node reports.
-func reports(b *testing.B, at string, key *ecdsa.PrivateKey, i int, seq uint64) {
-	resp, err := http.Post(at+"/v1/report", "application/json", bytes.NewReader(sealed(b, key, fmt.Sprint("n", i), seq, nil)))
+func reports(b *testing.B, client *http.Client, at string, key *ecdsa.PrivateKey, i int, seq uint64) {
+	resp, err := client.Post(at+"/v1/report", "application/json", bytes.NewReader(sealed(b, key, fmt.Sprint("n", i), seq, nil)))
 	if err != nil {
 		b.Error(err)
 		return

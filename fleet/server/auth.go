@@ -41,9 +41,10 @@ func (r Role) may(what Role) bool {
 type caller struct {
 	Name   string
 	Role   Role
-	Person bool // whom a provider has named
+	Person bool // whom a provider has named, and who is here by that login, not by a token of it
 
-	until time.Time // of a person: when the session ends
+	login [sha256.Size]byte // of a person: the session
+	until time.Time         // of a person: when the session ends
 }
 
 // cookie is the name of a session's cookie. By TLS it is one that no other host, and no page
@@ -168,6 +169,7 @@ type sessions struct {
 type session struct {
 	token  [sha256.Size]byte // of a token, which may be taken away meanwhile
 	person *caller           // in place of a token
+	login  [sha256.Size]byte // of a person's token: the session that it ends with; zero for a session
 	until  time.Time
 }
 
@@ -193,15 +195,20 @@ func (s *sessions) add(one session) string {
 }
 
 func (s *sessions) find(value string, tokens *Tokens) caller {
+	id := sha256.Sum256([]byte(value))
 	s.mu.Lock()
-	one, ok := s.all[sha256.Sum256([]byte(value))]
+	one, ok := s.all[id]
+	itself := one.login == [sha256.Size]byte{}
+	if !itself {
+		_, ok = s.all[one.login]
+	}
 	s.mu.Unlock()
 	switch {
 	case !ok || time.Now().After(one.until):
 		return caller{}
 	case one.person != nil:
 		who := *one.person
-		who.until = one.until
+		who.Person, who.login, who.until = itself, id, one.until
 		return who
 	}
 	return tokens.findSum(one.token)
@@ -211,6 +218,13 @@ func (s *sessions) remove(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, sha256.Sum256([]byte(value)))
+}
+
+// end ends the session that a browser has.
+func (s *Server) end(req *http.Request) {
+	if c, err := req.Cookie(s.cookie()); err == nil {
+		s.sessions.remove(c.Value)
+	}
 }
 
 // begin gives a browser a session of some length.
@@ -235,14 +249,13 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}
+	s.end(req)
 	s.begin(w, session{token: sha256.Sum256([]byte(token))}, sessionFor)
 	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
 }
 
 func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
-	if c, err := req.Cookie(s.cookie()); err == nil {
-		s.sessions.remove(c.Value)
-	}
+	s.end(req)
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS,
 		SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, req, "/login", http.StatusSeeOther)

@@ -41,6 +41,9 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until there are many
 	send := func(text string) bool {
+		if s.o.Tokens != nil && !s.caller(req).Role.may(Reader) {
+			return false // the session is over, or the token was taken away
+		}
 		_, err := io.WriteString(w, text)
 		return err == nil && out.Flush() == nil
 	}

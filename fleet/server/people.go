@@ -58,6 +58,7 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 			" does not answer; the log of this service says more."))
 		return
 	}
+	l.s.end(req) // on the way back no cookie says which session the new one is in place of
 	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS,
 		SameSite: http.SameSiteLaxMode, MaxAge: 600})
 	http.Redirect(w, req, at, http.StatusSeeOther)
@@ -90,7 +91,7 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	l.note(req, who, audit.Login)
-	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role, Person: true}}, l.s.o.People.Session)
+	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role}}, l.s.o.People.Session)
 	// Another site led here, so the cookie of the session would not be sent by a redirect.
 	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
 }
@@ -118,7 +119,7 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		l.s.failed(w, err)
 		return
 	}
-	token := l.s.sessions.add(session{person: &who, until: who.until})
+	token := l.s.sessions.add(session{person: &who, login: who.login, until: who.until})
 	l.s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.until})
 }
 

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -189,6 +190,73 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	s.server.sessions.remove(token)
 	if status, _ := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusUnauthorized {
 		t.Errorf("after the session: %d", status)
+	}
+}
+
+// TestATokenEndsWithItsLogin: after a logout, and after another login in that browser, no token of the
+// login opens anything, nor does a stream of events go on; by none of them is another one made.
+func TestATokenEndsWithItsLogin(t *testing.T) {
+	s, at := peopled(t)
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	first, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ends := range map[string]func(*http.Client){
+		"logout": func(who *http.Client) {
+			resp, err := who.Post(s.url+"/logout", "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close() // only that it was done counts
+		},
+		"another login": func(who *http.Client) { at.LogIn(who, s.url+"/login/provider") },
+		"a token's login": func(who *http.Client) {
+			resp, err := who.PostForm(s.url+"/login", url.Values{"token": {s.tokens[Reader]}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close() // only that it was done counts
+		},
+	} {
+		who := person(t)
+		at.LogIn(who, s.url+"/login/provider")
+		cookie, token := who.Jar.Cookies(first)[0].String(), s.token(t, who)
+		asBearer := []string{"Authorization", "Bearer " + token}
+		asCookie := []string{"Cookie", s.server.cookie() + "=" + token}
+		for _, by := range [][]string{asBearer, asCookie} {
+			if status, _ := s.ask("GET", "/v1/summary", nil, by...); status != http.StatusOK {
+				t.Errorf("%s: before by %s: %d", name, by[0], status)
+			}
+			if _, text := s.ask("POST", "/login/token", nil, by...); strings.Contains(text, tokenPrefix) {
+				t.Errorf("%s: a token gives another one by %s", name, by[0])
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(asBearer[0], asBearer[1])
+		events, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends(who)
+		for _, by := range [][]string{asBearer, asCookie, {"Cookie", cookie}} {
+			if status, _ := s.ask("GET", "/v1/summary", nil, by...); status != http.StatusUnauthorized {
+				t.Errorf("after %s, by %s: %d", name, by[0], status)
+			}
+		}
+		key := sign.VerifierOf(newKey(t)).ID() // a change, after which a stream says that there is one
+		if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(key), "Authorization", s.bearer(Operator)); status != http.StatusNoContent {
+			t.Fatal(status, text)
+		}
+		if text, err := io.ReadAll(events.Body); err != nil || strings.Contains(string(text), "change") {
+			t.Errorf("after %s a stream has %q, %v", name, text, err)
+		}
+		_ = events.Body.Close() // only read
+		cancel()
 	}
 }
 

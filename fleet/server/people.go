@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -96,8 +97,11 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
 }
 
+// nameOf is what a person goes by on pages and on record. Some can choose their name: the first
+// parenthesis has the subject, which is nobody else's.
 func (l logins) nameOf(who people.Person) string {
-	return who.Name + " at " + l.s.o.People.Provider.Host()
+	name := strings.NewReplacer("(", "[", ")", "]").Replace(who.Name)
+	return fmt.Sprintf("%s (%s) at %s", name, who.Subject, l.s.o.People.Provider.Host())
 }
 
 // note writes that somebody came from the provider. An instance that does not write says it in its log.

@@ -39,7 +39,7 @@ func peopledAt(t *testing.T, start func(testing.TB, string) *oidctest.Provider) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server.o.People = &People{Provider: p, Groups: map[string]Role{"ops": Operator, "all": Reader}, Session: time.Hour}
+	s.server.o.People = &People{Provider: p, Groups: map[string]Role{"ops": Operator, "all": Reader}, Session: 77 * time.Minute}
 	return s, at
 }
 
@@ -92,6 +92,7 @@ func TestPeopleLogIn(t *testing.T) {
 	} {
 		at.Groups(map[string][]string{"id2": c.groups})
 		who := person(t)
+		before := time.Now()
 		resp, page := at.LogIn(who, s.url+"/login/provider?to=/nodes")
 		if !strings.Contains(page, c.says) || !strings.HasPrefix(resp.Request.URL.String(), s.url) {
 			t.Errorf("%v: at %s: %s", c.groups, resp.Request.URL, page)
@@ -102,10 +103,11 @@ func TestPeopleLogIn(t *testing.T) {
 		if c.status == http.StatusUnauthorized {
 			continue
 		}
+		s.lasts(resp, before, 77*time.Minute)
 		if !strings.Contains(page, `content="0;url=/nodes"`) {
 			t.Errorf("%v is not led on to /nodes: %s", c.groups, page)
 		}
-		if _, page := s.browse(who, "/nodes"); !strings.Contains(page, "Log out test-user2 at 127.0.0.1") {
+		if _, page := s.browse(who, "/nodes"); !strings.Contains(page, "Log out test-user2 (id2) at 127.0.0.1") {
 			t.Errorf("%v: %s", c.groups, page)
 		}
 		s.sessionsEnd()
@@ -172,7 +174,7 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	for _, r := range rows {
 		got = append(got, string(r.Act)+" "+r.Who+" "+r.About)
 	}
-	const eve = " test-user2 at 127.0.0.1:"
+	const eve = " test-user2 (id2) at 127.0.0.1:"
 	for i, want := range []string{"login" + eve, "token" + eve, "accept" + eve, "denied" + eve} {
 		if i >= len(got) || !strings.HasPrefix(got[i], want) {
 			t.Fatalf("row %d is not %q: %q", i+1, want, got)
@@ -260,6 +262,21 @@ func TestATokenEndsWithItsLogin(t *testing.T) {
 	}
 }
 
+// TestNobodyIsOnRecordAsAnother: whatever name a person takes, the first parenthesis of a row has their subject.
+func TestNobodyIsOnRecordAsAnother(t *testing.T) {
+	s, _ := peopled(t)
+	for name, want := range map[string]string{
+		"eve":                            "eve (id2) at ",
+		"eve (id1)":                      "eve [id1] (id2) at ",
+		"eve (id1) at id.example.org ((": "eve [id1] at id.example.org [[ (id2) at ",
+	} {
+		got := logins{s.server}.nameOf(people.Person{Name: name, Subject: "id2"})
+		if got != want+s.server.o.People.Provider.Host() {
+			t.Errorf("%q is on record as %q", name, got)
+		}
+	}
+}
+
 // TestSessionsAreOneInstances: a login at one instance, a cookie or a person's token, is nothing at
 // another one of the same fleet, with the same tokens, even where both have one database.
 func TestSessionsAreOneInstances(t *testing.T) {
@@ -310,6 +327,22 @@ func TestSessionsAreOneInstances(t *testing.T) {
 			t.Errorf("%s: %d", secret, status)
 		}
 	}
+}
+
+// lasts wants the session that an answer begins to be of a length, in the browser and here.
+func (s *site) lasts(resp *http.Response, before time.Time, length time.Duration) {
+	s.Helper()
+	for _, c := range resp.Cookies() {
+		if c.Name != s.server.cookie() {
+			continue
+		}
+		who := s.server.sessions.find(c.Value, s.server.o.Tokens)
+		if c.MaxAge != int(length.Seconds()) || who.until.Before(before.Add(length)) || who.until.After(time.Now().Add(length)) {
+			s.Errorf("a session of %d seconds, until %v", c.MaxAge, who.until)
+		}
+		return
+	}
+	s.Error("no session begins")
 }
 
 // sessionsEnd lets the time of all sessions pass.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -63,6 +64,9 @@ const actsAtOnce = 1000
 
 // hooked is a fleet as webhooks see it.
 type hooked struct{ *hub.Hub }
+
+// Elsewhere implements [webhook.Fleet].
+func (h hooked) Elsewhere() bool { return errors.Is(h.WriteError(), hub.ErrReadOnly) }
 
 // See implements [webhook.Fleet].
 func (h hooked) See(ctx context.Context, last int64) (s webhook.Seen, seq int64, err error) {

@@ -8,18 +8,23 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/webhook"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/storetest"
 )
 
 // TestWebhook: a receiver is told of what people did and of new nodes, once, and of nothing before
@@ -85,6 +90,91 @@ func TestWebhook(t *testing.T) {
 	ticks <- time.Now() // the look before is over
 	if len(came) > 0 {
 		t.Errorf("told again: %s", <-came)
+	}
+}
+
+// TestWebhookOverAnOutage: a rollout that halts while the database is away is told when that is back.
+func TestWebhookOverAnOutage(t *testing.T) {
+	require.Slow(t)
+	came := make(chan string, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body) // it is compared
+		came <- string(body)
+	}))
+	defer s.Close()
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := storetest.StartPostgres(t)
+	db, err := store.Open(t.Context(), server.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() // the test is over
+	var halted atomic.Bool
+	h, err := hub.Open(t.Context(), hub.Options{Store: db, Say: t.Logf, Index: func(context.Context, string) (hub.Published, error) {
+		is := rollout.State{Name: "r", Phase: spec.RolloutRunning}
+		if halted.Load() {
+			is.Phase = spec.RolloutHalted
+		}
+		return hub.Published{Fleet: "metal", Root: is.Phase, Rollouts: []rollout.State{is}}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	changes, unwatch := h.Watch()
+	defer unwatch()
+	until := func(done func() bool) {
+		t.Helper()
+		for late := time.After(5 * time.Minute); !done(); {
+			select {
+			case <-changes:
+			case <-late:
+				t.Fatal("not in 5 minutes")
+			}
+		}
+	}
+	ticks := make(chan time.Time)
+	telling := make(chan struct{})
+	go func() {
+		webhook.Watch(ctx, hooked{h}, []*webhook.Receiver{webhook.To(at, []byte("s"), t.Logf)}, ticks, t.Logf)
+		close(telling)
+	}()
+	defer func() {
+		stop()
+		<-telling
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	until(h.Writes)
+	for range 2 { // what there is; the look before is over
+		ticks <- time.Now()
+	}
+	server.Stop()
+	until(func() bool { return !h.Writes() })
+	halted.Store(true)
+	until(func() bool { return h.Rollouts()[0].Phase == spec.RolloutHalted })
+	for range 2 {
+		ticks <- time.Now()
+	}
+	if len(came) > 0 {
+		t.Errorf("while the database is away: %s", <-came)
+	}
+	server.Start()
+	until(h.Writes)
+	ticks <- time.Now()
+	select {
+	case text := <-came:
+		if !strings.Contains(text, `"rollout.changed"`) || !strings.Contains(text, `"from":"running","rollout":"r","to":"halted"`) {
+			t.Errorf("when it is back: %s", text)
+		}
+	case <-time.After(time.Minute):
+		t.Error("nobody is told when it is back")
 	}
 }
 

@@ -24,15 +24,15 @@ const (
 // possible.
 func (h *Hub) lockChange() (end func(), err error) {
 	h.changing.Lock()
-	if err := h.writeError(); err != nil {
+	if err := h.WriteError(); err != nil {
 		h.changing.Unlock()
 		return nil, err
 	}
 	return h.changing.Unlock, nil
 }
 
-// writeError returns why this instance accepts nothing; nil where it does.
-func (h *Hub) writeError() error {
+// WriteError returns why this instance accepts nothing; nil where it does.
+func (h *Hub) WriteError() error {
 	switch {
 	case h.Writes():
 		return nil
@@ -54,10 +54,10 @@ func (h *Hub) awayError() error {
 func (h *Hub) noteAway(why error) {
 	h.changing.Lock()
 	defer h.changing.Unlock()
-	h.writes.Store(false)
 	h.o.Store.Release()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.writes.Store(false) // who sees that, waits for why
 	if h.away == nil {
 		h.o.Say("%v: reports and requests for slots are refused until the database can be used again, which is tried each "+
 			"%d seconds", why, int(lookEvery.Seconds()))

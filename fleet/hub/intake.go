@@ -34,7 +34,7 @@ func (e *RefusedError) Error() string { return e.Why }
 func (h *Hub) Open(raw []byte) (*spec.Report, error) { return h.open("", raw) }
 
 func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
-	if err := h.writeError(); err != nil {
+	if err := h.WriteError(); err != nil {
 		return nil, err
 	}
 	r, err := report.OpenOf(node, raw, h.o.Now())

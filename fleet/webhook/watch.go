@@ -24,7 +24,8 @@ type Is struct{ Condition, Why string }
 
 // Fleet is what is watched.
 type Fleet interface {
-	Writes() bool // this instance is the one that tells
+	Writes() bool    // this instance is the one that tells
+	Elsewhere() bool // another one is; neither is one while the database is away
 	// See returns the fleet as it is, the rows of the audit log after one, and the last row; below 0
 	// no rows are wanted.
 	See(ctx context.Context, after int64) (now Seen, last int64, err error)
@@ -44,7 +45,9 @@ func Watch(ctx context.Context, f Fleet, to []*Receiver, ticks <-chan time.Time,
 		case <-ticks:
 		}
 		if !f.Writes() {
-			last = -1
+			if f.Elsewhere() {
+				last = -1
+			}
 			continue
 		}
 		now, seq, err := f.See(ctx, last)

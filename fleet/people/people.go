@@ -21,9 +21,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +42,6 @@ type Options struct {
 	Secret   string // of the client; "" is a public one, which PKCE protects alone
 	Callback string // URL at which people come back
 	Claim    string // what lists a person's groups
-	HTTP     *http.Client
 }
 
 // Person is somebody whom the provider knows.
@@ -59,6 +60,7 @@ const (
 // Provider is one that people log in at.
 type Provider struct {
 	o    Options
+	http *http.Client
 	seal *sealer
 	now  func() time.Time
 
@@ -78,10 +80,8 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.HTTP == nil {
-		o.HTTP = &http.Client{Timeout: patience}
-	}
-	return &Provider{o: o, seal: seal, now: time.Now}, nil
+	asks := &http.Client{Timeout: patience, Transport: bounded{http.DefaultTransport.(*http.Transport).Clone()}}
+	return &Provider{o: o, http: asks, seal: seal, now: time.Now}, nil
 }
 
 // Host is the provider's name for people.
@@ -170,12 +170,23 @@ func (p *Provider) person(ctx context.Context, known *oidc.Provider, id *oidc.ID
 			return who, fmt.Errorf("groups from %s: %w", p.Host(), err)
 		}
 	}
+	if err := checkSubject(id.Subject); err != nil {
+		return who, fmt.Errorf("identity from %s: %w", p.Host(), err)
+	}
 	who = Person{Subject: id.Subject, Name: id.Subject, Groups: texts(claims[p.o.Claim])}
 	if name, ok := claims["preferred_username"].(string); ok && name != "" {
 		who.Name = name
 	}
 	who.Name = plain.Line(who.Name[:min(len(who.Name), 100)])
 	return who, nil
+}
+
+// checkSubject wants a subject as OpenID Connect Core 1.0, 2 has it, which a row of a log holds as it is.
+func checkSubject(text string) error {
+	if text == "" || len(text) > 255 || strings.Trim(text, " ") != text || plain.Line(text) != text {
+		return fmt.Errorf("the subject %.300q is not 1 to 255 characters that print", text)
+	}
+	return nil
 }
 
 // texts reads a claim that is one text, or a list.
@@ -195,7 +206,7 @@ func texts(claim any) (all []string) {
 
 // within bounds what asks the provider.
 func (p *Provider) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(oidc.ClientContext(ctx, p.o.HTTP), patience)
+	return context.WithTimeout(oidc.ClientContext(ctx, p.http), patience)
 }
 
 // config returns how the provider is talked to; it is asked for its description once.
@@ -206,7 +217,7 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 		return oauth2.Config{}, nil, p.failed
 	}
 	if p.known == nil {
-		known, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.o.HTTP), p.o.Issuer)
+		known, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.http), p.o.Issuer)
 		if p.tried = p.now(); err != nil {
 			p.failed = fmt.Errorf("ask %s for its description: %w", p.Host(), err)
 			return oauth2.Config{}, nil, p.failed
@@ -219,6 +230,35 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 	}
 	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(),
 		RedirectURL: p.o.Callback, Scopes: scopes}, p.known, nil
+}
+
+// mostAnswer is more than any answer of a provider has, in bytes.
+const mostAnswer = 1 << 20
+
+// bounded ends answers that are too long: go-oidc reads each into memory.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = &answer{resp.Body, mostAnswer}
+	}
+	return resp, err
+}
+
+type answer struct {
+	io.ReadCloser
+	left int
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.left == 0 {
+		return 0, fmt.Errorf("it answers %d bytes or more", mostAnswer)
+	}
+	n, err := a.ReadCloser.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	return n, err
 }
 
 // sealer keeps what others hold for this process: they can neither read nor change it. Its key ends

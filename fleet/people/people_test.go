@@ -3,13 +3,16 @@
 package people
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +90,77 @@ func TestAPerson(t *testing.T) {
 	refused := url.Values{"state": came()["state"], "error": {"access_denied"}, "error_description": {"not\ntoday"}}
 	if _, _, err := p.Finish(t.Context(), mine, refused); err == nil || !strings.Contains(err.Error(), "says: access_denied not") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestStolenProvider: a provider whose answers have no end fills no memory, and a login there is an error.
+func TestStolenProvider(t *testing.T) {
+	callback, came := back(t)
+	at := oidctest.Start(t, callback)
+	own, err := url.Parse(at.Issuer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stolen atomic.Value // part of the path that the thief answers in place of the provider
+	honest := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: own.Host}) }}
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !strings.Contains(req.URL.Path, stolen.Load().(string)) {
+			honest.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for range 8 * mostAnswer >> 16 { // so much is read without a bound
+			if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<16)); err != nil {
+				return
+			}
+		}
+	}))
+	defer thief.Close()
+	place, err := url.Parse(thief.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/.well-known/": "for its description: unable to read response body: it answers 1048576 bytes or more",
+		"/keys":         "it answers 1048576 bytes or more",
+		"/userinfo":     "about a person: it answers 1048576 bytes or more",
+		"/oauth/token":  "takes no code of this login",
+		"/none of them": "",
+	} {
+		stolen.Store(path)
+		p, err := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.http.Transport.(bounded).RoundTripper.(*http.Transport).Proxy = http.ProxyURL(place)
+		to, kept, err := p.Begin(t.Context(), "/")
+		if err == nil {
+			jar, err := cookiejar.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at.LogIn(&http.Client{Jar: jar}, to)
+			_, _, err = p.Finish(t.Context(), kept, came())
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", path, err)
+			}
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestCheckSubject: a subject is one that no row of a log shortens, or shows otherwise.
+func TestCheckSubject(t *testing.T) {
+	for _, good := range []string{"id2", "auth0|5f7c8ec7", strings.Repeat("x", 255)} {
+		if err := checkSubject(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", strings.Repeat("x", 256), "id2\n", "id2 ", "id\x1b[2K2", "\xff"} {
+		if checkSubject(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
 	}
 }
 

@@ -26,6 +26,9 @@ type People struct {
 	Session  time.Duration   // until the provider is asked again
 }
 
+// mostSaid is how much of an error is shown, which may quote all that a provider answered.
+const mostSaid = 500
+
 // BackPath is where a provider sends people back to.
 const BackPath = "/login/back"
 
@@ -54,7 +57,7 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 	}
 	at, kept, err := l.s.o.People.Provider.Begin(req.Context(), to)
 	if err != nil {
-		l.s.o.Say("login: %v", err)
+		l.s.o.Say("login: %.*v", mostSaid, err)
 		l.s.show(w, req, http.StatusBadGateway, login, l.s.loginForm(to, l.s.o.People.Provider.Host()+
 			" does not answer; the log of this service says more."))
 		return
@@ -80,9 +83,9 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 	who, to, err := l.s.o.People.Provider.Finish(req.Context(), kept, req.URL.Query())
 	if err != nil {
 		if !errors.Is(err, people.ErrFlow) {
-			l.s.o.Say("login: %v", err)
+			l.s.o.Say("login: %.*v", mostSaid, err)
 		}
-		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(err.Error())))
+		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(fmt.Sprintf("%.*v", mostSaid, err))))
 		return
 	}
 	role := l.s.o.People.role(who.Groups)

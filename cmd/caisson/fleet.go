@@ -190,20 +190,11 @@ func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error 
 			return cli.Usage("'caisson fleet audit -o json >FILE' writes one", "--against %s: %v", against, err)
 		}
 	}
-	out := audited{Rows: []audit.Row{}}
-	for before := (audit.Row{}); ; {
-		rows, err := actsAfter(ctx, at, before.Seq)
-		if err != nil {
-			return err
-		}
-		if err := audit.Check(before, rows); err != nil {
-			return cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
-		}
-		if out.Rows = append(out.Rows, rows...); len(rows) == 0 || len(out.Rows) > mostActs {
-			break
-		}
-		before = rows[len(rows)-1]
+	rows, err := wholeLog(mostActs, func(seq int64) ([]audit.Row, error) { return actsAfter(ctx, at, seq) })
+	if err != nil {
+		return err
 	}
+	out := audited{Rows: rows}
 	if err := audit.Same(export.Rows, out.Rows); err != nil {
 		return cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
 	}
@@ -212,6 +203,27 @@ func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error 
 			cli.Printf(a.out, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Seq, r.At.Format("2006-01-02 15:04:05"), r.Who, r.Act, r.About, r.Said)
 		}
 	})
+}
+
+// wholeLog returns a log that is a chain to its end, which has at most so many rows.
+func wholeLog(most int, after func(seq int64) ([]audit.Row, error)) ([]audit.Row, error) {
+	all := []audit.Row{}
+	for before := (audit.Row{}); ; before = all[len(all)-1] {
+		rows, err := after(before.Seq)
+		if err != nil {
+			return nil, err
+		}
+		if err := audit.Check(before, rows); err != nil {
+			return nil, cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
+		}
+		if len(rows) == 0 {
+			return all, nil
+		}
+		if all = append(all, rows...); len(all) > most {
+			return nil, cli.WithHint(fmt.Errorf("audit log: it has more than %d rows, and those behind them were not checked", most),
+				"the service's page /audit checks the newest rows")
+		}
+	}
 }
 
 // actsAfter asks for one answer's rows.

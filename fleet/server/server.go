@@ -174,7 +174,8 @@ func (s *Server) routes() []route {
 			"they say of themselves is not proven.", s.gives(func(context.Context) any { return s.strangers() })},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
-		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
+		{"GET /healthz", Nobody, "200 while the service answers; with writer only while this instance takes reports " +
+			"and acts, else 503.", s.healthz},
 		{"POST /login", Nobody, "", s.login},
 		{"POST /logout", Nobody, "", s.logout},
 		{"POST /login/token", Reader, "", logins{s}.personToken},
@@ -325,7 +326,11 @@ func (s *Server) static(w http.ResponseWriter, req *http.Request) {
 	http.ServeFileFS(w, req, files, name)
 }
 
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) healthz(w http.ResponseWriter, req *http.Request) {
+	if err := s.o.Hub.WriteError(); err != nil && req.URL.Query().Has("writer") {
+		s.failed(w, err)
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n") // the client is gone
 }

@@ -3,8 +3,10 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -86,11 +90,45 @@ func TestTheDatabaseIsAway(t *testing.T) {
 	if _, text := s.ask("GET", "/", nil); strings.Contains(text, "Another instance") {
 		t.Error("it names another instance")
 	}
+	if status, text := s.ask("GET", "/healthz?writer", nil); status != 503 || !strings.Contains(text, `"database"`) {
+		t.Errorf("as a writer: %d %s", status, text)
+	}
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 503 || !strings.Contains(text, `"database"`) {
 		t.Errorf("a report: %d %s", status, text)
 	}
 	if status, text := s.ask("GET", "/v1/nodes/n1", nil); status != 503 || !strings.Contains(text, `"database"`) {
 		t.Errorf("a node: %d %s", status, text)
+	}
+}
+
+// TestHealthOfTheWriter: what stands before several instances sees which of them takes reports.
+func TestHealthOfTheWriter(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	db, err := store.Open(t.Context(), "sqlite:"+s.db.Place())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() // the test is over
+	o := s.server.o
+	if o.Hub, err = hub.Open(t.Context(), hub.Options{Store: db, Say: t.Logf, Index: func(context.Context, string) (hub.Published, error) {
+		return hub.Published{}, nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path          string
+		writes, reads int
+	}{{"/healthz", 200, 200}, {"/healthz?writer", 200, 503}} {
+		status, _ := s.ask("GET", c.path, nil)
+		answer := httptest.NewRecorder()
+		reader.ServeHTTP(answer, httptest.NewRequest("GET", "http://127.0.0.1"+c.path, nil))
+		if status != c.writes || answer.Code != c.reads || (c.reads == 503) != strings.Contains(answer.Body.String(), `"read-only"`) {
+			t.Errorf("%s: %d of the writer, %d of another: %s", c.path, status, answer.Code, answer.Body)
+		}
 	}
 }
 

@@ -104,6 +104,13 @@ func (d *driving) work(ctx context.Context) (moved bool) {
 	return moved
 }
 
+// finish waits for a step that goes on in the middle of another one, which has ended already: no time
+// passes for nodes while a driver takes a step.
+func (d *driving) finish() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+}
+
 func (w *world) allStarted() bool {
 	for _, d := range w.drivers {
 		if !d.started {

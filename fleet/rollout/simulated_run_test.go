@@ -192,6 +192,9 @@ func (g *ground) run(t testing.TB, seed uint64, plan func(*world)) *world {
 			for n := 0; d.work(t.Context()) && n < 100; n++ {
 			}
 		}
+		for _, d := range w.drivers {
+			d.finish()
+		}
 		w.tick(step)
 	}
 	w.judge()

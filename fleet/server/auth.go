@@ -220,10 +220,10 @@ func (s *sessions) remove(value string) {
 	delete(s.all, sha256.Sum256([]byte(value)))
 }
 
-// end ends the session that a browser has.
-func (s *Server) end(req *http.Request) {
-	if c, err := req.Cookie(s.cookie()); err == nil {
-		s.sessions.remove(c.Value)
+// end ends the session that a browser has by a cookie.
+func (s *sessions) end(req *http.Request, cookie string) {
+	if c, err := req.Cookie(cookie); err == nil {
+		s.remove(c.Value)
 	}
 }
 
@@ -249,13 +249,13 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}
-	s.end(req)
+	s.sessions.end(req, s.cookie())
 	s.begin(w, session{token: sha256.Sum256([]byte(token))}, sessionFor)
 	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
 }
 
 func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
-	s.end(req)
+	s.sessions.end(req, s.cookie())
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS,
 		SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, req, "/login", http.StatusSeeOther)

@@ -62,7 +62,7 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 			" does not answer; the log of this service says more."))
 		return
 	}
-	l.s.end(req) // on the way back no cookie says which session the new one is in place of
+	l.s.sessions.end(req, l.s.cookie()) // on the way back no cookie says which session the new one is in place of
 	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS,
 		SameSite: http.SameSiteLaxMode, MaxAge: 600})
 	http.Redirect(w, req, at, http.StatusSeeOther)

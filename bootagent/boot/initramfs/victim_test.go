@@ -93,7 +93,8 @@ func inMemory(t testing.TB) string {
 // powerOn makes what a kernel has when it starts, and a layer.
 func (v *victim) powerOn() {
 	v.t.Helper()
-	for name, text := range map[string]string{swappiness: "60\n", "/proc/self/mountinfo": "", "/etc/security/limits.d/x": "", "/dev/x": "", paths.Run + "/x": "", "/always": "", "/lib/x": "", "/sys/x": ""} {
+	for name, text := range map[string]string{swappiness: "60\n", "/proc/cmdline": "quiet\n", "/proc/self/mountinfo": "",
+		"/etc/security/limits.d/x": "", "/dev/x": "", paths.Run + "/x": "", "/always": "", "/lib/x": "", "/sys/x": ""} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(v.root+name), 0o755), os.WriteFile(v.root+name, []byte(text), 0o644)); err != nil {
 			v.t.Fatal(err)
 		}

@@ -182,7 +182,7 @@ func (b *Box) logIn(ctx context.Context) error {
 	if err != nil {
 		var down *DownError
 		switch {
-		case ctx.Err() != nil: // the machine ends with it, which says nothing of the node
+		case ctx.Err() != nil: // the machine ends with it, whatever the node does
 			return err
 		case errors.As(context.Cause(waiting), &down):
 			return down

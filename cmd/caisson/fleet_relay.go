@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/relay"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
@@ -57,7 +58,10 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	}
 	v.o.Most, v.o.Say, v.http.Log = v.most<<30, a.say, func(r httpserver.Request) { a.say("%s", r) }
 	if v.unknown != "" {
-		if v.http.Log, err = a.requestLog(v.unknown, v.unknown); err != nil {
+		if v.http.Log, err = a.requestLog(v.unknown, v.unknown); err == nil {
+			err = unknown.Make(v.unknown)
+		}
+		if err != nil {
 			return err
 		}
 	}

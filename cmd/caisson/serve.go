@@ -160,8 +160,8 @@ func unknownList(layout string) (string, error) {
 	}
 	ref, err := oci.ParseRef(layout)
 	if err != nil || !ref.IsLayout() {
-		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out",
-			"%q is not an OCI layout", layout)
+		return "", cli.Usage("'caisson serve' keeps the list beside the layout that it serves, as in oci:./out; "+
+			"'caisson fleet relay --unknown FILE' in that file", "%q is not an OCI layout", layout)
 	}
 	_, err = (&access{}).existing(layout)
 	return unknown.Name(ref.Layout), err

@@ -4,6 +4,8 @@ package unknown
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -62,5 +64,28 @@ func TestRows(t *testing.T) {
 		if r.From == "192.0.2.201" && !r.First.Equal(at) {
 			t.Errorf("it asked first at %s", r.First)
 		}
+	}
+}
+
+// A list is there before anybody asks, keeps what it has, and has a place.
+func TestMake(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "unknown.json")
+	if err := Make(file); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(list)) != "[]" {
+		t.Errorf("%q, %v", list, err)
+	}
+	if err := os.WriteFile(file, []byte(`[{"macs":["52:54:00:00:00:01"],"from":"192.0.2.1"}]`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Make(file); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := Read(file); err != nil || len(list) != 1 || list[0].ID() != "52:54:00:00:00:01" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := Make(filepath.Join(file, "unknown.json")); err == nil {
+		t.Error("a list below a file is made")
 	}
 }

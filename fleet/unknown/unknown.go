@@ -77,6 +77,16 @@ func Open(file string, found func(Machine)) (*List, error) {
 	return l, err
 }
 
+// Make writes the list in a file again, or an empty one, so that a place that cannot have it is known
+// before anybody asks.
+func Make(file string) error {
+	l, err := Open(file, nil)
+	if err != nil {
+		return err
+	}
+	return l.write()
+}
+
 // Name returns the file of the list of machines that asked for the layout in dir.
 func Name(dir string) string { return filepath.Join(dir, ".unknown.json") }
 

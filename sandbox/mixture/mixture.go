@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mixture says in which parts two overlays of a node differ, and makes an overlay of some
-// parts of one and the rest of the other. It knows nothing of layers but that one is a part. Only
+// parts of one and the rest of the other. A layer is one part to it. Only
 // sandbox/culprit imports it.
 package mixture
 

@@ -124,7 +124,7 @@ func (w *walk) part(ctx context.Context, do func(context.Context) error) error {
 	err := do(limited)
 	var down *sandbox.DownError
 	switch {
-	case ctx.Err() != nil: // the machine ends with it, which says nothing of the node
+	case ctx.Err() != nil: // the machine ends with it, whatever the node does
 		return cmp.Or(err, ctx.Err())
 	case errors.As(err, &down):
 		return &failure{down.Error()}

@@ -102,8 +102,8 @@ func RanKexec(running []string, proc string) bool {
 	return err == nil && kind>>4 == loaderType
 }
 
-// Load gives the running kernel the one that [Enter] starts. An error is that kernel's: nothing of the
-// loader is gone.
+// Load gives the running kernel the one that [Enter] starts. An error is that kernel's, and leaves the
+// loader all that it works with.
 func Load(kernel, initrd *os.File, line []string) error {
 	if err := loadKexec(kernel, initrd, strings.Join(line, " ")); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)

@@ -173,8 +173,7 @@ func middle(low, high int, skipped map[int]bool) (int, bool) {
 // parts returns the fewest parts that were found to break what is good. It looks for the last
 // part that is needed: with the parts before it the check fails, without it it passes. What
 // comes after that one is not needed. Then it looks for the last that is needed before it,
-// until those that were found fail alone. Where some between the two could not be tried, each of
-// them is left out in turn.
+// until those that were found fail alone.
 func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, error) {
 	needed := []string{}
 	for rest := all; len(rest) > 0; {
@@ -207,23 +206,50 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 				skipped[i] = true
 			}
 		}
-		last := slices.Clone(rest[low:high])
-		for i := 0; len(last) > 1 && i < len(last); { // they were not tried apart: what one needs may come behind it
-			without, n := slices.Delete(slices.Clone(last), i, i+1), len(last)
-			a, err := s.ask(ctx, s.mix(ctx, f, slices.Concat(rest[:low], without, needed), map[Outcome]int{Good: n, Bad: n - 1, Skip: n}))
-			if err != nil {
-				return nil, err
-			}
-			if a.Outcome == Bad {
-				last = without
-			} else {
-				i++
-			}
+		last, err := s.without(ctx, f, rest[:low], rest[low:high], needed)
+		if err != nil {
+			return nil, err
 		}
 		needed = append(last, needed...)
 		rest = rest[:low]
 	}
 	return needed, nil
+}
+
+// without returns what is left of parts that were not tried apart, since what one needs may come
+// behind it: each is left out in turn, and then any two that cannot be left out alone, as two that
+// need each other. The check fails with what is left, between before and after.
+func (s *Search) without(ctx context.Context, f *Found, before, parts, after []string) ([]string, error) {
+	left, stuck := slices.Clone(parts), []string{}
+	out := func(some ...string) (Answer, error) {
+		rest := slices.DeleteFunc(slices.Clone(left), func(p string) bool { return slices.Contains(some, p) })
+		n := len(left)
+		if len(rest) == 0 || len(rest) == n {
+			return Answer{}, nil // without any it passes
+		}
+		a, err := s.ask(ctx, s.mix(ctx, f, slices.Concat(before, rest, after), map[Outcome]int{Good: n, Bad: len(rest), Skip: n}))
+		if err == nil && a.Outcome == Bad {
+			left = rest
+		}
+		return a, err
+	}
+	for _, p := range slices.Backward(parts) {
+		a, err := out(p)
+		if err != nil {
+			return nil, err
+		}
+		if a.Outcome == Skip {
+			stuck = append(stuck, p)
+		}
+	}
+	for i, p := range stuck {
+		for _, q := range stuck[i:] { // p alone first, which costs no try where nothing was left out since
+			if _, err := out(p, q); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return left, nil
 }
 
 func (s *Search) generation(ctx context.Context, good, i, bad int) question {

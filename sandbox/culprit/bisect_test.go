@@ -178,16 +178,26 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// TestNeededBehind: a part that cannot be mixed without one that comes behind it hides no other.
+// TestNeededBehind: parts that cannot be mixed without one another, in whatever order they come, hide no other one.
 func TestNeededBehind(t *testing.T) {
-	for _, needed := range []string{"bc", "pv", "readline", "accounts"} {
-		f := &fleet{bad: 1, parts: []string{"accounts", "bc", "pv", "readline"}, needed: []string{needed}, behind: map[string]string{"bc": "readline"}}
-		want := []string{needed}
-		if needed == "bc" {
-			want = []string{"bc", "readline"}
-		}
-		if got, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 1); err != nil || !slices.Equal(got.Parts, want) {
-			t.Errorf("%s: %+v, %v", needed, got, err)
+	parts := []string{"accounts", "bc", "pv", "readline"}
+	for what, behind := range map[string]map[string]string{
+		"behind":     {"bc": "readline"},
+		"before":     {"readline": "bc"},
+		"each other": {"bc": "readline", "readline": "bc"},
+		"in a row":   {"accounts": "bc", "bc": "readline"},
+		"two pairs":  {"bc": "readline", "readline": "bc", "accounts": "pv", "pv": "accounts"},
+	} {
+		for _, needed := range parts {
+			f := &fleet{bad: 1, parts: parts, needed: []string{needed}, behind: behind}
+			want := []string{}
+			for p := needed; p != "" && !slices.Contains(want, p); p = behind[p] {
+				want = append(want, p)
+			}
+			slices.Sort(want)
+			if got, err := search(f, map[string]Answer{}).Run(t.Context(), 0, 1); err != nil || !slices.Equal(got.Parts, want) {
+				t.Errorf("%s, %s: %+v, %v", what, needed, got, err)
+			}
 		}
 	}
 }

@@ -141,14 +141,12 @@ func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string
 
 // difference prints changes, with what their layers close where a file of advisories is named.
 func (a *app) difference(ctx context.Context, look *looking, fleet *publish.Fleet, found *plan.Plan, by advisoryFlag) error {
-	if by != "" {
-		advice, err := by.beside(look.whom.site)
-		if err == nil {
-			err = history.Advise(ctx, fleet, found, advice.Layers)
-		}
-		if err != nil {
-			return err
-		}
+	advise, err := by.layers(look.whom.site)
+	if err == nil {
+		err = history.Advise(ctx, fleet, found, advise)
+	}
+	if err != nil {
+		return err
 	}
 	return cmp.Or(a.print(found), drift(found.Changed()))
 }

@@ -136,11 +136,14 @@ func TestGenerationsOfAFleet(t *testing.T) {
 	same("/v1/generations?node=b", "history", s.ref, "--site", "site.yaml", "--node", "b", "-o", "json")
 	var d history.Difference
 	var p plan.Plan
-	if err := errors.Join(json.Unmarshal([]byte(getPage(t, at+"/v1/generations/1..2", token)), &d), json.Unmarshal([]byte(verb("diff", s.ref, "1", "2", "--site", "site.yaml", "-o", "json")), &p)); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(getPage(t, at+"/v1/generations/1..2", token)), &d), json.Unmarshal([]byte(verb("diff", s.ref, "1", "2", "--site", "site.yaml", "--advisories", "tracker.json", "-o", "json")), &p)); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Groups) != 1 || d.Nodes != 3 || len(p.Nodes) != 3 || !reflect.DeepEqual(d.Groups[0].Changes, p.Nodes[0].Changes) || !slices.Contains(d.Kinds, history.Kind{Name: "layer", Changes: 3}) {
 		t.Errorf("%+v, and the verb says %+v", d, p)
+	}
+	if len(d.Layers) != 1 || len(d.Layers[0].Advisories) != 1 || !reflect.DeepEqual(d.Layers, p.Layers) {
+		t.Errorf("%+v, and the verb says %+v", d.Layers, p.Layers)
 	}
 	page := getPage(t, at+"/generations", token)
 	for _, want := range []string{`<a href="/generations/0-4">0-4</a>`, "pause: hold 1", "freeze: hold 1", "publish: ", "operator</td>", "wait</td>"} {
@@ -332,7 +335,14 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) }), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
+	past := history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
+	if err := os.WriteFile("tracker.json", []byte(`{"x": {"CVE-2026-0001": {"releases": {"trixie": {"status": "open", "urgency": "low"}}}}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if past.By, err = advisoryFlag("tracker.json").layers([]string{"site.yaml"}); err != nil {
+		t.Fatal(err)
+	}
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past, Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
 		Unknown: func() ([]unknown.Machine, error) {
 			return []unknown.Machine{{From: "192.0.2.1", Names: []string{"a"}, MACs: []string{"52:54:00:00:00:11"}, UUIDs: []string{"11111111-2222-3333-4444-555555555555"}, Last: time.Now()}}, nil
 		}})

@@ -31,6 +31,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/site/plan"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -62,7 +63,14 @@ type slotFlags struct {
 
 func (a *app) fleetServeCommand() *cobra.Command {
 	var v serving
-	c := verb("fleet serve", func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) })
+	var advisories advisoryFlag
+	c := verb("fleet serve", func(c *cobra.Command, _ []string) error {
+		by, err := advisories.layers(v.look.whom.site)
+		if err != nil {
+			return err
+		}
+		return a.serveFleet(c.Context(), &v, by)
+	})
 	f := c.Flags()
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
 	v.listening.flags(f, "127.0.0.1:8090")
@@ -82,12 +90,14 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	v.people.flags(f)
 	v.hooks.flags(f)
+	advisories.flag(f)
 	v.look.flags(a, f)
 	requireFlags(c, "from")
 	return c
 }
 
-func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
+// serveFleet says beside earlier generations what by says of their layers.
+func (a *app) serveFleet(ctx context.Context, v *serving, by plan.Advise) (err error) {
 	if err := v.check(); err != nil {
 		return err
 	}
@@ -150,7 +160,8 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	o.Quotes = &attest.Desk{Nodes: o.Hub, Known: reads.known, Now: time.Now, Say: a.say, Authorities: authorities}
 	go o.Quotes.Run(ctx)
-	o.Past = history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
+	past := history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
+	past.By, o.Past = by, past
 	h, err := server.New(ctx, o)
 	if err != nil {
 		return err

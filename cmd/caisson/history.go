@@ -13,17 +13,25 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 func (a *app) historyCommand() *cobra.Command {
 	var node, key string
 	var look looking
+	var advisories advisoryFlag
 	c := verb("history", func(c *cobra.Command, args []string) error {
 		switch {
 		case key != "" && node == "":
 			return cli.Usage("name the node, as in --node superhost", "--key is about one node")
 		case len(args) == 2 && node != "":
 			return cli.Usage("'caisson diff REF GEN GEN --node NAME' compares a node", "GEN is shown whole, and --node is about one node")
+		case len(args) == 1 && advisories != "":
+			return cli.Usage("name one, as in 'caisson history REF 45 --advisories tracker.json'", "--advisories is about what one generation changed")
+		}
+		by, err := advisories.layers(look.whom.site)
+		if err != nil {
+			return err
 		}
 		fleet, err := look.open(c.Context(), a, args[0])
 		if err != nil {
@@ -34,7 +42,7 @@ func (a *app) historyCommand() *cobra.Command {
 			return err
 		}
 		if len(args) == 2 {
-			return a.generation(c.Context(), fleet, args[1], names)
+			return a.generation(c.Context(), fleet, args[1], names, by)
 		}
 		var list []history.Entry
 		if key != "" {
@@ -52,17 +60,18 @@ func (a *app) historyCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&node, "node", "", "show what changed for this node")
 	c.Flags().StringVar(&key, "key", "", "with --node: show when the setting KIND/`KEY` changed, or one below it")
+	advisories.flag(c.Flags())
 	look.flags(a, c.Flags())
 	return c
 }
 
 // generation prints one generation of a fleet, and what it changed.
-func (a *app) generation(ctx context.Context, fleet *publish.Fleet, text string, names map[string]string) error {
+func (a *app) generation(ctx context.Context, fleet *publish.Fleet, text string, names map[string]string, by plan.Advise) error {
 	g, err := fleet.Find(ctx, text)
 	if err != nil {
 		return err
 	}
-	d, err := history.Show(ctx, fleet, g, names)
+	d, err := history.Show(ctx, fleet, g, names, by)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // locked is the output of lock -o json.
@@ -135,6 +136,18 @@ func (f advisoryFlag) beside(site []string) (*layerdiff.Advice, error) {
 		return nil, err
 	}
 	return f.open(lock)
+}
+
+// layers is beside for what compares layers.
+func (f advisoryFlag) layers(site []string) (plan.Advise, error) {
+	if f == "" {
+		return nil, nil
+	}
+	by, err := f.beside(site)
+	if err != nil {
+		return nil, err
+	}
+	return by.Layers, nil
 }
 
 // systemCache is kept between the builds of all who may write to it.

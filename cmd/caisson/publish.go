@@ -212,12 +212,8 @@ func (a *app) planCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if advisories != "" {
-			by, err := advisories.beside(names)
-			if err != nil {
-				return err
-			}
-			w.Advise = by.Layers
+		if w.Advise, err = advisories.layers(names); err != nil {
+			return err
 		}
 		only, err := which.of(s)
 		if err != nil {

@@ -18,6 +18,8 @@ type Difference struct {
 	Kinds  []Kind  `json:"kinds"`          // by name
 	Groups []Group `json:"groups"`         // the most nodes first
 	More   int     `json:"more,omitempty"` // nodes that Groups has no room for
+	// what nodes went to, with what it closes; absent where no file of advisories was given
+	Layers []plan.LayerPlan `json:"layers,omitempty"`
 
 	Marks []string `json:"marks,omitempty"` // why a generation does not count
 }
@@ -48,7 +50,7 @@ const (
 
 // grouped returns a plan as a difference.
 func grouped(from, to string, p *plan.Plan) *Difference {
-	d, kinds := &Difference{From: from, To: to, Kinds: []Kind{}, Groups: []Group{}, Marks: p.Marks}, map[string]int{}
+	d, kinds := &Difference{From: from, To: to, Kinds: []Kind{}, Groups: []Group{}, Layers: p.Layers[:min(len(p.Layers), maxGroups)], Marks: p.Marks}, map[string]int{}
 	groups, _ := p.Groups()
 	slices.SortStableFunc(groups, func(a, b *plan.Group) int { return len(b.Names) - len(a.Names) })
 	for i, g := range groups {

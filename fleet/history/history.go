@@ -253,8 +253,11 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 		Marks: marks}, l.Err
 }
 
-// Advise adds to a plan what the layers close that its nodes go to.
+// Advise adds to a plan what the layers close that its nodes go to, unless by is nil.
 func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise) error {
+	if by == nil {
+		return nil
+	}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	moves := map[[2]string]int{} // nodes
 	for _, n := range p.Nodes {
@@ -336,7 +339,7 @@ type Detail struct {
 }
 
 // Show returns a generation, with what it changed.
-func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map[string]string) (*Detail, error) {
+func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map[string]string, by plan.Advise) (*Detail, error) {
 	list, err := List(ctx, f, "", names)
 	if err != nil {
 		return nil, err
@@ -348,7 +351,9 @@ func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map
 	d := &Detail{Entry: list[i]}
 	if i+1 < len(list) && list[i+1].Refused == "" && d.Refused == "" {
 		d.Before = &list[i+1].Generation
-		d.Plan, err = Between(ctx, f, *d.Before, g, "")
+		if d.Plan, err = Between(ctx, f, *d.Before, g, ""); err == nil {
+			err = Advise(ctx, f, d.Plan, by)
+		}
 	}
 	return d, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // Bounds of a table.
@@ -39,6 +40,8 @@ var errLong = fmt.Errorf("reading it takes longer than %s", plain.Duration(longe
 
 // Table holds the answers.
 type Table struct {
+	By plan.Advise // nil for no word on advisories
+
 	ctx   context.Context                   // ends what is read
 	fleet func() *publish.Fleet             // as it was read last, nil where it was not yet
 	names func() (map[string]string, error) // of keys, by id
@@ -110,6 +113,9 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 			return d, nil
 		}
 		p, err := Between(ctx, f, a, b, node)
+		if err == nil {
+			err = Advise(ctx, f, p, t.By)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +136,9 @@ func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, er
 			return nil, errors.New("no generation is kept")
 		}
 		p, err := Nodes(ctx, f, list[0], other, node)
+		if err == nil {
+			err = Advise(ctx, f, p, t.By)
+		}
 		if err != nil {
 			return nil, err
 		}

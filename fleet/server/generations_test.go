@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/plan"
@@ -64,7 +65,10 @@ func (k kept) Between(_ context.Context, from, to, node string) (*history.Differ
 }
 
 func (k kept) Beside(_ context.Context, node, other string) (*history.Difference, error) {
-	return &history.Difference{From: other, To: node, Kinds: []history.Kind{}, Groups: []history.Group{}}, nil
+	closes := &advisory.Change{Closed: []advisory.Advisory{{ID: "CVE-2026-0001", Source: "openssl", From: "3.5.0-1", To: "3.5.1-1", Urgency: "high"}},
+		Opened: []advisory.Advisory{{ID: "CVE-2026-0002", Source: "<b>zlib", To: "1.3", Urgency: "low"}}, Open: make([]advisory.Advisory, 12)}
+	layers := []plan.LayerPlan{{Variant: "gpu", Nodes: 1, Advisories: []*advisory.Change{closes, {Why: "the layer before cannot be read"}, {}}}}
+	return &history.Difference{From: other, To: node, Kinds: []history.Kind{}, Groups: []history.Group{}, Layers: layers}, nil
 }
 
 // TestGenerations: the list has who, when, why and what, is turned a page at a time, and what was
@@ -96,7 +100,9 @@ func TestGenerations(t *testing.T) {
 	want("/generations/1", 200, "No generation before it is kept.")
 	want("/generations/99", 400, "is not kept: caisson history lists them")
 	want("/generations/between?"+url.Values{"from": {"3"}, "node": {"n1; x"}}.Encode(), 200, "0-3 0-4 --node &#39;n1; x&#39;</code>")
-	want("/generations/between?node=n1&beside=n2", 200, "n1 beside n2</h1>", "Nothing differs.", "--node n2 --node n1</code>")
+	want("/generations/between?node=n1&beside=n2", 200, "n1 beside n2</h1>", "Nothing differs.", "--node n2 --node n1</code>", "Advisories: layer gpu on 1 node</h2>",
+		`<td class="name">CVE-2026-0001</td><td data-is="source">openssl</td><td data-is="before">3.5.0-1</td><td data-is="after">3.5.1-1</td><td data-is="urgency">high</td><td data-is="now">closed`,
+		`&lt;b&gt;zlib</td><td data-is="before">none</td>`, `now">open`, "12 open afterwards", "Not known: the layer before cannot be read", "Nothing security relevant.")
 	want("/generations/between?beside=n2", 400, "name both nodes")
 	want("/v1/generations", 200, `"generation":45`)
 	want("/v1/generations/3..4", 200, `"kinds":[{"name":"sysctl","changes":2}]`)

@@ -35,3 +35,20 @@ func TestLongRehearseInMemory(t *testing.T) {
 	f.build(t)
 	f.rehearse(t, "soft-reboot", "--memory", "3G", "--check", "command -v bc")
 }
+
+// TestLongRehearseKexec rehearses another kernel command line on trixie with a disk, by kexec there and back.
+// All comes back.
+func TestLongRehearseKexec(t *testing.T) {
+	require.Long(t)
+	f := rehearsed(t)
+	f.edit(t, "transparent_hugepage=never", "transparent_hugepage=always")
+	f.rehearse(t, "kexec", "--disk", "--check", "grep -q transparent_hugepage=always /proc/cmdline")
+}
+
+// TestLongRehearseOldReboot rehearses a card's MTU on bookworm with a disk, which needs a start by firmware. All comes back.
+func TestLongRehearseOldReboot(t *testing.T) {
+	require.Long(t)
+	f := rehearsed(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
+	f.edit(t, "machine:\n", "machine:\n  network: {interfaces: [{mac: \"52:54:00:00:00:0b\", dhcp: ipv4, mtu: 1400}]}\n")
+	f.rehearse(t, "reboot", "--disk", "--check", "ip -4 address show eth0 | grep -z 'mtu 1400.*10.0.2.15/24'")
+}

@@ -136,7 +136,7 @@ func canBeUsed(t *testing.T, papers []string, widths ...int64) {
 func usedPages(names []string) []string {
 	list := []string{"/nodes/" + names[0], "/nodes/" + names[1], "/nodes/" + names[3], "/nodes/none", "/nodes?condition=sick", "/nodes?label=rack%3Dr1", "/nodes?setting=labels%2Frack%3Dr1", "/nodes?setting=labels%2Frak",
 		"/nodes?group=rack&most=20&page=2&column=health&column=sync&column=activity&column=drift&column=holds&column=agent",
-		"/generations/3..4", "/generations/99", "/replace/" + names[0], "/audit?who=x"}
+		"/generations/3..4", "/generations/between?node=n1&beside=n2", "/generations/99", "/replace/" + names[0], "/audit?who=x"}
 	for _, p := range allPages {
 		if p.Main {
 			list = append(list, p.Path)

@@ -43,8 +43,8 @@ func TestCounted(t *testing.T) {
 		layer := pushed(t, f.registry, "1", nil)
 		for i, by := range test.signers {
 			f.p.Signers = []crypto.Signer{map[rune]*ecdsa.PrivateKey{'a': a, 'b': b}[by]}
-			other := overlay(func(o *spec.Overlay) { o.Node, o.Items.Sysctl[0].Value = "m", strconv.Itoa(i) }) // has each publish change something
-			f.publish(t, overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = test.gives[i : i+1] }), layer, publish.By{}, other)
+			other := fixture.Overlay(func(o *spec.Overlay) { o.Node, o.Items.Sysctl[0].Value = "m", strconv.Itoa(i) }) // has each publish change something
+			f.publish(t, fixture.Overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = test.gives[i : i+1] }), layer, publish.By{}, other)
 		}
 		next := f.policy
 		next.Operator = f.policy.Operator[1:]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/sshd"
 )
 
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 func booted(t *testing.T, answers string) (n *Node, dir string) {
 	t.Helper()
 	f := newShelf(t)
-	f.publish(t, overlay(nil), pushed(t, f.registry, "1", nil), publish.By{})
+	f.publish(t, fixture.Overlay(nil), pushed(t, f.registry, "1", nil), publish.By{})
 	n = f.node(t, "layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\n")
 	dir = sshd.Use(t, answers)
 	n.Box = sandbox.Options{Dir: t.TempDir(), Now: f.p.Now, Console: io.Discard}

@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -156,7 +157,7 @@ func TestPackagesByName(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		a := drawArchive(r)
 		f := newShelf(t)
-		o := overlay(nil)
+		o := fixture.Overlay(nil)
 		for side, commit := range []string{strings.Repeat("a", 40), strings.Repeat("b", 40)} {
 			f.publish(t, o, pushed(t, f.registry, fmt.Sprint(side), a.texts(t, side, agent)), publish.By{Commit: commit})
 		}
@@ -261,7 +262,7 @@ func TestPackagesAreOnePart(t *testing.T) {
 	require.Tool(t, "mksquashfs", "unsquashfs")
 	agent := agentImage(t)
 	two := func(a *archive) (*Node, *builder.LockFile) {
-		f, o := newShelf(t), overlay(nil)
+		f, o := newShelf(t), fixture.Overlay(nil)
 		for side := range 2 {
 			f.publish(t, o, pushed(t, f.registry, fmt.Sprint(side), a.texts(t, side, agent)), publish.By{Commit: strings.Repeat("a", 40)})
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // Of a generation that cannot be had any more, whatever of it is gone, the neighbours say which change it was. The
@@ -32,7 +33,7 @@ func TestPruned(t *testing.T) {
 			f := newShelf(t)
 			for i := range 6 {
 				n := strconv.Itoa(i)
-				f.publish(t, overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = n }), pushed(t, f.registry, n, map[string]string{"packages": n}), publish.By{})
+				f.publish(t, fixture.Overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = n }), pushed(t, f.registry, n, map[string]string{"packages": n}), publish.By{})
 			}
 			n := f.node(t, "")
 			n.then = map[string]Past{}
@@ -87,7 +88,7 @@ func TestPrunedFault(t *testing.T) {
 	f := newShelf(t)
 	for i := range 4 {
 		n := strconv.Itoa(i)
-		f.publish(t, overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = n }), pushed(t, f.registry, n, nil), publish.By{})
+		f.publish(t, fixture.Overlay(func(o *spec.Overlay) { o.Items.Sysctl[0].Value = n }), pushed(t, f.registry, n, nil), publish.By{})
 	}
 	n := f.node(t, "")
 	n.then = map[string]Past{}

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // pushed is a layer in a registry; each of its images holds the text of its name.
@@ -148,8 +149,8 @@ func TestMixedLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := &sandbox.Kept{Overlay: overlay(nil), Layer: pushed(t, r, "1", nil), Boot: []spec.BootNetwork{{VLAN: 7}}}
-	bad := &sandbox.Kept{Overlay: overlay(worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"}), Boot: []spec.BootNetwork{{VLAN: 9}}}
+	good := &sandbox.Kept{Overlay: fixture.Overlay(nil), Layer: pushed(t, r, "1", nil), Boot: []spec.BootNetwork{{VLAN: 7}}}
+	bad := &sandbox.Kept{Overlay: fixture.Overlay(fixture.Worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"}), Boot: []spec.BootNetwork{{VLAN: 9}}}
 	if k, err := mixed(good, bad, nil, []string{mixture.Network}); err != nil || k.Boot[0].VLAN != 9 {
 		t.Errorf("with the network of the bad one: %+v, %v", k, err)
 	}

@@ -111,7 +111,7 @@ func TestThirtyGenerations(t *testing.T) {
 func thirty(t *testing.T) (n *Node, planted map[string]int) {
 	t.Helper()
 	f := newShelf(t)
-	o := overlay(nil)
+	o := fixture.Overlay(nil)
 	var layer release.Layer
 	give := func(number int, what string) {
 		t.Helper()

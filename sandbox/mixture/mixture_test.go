@@ -10,31 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
-func overlay(change func(*spec.Overlay)) *spec.Overlay {
-	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "f", Node: "n", Layer: "sha256:1", Variant: "default", KernelArgs: []string{"quiet"}},
-		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}, {Key: "vm/zone", Value: "1"}},
-			Files: []spec.File{{Path: "/etc/motd", Content: "a"}}, Modules: &spec.Modules{Load: []string{"loop"}}}}
-	if change != nil {
-		change(o)
-	}
-	o.SetNeeds()
-	return o
-}
-
-// worse differs from it in each sort of part.
-func worse(o *spec.Overlay) {
-	o.Layer, o.Variant, o.KernelArgs = "sha256:2", "other", []string{"quiet", "mitigations=off"}
-	o.Items.Sysctl = []spec.Sysctl{{Key: "kernel/x", Value: "1"}, {Key: "vm/swappiness", Value: "90"}}
-	o.Items.Files[0].Content = "b"
-	o.Items.Units = []spec.Unit{{Name: "a.service", State: "masked"}}
-	o.Items.Modules = nil
-	o.Agent = &spec.Agent{Poll: 60}
-}
-
 func TestParts(t *testing.T) {
-	good, bad := overlay(nil), overlay(worse)
+	good, bad := fixture.Overlay(nil), fixture.Overlay(fixture.Worse)
 	all, err := Differ(good, bad)
 	if want := []string{"layer", "agent", "kernelArgs", "modules", "files//etc/motd", "sysctl/kernel.x", "sysctl/vm.swappiness", "sysctl/vm.zone", "units/a.service"}; err != nil || !slices.Equal(all, want) {
 		t.Fatalf("%q, %v", all, err)
@@ -63,7 +43,7 @@ func TestParts(t *testing.T) {
 
 // What was taken of the bad overlay differs from it no more, and all else does.
 func TestMixes(t *testing.T) {
-	good, bad := overlay(nil), overlay(worse)
+	good, bad := fixture.Overlay(nil), fixture.Overlay(fixture.Worse)
 	all, _ := Differ(good, bad)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -50,7 +50,7 @@ func fleet(n int) fstest.MapFS {
 	}
 	b.WriteString("machine:\n  overrides:\n    hosts:\n")
 	for i := 0; i < n; i += 100 {
-		fmt.Fprintf(&b, "    - {name: node-%06d, conf: {network: {interfaces: [{name: eth0, addresses: [10.%d.%d.7/16]}]}}}\n", i, i>>16, i>>8&255)
+		fmt.Fprintf(&b, "    - {name: node-%06d, conf: {network: {interfaces: [{name: eth0, addresses: [10.%d.%d.%d/8]}]}}}\n", i, i>>16, i>>8&255, i&255+1)
 	}
 	b.WriteString("inventory:\n")
 	fsys := fstest.MapFS{}
@@ -81,6 +81,9 @@ func parseFleet(b testing.TB, fsys fstest.MapFS) *site.Site {
 	}
 	return s
 }
+
+// TestTheFleetOfBenchmarksIsValid: no rule that came since ends a benchmark.
+func TestTheFleetOfBenchmarksIsValid(t *testing.T) { parseFleet(t, fleet(1000)) }
 
 // compileAndSign makes what publish pushes: for each node the overlay's one
 // encoding and its bundle. It returns their bytes.

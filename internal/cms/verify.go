@@ -34,7 +34,7 @@ type readSigner struct {
 }
 
 // Open returns the DER value of a type that a signature has in it, see [Enclosed], where one of the
-// trusted certificates signed it, or the certificate of who did. An error names who did. Zeros may
+// trusted certificates signed it, or leads to who did by certificates in it. An error names who did. Zeros may
 // follow the signature.
 func Open(signature []byte, of asn1.ObjectIdentifier, trusted []*x509.Certificate) ([]byte, error) {
 	var outer contentInfo
@@ -73,7 +73,7 @@ func (s *readSigner) check(of asn1.ObjectIdentifier, content []byte, brought, tr
 		return errors.New("signature: without the certificate of who signed")
 	}
 	who := all[i]
-	if !knows(trusted, who) {
+	if !knows(trusted, brought, who) {
 		return fmt.Errorf("signed by %q, whom nobody trusts here", who.Subject.CommonName)
 	}
 	if !s.Digest.Algorithm.Equal(oidSHA256) || len(s.Attributes.FullBytes) == 0 {
@@ -94,12 +94,22 @@ func (s *readSigner) check(of asn1.ObjectIdentifier, content []byte, brought, tr
 	return nil
 }
 
-// knows reports whether a certificate is trusted, or signed by one that is.
-func knows(trusted []*x509.Certificate, who *x509.Certificate) bool {
-	for _, t := range trusted {
-		if t.Equal(who) || who.CheckSignatureFrom(t) == nil {
-			return true
+// knows reports whether a certificate is trusted, or signed by one that is, or by one of those brought
+// of which the same holds.
+func knows(trusted, brought []*x509.Certificate, who *x509.Certificate) bool {
+	for above := []*x509.Certificate{who}; len(above) > 0; above = above[1:] {
+		for _, t := range trusted {
+			if t.Equal(above[0]) || above[0].CheckSignatureFrom(t) == nil {
+				return true
+			}
 		}
+		brought = slices.DeleteFunc(slices.Clone(brought), func(b *x509.Certificate) bool { // so that a circle ends
+			signed := bytes.Equal(b.RawSubject, above[0].RawIssuer) && above[0].CheckSignatureFrom(b) == nil
+			if signed {
+				above = append(above, b)
+			}
+			return signed
+		})
 	}
 	return false
 }

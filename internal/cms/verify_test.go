@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/binary"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +19,14 @@ import (
 )
 
 // issued is a key whose certificate another one signed.
-func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate) (*rsa.PrivateKey, *x509.Certificate) {
+func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate, name string) (*rsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	is := x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
+		IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, &is, authority, key.Public(), by)
 	if err != nil {
 		t.Fatal(err)
@@ -36,12 +38,17 @@ func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate) (*rsa
 	return key, certificate
 }
 
-// TestVerify: a program is started that somebody signed whom the firmware knows, or whose certificate
-// such a one signed, and no other.
+// TestVerify: a program is started that somebody signed whom the firmware knows, or to whom such a one
+// leads by certificates that the signature brings, and no other.
 func TestVerify(t *testing.T) {
 	key, ours := authenticodeCertified(t)
 	otherKey, other := authenticodeCertified(t)
-	signer, below := issued(t, key, ours)
+	signer, below := issued(t, key, ours, "signer")
+	middleKey, middle := issued(t, key, ours, "middle")
+	lowerKey, lower := issued(t, middleKey, middle, "lower")
+	lowestKey, lowest := issued(t, lowerKey, lower, "lowest")
+	chain := *lowest
+	chain.Raw = slices.Concat(lowest.Raw, middle.Raw, lower.Raw, ours.Raw) // as others write who is above them
 	bare := ukitest.Stub(8)
 	signed := func(key *rsa.PrivateKey, c *x509.Certificate) []byte {
 		t.Helper()
@@ -71,6 +78,9 @@ func TestVerify(t *testing.T) {
 	}{
 		{"by our key", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{other, ours}}, ""},
 		{"below our key", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{ours}}, ""},
+		{"far below our key", signed(lowestKey, &chain), TrustsImage{Allowed: []*x509.Certificate{ours}}, ""},
+		{"far below somebody else", signed(lowestKey, &chain), TrustsImage{Allowed: []*x509.Certificate{other}}, `signed by "lowest", whom nobody trusts here`},
+		{"far below our key, which nobody shows", signed(lowestKey, lowest), TrustsImage{Allowed: []*x509.Certificate{ours}}, `signed by "lowest", whom nobody trusts here`},
 		{"by somebody else, then by our key", twice, TrustsImage{Allowed: []*x509.Certificate{ours}}, ""},
 		{"by its digest", bare, TrustsImage{Digests: [][]byte{sum}}, ""},
 		{"by somebody else of the same name", signed(otherKey, other), TrustsImage{Allowed: []*x509.Certificate{ours}}, `signed by "boot", whom nobody trusts here`},
@@ -79,6 +89,7 @@ func TestVerify(t *testing.T) {
 		{"forbidden", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours}, Forbidden: [][]byte{sum}}, "(dbx)"},
 		{"by whom is forbidden", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours}, ForbiddenBy: []*x509.Certificate{other, ours}}, "signer signs (dbx)"},
 		{"below whom is forbidden", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{ours, below}, ForbiddenBy: []*x509.Certificate{ours}}, "signer signs (dbx)"},
+		{"far below whom is forbidden", signed(lowestKey, &chain), TrustsImage{Allowed: []*x509.Certificate{lowest}, ForbiddenBy: []*x509.Certificate{ours}}, "signer signs (dbx)"},
 		{"by our key, and first by whom is forbidden", twice, TrustsImage{Allowed: []*x509.Certificate{ours}, ForbiddenBy: []*x509.Certificate{other}}, "signer signs (dbx)"},
 		{"by whom is forbidden, and first by somebody allowed", twice, TrustsImage{Allowed: []*x509.Certificate{other}, ForbiddenBy: []*x509.Certificate{ours}}, "signer signs (dbx)"},
 		{"by its digest, and whom is forbidden", signed(key, ours), TrustsImage{Digests: [][]byte{sum}, ForbiddenBy: []*x509.Certificate{ours}}, "signer signs (dbx)"},

@@ -254,6 +254,10 @@ func (a *app) enrollImage(ctx context.Context, f enrollFlags) error {
 func (a *app) firmwarePair(flag, name string, pass *keys.Passphrase) (*keys.Boot, error) {
 	name = pairName(name)
 	b, err := keys.ReadBoot(name+".key", name+".crt", pass)
+	if err != nil && strings.Contains(name, ":") { // command:, env: or fd:, as for other keys, or a URI
+		return nil, cli.Usage("it takes NAME of the two files NAME.key and NAME.crt, no program, variable or URI",
+			"%s %s: not the name of two files", flag, name)
+	}
 	if err != nil {
 		return nil, cli.WithHint(fmt.Errorf("%s: %w", flag, err), "'caisson keys generate --boot "+name+"' makes both halves")
 	}

@@ -119,6 +119,9 @@ func (o *originals) Entries(kind string) []item.Entry {
 // Forget implements item.Journal.
 func (o *originals) Forget(...item.Entry) error { return nil }
 
+// Replace implements item.Journal.
+func (o *originals) Replace(_, moved []item.Entry) error { return o.Record(moved...) }
+
 // stamps say that /etc and /var are as new as /usr, or systemd would take every
 // boot for the first one after an update and run all that waits for that.
 func (n *Node) stamps() error {

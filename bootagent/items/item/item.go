@@ -130,6 +130,9 @@ type Journal interface {
 	Entries(item string) []Entry
 	// Forget drops entries, by Item and Key, with one fsync.
 	Forget(entries ...Entry) error
+	// Replace drops entries of it and adds those that moved to another key, with one fsync. An
+	// entry that it holds by such a key, and does not drop, is kept.
+	Replace(old, moved []Entry) error
 }
 
 // Part is the part of a journal that holds the keys of which In is true, for an

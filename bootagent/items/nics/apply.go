@@ -46,6 +46,9 @@ func (i *Features) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := i.Restore(ctx, i.ofOthers()); err != nil {
+		return err
+	}
 	changes, errs := i.changes(drift)
 	var entries, drop []item.Entry
 	for _, c := range changes {
@@ -95,11 +98,7 @@ func (i *Features) changes(drift []spec.Drift) (list []*change, errs []error) {
 				}
 			}
 		}
-		var err error
-		if c.had, err = i.live(recorded[iface], c.before.index); err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		c.had = recorded[iface]
 		list = append(list, c)
 	}
 	return list, errs
@@ -134,17 +133,13 @@ func (i *Features) make(ctx context.Context, c *change) (after featureNIC, err e
 	return after, errors.Join(errs...)
 }
 
-// live drops the entries of an interface of the same name that is gone, and
-// returns the others.
-func (i *Features) live(entries map[string]item.Entry, index int) (map[string]item.Entry, error) {
-	var stale []item.Entry
-	for feature, e := range entries {
-		if decodeFeature(e).Index != index {
-			stale = append(stale, e)
-			delete(entries, feature)
-		}
-	}
-	return entries, i.journal.Forget(stale...)
+// ofOthers are the entries of interfaces whose name another one has by now.
+func (i *Features) ofOthers() []item.Entry {
+	return slices.DeleteFunc(i.journal.Entries(FeaturesName), func(e item.Entry) bool {
+		iface, _ := splitFeature(e.Key)
+		now, err := i.device.Index(iface)
+		return err != nil || now == decodeFeature(e).Index
+	})
 }
 
 // entries returns the entries to journal before the change.
@@ -189,28 +184,32 @@ func (i *Features) Restore(ctx context.Context, entries []item.Entry) error {
 		iface = cmp.Or(i.device.Called(decodeFeature(e).Index), iface) // it may have been renamed
 		byIface[iface] = append(byIface[iface], e)
 	}
+	var done, moved []item.Entry
 	var errs []error
 	for _, iface := range sorted(byIface) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.restoreTo(ctx, iface, byIface[iface]); err != nil {
-			errs = append(errs, err)
-		}
+		these, carried, err := i.restoreTo(iface, byIface[iface])
+		done, moved, errs = append(done, these...), append(moved, carried...), append(errs, err)
 	}
-	return errors.Join(errs...)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, i.journal.Replace(done, moved))...)
 }
 
-func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.Entry) error {
+// restoreTo puts back what entries say of an interface. It returns those that are done with, and
+// what of them is kept by the name that the interface has now.
+func (i *Features) restoreTo(iface string, entries []item.Entry) (done, carried []item.Entry, err error) {
 	now := i.look(iface)
 	if errors.Is(now.err, ErrMissing) {
-		return i.journal.Forget(entries...) // its settings went with it
+		return entries, nil, nil // its settings went with it
 	}
 	if now.err != nil {
-		return fmt.Errorf("read features of %s: %w", iface, now.err)
+		return nil, nil, fmt.Errorf("read features of %s: %w", iface, now.err)
 	}
 	ask := map[string]bool{}
-	var carried []item.Entry
 	for _, e := range entries {
 		was, feature := splitFeature(e.Key)
 		p := decodeFeature(e)
@@ -223,17 +222,13 @@ func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.E
 			ask[feature] = p.Requested
 		}
 	}
-	if err := i.journal.Record(carried...); err != nil {
-		return err
-	}
 	if len(ask) > 0 {
 		if err := i.device.Change(iface, ask); err != nil {
-			return fmt.Errorf("restore features of %s: %w", iface, err)
+			return nil, nil, fmt.Errorf("restore features of %s: %w", iface, err)
 		}
 		now = i.look(iface)
 	}
 	var errs []error
-	var done []item.Entry
 	for _, e := range entries {
 		_, feature := splitFeature(e.Key)
 		if want, asked := ask[feature]; asked && now.features[feature].Requested != want {
@@ -242,10 +237,7 @@ func (i *Features) restoreTo(ctx context.Context, iface string, entries []item.E
 		}
 		done = append(done, e)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(done...))...)
+	return done, carried, errors.Join(errs...)
 }
 
 // keeps reports whether a feature is wanted of an interface, or is the side effect of one.

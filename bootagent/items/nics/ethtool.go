@@ -137,11 +137,12 @@ func (i *Features) Check(ctx context.Context) ([]spec.Drift, error) {
 	}
 	for _, e := range i.journal.Entries(FeaturesName) {
 		iface, feature := splitFeature(e.Key)
-		if wanted[e.Key] || managed[iface] && (e.Applied == nil || nics[iface].err != nil) {
+		p := decodeFeature(e)
+		moved := managed[iface] && nics[iface].err == nil && nics[iface].index != p.Index && i.device.Called(p.Index) != ""
+		if !moved && (wanted[e.Key] || managed[iface] && (e.Applied == nil || nics[iface].err != nil)) {
 			continue // a side effect stays while what may cause it does
 		}
 		d := spec.Drift{Item: FeaturesName, Key: e.Key, Action: spec.ActionRemove}
-		p := decodeFeature(e)
 		iface = cmp.Or(i.device.Called(p.Index), iface)
 		n, looked := nics[iface]
 		if !looked {

@@ -152,28 +152,7 @@ func TestRenamed(t *testing.T) {
 		return
 	}
 	ip(t, "link", "add", "v0", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "v1", "numrxqueues", "4", "numtxqueues", "4")
-	sets := func(it item.Item, j item.Journal) {
-		t.Helper()
-		drift, err := it.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range j.Entries(it.Name()) {
-			if slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == e.Key && d.Action == spec.ActionRemove }) {
-				if err := it.Restore(t.Context(), []item.Entry{e}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if r, ok := it.(interface{ Remember(context.Context) error }); ok {
-			if err := r.Remember(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := it.Apply(t.Context(), drift); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sets := func(it item.Item, j item.Journal) { reconcile(t, it, j) }
 	j, device := itemtest.Journal(t, t.TempDir()), NewEthtoolKernel()
 	tso := func(name string) spec.Feature { return spec.Feature{Interface: name, Feature: "tso"} }
 	holds := func(name, rx string, on bool) {
@@ -212,4 +191,103 @@ func TestRenamed(t *testing.T) {
 	sets(NewFeatures(nil, nil, "/sys", device, j), j)
 	sets(New(nil, "/sys", j), j)
 	holds("v0", "4", true)
+}
+
+// reconcile does what a run of the agent does with one kind.
+func reconcile(t *testing.T, it item.Item, j item.Journal) {
+	t.Helper()
+	check := func() []spec.Drift {
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return drift
+	}
+	due := check()
+	left := slices.DeleteFunc(j.Entries(it.Name()), func(e item.Entry) bool {
+		return !slices.ContainsFunc(due, func(d spec.Drift) bool { return d.Key == e.Key && d.Action == spec.ActionRemove })
+	})
+	if err := it.Restore(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	drift := check()
+	if r, ok := it.(interface{ Remember(context.Context) error }); ok {
+		if err := r.Remember(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	if drift = check(); len(drift) > 0 {
+		t.Errorf("%s is not as wanted after one run: %+v", it.Name(), drift)
+	}
+}
+
+// Where another card takes the name of one that got a new name, each gets back what it had itself.
+func TestRenamedAndReplaced(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	j, device := itemtest.Journal(t, t.TempDir()), NewEthtoolKernel()
+	rename := func(before, after string) { ip(t, "link", "set", before, "name", after) }
+	holds := func(t *testing.T, name, rx string, tso bool) {
+		t.Helper()
+		states, err := device.Features(name)
+		if err != nil || states["tx-tcp-segmentation"].Active != tso {
+			t.Errorf("%s: %+v, %v, want %v", name, states["tx-tcp-segmentation"], err, tso)
+		}
+		if got, err := (kernel{}).Read(name + "/channels/rx"); err != nil || got != rx {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, rx)
+		}
+	}
+	wanted := func(t *testing.T, names ...string) {
+		t.Helper()
+		var features []spec.Feature
+		var settings []spec.NIC
+		for _, name := range names {
+			features = append(features, spec.Feature{Interface: name, Feature: "tso"})
+			settings = append(settings, nic(name, set("channels", "rx", "2")))
+		}
+		reconcile(t, NewFeatures(features, nil, "/sys", device, j), j)
+		reconcile(t, New(settings, "/sys", j), j)
+	}
+	for _, c := range []struct {
+		name          string
+		before, after []string // wanted
+		rename        func()
+		first, second string // what the two are called by then
+	}{
+		{"wanted by name", []string{"a0"}, []string{"a0"}, func() { rename("a0", "a9"); rename("b0", "a0") }, "a9", "a0"},
+		{"wanted by address", []string{"a0"}, []string{"a9"}, func() { rename("a0", "a9"); rename("b0", "a0") }, "a9", "a0"},
+		{"both wanted", []string{"a0", "b0"}, []string{"a9", "a0"}, func() { rename("a0", "a9"); rename("b0", "a0") }, "a9", "a0"},
+		{"swapped", []string{"a0", "b0"}, []string{"a0", "b0"}, func() { rename("a0", "c"); rename("b0", "a0"); rename("c", "b0") }, "b0", "a0"},
+		{"one swapped", []string{"a0"}, []string{"a0"}, func() { rename("a0", "c"); rename("b0", "a0"); rename("c", "b0") }, "b0", "a0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, name := range []string{"a", "b"} {
+				ip(t, "link", "add", name+"0", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", name+"1", "numrxqueues", "4", "numtxqueues", "4")
+			}
+			if err := (kernel{}).Write("b0/channels/rx", "3"); err != nil {
+				t.Fatal(err)
+			}
+			wanted(t, c.before...)
+			c.rename()
+			wanted(t, c.after...)
+			for _, at := range []struct{ name, rx string }{{c.first, "4"}, {c.second, "3"}} {
+				if slices.Contains(c.after, at.name) {
+					at.rx = "2"
+				}
+				holds(t, at.name, at.rx, at.rx != "2")
+			}
+			wanted(t)
+			holds(t, c.first, "4", true)
+			holds(t, c.second, "3", true)
+			if left := append(j.Entries(FeaturesName), j.Entries(Name)...); len(left) > 0 {
+				t.Errorf("left: %+v", left)
+			}
+			ip(t, "link", "del", "a1")
+			ip(t, "link", "del", "b1")
+		})
+	}
 }

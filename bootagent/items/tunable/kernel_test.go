@@ -308,6 +308,28 @@ func TestRenamedInterface(t *testing.T) {
 	ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
 	apply(j)
 	holds("net/ipv4/conf/v0/rp_filter", "0")
+	// Another one takes its name: each gets back what it had itself, also where a change comes first.
+	for _, first := range []bool{false, true} {
+		ip("link", "add", "w0", "type", "veth", "peer", "name", "w1")
+		apply(itemtest.Journal(t, t.TempDir()), spec.Sysctl{Key: "net/ipv4/conf/w0/rp_filter", Value: "1"})
+		apply(j, set)
+		ip("link", "set", "v0", "name", "v9")
+		ip("link", "set", "w0", "name", "v0")
+		if first {
+			it := NewSysctl([]spec.Sysctl{set}, "/proc/sys", j)
+			if err := it.Apply(t.Context(), []spec.Drift{{Item: SysctlName, Key: set.Key, From: "1", To: set.Value, Action: spec.ActionChange}}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			apply(j, set)
+		}
+		holds("net/ipv4/conf/v9/rp_filter", "0")
+		holds("net/ipv4/conf/v0/rp_filter", "2")
+		apply(j)
+		holds("net/ipv4/conf/v0/rp_filter", "1")
+		ip("link", "del", "v0")
+		ip("link", "set", "v9", "name", "v0")
+	}
 }
 
 // An interface has its parameters and attributes by its alternative names, too, and they go back

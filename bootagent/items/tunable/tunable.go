@@ -118,11 +118,9 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 	}
 	for _, e := range i.journal.Entries(i.kind.Name) {
-		if wanted[e.Key] {
-			continue
-		}
 		p := decodePrior(e)
-		if e.Applied == nil && wanted[p.Cause] {
+		moved := i.replaced(e.Key, p) && i.present(e.Key, p) != ""
+		if !moved && (wanted[e.Key] || e.Applied == nil && wanted[p.Cause]) {
 			continue
 		}
 		to, now := p.Value, ""
@@ -224,11 +222,20 @@ func (i *Item) Renew() error {
 // Apply implements item.Item. It leaves the pass over the keys to the check that follows each
 // apply, which then opens no file a second time.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	todo := slices.DeleteFunc(slices.Clone(drift), func(d spec.Drift) bool { return d.Action != spec.ActionChange })
+	if len(todo) == 0 {
+		return nil
+	}
+	others := slices.DeleteFunc(i.journal.Entries(i.kind.Name), func(e item.Entry) bool { return !i.replaced(e.Key, decodePrior(e)) })
+	if len(others) > 0 { // else the original of what has a key by now would be that of what had it
+		if err := i.Restore(ctx, others); err != nil {
+			return err
+		}
+	}
 	had := map[string]bool{}
 	for _, e := range i.journal.Entries(i.kind.Name) {
 		had[e.Key] = true
 	}
-	todo := slices.DeleteFunc(slices.Clone(drift), func(d spec.Drift) bool { return d.Action != spec.ActionChange })
 	todo, sides := i.withSides(todo)
 	var entries []item.Entry
 	for _, d := range todo {
@@ -240,9 +247,6 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if !had[e.Key] {
 			entries = append(entries, e)
 		}
-	}
-	if len(todo) == 0 {
-		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -396,9 +400,6 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		now, _ := i.kind.Files.Read(key) // what cannot be read is written all the same
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: key, From: now, To: p.Value})
 	}
-	if err := i.journal.Record(carried...); err != nil {
-		return err
-	}
 	failed, err := i.settle(ctx, drift)
 	if err != nil {
 		return err
@@ -416,7 +417,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	errs = append(errs, i.journal.Forget(done...))
+	errs = append(errs, i.journal.Replace(done, carried))
 	return errors.Join(errs...)
 }
 
@@ -438,7 +439,11 @@ func (i *Item) present(key string, was prior) string {
 
 // replaced reports whether what a file belongs to went, and another of its name came.
 func (i *Item) replaced(key string, was prior) bool {
-	return was.Owner != 0 && was.Owner != i.kind.Files.Owner(key)
+	if was.Owner == 0 {
+		return false
+	}
+	now := i.kind.Files.Owner(key)
+	return now != 0 && now != was.Owner
 }
 
 // prior is the original of a file. Cause names the wanted key that changed it in

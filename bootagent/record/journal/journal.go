@@ -194,12 +194,24 @@ func (j *Journal) Suppose(entries ...item.Entry) {
 
 // Forget implements item.Journal.
 func (j *Journal) Forget(entries ...item.Entry) error {
+	return j.Replace(entries, nil)
+}
+
+// Replace implements item.Journal.
+func (j *Journal) Replace(old, moved []item.Entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	lines := make([]line, 0, len(entries))
-	for _, e := range entries {
+	lines := make([]line, 0, len(old)+len(moved))
+	free := map[id]bool{}
+	for _, e := range old {
 		if _, ok := j.entries[id{e.Item, e.Key}]; ok {
+			free[id{e.Item, e.Key}] = true
 			lines = append(lines, line{Drop: &dropped{e.Item, e.Key}})
+		}
+	}
+	for _, e := range moved {
+		if _, held := j.entries[id{e.Item, e.Key}]; !held || free[id{e.Item, e.Key}] {
+			lines = append(lines, line{Add: &e})
 		}
 	}
 	return j.append(lines)

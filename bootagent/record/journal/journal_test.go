@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,26 @@ func TestFirstOriginalIsKept(t *testing.T) {
 	}
 	if got := brief(opened(t, dir, scopes)); got != `a="2"/` {
 		t.Fatalf("after forgetting: %s", got)
+	}
+}
+
+// Two that swapped their names swap their originals; what has a key of its own keeps that.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	j := opened(t, dir, scopes)
+	record(t, j, entry("a", "1", item.Kernel), entry("b", "2", item.Kernel), entry("c", "3", item.Kernel), entry("d", "4", item.Kernel))
+	old := j.Entries("perm")[:3]
+	moved := slices.Clone(old)
+	moved[0].Key, moved[1].Key, moved[2].Key = "b", "a", "d"
+	if err := j.Replace(old, moved); err != nil {
+		t.Fatal(err)
+	}
+	const want = `a="2"/ b="1"/ d="4"/`
+	if got := brief(j); got != want {
+		t.Errorf("entries %s, want %s", got, want)
+	}
+	if got := brief(opened(t, dir, scopes)); got != want {
+		t.Errorf("after a start: %s, want %s", got, want)
 	}
 }
 

@@ -72,7 +72,7 @@ func (h hooked) Elsewhere() bool { return errors.Is(h.WriteError(), hub.ErrReadO
 func (h hooked) See(ctx context.Context, last int64) (s webhook.Seen, seq int64, err error) {
 	s = webhook.Seen{At: h.Now(), Nodes: map[string]webhook.Is{}, Rollouts: map[string]string{}}
 	for _, n := range h.Nodes() {
-		condition, why := n.Condition(s.At)
+		condition, why := n.Is()
 		s.Nodes[n.Name] = webhook.Is{Condition: string(condition), Why: why}
 	}
 	for _, r := range h.Rollouts() {

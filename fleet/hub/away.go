@@ -68,7 +68,7 @@ func (h *Hub) noteAway(why error) {
 
 // startListening begins the time in which reports can arrive; mu is held.
 func (h *Hub) startListening() {
-	h.listens, h.sorted = h.o.startTime(), nil
+	h.listens, h.kept = h.o.startTime(), nil
 	h.notifyWatchers()
 }
 
@@ -152,7 +152,7 @@ func (h *Hub) forgetRetired(ctx context.Context) error {
 	}
 	maps.DeleteFunc(h.keys, func(_, of string) bool { return gone[of] })
 	h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(l store.Slot) bool { return gone[l.Node] })
-	h.sorted = nil
+	h.kept = nil
 	h.notifyWatchers()
 	return nil
 }

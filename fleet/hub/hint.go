@@ -24,7 +24,7 @@ func (h *Hub) Hint(said spec.Hint, from string) error {
 		return &RefusedError{"nothing is published for that machine"}
 	}
 	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: plain.Line(said.Why), Code: said.Code}
-	h.sorted = nil
+	h.keep(h.nodes[name])
 	h.notifyWatchers()
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 func (r *rig) counted() string {
 	r.Helper()
 	now := r.hub.Now()
-	sum := view.Summarise(r.hub.Nodes(), now)
+	sum := view.Summarise(r.hub.Nodes())
 	sum.Hinted, sum.Hints = 0, nil
 	all := []any{sum}
 	for _, n := range r.hub.Nodes() {
@@ -35,7 +35,7 @@ func (r *rig) counted() string {
 }
 
 func (r *rig) hinted() (text string) {
-	for _, h := range view.Summarise(r.hub.Nodes(), r.hub.Now()).Hints {
+	for _, h := range view.Summarise(r.hub.Nodes()).Hints {
 		text += h.Node + ": " + h.Why + "; "
 	}
 	return text
@@ -108,7 +108,7 @@ func TestHintsOfAFleet(t *testing.T) {
 	for _, name := range names {
 		r.must(r.hub.Hint(spec.NewHint("f", name, spec.Match{}, "x"), "192.0.2.1"))
 	}
-	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Hinted != 50 || len(s.Hints) != 12 || s.Trouble != 0 {
+	if s := view.Summarise(r.hub.Nodes()); s.Hinted != 50 || len(s.Hints) != 12 || s.Trouble != 0 {
 		t.Errorf("%d, %d listed, %d in trouble", s.Hinted, len(s.Hints), s.Trouble)
 	}
 }

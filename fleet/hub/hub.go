@@ -68,7 +68,7 @@ type Hub struct {
 
 	mu       sync.RWMutex
 	nodes    map[string]*node
-	sorted   []*view.Node      // by name; nil when it is to be made again
+	kept     *view.Kept        // nil when it is to be made again
 	keys     map[string]string // node by id of its key
 	slots    []store.Slot
 	asking   *store.Slot          // that is noted before the budgets of rollouts are read; nil is none
@@ -335,8 +335,8 @@ func (h *Hub) setNodes(changed []*node) {
 		if h.room != nil {
 			h.room.Tell(&n.view)
 		}
+		h.keep(n)
 	}
-	h.sorted = nil
 	h.notifyWatchers()
 }
 
@@ -410,6 +410,6 @@ func (h *Hub) readIndex(ctx context.Context) {
 		h.nodes[name] = &n
 	}
 	maps.DeleteFunc(h.hints, func(name string, _ view.Hint) bool { return h.nodes[name] == nil }) // so there are no more hints than nodes
-	h.sorted, h.hardware, h.room = nil, nil, nil
+	h.kept, h.hardware, h.room = nil, nil, nil
 	h.notifyWatchers()
 }

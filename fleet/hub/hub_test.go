@@ -212,7 +212,7 @@ func TestWhatNobodyCouldHear(t *testing.T) {
 	r.is("n1", view.Fine)
 	r.is("n2", view.Degraded)
 	r.is("n3", view.Never)
-	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Unheard != 2 {
+	if s := view.Summarise(r.hub.Nodes()); s.Unheard != 2 {
 		t.Errorf("%d nodes are as they were", s.Unheard)
 	}
 	r.later(10 * time.Minute) // three intervals and a minute are 16
@@ -220,7 +220,7 @@ func TestWhatNobodyCouldHear(t *testing.T) {
 	r.later(7 * time.Minute)
 	r.is("n1", view.Fine)
 	r.is("n2", view.Silent)
-	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Unheard != 0 {
+	if s := view.Summarise(r.hub.Nodes()); s.Unheard != 0 {
 		t.Errorf("%d nodes are as they were", s.Unheard)
 	}
 	r.later(17 * time.Minute)
@@ -244,7 +244,7 @@ func TestReportsCount(t *testing.T) {
 	}
 	r.later(17 * time.Minute)
 	r.is("n1", view.Silent)
-	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Nodes != 2 || s.Conditions[view.Never] != 1 || s.Trouble != 1 {
+	if s := view.Summarise(r.hub.Nodes()); s.Nodes != 2 || s.Conditions[view.Never] != 1 || s.Trouble != 1 {
 		t.Errorf("%+v", s)
 	}
 	// A new generation.

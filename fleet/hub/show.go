@@ -20,24 +20,26 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Nodes returns all nodes by name. The slice is the hub's: it is only read.
-func (h *Hub) Nodes() []*view.Node {
-	h.mu.RLock()
-	sorted := h.sorted
-	h.mu.RUnlock()
-	if sorted != nil {
-		return sorted
-	}
+// Nodes returns all nodes by name, as they are now. The slice is the hub's: it is only read.
+func (h *Hub) Nodes() []view.Judged {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sorted == nil {
-		h.sorted = make([]*view.Node, 0, len(h.nodes))
+	now := h.o.Now()
+	if h.kept == nil {
+		nodes := make([]*view.Node, 0, len(h.nodes))
 		for _, n := range h.nodes {
-			h.sorted = append(h.sorted, h.viewNode(n))
+			nodes = append(nodes, h.viewNode(n))
 		}
-		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return plain.Natural(a.Name, b.Name) })
+		h.kept = view.NewKept(nodes, now)
 	}
-	return h.sorted
+	return h.kept.All(now)
+}
+
+// keep has a list show a node as it is by now; mu is held.
+func (h *Hub) keep(n *node) {
+	if h.kept != nil && !h.kept.Put(h.viewNode(n)) {
+		h.kept = nil
+	}
 }
 
 // Since returns the nodes whose rows changed since an answer that ended with a cursor, by name, and

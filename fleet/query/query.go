@@ -85,7 +85,7 @@ type Summary struct {
 // Summary returns the fleet at a glance.
 func (f *Fleet) Summary() Summary {
 	now := f.Hub.Now()
-	return Summary{f.Hub.Fleet(), view.Summarise(f.Hub.Nodes(), now), f.lately(now), TroubleWith(f.Site),
+	return Summary{f.Hub.Fleet(), view.Summarise(f.Hub.Nodes()), f.lately(now), TroubleWith(f.Site),
 		TroubleWith(f.Inbox), now.UTC().Truncate(time.Second)}
 }
 

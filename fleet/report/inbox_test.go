@@ -166,7 +166,7 @@ func (r *rig) read() map[string]error {
 func (r *rig) node(name string) *view.Node {
 	for _, n := range r.hub.Nodes() {
 		if n.Name == name {
-			return n
+			return n.Node
 		}
 	}
 	return nil

@@ -186,7 +186,7 @@ func (f *liarsFleet) mine() {
 	f.Helper()
 	shown := f.hub.Nodes()
 	for _, m := range f.nodes {
-		if n := shown[slices.IndexFunc(shown, func(n *view.Node) bool { return n.Name == m.name })]; !m.keys[n.Key] {
+		if n := shown[slices.IndexFunc(shown, func(n view.Judged) bool { return n.Name == m.name })]; !m.keys[n.Key] {
 			f.Fatalf("at %s a stranger speaks for %s", f.now.Format(time.TimeOnly), m.name)
 		}
 	}
@@ -261,7 +261,7 @@ func (f *liarsFleet) run() string {
 	fmt.Fprintf(&b, "%s, %d waves, the slot is held by %v\n", f.row.Phase, len(f.row.Waves), f.hub.Slots()[0].Held)
 	shown := f.hub.Nodes()
 	for _, m := range f.nodes {
-		n := shown[slices.IndexFunc(shown, func(n *view.Node) bool { return n.Name == m.name })]
+		n := shown[slices.IndexFunc(shown, func(n view.Judged) bool { return n.Name == m.name })]
 		fmt.Fprintf(&b, "%s: given %s, says %s, %s, by its own key: %v, %s\n", m.name, f.rows[m.name].Overlay[64:], n.Report.Overlay[64:], n.Report.Axes.Health.State, n.Key == keyID(m.key), n.Grade)
 	}
 	return b.String()

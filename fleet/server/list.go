@@ -133,9 +133,9 @@ type labelGroup struct {
 
 // groups counts the nodes of a list by a label: those in trouble first.
 func (p nodeList) groups(q query.Asked, by string, link func(label string) string) (list []labelGroup, more int) {
-	found, now := map[string]*labelGroup{}, p.fleet.Hub.Now()
+	found := map[string]*labelGroup{}
 	for _, n := range p.fleet.Hub.Nodes() {
-		if !q.Matches(n, now) {
+		if !q.Matches(n) {
 			continue
 		}
 		g := labelGroup{}
@@ -150,7 +150,7 @@ func (p nodeList) groups(q query.Asked, by string, link func(label string) strin
 		}
 		one := found[g.Value]
 		one.Nodes++
-		c, _ := n.Condition(now)
+		c, _ := n.Is()
 		if view.KindOf(c).Trouble {
 			one.Trouble++
 		}

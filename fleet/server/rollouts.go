@@ -100,7 +100,7 @@ func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 	names := s.names()
 	now, conditions, given := s.o.Hub.Now(), map[string]view.Condition{}, map[string]string{}
 	for _, n := range s.o.Hub.Nodes() {
-		conditions[n.Name], _ = n.Condition(now)
+		conditions[n.Name], _ = n.Is()
 		if n.Published != nil {
 			given[n.Name] = n.Published.Overlay
 		}

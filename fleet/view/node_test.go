@@ -30,18 +30,18 @@ func TestAHoldThatIsOver(t *testing.T) {
 // The overview's reasons are the worst first, and of one kind those of most nodes.
 func TestTheWorstReasonIsFirst(t *testing.T) {
 	now := time.Unix(1_790_000_000, 0)
-	var nodes []*Node
+	var nodes []Judged
 	for _, n := range []struct {
 		health, why string
 		nodes       int
 	}{{"degraded", "many", 3}, {"degraded", "few", 1}, {"broken", "one", 1}, {"degraded", "some", 2}} {
 		for range n.nodes {
-			nodes = append(nodes, &Node{Name: "n", Received: now, Published: &spec.Published{},
-				Report: &Brief{Axes: spec.Axes{Health: spec.Axis{State: n.health, Detail: n.why}}}})
+			nodes = append(nodes, Judge(&Node{Name: "n", Received: now, Published: &spec.Published{},
+				Report: &Brief{Axes: spec.Axes{Health: spec.Axis{State: n.health, Detail: n.why}}}}, now))
 		}
 	}
 	var got []string
-	for _, r := range Summarise(nodes, now).Reasons {
+	for _, r := range Summarise(nodes).Reasons {
 		got = append(got, r.Why)
 	}
 	if want := []string{"one", "many", "some", "few"}; !slices.Equal(got, want) {

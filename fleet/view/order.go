@@ -51,19 +51,18 @@ func unknown(what, word string, known []string) error {
 
 // place holds what an order needs of a node.
 type place struct {
-	node           *Node
-	name           string
+	at             int // among all by name
 	rank           int // of its condition, 0 is the worst
 	generation     uint64
 	version, layer string
 	received       time.Time
 }
 
-func (n *Node) place(now time.Time) place {
-	c, _ := n.Condition(now)
-	p := place{node: n, name: n.Name, rank: rank(c), received: n.Received}
-	if b := n.Report; b != nil {
-		p.generation, p.version, p.layer = b.Generation, b.Version, b.Layer
+func (n *Judged) place(at int) place {
+	s := n.said.Value()
+	p := place{at: at, rank: rank(s.condition), version: s.version, layer: s.layer, received: n.Received}
+	if n.Report != nil {
+		p.generation = n.Report.Generation
 	}
 	return p
 }
@@ -84,20 +83,27 @@ func (o Order) compare(a, b *place) int {
 	case "reported":
 		c = a.received.Compare(b.received)
 	case "name":
-		c = plain.Natural(a.name, b.name)
+		c = cmp.Compare(a.at, b.at)
 	}
 	if o.Falls() {
 		c = -c
 	}
-	return cmp.Or(c, plain.Natural(a.name, b.name))
+	return cmp.Or(c, cmp.Compare(a.at, b.at))
 }
 
 // Sort sorts a list that was put together of several answers.
 func (o Order) Sort(list []Line) {
-	at := func(l *Line) *place {
-		return &place{name: l.Name, rank: rank(l.Condition), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
+	slices.SortFunc(list, func(a, b Line) int { return plain.Natural(a.Name, b.Name) })
+	if o.By() == "name" {
+		if o.Falls() {
+			slices.Reverse(list)
+		}
+		return
 	}
-	slices.SortFunc(list, func(a, b Line) int { return o.compare(at(&a), at(&b)) })
+	at := func(l *Line) *place {
+		return &place{rank: rank(l.Condition), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
+	}
+	slices.SortStableFunc(list, func(a, b Line) int { return o.compare(at(&a), at(&b)) })
 }
 
 // maxKept bounds a value that is offered to be kept, in bytes: a line is to be read.

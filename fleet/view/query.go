@@ -128,48 +128,44 @@ func (n *Node) Reported() (Reported, bool) {
 const TroubleWord Condition = "trouble"
 
 // Matches reports whether a node meets a query.
-func (q Query) Matches(n *Node, now time.Time) bool {
-	if q.Among != nil && !q.Among[n.Name] || q.Differs && !n.Differs() {
+func (q Query) Matches(n Judged) bool {
+	if q.Among != nil && !q.Among[n.Name] {
 		return false
 	}
-	if commit := n.Commit(q.Service); q.Service != "" && (commit == "" || q.Commit != "" && commit != q.Commit) {
+	if q.Service != "" {
+		if commit := n.Commit(q.Service); commit == "" || q.Commit != "" && commit != q.Commit {
+			return false
+		}
+	}
+	s := n.said.Value()
+	if q.Differs && !s.differs || q.Layer != "" && !strings.HasPrefix(s.layer, q.Layer) && !strings.HasPrefix(digest.Hex(s.layer), q.Layer) ||
+		q.Version != "" && s.version != q.Version || q.Sync != "" && s.sync != q.Sync && !strings.HasPrefix(s.sync, q.Sync+":") ||
+		q.Health != "" && s.health != q.Health {
 		return false
 	}
-	b := n.Report
-	if b == nil {
-		b = &Brief{}
-	}
-	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(digest.Hex(b.Layer), q.Layer) ||
-		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync &&
-		!strings.HasPrefix(b.Axes.Sync.State, q.Sync+":") || q.Health != "" && b.Axes.Health.State != q.Health {
-		return false
-	}
-	if q.Condition == "" && q.Text == "" {
-		return true
-	}
-	condition, why := n.Condition(now)
 	switch {
-	case q.Condition == TroubleWord && !KindOf(condition).Trouble, q.Condition != "" && q.Condition != TroubleWord && condition != q.Condition:
+	case q.Condition == TroubleWord && !KindOf(s.condition).Trouble,
+		q.Condition != "" && q.Condition != TroubleWord && s.condition != q.Condition:
 		return false
 	case q.Text == "":
 		return true
 	}
 	text := strings.ToLower(q.Text)
-	return strings.Contains(n.Name, text) || strings.Contains(strings.ToLower(why), text)
+	return strings.Contains(n.Name, text) || strings.Contains(strings.ToLower(s.why), text)
 }
 
 // Select returns the nodes that meet a query: so many from one place on in its order, and
-// how many there are in all.
-func Select(nodes []*Node, q Query, from, most int, now time.Time) (lines []Line, all int) {
+// how many there are in all. The nodes are by name.
+func Select(nodes []Judged, q Query, from, most int, now time.Time) (lines []Line, all int) {
 	var met []place
-	for _, n := range nodes {
-		if q.Matches(n, now) {
-			met = append(met, n.place(now))
+	for i, n := range nodes {
+		if q.Matches(n) {
+			met = append(met, n.place(i))
 		}
 	}
 	slices.SortFunc(met, func(a, b place) int { return q.Sort.compare(&a, &b) })
 	for _, p := range met[min(from, len(met)):min(from+most, len(met))] {
-		lines = append(lines, p.node.Line(now))
+		lines = append(lines, nodes[p.at].Line(now))
 	}
 	return lines, len(met)
 }
@@ -220,7 +216,7 @@ const (
 )
 
 // Summarise counts.
-func Summarise(nodes []*Node, now time.Time) Summary {
+func Summarise(nodes []Judged) Summary {
 	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Others: []Reason{},
 		Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
 	type cause struct {
@@ -234,31 +230,34 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		}
 		return layers[digest]
 	}
-	for _, n := range nodes {
-		c, why := n.Condition(now)
-		s.Conditions[c]++
-		if KindOf(c).Trouble {
-			s.Trouble++
-		}
+	for _, a := range alike(nodes) {
+		of := a.said.Value()
+		c, why := of.condition, of.why
+		s.Conditions[c] += a.nodes
 		if c != Fine {
 			if c == Silent {
 				why = "" // each has its own time
 			}
 			if reasons[cause{c, why}] == nil {
-				reasons[cause{c, why}] = &Reason{c, why, 0, n.Name}
+				reasons[cause{c, why}] = &Reason{c, why, 0, a.first}
 			}
-			reasons[cause{c, why}].Nodes++
+			reasons[cause{c, why}].Nodes += a.nodes
 		}
-		s.note(n, now)
-		if n.Published != nil && n.Published.Layer != "" {
-			layer(n.Published.Layer).Published++
+		s.note(&of, a.nodes)
+		if of.published != "" {
+			layer(of.published).Published += a.nodes
 		}
-		if b := n.Report; b != nil {
-			if b.Layer != "" {
-				l := layer(b.Layer)
-				l.Running, l.Version = l.Running+1, cmp.Or(l.Version, b.Version)
-			}
-			agents[b.Agent]++
+		if of.layer != "" {
+			l := layer(of.layer)
+			l.Running, l.Version = l.Running+a.nodes, cmp.Or(l.Version, of.version)
+		}
+		if of.reported {
+			agents[of.agent] += a.nodes
+		}
+	}
+	for i := range nodes {
+		if n := &nodes[i]; n.said.Value().hinted {
+			s.Hints = append(s.Hints, *n.Hint)
 		}
 	}
 	for _, r := range reasons {
@@ -290,21 +289,21 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 	return s
 }
 
-// note counts what a node's condition does not say.
-func (s *Summary) note(n *Node, now time.Time) {
-	if n.Differs() {
-		s.Differ++
+// note counts trouble, and what a node's condition does not say.
+func (s *Summary) note(of *said, nodes int) {
+	if KindOf(of.condition).Trouble {
+		s.Trouble += nodes
 	}
-	if word, _ := n.Attestation(now); word != "" {
+	if of.differs {
+		s.Differ += nodes
+	}
+	if of.tpm != "" {
 		if s.TPM == nil {
 			s.TPM = map[Attestation]int{}
 		}
-		s.TPM[word]++
+		s.TPM[of.tpm] += nodes
 	}
-	if n.overdue(now) && !n.Silent(now) {
-		s.Unheard++
-	}
-	if h := n.Hinted(now); h != nil {
-		s.Hints = append(s.Hints, *h)
+	if of.unheard {
+		s.Unheard += nodes
 	}
 }

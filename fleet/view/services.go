@@ -45,7 +45,7 @@ const (
 
 // Services counts what nodes were sent and what they report. sent returns the commits
 // that an overlay brings, by service, and whether it is known.
-func Services(nodes []*Node, sent func(overlay string) (map[string]string, bool)) []ServiceUse {
+func Services(nodes []Judged, sent func(overlay string) (map[string]string, bool)) []ServiceUse {
 	type tally struct{ published, reported map[string]*CommitUse }
 	all, differ := map[string]*tally{}, map[string]int{}
 	of := func(name string) *tally {

@@ -22,14 +22,13 @@ type Words struct{ Versions, Health, Sync []string }
 const maxWords = 100
 
 // WordsOf returns what nodes say, sorted.
-func WordsOf(nodes []*Node) Words {
+func WordsOf(nodes []Judged) Words {
 	all := [3]map[string]bool{{}, {}, {}}
-	for _, n := range nodes {
-		if b := n.Report; b != nil {
-			for i, word := range []string{b.Version, b.Axes.Health.State, b.Axes.Sync.State} {
-				if word != "" && len(all[i]) < maxWords {
-					all[i][word] = true
-				}
+	for _, a := range alike(nodes) {
+		of := a.said.Value()
+		for i, word := range []string{of.version, of.health, of.sync} {
+			if word != "" && len(all[i]) < maxWords {
+				all[i][word] = true
 			}
 		}
 	}
@@ -37,7 +36,7 @@ func WordsOf(nodes []*Node) Words {
 }
 
 // Choices returns what a list of choices offers: what nodes say, and what this release knows.
-func Choices(nodes []*Node) Words {
+func Choices(nodes []Judged) Words {
 	said := WordsOf(nodes)
 	both := func(known, said []string) []string {
 		return plain.Names(slices.Values(slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, said))))))
@@ -63,7 +62,7 @@ func ConditionWords() []string {
 
 // Check refuses words that no node can meet: an empty list would say that all is well.
 // What this release does not know counts where a node says it.
-func (q Query) Check(nodes []*Node) error {
+func (q Query) Check(nodes []Judged) error {
 	if words := ConditionWords(); q.Condition != "" && !slices.Contains(words, string(q.Condition)) {
 		return unknown("condition", string(q.Condition), words)
 	}
@@ -98,10 +97,8 @@ func (q Query) Check(nodes []*Node) error {
 
 // Nobody says which word of a query no node at all meets, though one could: a mistyped
 // version has an empty list, and so has one that everybody has left.
-func (q Query) Nobody(nodes []*Node) string {
-	none := func(one Query) bool {
-		return !slices.ContainsFunc(nodes, func(n *Node) bool { return one.Matches(n, n.Received) })
-	}
+func (q Query) Nobody(nodes []Judged) string {
+	none := func(one Query) bool { return !slices.ContainsFunc(nodes, one.Matches) }
 	switch {
 	case q.Layer != "" && none(Query{Layer: q.Layer}):
 		return "no node runs a layer whose digest begins with " + plain.Line(q.Layer)

@@ -103,7 +103,7 @@ func (s *service) get(path string) string {
 func (s *service) is(word view.Attestation) *view.Node {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		n := s.hub.Nodes()[0]
+		n := s.hub.Nodes()[0].Node
 		switch got, why := n.Attestation(s.now()); {
 		case got == word:
 			return n

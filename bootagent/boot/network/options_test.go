@@ -40,6 +40,12 @@ var optionRows = []struct {
 	{"26 below IPv6", "--dhcp-option=26,600", nil, []string{"mtu 600"}, "", ""},
 	{"15 and 119", "--dhcp-option=15,a.example --dhcp-option=119,b.example,c.example", nil, nil, "a.example b.example c.example", ""},
 	{"12", "--dhcp-option=12,other", nil, nil, "", ""},
+	{"33 beside 3", "--dhcp-option=3,192.0.2.1 --dhcp-option=33,198.51.100.0,192.0.2.253,172.16.0.0,192.0.2.252",
+		[]string{"default via 192.0.2.1", "198.51.100.0/24 via 192.0.2.253", "172.16.0.0/16 via 192.0.2.252"}, nil, "", ""},
+	{"33 beside 121", "--dhcp-option=3 --dhcp-option=33,172.16.0.0,192.0.2.252 --dhcp-option=121,0.0.0.0/0,192.0.2.254",
+		[]string{"default via 192.0.2.254"}, []string{"172.16.0.0"}, "", ""},
+	{"33 to a group", "--dhcp-option=3,192.0.2.1 --dhcp-option=33,224.0.0.0,192.0.2.253", []string{"default via 192.0.2.1"}, []string{"224.0.0"}, "", ""},
+	{"42", "--dhcp-option=42,192.0.2.123,192.0.2.124", nil, nil, "", ""},
 }
 
 // TestRouterElsewhere: an address alone and a router in no network of the card, as hosters give it.
@@ -150,7 +156,8 @@ func TestOptionsOfDHCP(t *testing.T) {
 					t.Fatalf("systemd-networkd lacks one of %q:\n%s", a.is, got)
 				}
 			}
-			resolvers := []string{"DNS=" + a.dns + "\n", "DOMAINS=" + a.search + "\n"}
+			servers := map[string]string{"42": "192.0.2.123 192.0.2.124"}[a.name] // which systemd-timesyncd asks
+			resolvers := []string{"DNS=" + a.dns + "\n", "DOMAINS=" + a.search + "\n", "NTP=" + servers + "\n"}
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 				files, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/run/systemd/netif/links/*", cmd.Process.Pid))
 				if err != nil {

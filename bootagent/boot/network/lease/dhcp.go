@@ -28,7 +28,8 @@ import (
 // asked are the options of which the loader makes something, as systemd-networkd does with
 // the files of package networkd: docs/network.md has the table.
 var asked = []dhcpv4.OptionCode{dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer, dhcpv4.OptionHostName,
-	dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionDNSDomainSearchList, dhcpv4.OptionClasslessStaticRoute}
+	dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionStaticRoutingTable, dhcpv4.OptionDNSDomainSearchList,
+	dhcpv4.OptionClasslessStaticRoute}
 
 // Ask repeats the DHCP exchange until it gets a lease or ctx ends. half is when to ask
 // again.
@@ -101,13 +102,23 @@ func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 // leastMTU is the smallest with which an interface keeps IPv6.
 const leastMTU = 1280
 
-// routes takes those of option 121, beside which a router of option 3 does not count (RFC
-// 3442), or that router.
+// routes takes those of option 121, beside which options 3 and 33 do not count (RFC 3442), or
+// the router of 3 and the routes of 33, to networks of the old classes.
 func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
 	given := ack.ClasslessStaticRoute()
 	if given == nil {
 		if routers := ack.Router(); len(routers) > 0 {
 			l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
+		}
+		for pair := range slices.Chunk(ack.Options.Get(dhcpv4.OptionStaticRoutingTable), 8) {
+			if len(pair) < 8 {
+				return
+			}
+			to, via := netip.AddrFrom4([4]byte(pair)), netip.AddrFrom4([4]byte(pair[4:]))
+			ones, _ := net.IP(pair[:4]).DefaultMask().Size()
+			if !to.IsUnspecified() && !to.IsMulticast() && !via.IsUnspecified() {
+				l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
+			}
 		}
 		return
 	}

@@ -46,6 +46,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A route without a destination or a router, or half of one, is not taken.
+func TestRoutesOfClasses(t *testing.T) {
+	got, err := parse(card, ack(t, dhcpv4.WithYourIP(net.IPv4(10, 0, 2, 15)), dhcpv4.WithNetmask(net.CIDRMask(24, 32)),
+		dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionStaticRoutingTable, []byte{
+			0, 0, 0, 0, 10, 0, 2, 3, 224, 0, 0, 1, 10, 0, 2, 3, 172, 16, 0, 0, 0, 0, 0, 0, 172, 16, 7, 0, 10, 0, 2, 3, 192, 0, 2, 0, 10}))))
+	if err != nil || len(got.Routes) != 1 || got.Routes[0].To.String() != "172.16.0.0/16" || got.Routes[0].Via.String() != "10.0.2.3" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestParseRefusesWhatIsNoAddress(t *testing.T) {
 	for name, a := range map[string]*dhcpv4.DHCPv4{
 		"no mask":    ack(t, dhcpv4.WithYourIP(net.IPv4(10, 0, 2, 15))),

@@ -17,7 +17,7 @@ var ErrAway = errors.New("the database of this service cannot be used now; it is
 
 const (
 	lookEvery = 5 * time.Second // at a database that is away, or that another instance writes to
-	lookTime  = 30 * time.Second
+	lookTime  = time.Minute
 )
 
 // lockChange permits one change of the database, until end is called, or returns why none is

@@ -90,12 +90,14 @@ type Hub struct {
 	recorded map[string]time.Time // by node, see mayRecord; changing guards it
 }
 
-// node is a row and what judging its next report takes. It is replaced, not changed.
+// node is what is shown of a node and what judging its next report takes. It is replaced, not changed.
 type node struct {
-	view  view.Node
-	known report.Known
-	row   store.Node
-	other time.Time // when its history was told of another key
+	view     view.Node
+	known    report.Known
+	rev      int64     // of its row in the database; 0 where it has none
+	place    string    // that its last report came from
+	accepted string    // id of a key that an operator named and that has not reported yet
+	other    time.Time // when its history was told of another key
 }
 
 type stats struct{ taken, refused, offered, batches atomic.Int64 }
@@ -210,8 +212,8 @@ func (h *Hub) refresh(ctx context.Context) error {
 
 // readNodes is refresh where changing is held.
 func (h *Hub) readNodes(ctx context.Context) error {
-	rows, err := h.o.Store.Since(ctx, h.rev)
-	if err != nil {
+	var changed []*node
+	if err := h.o.Store.Since(ctx, h.rev, func(row store.Node) { changed = append(changed, h.fromRow(row)) }); err != nil {
 		return err
 	}
 	slots, err := h.o.Store.Slots(ctx)
@@ -224,10 +226,6 @@ func (h *Hub) readNodes(ctx context.Context) error {
 	proofs, err := h.o.Store.Proofs(ctx)
 	if err != nil {
 		return err
-	}
-	var changed []*node
-	for _, row := range rows {
-		changed = append(changed, h.fromRow(row))
 	}
 	h.mu.Lock()
 	changedSlots := !slices.Equal(slots, h.slots)
@@ -249,8 +247,8 @@ func (h *Hub) fromRow(row store.Node) *node {
 	if row.Key == "" { // an operator named one before it reported
 		row.Received, row.KeySince = time.Time{}, time.Time{}
 	}
-	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Heard: row.Received,
-		Seq: row.Seq, Boot: row.Boot}}
+	n := &node{rev: row.Rev, place: row.Place, accepted: row.Accepted, known: report.Known{Key: row.Key, Grade: row.Grade,
+		Since: row.KeySince, Heard: row.Received, Seq: row.Seq, Boot: row.Boot}}
 	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
 	if row.Report != "" {
 		r, err := report.Read([]byte(row.Report), row.Received)
@@ -270,7 +268,6 @@ func (h *Hub) fromRow(row store.Node) *node {
 		}
 	}
 	n.view.Quote = readQuote(row.Quote)
-	n.row.Report, n.row.Offered, n.row.Quote = "", "", "" // they stay in the database
 	return n
 }
 
@@ -324,14 +321,12 @@ func (h *Hub) setNodes(changed []*node) {
 		if old != nil {
 			n.view.Published = old.view.Published
 			delete(h.keys, old.known.Key)
-		} else if row, ok := h.fleet.Rows[n.view.Name]; ok {
-			n.view.Published = &row
 		}
 		h.nodes[n.view.Name] = n
 		if n.known.Key != "" {
 			h.keys[n.known.Key] = n.view.Name
 		}
-		h.rev = max(h.rev, n.row.Rev)
+		h.rev = max(h.rev, n.rev)
 		if h.room != nil {
 			h.room.Tell(&n.view)
 		}
@@ -388,7 +383,7 @@ func (h *Hub) readIndex(ctx context.Context) {
 	if h.fleet.Fleet == "" { // no report could be taken before
 		h.listens = h.o.startTime()
 	}
-	h.fleet = p
+	h.fleet, h.fleet.Rows = p, nil // nodes have them
 	for name, row := range p.Rows {
 		n := &node{view: view.Node{Name: name}}
 		if old := h.nodes[name]; old != nil {
@@ -401,7 +396,7 @@ func (h *Hub) readIndex(ctx context.Context) {
 		if _, still := p.Rows[name]; still || old.view.Published == nil {
 			continue
 		}
-		if old.row.Rev == 0 { // it never reported
+		if old.rev == 0 { // it never reported
 			delete(h.nodes, name)
 			continue
 		}

@@ -156,12 +156,13 @@ func (h *Hub) drain() {
 type work struct {
 	h      *Hub
 	nodes  map[string]*node
-	keys   map[string]store.Key // that count by now, or did until now
+	texts  map[string]store.Node // by node: what is written of it, and not kept in memory
+	keys   map[string]store.Key  // that count by now, or did until now
 	change store.Change
 }
 
 func (h *Hub) newWork() *work {
-	return &work{h: h, nodes: map[string]*node{}, keys: map[string]store.Key{}}
+	return &work{h: h, nodes: map[string]*node{}, texts: map[string]store.Node{}, keys: map[string]store.Key{}}
 }
 
 // node returns a node as this work leaves it.
@@ -225,11 +226,11 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 	}
 	known := old.known
 	known.Silent = known.Heard.IsZero() || old.isSilent(w.h.listeningSince(), now)
-	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.row.Accepted == r.Key}
+	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.accepted == r.Key}
 	if o := old.view.Offered; o != nil && o.Key == r.Key {
 		key.Seq = max(key.Seq, o.Seq)
 	}
-	key.Rivalled = l.place != old.row.Place && old.view.Offered.Rivals(r.Key, now)
+	key.Rivalled = l.place != old.place && old.view.Offered.Rivals(r.Key, now)
 	verdict, why := report.Judge(known, key, r, now)
 	switch verdict {
 	case report.Counts:
@@ -273,10 +274,8 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 		}
 	}
 	n.known.Seq, n.known.Boot, n.known.Heard = r.Seq, r.BootID, r.Time
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq,
-		Boot: r.BootID, Received: r.Time, Report: string(text), Signed: string(l.raw), Place: l.place, Accepted: old.row.Accepted}
-	if key.Accepted {
-		n.row.Accepted = ""
+	if n.place = l.place; key.Accepted {
+		n.accepted = ""
 	}
 	brief := view.NewBrief(r)
 	for _, what := range listChanges(old.view.Report, brief) {
@@ -285,12 +284,14 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 		}
 	}
 	n.view.Lost = ""
-	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key,
+	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, r.Time, n.known.Key,
 		n.known.Grade, n.known.Since
 	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
 		n.view.Offered = nil
 	}
-	w.nodes[r.Node] = &n
+	t := w.texts[r.Node]
+	t.Report, t.Signed = string(text), string(l.raw)
+	w.nodes[r.Node], w.texts[r.Node] = &n, t
 	w.h.stats.taken.Add(1)
 	return nil
 }
@@ -325,8 +326,9 @@ func (w *work) offerReport(old *node, key report.Key, l *letter, why string, now
 		w.addKey(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq, Counted: key.Counted, GivenUp: key.GivenUp})
 	}
 	n.view.Offered = o.brief()
-	n.row.Offered = string(text)
-	w.nodes[r.Node] = &n
+	t := w.texts[r.Node]
+	t.Offered = string(text)
+	w.nodes[r.Node], w.texts[r.Node] = &n, t
 	w.h.stats.offered.Add(1)
 	return nil
 }
@@ -383,9 +385,11 @@ func (w *work) write(ctx context.Context) error {
 		return nil
 	}
 	var changed []*node
-	for _, n := range w.nodes {
-		row := n.row
-		row.Name = n.view.Name
+	for name, n := range w.nodes {
+		row := w.texts[name]
+		k := n.known
+		row.Name, row.Key, row.Grade, row.KeySince, row.Seq, row.Boot = name, k.Key, k.Grade, k.Since, k.Seq, k.Boot
+		row.Received, row.Place, row.Accepted = k.Heard, n.place, n.accepted
 		// What this work does not bring stays as it is stored.
 		if row.Report == "" && n.view.Report != nil || row.Offered == "" && n.view.Offered != nil {
 			report, offered, err := w.h.o.Store.Reports(ctx, row.Name)
@@ -393,9 +397,10 @@ func (w *work) write(ctx context.Context) error {
 				return err
 			}
 			row.Report = cmp.Or(row.Report, report)
-			if n.view.Offered != nil {
-				row.Offered = cmp.Or(row.Offered, offered)
-			}
+			row.Offered = cmp.Or(row.Offered, offered)
+		}
+		if n.view.Offered == nil {
+			row.Offered = ""
 		}
 		w.change.Nodes = append(w.change.Nodes, row)
 		changed = append(changed, n)
@@ -404,7 +409,7 @@ func (w *work) write(ctx context.Context) error {
 		return err
 	}
 	for i, n := range changed {
-		n.row.Rev, n.row.Report, n.row.Signed, n.row.Offered, n.row.Quote = w.change.Nodes[i].Rev, "", "", "", ""
+		n.rev = w.change.Nodes[i].Rev
 	}
 	w.h.setNodes(changed)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 
 	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -45,8 +46,8 @@ func (h *Hub) KeepQuote(ctx context.Context, name string, from, to *view.Quote, 
 		return err
 	}
 	n := *old
-	n.view.Quote, n.row.Quote = to, string(text)
-	w.nodes[name] = &n
+	n.view.Quote = to
+	w.nodes[name], w.texts[name] = &n, store.Node{Quote: string(text)}
 	now := h.o.Now().UTC()
 	if by != "" {
 		w.change.Acts = []audit.Row{audit.New(now, by, audit.Accept, name, what)}

@@ -55,7 +55,7 @@ func (h *Hub) Since(cursor string) (nodes []*view.Node, next string) {
 	}
 	for _, n := range h.nodes {
 		// Where instances began to listen at other times, they say so of nodes that were not heard since.
-		if n.row.Rev > rev || heard != listens && n.view.Received.UnixNano() < max(heard, listens) {
+		if n.rev > rev || heard != listens && n.view.Received.UnixNano() < max(heard, listens) {
 			nodes = append(nodes, h.viewNode(n))
 		}
 	}
@@ -238,7 +238,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return w.write(ctx)
 	}
 	n := *old
-	n.row.Accepted = key
+	n.accepted = key
 	w.nodes[name] = &n
 	w.addEvent(now, name, by+" accepted the key "+key+": it counts from its next report on")
 	return w.write(ctx)
@@ -258,7 +258,7 @@ func (w *work) acceptKey(ctx context.Context, old *node, last, by string, now ti
 		return &RefusedError{"it is the key that counts for " + r.Node + " already"}
 	}
 	n := *old
-	n.known.Grade, n.row.Grade, n.view.Grade = r.Grade, r.Grade, r.Grade
+	n.known.Grade, n.view.Grade = r.Grade, r.Grade
 	w.nodes[r.Node] = &n
 	w.change.Ended = append(w.change.Ended, store.Key{ID: r.Key, Node: r.Node})
 	w.addEvent(now, r.Node, by+" accepted the key that counts")

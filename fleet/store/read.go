@@ -69,19 +69,22 @@ type Proof struct {
 	At   time.Time
 }
 
-// Since returns the nodes that were written after a revision, in the order of their
+// Since gives each node that was written after a revision, in the order of their
 // revisions; all of them for 0.
-func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
+func (s *Store) Since(ctx context.Context, rev int64, each func(Node)) error {
 	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, "+
 		"offered, place, accepted, quote FROM nodes WHERE rev > $1 ORDER BY rev", rev)
 	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
+		return fmt.Errorf("read database: %w", err)
 	}
-	return scan(rows, func(n *Node) error {
+	return eachRow(rows, func() error {
+		var n Node
 		var keySince, received, seq int64
 		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered,
 			&n.Place, &n.Accepted, &n.Quote)
-		n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq)
+		if n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq); err == nil {
+			each(n)
+		}
 		return err
 	})
 }
@@ -184,18 +187,30 @@ func (s *Store) Proofs(ctx context.Context) ([]Proof, error) {
 
 // scan reads all rows.
 func scan[T any](rows *sql.Rows, one func(*T) error) (all []T, err error) {
-	defer rows.Close() // Err says what went wrong
-	for rows.Next() {
+	err = eachRow(rows, func() error {
 		var t T
-		if err := one(&t); err != nil {
-			return nil, fmt.Errorf("read database: %w", err)
-		}
+		err := one(&t)
 		all = append(all, t)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
+}
+
+// eachRow reads rows one by one.
+func eachRow(rows *sql.Rows, one func() error) error {
+	defer rows.Close() // Err says what went wrong
+	for rows.Next() {
+		if err := one(); err != nil {
+			return fmt.Errorf("read database: %w", err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read database: %w", err)
+	}
+	return nil
 }
 
 // Backup copies the database to a new file while others write.

@@ -59,11 +59,11 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			t.Errorf("revisions %d, %d", first.Nodes[0].Rev, second.Nodes[0].Rev)
 		}
 		reader := open(t, name, false)
-		all, err := reader.Since(t.Context(), 0)
+		all, err := since(t, reader, 0)
 		if d := cmp.Diff([]Node{first.Nodes[0], second.Nodes[0]}, all); d != "" || err != nil {
 			t.Errorf("%v\n%s", err, d)
 		}
-		if newer, err := reader.Since(t.Context(), first.Nodes[0].Rev); err != nil || len(newer) != 1 || newer[0].Name != "b" {
+		if newer, err := since(t, reader, first.Nodes[0].Rev); err != nil || len(newer) != 1 || newer[0].Name != "b" {
 			t.Errorf("%+v, %v", newer, err)
 		}
 		if k, err := reader.Key(t.Context(), "k"); err != nil || k != (Key{"k", "a", 7, time.Hour, false}) {
@@ -170,7 +170,7 @@ func TestAllOrNothing(t *testing.T) {
 		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}, Taken: twice}); err == nil {
 			t.Fatal("a slot was taken twice by one node")
 		}
-		if all, err := s.Since(t.Context(), 0); err != nil || all != nil {
+		if all, err := since(t, s, 0); err != nil || all != nil {
 			t.Errorf("%+v, %v", all, err)
 		}
 		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}); err != nil {
@@ -225,7 +225,7 @@ func TestBackup(t *testing.T) {
 	if _, err := os.Stat(wrong + ".copy"); err == nil {
 		t.Error("the copy of nothing is there")
 	}
-	if all, err := open(t, "sqlite:"+to, true).Since(t.Context(), 0); err != nil || len(all) != 20 {
+	if all, err := since(t, open(t, "sqlite:"+to, true), 0); err != nil || len(all) != 20 {
 		t.Errorf("%d nodes in the copy, %v", len(all), err)
 	}
 	info, err := os.Stat(to)
@@ -281,4 +281,10 @@ func TestTheWriterIsGone(t *testing.T) {
 			t.Fatal("its lock stays")
 		}
 	}
+}
+
+// since returns the nodes that were written after a revision.
+func since(t *testing.T, s *Store, rev int64) (all []Node, err error) {
+	err = s.Since(t.Context(), rev, func(n Node) { all = append(all, n) })
+	return all, err
 }

@@ -91,9 +91,13 @@ func NewBrief(r *spec.Report) *Brief {
 			ended = at
 		}
 	}
+	axes := r.Axes
+	for _, a := range []*spec.Axis{&axes.Tracking, &axes.Sync, &axes.Health, &axes.Activity} {
+		a.State, a.Detail = once(a.State), once(a.Detail)
+	}
 	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second,
-		Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
-		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More,
+		Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: once(r.Layer), Version: once(r.LayerVersion),
+		Agent: once(r.Agent), Mode: once(r.Mode), BootID: r.BootID, Staged: r.Staged, Axes: axes, Drift: len(r.Drift) + r.More,
 		Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys, TPM: r.TPM}
 }
 

@@ -12,11 +12,14 @@ import (
 // Commit is a service at a commit, as a node reports it.
 type Commit struct{ Service, Commit string }
 
-// commitsOf keeps a text once, however many nodes report it.
+// once returns a text that is in memory once, however many nodes report it.
+func once[T comparable](text T) T { return unique.Make(text).Value() }
+
+// commitsOf returns what a node reports of its services.
 func commitsOf(services map[string]string) []Commit {
 	var list []Commit
 	for _, name := range slices.Sorted(maps.Keys(services)) {
-		list = append(list, Commit{unique.Make(name).Value(), unique.Make(services[name]).Value()})
+		list = append(list, Commit{once(name), once(services[name])})
 	}
 	return list
 }

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -366,6 +367,7 @@ func (h *Hub) readIndex(ctx context.Context) {
 	known := h.fleet.Root
 	h.mu.RUnlock()
 	p, err := h.o.Index(ctx, known)
+	changed := h.changedRows(p.Rows)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -384,13 +386,14 @@ func (h *Hub) readIndex(ctx context.Context) {
 		h.listens = h.o.startTime()
 	}
 	h.fleet, h.fleet.Rows = p, nil // nodes have them
-	for name, row := range p.Rows {
+	for name, row := range changed {
 		n := &node{view: view.Node{Name: name}}
 		if old := h.nodes[name]; old != nil {
 			*n = *old
 		}
-		n.view.Published = &row
+		n.view.Published = row
 		h.nodes[name] = n
+		h.keep(n)
 	}
 	for name, old := range h.nodes {
 		if _, still := p.Rows[name]; still || old.view.Published == nil {
@@ -398,13 +401,29 @@ func (h *Hub) readIndex(ctx context.Context) {
 		}
 		if old.rev == 0 { // it never reported
 			delete(h.nodes, name)
+			h.kept = nil
 			continue
 		}
 		n := *old
 		n.view.Published = nil
 		h.nodes[name] = &n
+		h.keep(&n)
 	}
 	maps.DeleteFunc(h.hints, func(name string, _ view.Hint) bool { return h.nodes[name] == nil }) // so there are no more hints than nodes
-	h.kept, h.hardware, h.room = nil, nil, nil
+	h.hardware, h.room = nil, nil
 	h.notifyWatchers()
+}
+
+// changedRows returns the rows that are not as nodes have them: one of many that changes keeps nobody waiting.
+func (h *Hub) changedRows(rows index.Rows) map[string]*spec.Published {
+	changed := map[string]*spec.Published{}
+	for name, row := range rows {
+		h.mu.RLock()
+		n := h.nodes[name]
+		h.mu.RUnlock()
+		if n == nil || n.view.Published == nil || !reflect.DeepEqual(*n.view.Published, row) {
+			changed[name] = &row
+		}
+	}
+	return changed
 }

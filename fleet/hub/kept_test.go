@@ -156,3 +156,17 @@ func TestAListThatWasGivenStays(t *testing.T) {
 		t.Errorf("the next one has %s", c)
 	}
 }
+
+// TestAnIndexReplacesWhatChanged: a node whose row is as it was is neither replaced nor judged again.
+func TestAnIndexReplacesWhatChanged(t *testing.T) {
+	r := newRig(t, "n1", "n2", "n3")
+	was := r.hub.Nodes()
+	r.publish("2", 1, "n1", "n2", "n3")
+	r.what.Rows["n2"] = spec.Published{Overlay: numbered(7), Layer: numbered(0), Generation: 7}
+	r.hub.readIndex(t.Context())
+	for i, n := range r.hub.Nodes() {
+		if same := n.Node == was[i].Node; same != (n.Name != "n2") {
+			t.Errorf("%s is the same: %v", n.Name, same)
+		}
+	}
+}

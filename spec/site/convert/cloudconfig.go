@@ -74,12 +74,12 @@ func (r *reading) cloudUser(u *tree.Value) {
 		}
 	}
 	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"), keys: texts(u, "ssh_authorized_keys"), groups: texts(u, "groups")}
-	if hash := first(u, "hashed_passwd", "passwd"); hash != "" && u.Get("lock_passwd") != nil && !truth(u, "lock_passwd") {
+	if hash := first(u, "hashed_passwd", "passwd"); hash != "" && untrue(u.Get("lock_passwd")) {
 		a.password = hash
 	} else if hash != "" {
 		a.without = append(a.without, "its password, which is locked unless lock_passwd is false")
 	}
-	if truth(u, "ssh_redirect_user") {
+	if v := u.Get("ssh_redirect_user"); v != nil && !untrue(v) {
 		a.keys, a.without = nil, append(a.without, "its keys, which ssh_redirect_user sends to another user")
 	}
 	a.sudo, a.without = cloudSudo(u.Get("sudo"), a.without)
@@ -88,6 +88,14 @@ func (r *reading) cloudUser(u *tree.Value) {
 		"plain_text_passwd": "a site has hashes: mkpasswd makes one", "ssh_import_id": "an import fetches nothing: write the keys",
 		"gecos": "accounts have no comment",
 	}, "name", "passwd", "hashed_passwd", "lock_passwd", "uid", "shell", "ssh_authorized_keys", "ssh_redirect_user", "groups", "sudo")
+}
+
+var falseWord = regexp.MustCompile(`^(false|False|FALSE|no|No|NO|off|Off|OFF|0)$`)
+
+// untrue reports whether a value is a false one for cloud-init, to which any text but an
+// empty one is true, 'false' in quotes too.
+func untrue(v *tree.Value) bool {
+	return v != nil && (v.Kind == tree.Null || v.Plain && falseWord.MatchString(v.Text))
 }
 
 // anyCommand is the one rule of sudoers(5) that user_sudo stands for.

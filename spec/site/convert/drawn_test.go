@@ -70,7 +70,7 @@ func (d *drawn) list(outer, key string, entry func(n int) (text string, words []
 }
 
 const (
-	drawnHash = "$6$abcdefgh$bcdefghi"
+	drawnHash = "$6$abcdefgh$bcdefghibcdefghibcdefghibcdefghibcdefghibcdefghibcdefghibcdefghibcdefghibcdefghibcdef."
 	drawnKey  = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1fJdpJzNxpv1vQbrYDYKBnVdqqDkfd3rPa0OBXVeCQ a"
 )
 
@@ -79,7 +79,7 @@ func (d *drawn) cloudUser(n int) (string, []string) {
 	name := fmt.Sprintf("u%d", n)
 	sudo := d.pick("", "null", "false", "''", "[]", "'ALL=(ALL) NOPASSWD:ALL'", "['ALL=(ALL:ALL) NOPASSWD: ALL']", "'ALL=(ALL) ALL'",
 		"'ALL=(root) NOPASSWD:ALL'", "['ALL=(ALL) NOPASSWD:ALL', 'ALL=(ALL) !/bin/su']", "'ALL=NOPASSWD: /bin/true'")
-	lock, ends, redirect := d.pick("", "true", "false"), d.pick("", "", ", inactive: 5"), d.pick("", "", ", ssh_redirect_user: true")
+	lock, ends, redirect := d.pick("", "true", "false", "'false'", "no", "'no'", "n", "off", "0", "''", "null"), d.pick("", "", ", inactive: 5"), d.pick("", "", ", ssh_redirect_user: true")
 	password, keys := d.pick("", ", passwd: '"+drawnHash+"'"), d.pick("", ", ssh_authorized_keys: ['"+drawnKey+"']")
 	groups := d.pick("", ", groups: 'sudo, adm'", ", groups: [wheel]")
 	text := "{name: " + name + ends + redirect + password + keys + groups + d.pick("", ", homedir: /srv", ", primary_group: adm")
@@ -90,7 +90,7 @@ func (d *drawn) cloudUser(n int) (string, []string) {
 		text += ", lock_passwd: " + lock
 	}
 	most := right{sudo: ends == "" && (sudo == "'ALL=(ALL) NOPASSWD:ALL'" || sudo == "['ALL=(ALL:ALL) NOPASSWD: ALL']"),
-		password: ends == "" && password != "" && lock == "false", keys: ends == "" && keys != "" && redirect == ""}
+		password: ends == "" && password != "" && slices.Contains([]string{"false", "no", "off", "0", "null"}, lock), keys: ends == "" && keys != "" && redirect == ""}
 	if strings.Contains(groups, "adm") {
 		most.groups = []string{"sudo", "adm"}
 	}

@@ -13,6 +13,10 @@ import (
 func readIgnition(r *reading) { r.ignition(r.document()) }
 
 func (r *reading) ignition(v *tree.Value) {
+	if version := text(v.Get("ignition"), "version"); v.Get("variant") == nil && !strings.HasPrefix(version, "3.") {
+		r.miss(max(line(v), 1), "ignition.version "+version, "only versions 3 are read: nothing of the document is taken")
+		return
+	}
 	key := func(camel, snake string) string {
 		if v.Get("variant") != nil {
 			return snake
@@ -140,7 +144,7 @@ func (r *reading) ignitionFile(f *tree.Value) {
 	r.rest(f, what, nil, "path", "mode", "user", "group", "contents", "append", "overwrite")
 	c := f.Get("contents")
 	switch {
-	case f.Get("append") != nil && len(f.Get("append").List) > 0:
+	case truth(f, "append"), f.Get("append") != nil && len(f.Get("append").List) > 0:
 		out.appends = true
 	case c == nil || len(c.Fields) == 0:
 		r.miss(line(f), what, "its content stays as it is on the host: conf.perm gives a file its mode and owner")

@@ -192,7 +192,8 @@ func (v *Value) grow(child *Value) {
 }
 
 func (c *converter) scalar(n *yaml.Node, v *Value) {
-	v.Plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	v.Plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 &&
+		(n.Style&yaml.TaggedStyle == 0 || n.Tag != "!!str") // which says what quotes say
 	if v.Plain && n.ShortTag() == "!!null" {
 		v.Kind = Null
 		return

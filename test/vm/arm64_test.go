@@ -8,8 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -27,8 +29,8 @@ func arm64(t *testing.T) *Fleet {
 	needs(t)
 	require.Tool(t, "qemu-system-aarch64")
 	require.Runs(t, "arm64")
-	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
-	f.agentFor(t, "arm64")
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output(), arch: "arm64"}
+	f.agentFor(t, f.arch)
 	f.must(t, "init", ".")
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
@@ -89,4 +91,39 @@ func TestLongArm64(t *testing.T) {
 			leftNothing(t, before)
 		})
 	}
+}
+
+// TestLongArm64Firmware has machines of arm64 start as metal does: their firmware fetches the loader by TFTP,
+// and by HTTP; one goes from a CD onto its own disk. But for the first their firmware verifies what it starts,
+// and does not start a loader with one changed byte.
+func TestLongArm64Firmware(t *testing.T) {
+	require.Long(t)
+	require.Tool(t, "mdir", "sgdisk")
+	f := arm64(t)
+	f.edits(t, "layer:\n", "layer:\n  stateDisk: {create: true, boot: true}\n",
+		"      - name: tree\n", "      - name: tree\n      - name: e2fsprogs\n")
+	f.bootKey(t)
+	f.raise(t)
+	signed := []string{"--kernel-arg", "transparent_hugepage=never"} // for under lockdown no kexec leads to the node's arguments
+	for _, road := range []struct {
+		name string
+		walk func(*Fleet, *testing.T, machine.Options, ...string) *machine.Session
+		more []string
+	}{{"TFTP", (*Fleet).byTFTP, nil}, {"HTTP", (*Fleet).byHTTP, signed}, {"disk", (*Fleet).ontoDisk, signed}} {
+		t.Run(road.name, func(t *testing.T) {
+			o := f.medium(road.name, "52:54:00:00:00:0a")
+			o.Secure = road.more != nil
+			s := road.walk(f, t, o, road.more...)
+			checks := append(Quickstart("alpha", "10"), Check{"architecture", "uname -m", "aarch64"})
+			look(t, s, slices.DeleteFunc(checks, func(c Check) bool {
+				return road.name == "disk" && strings.HasPrefix(c.What, "its memory") // which has no images in it there
+			})...)
+			if o.Secure {
+				look(t, s, Check{"lockdown", "sudo cat /sys/kernel/security/lockdown", "~[integrity]"})
+			}
+		})
+	}
+	o := f.medium("changed", "52:54:00:00:00:0a")
+	o.Secure, o.CD = true, filepath.Join(f.Dir, "boot.iso")
+	f.refusesChanged(t, o)
 }

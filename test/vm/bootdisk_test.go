@@ -57,23 +57,29 @@ func TestLongBootFromDisk(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir", "sgdisk")
 	f := fleet(t, bootsFromDisk...)
-	number := f.publishLoader(t)
-	o := f.medium("alpha", "52:54:00:00:00:0a")
+	f.ontoDisk(t, f.medium("alpha", "52:54:00:00:00:0a"))
+}
+
+// ontoDisk is the way of one from a CD to its own disk.
+func (f *Fleet) ontoDisk(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	number := f.publishLoader(t, more...)
 	o.UUID, o.Disk = uuidOfDisk, filepath.Join(f.Dir, "state.raw")
 	sh(t, `truncate -s 2300M "$1"`, o.Disk)
-	o.CD = f.image(t, "boot.iso")
+	o.CD = f.image(t, "boot.iso", more...)
 	m, s := f.arrives(t, o)
 	says(t, s, fmt.Sprintf("this machine's disk starts loader %d", number))
 	shutDown(t, m, s)
 	sh(t, `sgdisk -v "$1" | grep -q 'No problems found' && sgdisk -p "$1" | grep -q 'EF00  caisson$'`, o.Disk)
 	o.CD = ""
-	m, _ = f.arrives(t, o)
+	m, s = f.arrives(t, o)
 	if console := m.Console.String(); !strings.Contains(console, "caisson: state disk /dev/vda1") || strings.Contains(console, "on trial") {
 		t.Error("it did not start from the disk's first loader, with its state")
 	}
 	if n := strings.Count(loaders(t, o.Disk), fmt.Sprintf("caisson-%d-", number)); n != 1 {
 		t.Errorf("%d loaders are on the disk", n)
 	}
+	return s
 }
 
 // TestBootFromDisk is the shortest way there: a machine that was given its loader makes its disk

@@ -41,6 +41,7 @@ type Fleet struct {
 	Key      ssh.Signer // of the site's user "admin"
 	Show     io.Writer  // gets each command line and what it prints on standard error
 
+	arch           string // of its machines; empty: amd64
 	registry, http string // addresses on 127.0.0.1
 }
 

@@ -22,16 +22,21 @@ import (
 func TestLongUEFIHTTP(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
-	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi")))))
-	defer files.Close()
-	s := startSwitch(t, 1, &netSwitch{http: "http://10.0.2.101/boot.efi"})
-	o := f.medium("http", "52:54:00:00:00:0a")
-	o.Cables = s.cables
+	f.byHTTP(t, f.medium("http", "52:54:00:00:00:0a"))
+}
+
+// byHTTP is the way of one whose firmware starts from a web server.
+func (f *Fleet) byHTTP(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi", more...)))))
+	t.Cleanup(files.Close)
+	o.Cables = startSwitch(t, 1, &netSwitch{http: "http://10.0.2.101/boot.efi"}).cables
 	o.Forwards["10.0.2.101:80"] = strings.TrimPrefix(files.URL, "http://")
-	m, _ := f.arrives(t, o)
+	m, s := f.arrives(t, o)
 	if !strings.Contains(m.Console.String(), "http://10.0.2.101/boot.efi") {
 		t.Error("the firmware does not say what it fetched")
 	}
+	return s
 }
 
 const asHTTP = "HTTPClient"

@@ -24,7 +24,7 @@ func (f *Fleet) image(t *testing.T, name string, more ...string) string {
 
 // medium are the options of a machine with UEFI that reaches the fleet's registry.
 func (f *Fleet) medium(name, mac string) machine.Options {
-	return machine.Options{Name: name, MAC: mac, UEFI: filepath.Join(f.Dir, name+".vars"), Forwards: map[string]string{guestRegistry: f.registry}}
+	return machine.Options{Name: name, Arch: f.arch, MAC: mac, UEFI: filepath.Join(f.Dir, name+".vars"), Forwards: map[string]string{guestRegistry: f.registry}}
 }
 
 // arrives logs in to a machine that started from a medium, and wants it well.
@@ -73,10 +73,16 @@ func TestLongProgram(t *testing.T) {
 func TestLongUEFINetwork(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
-	o := f.medium("network", "52:54:00:00:00:0a")
+	f.byTFTP(t, f.medium("network", "52:54:00:00:00:0a"))
+}
+
+// byTFTP is the way of a machine whose firmware starts from a server of TFTP.
+func (f *Fleet) byTFTP(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
 	o.TFTP, o.Bootfile = filepath.Join(f.Dir, "tftp"), "boot.efi"
-	sh(t, `mkdir "$1" && mv "$2" "$1"`, o.TFTP, f.image(t, "boot.efi"))
-	f.arrives(t, o)
+	sh(t, `mkdir "$1" && mv "$2" "$1"`, o.TFTP, f.image(t, "boot.efi", more...))
+	_, s := f.arrives(t, o)
+	return s
 }
 
 // TestLongTwoCopies boots two machines from copies of one disk. Each fills its disk, and

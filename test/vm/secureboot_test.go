@@ -89,6 +89,12 @@ func TestLongSecureBoot(t *testing.T) {
 		t.Errorf("%d kernels began", n)
 	}
 	m.PowerCut()
+	f.refusesChanged(t, o)
+}
+
+// refusesChanged starts a machine from its CD with another byte in the loader, and wants its firmware not to.
+func (f *Fleet) refusesChanged(t *testing.T, o machine.Options) {
+	t.Helper()
 	data, err := os.ReadFile(o.CD)
 	if err != nil {
 		t.Fatal(err)

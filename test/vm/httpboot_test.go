@@ -4,15 +4,25 @@ package vm
 
 import (
 	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/binary"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -37,6 +47,69 @@ func (f *Fleet) byHTTP(t *testing.T, o machine.Options, more ...string) *machine
 		t.Error("the firmware does not say what it fetched")
 	}
 	return s
+}
+
+// TestLongUEFIHTTPS has the firmware fetch the loader by HTTPS from a server for which an authority
+// vouches, and nothing from it where another one is what the firmware knows. OVMF of bookworm knows no
+// elliptic curves.
+func TestLongUEFIHTTPS(t *testing.T) {
+	require.Long(t)
+	f := fleet(t, withUEFI...)
+	key, authority := certified(t, nil, nil)
+	leafKey, leaf := certified(t, key, authority)
+	_, other := certified(t, nil, nil)
+	files := httptest.NewUnstartedServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi")))))
+	files.TLS = &tls.Config{CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: leafKey}}}
+	files.StartTLS()
+	defer files.Close()
+	knowing := func(name string, c *x509.Certificate) machine.Options {
+		t.Helper()
+		list := filepath.Join(f.Dir, name+".esl")
+		if err := os.WriteFile(list, efivar.Certificate(c), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := f.medium(name, "52:54:00:00:00:0a")
+		o.Cables = startSwitch(t, 1, &netSwitch{http: "https://10.0.2.101/boot.efi"}).cables
+		o.Extra = []string{"-fw_cfg", "name=etc/edk2/https/cacerts,file=" + list}
+		o.Forwards["10.0.2.101:443"] = strings.TrimPrefix(files.URL, "https://")
+		return o
+	}
+	m := f.start(t, knowing("other", other))
+	const refused = "Could not retrieve NBP file size from HTTP server"
+	if waitFor(t, m, 0, refused, "Linux version") != refused {
+		t.Error("by another authority the loader starts")
+	}
+	m.PowerCut()
+	m, _ = f.arrives(t, knowing("https", authority))
+	if !strings.Contains(m.Console.String(), "https://10.0.2.101/boot.efi") {
+		t.Error("the firmware does not say what it fetched")
+	}
+}
+
+// certified makes a key of RSA and its certificate: that of an authority, or by one that of the server.
+func certified(t *testing.T, by *rsa.PrivateKey, authority *x509.Certificate) (*rsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: by == nil, BasicConstraintsValid: true}
+	if by == nil {
+		by, authority = key, is
+	} else {
+		is.SerialNumber, is.Subject.CommonName, is.IPAddresses = big.NewInt(2), "10.0.2.101", []net.IP{net.IPv4(10, 0, 2, 101)}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, is, authority, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, c
 }
 
 const asHTTP = "HTTPClient"

@@ -104,6 +104,26 @@ func TestLongMeasured(t *testing.T) {
 	}
 }
 
+// TestLongMeasuredISO: the stub's register of a machine that a CD started has what 'caisson image'
+// printed.
+func TestLongMeasuredISO(t *testing.T) {
+	require.Long(t)
+	tpm := tpmtest.ForMachine(t)
+	f := fleet(t, withUEFI...)
+	o := f.medium("beta", "52:54:00:00:00:0b")
+	o.CD, o.Extra = filepath.Join(f.Dir, "boot.iso"), tpm
+	var printed struct{ Register string }
+	said := f.must(t, "image", "site.yaml", "--from", f.To(), "--out", "boot.iso", "--registry", f.guest(), "--registry-plain-http", "-o", "json")
+	if err := json.Unmarshal([]byte(said), &printed); err != nil {
+		t.Fatal(err)
+	}
+	_, s := f.arrives(t, o)
+	if got := register(t, s, format.Register); printed.Register == "" || got != printed.Register {
+		t.Errorf("the stub's register has %s, printed was %q", got, printed.Register)
+	}
+	logReplays(t, s, spec.MeasuredStack)
+}
+
 // isSealed wants the node's key of secrets sealed to its TPM and in no file, and returns its recipient.
 func isSealed(t *testing.T, s *machine.Session) string {
 	t.Helper()

@@ -98,10 +98,26 @@ func TestSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestRecommended holds the table of the base to trixie's own lists.
+// TestRecommended holds the table of the base to the lists of each suite itself.
 func TestRecommended(t *testing.T) {
 	o := testOptions(t)
-	l, err := Resolve(t.Context(), testRecipe(), o)
+	unused := map[string]bool{}
+	for _, name := range base.Decided() {
+		unused[name] = true
+	}
+	for _, suite := range []string{"trixie", "bookworm"} {
+		t.Run(suite, func(t *testing.T) { recommended(t, suite, o, unused) })
+	}
+	for name := range unused {
+		t.Errorf("%s is decided of, and no suite has it", name)
+	}
+}
+
+// recommended takes from unused what a suite has.
+func recommended(t *testing.T, suite string, o Options, unused map[string]bool) {
+	r := testRecipe()
+	r.Base.Debian.Suite = suite
+	l, err := Resolve(t.Context(), r, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +126,7 @@ func TestRecommended(t *testing.T) {
 	for _, name := range base.Decided() {
 		decided[name] = true
 	}
-	lists, err := filepath.Glob(filepath.Join(o.CacheDir, "apt/*/lists/*_trixie_main_binary-amd64_Packages"))
+	lists, err := filepath.Glob(filepath.Join(o.CacheDir, "apt/*/lists/*_"+suite+"_main_binary-amd64_Packages"))
 	if err != nil || len(lists) == 0 {
 		t.Fatalf("no lists: %v", err)
 	}
@@ -127,6 +143,10 @@ func TestRecommended(t *testing.T) {
 		switch {
 		case key == "Package":
 			name = value
+			delete(unused, name)
+			if slices.Contains(base.Recommended(), name) && !slices.Contains(in, name) {
+				t.Errorf("the base lacks %s", name)
+			}
 		case key == "Priority" && value == "important" && !slices.Contains(in, name) && !decided[name]:
 			t.Errorf("%s is important, and nothing is decided of it", name)
 		case key == "Recommends" && slices.Contains(base.Include, name):

@@ -179,6 +179,19 @@ func TestRootScript(t *testing.T) {
 	})
 }
 
+// TestLongTwice runs a script that builds a layer twice.
+func TestLongTwice(t *testing.T) {
+	require.Long(t)
+	require.Root(t)
+	require.Net(t)
+	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/long",
+		RequireExplicitExec: true,
+		Setup:               func(e *testscript.Env) error { e.Setenv("AGENT", agentBinary(t)); return nil },
+	})
+}
+
 // TestTokenScript runs scripts beside a token that has a key for each role. In them,
 // "$TOKEN LABEL" is the program that asks it.
 func TestTokenScript(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +40,32 @@ type Seen struct {
 	Index      Stamp  `json:"index,omitzero"`
 	Current    Stamp  `json:"current,omitzero"`
 	Layers     Stamp  `json:"layers,omitzero"` // the statement about layer:current
+	Own        Own    `json:"own,omitzero"`
 }
+
+// Own is the newest generation that rests on nothing but what this publisher wrote, by the digests of
+// its root: what another has published stays in the roots that are written over it.
+type Own struct {
+	Epoch      uint64   `json:"epoch"`
+	Generation uint64   `json:"generation"`
+	Digest     string   `json:"digest"`
+	Next       []string `json:"next,omitempty"` // roots of a run that was cut, any of which may have taken its place
+}
+
+// Mine returns Own, or what a release that did not keep it has in its place: the last that it wrote,
+// where it began that.
+func (s Seen) Mine() Own {
+	switch {
+	case s.Own.Digest != "" || s.Own.Next != nil:
+		return s.Own
+	case s.Generation > s.Reserved:
+		return Own{Epoch: s.Epoch, Generation: s.Reserved, Digest: "unknown"}
+	}
+	return Own{Epoch: s.Epoch, Generation: s.Generation, Digest: s.Index.Digest}
+}
+
+// Has reports whether a root is of this publisher alone.
+func (o Own) Has(digest string) bool { return o.Digest == digest || slices.Contains(o.Next, digest) }
 
 // Stamp is one signed document.
 type Stamp struct {
@@ -122,7 +149,7 @@ func (m *File) Set(place string, s Seen) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.places[place] == s {
+	if reflect.DeepEqual(m.places[place], s) {
 		return nil
 	}
 	m.places[place] = s

@@ -68,14 +68,25 @@ func keepsAll(document string, leftOut []string) error {
 		"publish with the release that wrote it, or a later one")
 }
 
-// putIndex writes what has changed of an index: shards, then the root.
-func (p *Publisher) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (memory.Stamp, error) {
+// putIndex writes what has changed of an index: shards, then the root. A root that rests on what is
+// this publisher's own is remembered before it is there.
+func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (memory.Stamp, error) {
+	p := r.p
 	if err := x.Store(ctx, p.putShard); err != nil {
 		return memory.Stamp{}, err
 	}
 	raw, err := spec.Encode(x.Root)
 	if err != nil {
 		return memory.Stamp{}, err
+	}
+	if r.own != nil {
+		place := p.Registry.Ref().String()
+		seen, _ := p.Memory.At(place)
+		r.own.Next = append(slices.Clone(r.own.Next), oci.Digest(raw))
+		seen.Own = *r.own
+		if err := p.Memory.Set(place, seen); err != nil {
+			return memory.Stamp{}, err
+		}
 	}
 	return p.putFleet(ctx, x.Root.Fleet, statement{raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life})
 }
@@ -86,7 +97,7 @@ func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.Fle
 	x := r.v.index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
 	x.Root = next
-	_, err := r.p.putIndex(ctx, life, x, "index")
+	_, err := r.putIndex(ctx, life, x, "index")
 	return err
 }
 

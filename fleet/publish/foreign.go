@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -25,6 +26,27 @@ func isForeign(x spec.FleetIndex, g Generation) bool {
 	})
 }
 
+// own returns what is published where all of it is this publisher's, or was there before it came, and
+// nil where somebody else has given out some of it since.
+func (f *Fleet) own() *memory.Own {
+	if f.v.index == nil {
+		return &memory.Own{}
+	}
+	seen, known := f.p.Memory.At(f.p.Registry.Ref().String())
+	if known && !f.v.isOwn(seen.Mine(), f.p.mine()) {
+		return nil
+	}
+	return &memory.Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}
+}
+
+// isOwn reports whether what is published is what is remembered, or that as another publisher has
+// signed it again: by none of some keys, as a thief of one of them would.
+func (v *view) isOwn(own memory.Own, stolen map[string]bool) bool {
+	root := v.index.Root
+	again := own.Epoch == root.Epoch && own.Generation == root.Generation && !slices.ContainsFunc(v.by, func(id string) bool { return stolen[id] })
+	return own.Has(v.root) || own.Digest != "" && again
+}
+
 // markForeign marks what this publisher has not given out, where an operator's key is revoked:
 // a thief may have. What nodes have is signed again all the same, else those that run it could not
 // boot; but no node goes back to it. What the rows of such an index say that
@@ -39,12 +61,17 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.p.Registry.Ref())
 		return nil
 	}
+	own := seen.Mine()
 	span := spec.Span{Epoch: x.Root.Epoch, From: 1, To: x.Root.Generation}
-	if seen.Epoch == x.Root.Epoch {
-		span.From = seen.Reserved + 1
+	if own.Epoch == x.Root.Epoch {
+		span.From = min(own.Generation+1, span.To)
 	}
-	if span.From > span.To {
-		if len(r.v.by) > 0 && !slices.ContainsFunc(r.v.by, func(id string) bool { return !slices.Contains(r.next.revoked(), id) }) {
+	revoked := map[string]bool{}
+	for _, id := range r.next.revoked() {
+		revoked[id] = true
+	}
+	if r.v.isOwn(own, revoked) {
+		if len(r.v.by) > 0 && !slices.ContainsFunc(r.v.by, func(id string) bool { return !revoked[id] }) {
 			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
 				"says what differs from the site",
 				Generation{span.Epoch, span.To})
@@ -70,27 +97,33 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	}
 	for name, row := range rows {
 		own, there := given[name]
-		switch row.Foreign = !there || own.Overlay != row.Overlay; {
-		case !row.Foreign:
-			row.Before = own.Before
-		case there:
-			row.Before = rowContent(own)
-		default:
+		switch row.Foreign = true; {
+		case !there:
 			row.Before = nil
+		case own.Overlay == row.Overlay:
+			row.Foreign, row.Before = own.Foreign, own.Before
+		case own.Foreign:
+			row.Before = own.Before
+		default:
+			row.Before = rowContent(own)
 		}
 		x.Set(name, row)
 	}
+	r.own = &memory.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.root} // what is not is marked
 	return nil
 }
 
-// remembered returns the root of the generation that this publisher wrote last, nil where that
+// remembered returns the root of the newest generation that is this publisher's alone, nil where that
 // cannot be had: only its digest proves it.
 func (r *rotating) remembered(ctx context.Context) *looked {
 	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
-	for _, by := range []Policy{r.now, r.next} { // a run that was cut may have signed it again
-		l, err := r.p.readPast(ctx, by, Generation{seen.Epoch, seen.Generation})
-		if err == nil && oci.Digest(l.candidate.Document) == seen.Index.Digest {
-			return l
+	own := seen.Mine()
+	for _, g := range []Generation{{r.v.index.Root.Epoch, r.v.index.Root.Generation}, {own.Epoch, own.Generation}} {
+		for _, by := range []Policy{r.now, r.next} { // a run that was cut may have signed it again
+			l, err := r.p.readPast(ctx, by, g)
+			if err == nil && own.Has(oci.Digest(l.candidate.Document)) {
+				return l
+			}
 		}
 	}
 	return nil

@@ -74,7 +74,7 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 	if r.p.Dry {
 		return nil
 	}
-	mine := r.mine()
+	mine := r.p.mine()
 	for _, g := range past {
 		if g.signed {
 			continue
@@ -101,9 +101,9 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 }
 
 // mine returns the ids of the keys that sign now.
-func (r *rotating) mine() map[string]bool {
+func (p *Publisher) mine() map[string]bool {
 	ids := map[string]bool{}
-	for _, s := range r.p.Signers {
+	for _, s := range p.Signers {
 		if pub, err := sign.NewVerifier(s.Public()); err == nil {
 			ids[pub.ID()] = true
 		}

@@ -49,7 +49,7 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 		})
 	}
 	f.Now = f.Now.Add(time.Second)
-	_, err = f.putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
+	_, err = (&run{Fleet: &Fleet{f.Publisher, v}}).putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
 	if got, want := len(x.Root.Shards), index.Count(n+1); got != want {
 		t.Fatalf("%d shards, want %d", got, want)

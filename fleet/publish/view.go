@@ -26,6 +26,7 @@ type view struct {
 	policy   Policy            // that of the site, completed from the index
 	manifest string            // digest of fleet:index's manifest
 	index    *index.Index      // nil where nothing is published
+	root     string            // digest of its document
 	by       []string          // ids of the keys that signed it
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
@@ -98,7 +99,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 		return nil, fmt.Errorf("fleet:index: %w", err)
 	}
 	p.Kept.only(l.index)
-	v.index, v.manifest, v.by = p.openIndex(l.index), c.Manifest, l.by
+	v.index, v.root, v.manifest, v.by = p.openIndex(l.index), oci.Digest(c.Document), c.Manifest, l.by
 	if err := v.complete(); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -137,10 +138,15 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		return err
 	}
 	place := p.Registry.Ref().String()
+	was, _ := p.Memory.At(place)
+	mine := was.Mine()
+	if r.own == nil {
+		r.own = r.Fleet.own()
+	}
 	if takes {
 		// Remembered first: whatever becomes of this run, the number is used.
 		seen := v.seen
-		seen.Fleet, seen.Reserved = x.Root.Fleet, x.Root.Generation
+		seen.Fleet, seen.Reserved, seen.Own = x.Root.Fleet, x.Root.Generation, mine
 		if err := p.Memory.Set(place, seen); err != nil {
 			return err
 		}
@@ -169,7 +175,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		c.placed()
 	}
 	r.dropReplaced(ctx)
-	stamp, err := p.putIndex(ctx, policy.Lifetime, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
+	stamp, err := r.putIndex(ctx, policy.Lifetime, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
 	if err != nil {
 		return err
 	}
@@ -194,6 +200,9 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 	p.lease.NoteGiven(x.Root.Generation)
 	before, _ := p.Memory.At(place)
 	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Root.Fleet, x.Root.Epoch, x.Root.Generation, stamp, current
+	if before.Own = mine; r.own != nil {
+		before.Own = memory.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: stamp.Digest}
+	}
 	return p.Memory.Set(place, before)
 }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"crypto"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/memory"
+)
+
+// TestBetweenTheftAndRevocation: whatever its publisher wrote over what a thief gave out, no node goes
+// back to that after the key is revoked, and nodes go back to what was there before the thief.
+func TestBetweenTheftAndRevocation(t *testing.T) {
+	for what, between := range map[string]func(r *rotated, layer string) error{
+		"nothing": func(*rotated, string) error { return nil },
+		"refresh": func(r *rotated, _ string) error { _, err := r.Refresh(t.Context(), Lists{}); return err },
+		"publish": func(r *rotated, layer string) error {
+			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			return err
+		},
+		"freeze of one": func(r *rotated, _ string) error {
+			_, err := r.Freeze(t.Context(), Hold{Nodes: []string{r.nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
+			if err == nil {
+				_, err = r.Forward(t.Context(), Hold{All: true})
+			}
+			return err
+		},
+		"publish, and refresh": func(r *rotated, layer string) error {
+			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			if err == nil {
+				r.Now = r.Now.Add(time.Minute)
+				_, err = r.Refresh(t.Context(), Lists{})
+			}
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRotated(t, "", nil)
+			layer := r.following("1")
+			give := func(p *Publisher, value string) {
+				t.Helper()
+				r.Now = r.Now.Add(time.Minute)
+				p.Now = r.Now
+				_, err := p.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+				must(t, err)
+			}
+			give(r.Publisher, "20")
+			thief := *r.Publisher // who has the key, and another memory
+			var err error
+			thief.Memory, err = memory.Open(filepath.Join(t.TempDir(), "memory"))
+			must(t, err)
+			give(&thief, "97")
+			give(&thief, "98")
+			r.Now = r.Now.Add(time.Minute)
+			must(t, between(r, layer))
+			r.Now = r.Now.Add(time.Minute)
+			must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
+			r.Signers = []crypto.Signer{r.fresh}
+			give(r.Publisher, "40")
+			must(t, r.rollsBack(""))
+			if got := strings.Fields(r.values()); got[0] != "20" || got[1] != "20" || got[2] != "20" {
+				t.Errorf("rolled back: %s", got)
+			}
+			r.isGreen(r.values())
+		})
+	}
+}

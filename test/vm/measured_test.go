@@ -22,7 +22,7 @@ import (
 )
 
 // TestLongMeasured walks a machine with a TPM from its disk through a kexec to its root, and by
-// a soft-reboot to the next one: the register replays from the log, and the stub's has what is
+// a soft-reboot to the next one and back: the register replays from the log, and the stub's has what is
 // computed of the disk's loader. Once an operator has accepted the machine the fleet's service
 // shows each root as attested, until one byte of the loader is another.
 func TestLongMeasured(t *testing.T) {
@@ -86,6 +86,11 @@ func TestLongMeasured(t *testing.T) {
 		look(t, s, Check{"the secret " + when, "sudo cat /etc/app/db", "hunter2"})
 	}
 	opens("over a soft-reboot")
+	run(t, s, "sudo caisson-agent rollback >&2 || [ $? -eq 3 ]")
+	s = f.leaps(t, m, s)
+	logReplays(t, s, spec.MeasuredKexec, spec.MeasuredStack, spec.MeasuredSoftReboot, spec.MeasuredSoftReboot)
+	f.shows(t, status(t, s), "attested")
+	run(t, s, "sudo caisson-agent forward >&2 || [ $? -eq 3 ]; sudo caisson-agent sync")
 
 	run(t, s, "sync")
 	m.PowerCut()

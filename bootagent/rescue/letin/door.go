@@ -212,8 +212,11 @@ const shellUnit = "caisson-rescue"
 // console has a shell of root on the console for what is left, or ends it and gives the console
 // back. A shell that an operator left comes again, as long as it is open.
 func (d Doors) console(ctx context.Context, o *rescue.Open, left time.Duration) error {
-	if o == nil || !o.Console {
+	if o == nil || !o.Console && o.Getty == "" {
 		return nil
+	}
+	if !o.Console { // an earlier statement opened it
+		left = 0
 	}
 	if d.Systemd == nil {
 		if left > 0 {
@@ -232,8 +235,11 @@ func (d Doors) console(ctx context.Context, o *rescue.Open, left time.Duration) 
 		if runs {
 			err = d.Systemd.Do(ctx, "stop", shellUnit+".service")
 		}
-		if o.Getty != "" {
-			err = errors.Join(err, d.Systemd.Do(ctx, "start", o.Getty))
+		if err == nil && o.Getty != "" {
+			err = d.Systemd.Do(ctx, "start", o.Getty)
+		}
+		if err == nil {
+			o.Getty = ""
 		}
 	}
 	if err != nil {

@@ -166,7 +166,7 @@ var called = []struct {
 	{paths.NoteDeadline, 0, func(ctx context.Context, a *app, _ []string) error { return node.NoteDeadline(ctx, a.root) }},
 	{paths.DeadlineOver, 1, func(_ context.Context, a *app, args []string) error { return node.DeadlineOver(a.root, args[0]) }},
 	{paths.JudgedOver, 0, func(_ context.Context, a *app, _ []string) error { return node.NobodyLooks(a.root) }},
-	{paths.RescueKeys, 0, func(_ context.Context, a *app, _ []string) error { return a.rescueKeys() }},
+	{paths.RescueKeys, 1, func(_ context.Context, a *app, args []string) error { return a.rescueKeys(args[0]) }},
 	{paths.RescueShell, 1, func(ctx context.Context, a *app, args []string) error { return a.rescueShell(ctx, args[0]) }},
 	{paths.StackNext, 0, func(ctx context.Context, a *app, _ []string) error { return node.StackNext(ctx, a.options("run")) }},
 }

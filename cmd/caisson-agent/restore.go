@@ -92,8 +92,9 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	})
 }
 
-// rescueKeys prints the keys that sshd is to let root in by, and notes the connection that asks.
-func (a *app) rescueKeys() error {
+// rescueKeys prints the key that sshd is to let root in by, where it is the one that was offered, and
+// notes the connection that asks.
+func (a *app) rescueKeys(offered string) error {
 	o, up, err := letin.Now(a.root)
 	if err != nil {
 		return err
@@ -102,20 +103,20 @@ func (a *app) rescueKeys() error {
 	if err != nil {
 		return err
 	}
-	keys := letin.Keys(o, up, self)
-	if keys == "" {
+	line, by := letin.Key(o, up, self, offered)
+	if line == "" {
 		return nil
 	}
-	if err := letin.Note(a.root, os.Getppid()); err != nil {
+	if err := letin.Note(a.root, os.Getppid(), by); err != nil {
 		return err // nobody comes in whom nothing would end
 	}
-	cli.Printf(a.out, "%s", keys)
+	cli.Printf(a.out, "%s", line)
 	return nil
 }
 
 // rescueShell is a session that such a key began, or the shell on the console.
 func (a *app) rescueShell(ctx context.Context, by string) error {
-	code, err := letin.Session(ctx, a.root, func() time.Duration {
+	code, err := letin.Session(ctx, a.root, by, func() time.Duration {
 		o, up, err := letin.Now(a.root)
 		if err != nil {
 			return 0 // what cannot be read lets nobody in

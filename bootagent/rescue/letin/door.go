@@ -45,11 +45,7 @@ type Doors struct {
 func (d Doors) Follow(ctx context.Context, o *rescue.Open, up time.Duration) error {
 	left := o.Left(up)
 	open := left > 0 && len(o.SSHKeys) > 0
-	err := d.ssh(ctx, open)
-	if !open {
-		err = errors.Join(err, HangUp(d.Root))
-	}
-	return errors.Join(err, d.console(ctx, o, left))
+	return errors.Join(d.ssh(ctx, open), HangUp(d.Root, func(by string) bool { return Left(o, up, by) == 0 }), d.console(ctx, o, left))
 }
 
 // sshDir is read before the rest of sshd's settings, and dropIn sorts before those of a layer:
@@ -67,7 +63,7 @@ func (d Doors) settings() string {
 	return "# While somebody is let in by a rescue statement; the agent removes it.\n" +
 		"Match User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n" +
 		"\tAuthenticationMethods publickey\n\tAuthorizedKeysFile none\n\tTrustedUserCAKeys none\n" +
-		"\tAuthorizedKeysCommand " + d.Program + " " + paths.RescueKeys + "\n\tAuthorizedKeysCommandUser root\n"
+		"\tAuthorizedKeysCommand " + d.Program + " " + paths.RescueKeys + " %k\n\tAuthorizedKeysCommandUser root\n"
 }
 
 // ssh has sshd ask for the keys, or not any more.
@@ -115,17 +111,18 @@ func (d Doors) reload(ctx context.Context) error {
 	return d.Systemd.Do(ctx, "reload", sshd)
 }
 
-// Keys are the lines that sshd reads for root. What each of them begins is this program, and
-// nothing else: no forward of a port or socket.
-func Keys(o *rescue.Open, up time.Duration, program string) string {
+// Key returns the line that sshd reads for root where it was offered one of the keys, "" for another,
+// and the key's name. What it begins is this program, and nothing else: no forward of a port or socket.
+func Key(o *rescue.Open, up time.Duration, program, offered string) (line, name string) {
 	if o.Left(up) == 0 {
-		return ""
+		return "", ""
 	}
-	var b strings.Builder
 	for _, key := range o.SSHKeys {
-		fmt.Fprintf(&b, "restrict,pty,command=%q %s\n", program+" "+paths.RescueShell+" "+nameOf(key), key)
+		if words := strings.Fields(key); len(words) > 1 && words[1] == offered {
+			return fmt.Sprintf("restrict,pty,command=%q %s\n", program+" "+paths.RescueShell+" "+nameOf(key), key), nameOf(key)
+		}
 	}
-	return b.String()
+	return "", ""
 }
 
 // onConsole is the name of the shell on the console, as [nameOf] gives one to a key.
@@ -152,9 +149,9 @@ var ErrOver = errors.New("no rescue statement is in effect")
 const lookEvery = 2 * time.Second
 
 // Session runs what an operator asked sshd for, a shell where that is nothing, until it ends or
-// nothing is left, as left says. Then all that it has started is ended, and the connections.
-// What of it goes on after it is noted to end with the rescue. It returns the exit code.
-func Session(ctx context.Context, root string, left func() time.Duration) (int, error) {
+// nothing is left, as left says. Then all that it has started is ended, and the connections that the
+// same key let in. What of it goes on after it is noted to end with them. It returns the exit code.
+func Session(ctx context.Context, root, by string, left func() time.Duration) (int, error) {
 	if left() == 0 {
 		return 1, ErrOver
 	}
@@ -187,7 +184,8 @@ func Session(ctx context.Context, root string, left func() time.Duration) (int, 
 	for {
 		now := left()
 		if now == 0 {
-			return 1, errors.Join(errors.New("the time of the rescue is over"), endBelow(os.Getpid()), HangUp(root))
+			return 1, errors.Join(errors.New("the time of the rescue is over"), endBelow(os.Getpid()),
+				HangUp(root, func(other string) bool { return other == by }))
 		}
 		select {
 		case err := <-ended:
@@ -197,7 +195,7 @@ func Session(ctx context.Context, root string, left func() time.Duration) (int, 
 				code, err = max(exit.ExitCode(), 1), nil
 			}
 			for _, pid := range below(os.Getpid()) {
-				err = errors.Join(err, Note(root, pid))
+				err = errors.Join(err, Note(root, pid, by))
 			}
 			return code, err
 		case <-ctx.Done():

@@ -78,7 +78,7 @@ func TestSSH(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if text := d.dropIn(t); !strings.Contains(text, "AuthorizedKeysCommand /usr/lib/caisson/caisson-agent rescue-keys\n") || !strings.Contains(text, "AuthorizedKeysFile none\n") || strings.Contains(text, "AAAA") {
+	if text := d.dropIn(t); !strings.Contains(text, "AuthorizedKeysCommand /usr/lib/caisson/caisson-agent rescue-keys %k\n") || !strings.Contains(text, "AuthorizedKeysFile none\n") || strings.Contains(text, "AAAA") {
 		t.Errorf("sshd is told %q", text)
 	}
 	if want := []string{"reload ssh.service"}; !slices.Equal(s.asked, want) {
@@ -96,14 +96,21 @@ func TestSSH(t *testing.T) {
 
 // TestKeysEndByThemselves: where the agent's service is gone, sshd is told of none all the same.
 func TestKeysEndByThemselves(t *testing.T) {
-	o := &rescue.Open{SSHKeys: []string{key}, From: time.Minute, Until: 2 * time.Minute}
+	other := strings.Replace(key, "AAIAAB", "AAIAAC", 1)
+	o := &rescue.Open{SSHKeys: []string{other, key}, From: time.Minute, Until: 2 * time.Minute}
+	offered := strings.Fields(key)[1]
 	want := `restrict,pty,command="/a rescue-shell ` + nameOf(key) + `" ` + key + "\n"
 	for up, want := range map[time.Duration]string{time.Minute: want, 2*time.Minute - 1: want, 2 * time.Minute: "", time.Hour: "", 0: ""} {
-		if got := Keys(o, up, "/a"); got != want {
-			t.Errorf("at %s sshd is told %q", up, got)
+		if got, by := Key(o, up, "/a", offered); got != want || (by == nameOf(key)) != (want != "") {
+			t.Errorf("at %s sshd is told %q of %q", up, got, by)
 		}
 	}
-	if Keys(nil, 0, "/a") != "" {
+	for _, offered := range []string{"", "ssh-ed25519", offered[1:]} {
+		if got, by := Key(o, time.Minute, "/a", offered); got != "" || by != "" {
+			t.Errorf("of %q sshd is told %q, %q", offered, got, by)
+		}
+	}
+	if got, by := Key(nil, 0, "/a", offered); got != "" || by != "" {
 		t.Error("nobody is let in")
 	}
 }
@@ -210,14 +217,14 @@ func TestSession(t *testing.T) {
 			return now
 		}
 	}
-	if code, err := Session(t.Context(), root, lasts(time.Minute)); code != 3 || err != nil {
+	if code, err := Session(t.Context(), root, onConsole, lasts(time.Minute)); code != 3 || err != nil {
 		t.Errorf("%d, %v", code, err)
 	}
-	if _, err := Session(t.Context(), root, lasts(0)); !errors.Is(err, ErrOver) {
+	if _, err := Session(t.Context(), root, onConsole, lasts(0)); !errors.Is(err, ErrOver) {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 & sleep 600")
-	if code, err := Session(t.Context(), root, lasts(time.Minute, 50*time.Millisecond, 0)); code == 0 || err == nil {
+	if code, err := Session(t.Context(), root, onConsole, lasts(time.Minute, 50*time.Millisecond, 0)); code == 0 || err == nil {
 		t.Errorf("%d, %v", code, err)
 	}
 	if left := below(os.Getpid()); len(left) > 0 {
@@ -230,7 +237,7 @@ func TestWhatASessionLeavesEnds(t *testing.T) {
 	t.Setenv("SHELL", "/bin/sh")
 	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 >/dev/null 2>&1 </dev/null & exit 0")
 	d, _ := newDoors(t, "ttyS0\n")
-	if code, err := Session(t.Context(), d.Root, func() time.Duration { return time.Minute }); code != 0 || err != nil {
+	if code, err := Session(t.Context(), d.Root, onConsole, func() time.Duration { return time.Minute }); code != 0 || err != nil {
 		t.Fatalf("%d, %v", code, err)
 	}
 	if left := below(os.Getpid()); len(left) != 1 {
@@ -260,26 +267,27 @@ func TestConnectionsEnd(t *testing.T) {
 		return c
 	}
 	in, other := start(), start()
-	open := &rescue.Open{SSHKeys: []string{key}, Until: time.Minute}
+	open := &rescue.Open{SSHKeys: []string{"ssh-rsa AAAA", key}, Until: time.Minute}
 	for range 2 { // it asks for the keys again
-		if err := Note(d.Root, in.Process.Pid); err != nil {
+		if err := Note(d.Root, in.Process.Pid, nameOf(key)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	number := filepath.Join(d.Root, paths.RunLetIn, strconv.Itoa(other.Process.Pid)+"-1") // of a process that had it before
+	number := filepath.Join(d.Root, paths.RunLetIn, strconv.Itoa(other.Process.Pid)+"-1-"+nameOf(key)) // of a process that had it before
 	if err := os.WriteFile(number, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Follow(t.Context(), open, 0); err != nil || len(below(in.Process.Pid)) == 0 {
 		t.Errorf("while it is open: %v", err)
 	}
-	if err := d.Follow(t.Context(), open, time.Minute); err != nil {
+	open.SSHKeys = open.SSHKeys[:1] // a later statement, which lets another one in
+	if err := d.Follow(t.Context(), open, 0); err != nil {
 		t.Error(err)
 	}
 	if err := in.Wait(); err == nil || len(below(other.Process.Pid)) == 0 {
 		t.Errorf("it ended with %v; below the other one are %d", err, below(other.Process.Pid))
 	}
-	if err := Note(d.Root, 1); err == nil {
+	if err := Note(d.Root, 1, nameOf(key)); err == nil {
 		t.Error("process 1 is to end")
 	}
 	if err := errors.Join(endBelow(other.Process.Pid), other.Process.Kill()); err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// Note notes a process that is to end with the rescue, as a file named by its number and when it
-// started, and forgets those that have ended. sshd's process that asks for keys is the whole
-// connection that they let in: root's has no other.
-func Note(root string, pid int) error {
+// Note notes a process that is to end with what let it in, as a file named by its number, when it
+// started and [nameOf] its key, and forgets those that have ended. sshd's process that asks for keys
+// is the whole connection that they let in: root's has no other.
+func Note(root string, pid int, by string) error {
 	dir := filepath.Join(root, paths.RunLetIn)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -40,14 +40,16 @@ func Note(root string, pid int) error {
 	if pid <= 1 || !ok {
 		return errors.Join(err, fmt.Errorf("process %d is not one that ends with the rescue", pid))
 	}
-	return errors.Join(err, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%s", pid, started)), nil, 0o600))
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%s-%s", pid, started, by)), nil, 0o600))
 }
 
-// HangUp ends what was noted, each with all that is below it, but for this process.
-func HangUp(root string) error {
+// HangUp ends what was noted and is over by what let it in, each with all that is below it, but
+// for this process.
+func HangUp(root string, over func(by string) bool) error {
 	dir := filepath.Join(root, paths.RunLetIn)
 	for {
 		names, err := noted(dir)
+		names = slices.DeleteFunc(names, func(name string) bool { return !over(name[strings.LastIndexByte(name, '-')+1:]) })
 		for _, name := range names {
 			number, _, _ := strings.Cut(name, "-")
 			pid, _ := strconv.Atoi(number) // another name is of no process
@@ -82,7 +84,8 @@ func forget(dir, name string) error {
 
 // ended reports whether the process of a note is there no more: its number may be another's.
 func ended(name string) bool {
-	number, started, _ := strings.Cut(name, "-")
+	number, rest, _ := strings.Cut(name, "-")
+	started, _, _ := strings.Cut(rest, "-")
 	pid, err := strconv.Atoi(number)
 	_, now, ok := read(pid)
 	return err != nil || !ok || now != started

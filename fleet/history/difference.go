@@ -50,7 +50,9 @@ const (
 
 // grouped returns a plan as a difference.
 func grouped(from, to string, p *plan.Plan) *Difference {
-	d, kinds := &Difference{From: from, To: to, Kinds: []Kind{}, Groups: []Group{}, Layers: p.Layers[:min(len(p.Layers), maxGroups)], Marks: p.Marks}, map[string]int{}
+	kinds := map[string]int{}
+	d := &Difference{From: from, To: to, Kinds: []Kind{}, Groups: []Group{}, Layers: p.Layers[:min(len(p.Layers), maxGroups)],
+		Marks: p.Marks}
 	groups, _ := p.Groups()
 	slices.SortStableFunc(groups, func(a, b *plan.Group) int { return len(b.Names) - len(a.Names) })
 	for i, g := range groups {

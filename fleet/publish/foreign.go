@@ -39,12 +39,21 @@ func (f *Fleet) own() *memory.Own {
 	return &memory.Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}
 }
 
+// restsOn finds out what a run rests on, and returns what is remembered of that.
+func (r *run) restsOn() memory.Own {
+	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
+	if r.own == nil {
+		r.own = r.Fleet.own()
+	}
+	return seen.Mine()
+}
+
 // isOwn reports whether what is published is what is remembered, or that as another publisher has
 // signed it again: by none of some keys, as a thief of one of them would.
 func (v *view) isOwn(own memory.Own, stolen map[string]bool) bool {
 	root := v.index.Root
-	again := own.Epoch == root.Epoch && own.Generation == root.Generation && !slices.ContainsFunc(v.by, func(id string) bool { return stolen[id] })
-	return own.Has(v.root) || own.Digest != "" && again
+	byThief := slices.ContainsFunc(v.by, func(id string) bool { return stolen[id] })
+	return own.Has(v.root) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
 }
 
 // markForeign marks what this publisher has not given out, where an operator's key is revoked:

@@ -138,11 +138,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		return err
 	}
 	place := p.Registry.Ref().String()
-	was, _ := p.Memory.At(place)
-	mine := was.Mine()
-	if r.own == nil {
-		r.own = r.Fleet.own()
-	}
+	mine := r.restsOn()
 	if takes {
 		// Remembered first: whatever becomes of this run, the number is used.
 		seen := v.seen
@@ -198,12 +194,19 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		return err
 	}
 	p.lease.NoteGiven(x.Root.Generation)
-	before, _ := p.Memory.At(place)
-	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Root.Fleet, x.Root.Epoch, x.Root.Generation, stamp, current
-	if before.Own = mine; r.own != nil {
-		before.Own = memory.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: stamp.Digest}
+	return r.remember(mine, stamp, current)
+}
+
+// remember notes what is published now.
+func (r *run) remember(mine memory.Own, stamp, current memory.Stamp) error {
+	place, x := r.p.Registry.Ref().String(), r.plan.index.Root
+	if r.own != nil {
+		mine = memory.Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
 	}
-	return p.Memory.Set(place, before)
+	seen, _ := r.p.Memory.At(place)
+	seen.Fleet, seen.Epoch, seen.Generation = x.Fleet, x.Epoch, x.Generation
+	seen.Index, seen.Current, seen.Own = stamp, current, mine
+	return r.p.Memory.Set(place, seen)
 }
 
 func published(todo []work) (n int) {

@@ -26,7 +26,8 @@ import (
 
 // plainPackages are of nodes for storage, network, containers and databases, and some whose files
 // have capabilities, groups of their own, alternatives and diversions.
-var plainPackages = []string{"open-iscsi", "nfs-kernel-server", "frr", "keepalived", "podman", "uidmap", "postgresql", "iputils-ping", "mtr-tiny", "vim", "nano", "munge", "snmpd", "ssl-cert", "fuse3"}
+var plainPackages = []string{"open-iscsi", "nfs-kernel-server", "frr", "keepalived", "podman", "uidmap", "postgresql", "iputils-ping", "mtr-tiny", "vim", "nano", "munge", "snmpd", "ssl-cert", "fuse3",
+	"docker.io", "bird2", "haproxy", "wireguard-tools", "mariadb-server", "systemd-cryptsetup", "lvm2", "nvme-cli"}
 
 // TestLongBesidePlain: a layer and a root that mmdebstrap makes of the same packages have the same
 // paths, types, modes, owners, capabilities and links, but for what docs/building.md lists with

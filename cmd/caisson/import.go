@@ -56,7 +56,7 @@ func (a *app) importCommand() *cobra.Command {
 			}
 		}
 		if unknown > 0 {
-			a.say("%s of unknown kinds left out; -v lists them", plain.Count(unknown, "file"))
+			a.say("%s left out; -v lists them", plain.Count(unknown, "file"))
 		}
 		missed := r.Missed()
 		a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
@@ -81,28 +81,34 @@ func hostFilesAt(name, kind string) ([]convert.File, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
+		link, _ := os.Readlink(name) // "" where it is a file
 		data, err := readHostFile(name)
-		return []convert.File{{Name: name, Kind: kind, Data: data}}, err
+		return []convert.File{{Name: name, Kind: kind, Data: data, Link: link}}, err
 	}
 	var out []convert.File
-	err = filepath.WalkDir(name, func(at string, _ fs.DirEntry, err error) error {
-		if err != nil {
+	err = filepath.WalkDir(name+"/", func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || leftover.MatchString(at) {
 			return err
 		}
-		if leftover.MatchString(at) {
-			return nil
-		}
+		f := convert.File{Name: at, Kind: kind, Found: true}
+		f.Link, _ = os.Readlink(at) // "" where it is a file
 		info, err := os.Stat(at)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() > convert.MaxFile) {
-			return nil // a link to nowhere, a directory, a database
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.Not, err = "a link to nowhere", nil
+		case err != nil:
+		case info.IsDir():
+			f.Not = "a link to a directory: import that one, too"
+		case !info.Mode().IsRegular() && f.Link != os.DevNull:
+			f.Not = "not a file"
+		case info.Size() > convert.MaxFile:
+			f.Not = fmt.Sprintf("more than %d MiB", convert.MaxFile>>20)
+		default:
+			if f.Data, err = readHostFile(at); bytes.IndexByte(f.Data, 0) >= 0 {
+				f.Not = "not text"
+			}
 		}
-		if err != nil {
-			return err
-		}
-		data, err := readHostFile(at)
-		if bytes.IndexByte(data, 0) < 0 { // what holds one is not text
-			out = append(out, convert.File{Name: at, Kind: kind, Data: data, Found: true})
-		}
+		out = append(out, f)
 		return err
 	})
 	return out, err

@@ -31,6 +31,8 @@ type File struct {
 	// Found says that nobody named the file: it lay in a directory. Where it cannot
 	// be told what it is, it is left out, and the coverage has a line 0 for it.
 	Found bool
+	Link  string // where it leads, of a link
+	Not   string // why it was not read, as Found
 }
 
 // Kinds of files.
@@ -77,12 +79,19 @@ func Import(files []File) (*Result, error) {
 	var unknown error // the first file whose kind is not known
 	known := false
 	for _, f := range files {
-		in := &reading{name: f.Name, data: string(f.Data)}
+		in := &reading{name: f.Name, data: string(f.Data), link: f.Link}
 		k := kindNamed(f.Kind)
 		if f.Kind == "" {
 			k = kindOf(f)
 		}
 		switch {
+		case f.Not != "":
+			in.miss(0, "", f.Not)
+			items = append(items, in.items...)
+			continue
+		case empty(f.Data) && in.hides():
+			items = append(items, in.items...)
+			continue
 		case k != nil:
 		case empty(f.Data):
 			continue

@@ -110,6 +110,11 @@ func TestUnits(t *testing.T) {
 		"host/etc/systemd/system/x.service.d/10-nice.conf":      {dropIn, "units.x.service.dropIns.10-nice", ""},
 		"x.service.d/10-nice.conf":                              {dropIn, "units.x.service.dropIns.10-nice", ""},
 		"/etc/systemd/system/multi-user.target.wants/x.service": {service, "", "it is neither a unit nor a drop-in"},
+		"/etc/systemd/system/cups.service":                      {"", "units.cups.service.state", ""},
+		"/etc/systemd/system/cups.service.d/vendor.conf":        {"# nothing\n", "", "it is empty, and hides"},
+		"/etc/udev/rules.d/80-net-setup-link.rules":             {"", "", "it is empty, and hides"},
+		"/etc/sysctl.d/10-vendor.conf":                          {"# nothing\n", "", "it is empty, and hides"},
+		"/etc/systemd/user/x.service":                           {service, "", "it is a unit of sessions"},
 		"/etc/systemd/system/caisson-agent.service":             {service, "", "a site refuses it"},
 	} {
 		r, err := Import([]File{{Name: name, Data: []byte(c.text)}})

@@ -259,7 +259,7 @@ func (r *reading) unit(u *tree.Value) {
 		}
 		return
 	}
-	if c := u.Get("contents"); c != nil {
+	if c := u.Get("contents"); c != nil && c.Text != "" {
 		r.unitFile(line(c), file{path: name, content: c.Text})
 	}
 	r.entries(u, "dropins", func(d *tree.Value) {
@@ -289,6 +289,8 @@ func (r *reading) unitFile(at int, f file) {
 	var p *parsed
 	unit, dropIn, isBelow := strings.Cut(f.path, "/")
 	switch {
+	case !isBelow && f.content == "": // which masks it
+		p = r.take(at, what, "units", unit+" state", []string{unit, "state"}, spec.UnitMasked)
 	case !isBelow:
 		p = r.take(at, what, "units", unit+" content", []string{unit, "content"}, f.content)
 	case strings.HasSuffix(unit, ".d") && strings.HasSuffix(dropIn, ".conf"):

@@ -77,7 +77,38 @@ func readUnit(r *reading) {
 			below = dir + "/" + below
 		}
 	}
-	r.unitFile(1, file{path: below, content: r.data})
+	switch to := path.Base(r.link); {
+	case strings.Contains(r.name, "systemd/user/"):
+		r.whole("it is a unit of sessions, and a site has those of the system")
+	case r.link != "" && r.link != "/dev/null" && to != below && !strings.Contains(below, "/"):
+		r.whole("it is another name of " + to + ": write Alias= to [Install] of that unit, and its state")
+	default:
+		r.unitFile(1, file{path: below, content: r.data})
+	}
+}
+
+// unitName is one of a unit, masking what an empty file hides: the one of its name that a
+// package brings.
+var (
+	unitName = regexp.MustCompile(`^[^/]+\.(service|socket|timer|mount|automount|path|target|swap|slice)$`)
+	masking  = regexp.MustCompile(`(^|/)(systemd/(system|network|user)(/[^/]+\.d)?|(sysctl|tmpfiles|modprobe|modules-load|sysusers|rules)\.d)/[^/]+$`)
+)
+
+// hides accounts for a file that says nothing, if it hides another.
+func (r *reading) hides() bool {
+	_, unit, found := strings.Cut(r.name, "systemd/system/")
+	if !found {
+		unit = r.name
+	}
+	switch {
+	case r.data == "" && unitName.MatchString(unit):
+		readUnit(r)
+	case masking.MatchString(r.name):
+		r.whole("it is empty, and hides the file of its name that a package brings: only a unit can be masked")
+	default:
+		return false
+	}
+	return true
 }
 
 // readModulesLoad reads modules-load.d(5): a module a line.

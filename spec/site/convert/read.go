@@ -18,6 +18,7 @@ import (
 type reading struct {
 	name  string
 	data  string
+	link  string // where the file leads
 	items []*parsed
 
 	documents []any // parts of a site beside its conf

@@ -73,7 +73,7 @@ func (r *reading) cloudUser(u *tree.Value) {
 			return
 		}
 	}
-	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"), keys: texts(u, "ssh_authorized_keys"), groups: texts(u, "groups")}
+	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"), keys: r.texts(u, "ssh_authorized_keys"), groups: r.words(u, "groups")}
 	if hash := first(u, "hashed_passwd", "passwd"); hash != "" && untrue(u.Get("lock_passwd")) {
 		a.password = hash
 	} else if hash != "" {
@@ -124,6 +124,10 @@ func cloudSudo(v *tree.Value, without []string) (bool, []string) {
 func (r *reading) cloudFile(f *tree.Value) {
 	out := file{path: text(f, "path"), content: text(f, "content"), mode: octal(f, "permissions"), appends: truth(f, "append")}
 	what := "file " + out.path
+	if c := f.Get("content"); c != nil && len(c.List)+len(c.Fields) > 0 {
+		r.miss(line(f), what, "its content is not a text")
+		return
+	}
 	if f.Get("source") != nil {
 		r.miss(line(f), what, "its content is at "+text(f.Get("source"), "uri")+": an import fetches nothing")
 		return

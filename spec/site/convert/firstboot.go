@@ -88,30 +88,46 @@ func text(v *tree.Value, key string) string {
 	return ""
 }
 
-// texts returns the entries of a list, or of a text with commas between them.
-func texts(v *tree.Value, key string) []string {
+// words returns the entries of a list, or of a text with commas between them.
+func (r *reading) words(v *tree.Value, key string) []string {
 	f := v.Get(key)
-	switch {
-	case f == nil:
-		return nil
-	case f.Kind == tree.Scalar:
-		out := strings.Split(f.Text, ",")
-		for i := range out {
-			out[i] = strings.TrimSpace(out[i])
-		}
-		return slices.DeleteFunc(out, func(s string) bool { return s == "" })
+	if f == nil || f.Kind != tree.Scalar {
+		return r.texts(v, key)
 	}
-	var out []string
-	for _, e := range f.List {
-		if e.Kind == tree.Scalar {
+	out := strings.Split(f.Text, ",")
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+	}
+	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
+}
+
+// texts returns the entries of a list, or the one that stands in its place. What is not a
+// text is named.
+func (r *reading) texts(v *tree.Value, key string) (out []string) {
+	f := v.Get(key)
+	if f == nil || f.Kind == tree.Null {
+		return nil
+	}
+	all := f.List
+	if f.Kind != tree.Sequence {
+		all = []*tree.Value{f}
+	}
+	for _, e := range all {
+		if e.Kind != tree.Scalar {
+			r.miss(line(e), key, "it is not a list of texts")
+		} else if e.Text != "" {
 			out = append(out, e.Text)
 		}
 	}
 	return out
 }
 
-// rest accounts for the keys of a map that nothing reads, except known ones.
+// rest accounts for the keys of a map that nothing reads, except known ones, and for what
+// is not a map.
 func (r *reading) rest(v *tree.Value, where string, why map[string]string, known ...string) {
+	if v.Kind == tree.Scalar || v.Kind == tree.Sequence {
+		r.miss(line(v), where, "it is not a map")
+	}
 	for _, f := range v.Fields {
 		if slices.Contains(known, f.Key) {
 			continue
@@ -189,9 +205,9 @@ func (r *reading) file(at int, f file) {
 		f.path = strings.TrimPrefix(f.path, unitDirectory)
 		r.unitFile(at, f)
 	case dir == "/etc/sysctl.d" || f.path == "/etc/sysctl.conf":
-		r.nested(f, readSysctl)
+		r.nested(at, f, readSysctl)
 	case dir == "/etc/security/limits.d" || f.path == "/etc/security/limits.conf":
-		r.nested(f, readLimits)
+		r.nested(at, f, readLimits)
 	case !strings.HasPrefix(f.path, "/etc/"):
 		r.miss(at, what, "a site has files below /etc only: put others into a package")
 	default:
@@ -205,11 +221,31 @@ func (r *reading) file(at int, f file) {
 	}
 }
 
+// without names the rights that a file had and that what is made of it has not.
+func (f file) without() string {
+	var out []string
+	for _, w := range [][3]string{{"its mode ", f.mode, "0644"}, {"its owner ", f.owner, "root"}, {"its group ", f.group, "root"}} {
+		if w[1] != "" && w[1] != w[2] && w[1] != "0" {
+			out = append(out, w[0]+w[1])
+		}
+	}
+	if out == nil {
+		return ""
+	}
+	return "taken without " + strings.Join(out, ", ")
+}
+
 // nested reads the content of a file that has a format of its own.
-func (r *reading) nested(f file, parse func(*reading)) {
+func (r *reading) nested(at int, f file, parse func(*reading)) {
 	in := &reading{name: r.name + ":" + f.path, data: f.content}
 	parse(in)
 	r.items = append(r.items, in.items...)
+	switch why := f.without(); {
+	case len(in.items) == 0:
+		r.miss(at, "file "+f.path, "it says nothing, and would hide the file of its name that a package brings")
+	case why != "":
+		r.miss(at, "file "+f.path, why)
+	}
 }
 
 // octal returns a mode in octal. A number is read as YAML and JSON read it: decimal
@@ -300,9 +336,7 @@ func (r *reading) unitFile(at int, f file) {
 		r.miss(at, what, "it is neither a unit nor a drop-in; a link that enables a unit is its state in conf.units")
 		return
 	}
-	if f.mode != "" && f.mode != "0644" {
-		p.Why = "taken without its mode " + f.mode
-	}
+	p.Why = f.without()
 }
 
 // line is where a value stands.

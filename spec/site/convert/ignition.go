@@ -102,7 +102,7 @@ func (r *reading) ignitionUser(u *tree.Value, key func(camel, snake string) stri
 		return
 	}
 	r.account(line(u), account{name: name, password: text(u, hash), uid: text(u, "uid"), shell: text(u, "shell"),
-		keys: texts(u, keys), groups: texts(u, "groups")})
+		keys: r.texts(u, keys), groups: r.texts(u, "groups")})
 	r.rest(u, "user "+name, nil, "name", "uid", "shell", "groups", exists, hash, keys)
 }
 
@@ -125,7 +125,7 @@ func (r *reading) ignitionMount(f *tree.Value, options string) {
 		if swap {
 			id, same, value["mnt_tgt"] = mountID("swap"+device), "swap "+device, "none"
 		}
-		if list := texts(f, options); len(list) > 0 {
+		if list := r.texts(f, options); len(list) > 0 {
 			value["options"] = strings.Join(list, ",")
 		}
 		r.take(line(f), what, "mounts", same, []string{id}, value).Why = "taken as a mount: a site makes no file systems"
@@ -194,7 +194,7 @@ func readTalos(r *reading) {
 	if k := m.Get("kernel"); k != nil {
 		r.entries(k, "modules", func(e *tree.Value) {
 			r.loaded(line(e), "module "+text(e, "name"), text(e, "name"))
-			for _, option := range texts(e, "parameters") {
+			for _, option := range r.texts(e, "parameters") {
 				r.moduleOption(line(e), "module "+text(e, "name"), text(e, "name"), option)
 			}
 			r.rest(e, "module", nil, "name", "parameters")

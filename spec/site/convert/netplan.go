@@ -37,8 +37,9 @@ func readNetplan(r *reading) {
 	}
 	n := netplan{reading: r, ethernets: v.Get("ethernets"), members: map[string]*parsed{}}
 	r.each(v, "bonds", func(id string, b *tree.Value) {
-		p := n.bond(id, b)
-		for _, m := range texts(b, "interfaces") {
+		cards := n.texts(b, "interfaces")
+		p := n.bond(id, b, cards)
+		for _, m := range cards {
 			n.members[m] = p
 		}
 	})
@@ -77,9 +78,9 @@ func (n *netplan) ethernet(id string, e *tree.Value) {
 	}
 }
 
-func (n *netplan) bond(id string, b *tree.Value) *parsed {
+func (n *netplan) bond(id string, b *tree.Value, cards []string) *parsed {
 	bond := map[string]any{"mode": "balance-rr"}
-	for _, m := range texts(b, "interfaces") {
+	for _, m := range cards {
 		if n.mac(m) == "" {
 			p := n.item(line(b), "interface "+id)
 			p.Why = "a site finds members by hardware address, and " + m + " has no match.macaddress"
@@ -139,10 +140,10 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 		i.route(text(t, "to"), text(t, "via"), text(t, "metric"))
 	})
 	if ns := e.Get("nameservers"); ns != nil {
-		for _, word := range texts(ns, "addresses") {
+		for _, word := range n.texts(ns, "addresses") {
 			n.network(line(ns), i.name+".nameservers", "dns", word)
 		}
-		for _, word := range texts(ns, "search") {
+		for _, word := range n.texts(ns, "search") {
 			n.network(line(ns), i.name+".nameservers", "search", word)
 		}
 		n.rest(ns, i.name+".nameservers", nil, "addresses", "search")

@@ -51,6 +51,17 @@ func TestWhatASiteCannotSay(t *testing.T) {
 			`{"units":{"a.service":{"state":"enabled"}}}`, []string{"its text is in a local file", "its text is in a local file"}},
 		"openshift": {"variant: openshift\nversion: 4.14.0\nopenshift: {extensions: [usbguard]}\n", `{}`, []string{"write conf.apt.packages"}},
 		"elsewhere": {`{"ignition":{"version":"3.4.0","config":{"merge":[{"source":"https://example.org/x"}]}}}`, `{}`, []string{"an import fetches nothing"}},
+		"an empty file that hides one": {"#cloud-config\nwrite_files:\n- {path: /etc/sysctl.d/10-a.conf, content: ''}\n- {path: /etc/sysctl.d/10-b.conf, content: '# none'}\n- {path: /etc/systemd/system/a.service}\n", `{"units":{"a.service":{"state":"masked"}}}`,
+			[]string{"it says nothing", "it says nothing"}},
+		"rights of a file that is read": {"#cloud-config\nwrite_files:\n- {path: /etc/sysctl.d/10-a.conf, content: 'vm.swappiness = 5', permissions: '0600', owner: 'root:adm'}\n" +
+			"- {path: /etc/systemd/system/a.service, content: '[Service]', permissions: '0600', owner: 'app'}\n- {path: /etc/sysctl.d/10-b.conf, content: 'vm.stat_interval = 5', permissions: '0644', owner: 'root:root'}\n",
+			`{"sysctl":{"vm.stat_interval":"5","vm.swappiness":"5"},"units":{"a.service":{"content":"[Service]"}}}`,
+			[]string{"taken without its mode 0600, its group adm", "taken without its mode 0600, its owner app"}},
+		"content in base64": {"#cloud-config\nwrite_files:\n- {path: /etc/a, content: !!binary aGVsbG8=}\n", `{"files":{"/etc/a":{"content":"hello"}}}`, nil},
+		"what is no text":   {"#cloud-config\nwrite_files:\n- {path: /etc/a, content: !!binary aAA=}\n", `{}`, []string{"must not contain a NUL"}},
+		"maps in place of lists": {"#cloud-config\nusers:\n- {name: a, groups: {adm: null, sudo: null}}\n- {name: b, ssh_authorized_keys: {x: y}}\n- {name: c, groups: [adm, [x]]}\n", `{"uamlite":{"users":[{"user_name":"a"},{"user_name":"b"},{"user_groups":["adm"],"user_name":"c"}]}}`,
+			[]string{"groups: it is not a list of texts", "ssh_authorized_keys: it is not a list of texts", "groups: it is not a list of texts"}},
+		"a key with commas": {"#cloud-config\nusers:\n- {name: a, ssh_authorized_keys: 'from=\"192.0.2.1,192.0.2.2\" " + drawnKey + "'}\n", `{"uamlite":{"users":[{"user_name":"a","user_sshkeys":["from=\"192.0.2.1,192.0.2.2\" ` + drawnKey + `"]}]}}`, nil},
 		"what is appended": {`{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/fstab","append":true,"contents":{"source":"data:,x"}},{"path":"/etc/b","append":[{"source":"data:,x"}]}]}}`,
 			`{}`, []string{"it is appended", "it is appended"}},
 		"an older Ignition":          {`{"ignition":{"version":"2.3.0"},"storage":{"files":[{"filesystem":"root","path":"/etc/b","contents":{"source":"data:,x"}}]}}`, `{}`, []string{"only versions 3"}},
@@ -76,7 +87,7 @@ func TestWhatASiteCannotSay(t *testing.T) {
 		var why []string
 		for _, l := range r.Coverage {
 			if l.Why != "" {
-				why = append(why, l.Why)
+				why = append(why, l.Text+": "+l.Why)
 			}
 		}
 		if len(why) != len(c.why) || slices.ContainsFunc(c.why, func(w string) bool {

@@ -4,6 +4,7 @@ package tree
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -202,7 +203,13 @@ func (c *converter) scalar(n *yaml.Node, v *Value) {
 	if n.Style&yaml.TaggedStyle != 0 && !strings.HasPrefix(n.ShortTag(), "!!") {
 		c.fail(n, "tag", "the tag %s has no meaning here", n.ShortTag())
 	}
-	if strings.ContainsRune(n.Value, 0) {
+	if n.ShortTag() == "!!binary" {
+		raw, err := base64.StdEncoding.DecodeString(n.Value)
+		if v.Text = string(raw); err != nil {
+			c.fail(n, "text", "what is tagged !!binary is not base64")
+		}
+	}
+	if strings.ContainsRune(v.Text, 0) {
 		c.fail(n, "text", "a value must not contain a NUL character")
 	}
 }

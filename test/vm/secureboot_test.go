@@ -113,6 +113,29 @@ func (f *Fleet) refusesChanged(t *testing.T, o machine.Options) {
 	}
 }
 
+// TestLongSecureFirmware: firmware that starts what is signed starts machines by TFTP, by HTTP, and from
+// the disk that one made for itself; under lockdown each goes on to its own arguments.
+func TestLongSecureFirmware(t *testing.T) {
+	require.Long(t)
+	require.Tool(t, "mdir", "sgdisk")
+	needs(t)
+	f := example(t, programs(t), "../../examples/quickstart/site.yaml")
+	f.edits(t, slices.Concat(calm, noted, bootsFromDisk)...)
+	f.bootKey(t)
+	f.raise(t)
+	for name, walk := range map[string]func(*Fleet, *testing.T, machine.Options, ...string) *machine.Session{
+		"TFTP": (*Fleet).byTFTP, "HTTP": (*Fleet).byHTTP, "disk": (*Fleet).ontoDisk} {
+		t.Run(name, func(t *testing.T) {
+			o := f.medium(name, "52:54:00:00:00:0a")
+			o.Secure = true
+			look(t, walk(f, t, o, "--kernel-arg", "caisson.signed=1"), // which no overlay names
+				Check{"lockdown", "sudo cat /sys/kernel/security/lockdown", "~[integrity]"},
+				Check{"what led to the node's arguments", "grep -v caisson.signed /proc/cmdline", "~caisson.kexec=1"},
+			)
+		})
+	}
+}
+
 // TestLongTrySecureBoot tries a node with firmware that knows the site's boot key alone, by each
 // road: its loader is started, enters the layer's kernel under lockdown, and the node says that
 // secure boot was on.

@@ -79,25 +79,27 @@ func (p nodeList) page(req *http.Request) (int, any, error) {
 	if by := v.Get("group"); by != "" {
 		data["Groups"], data["MoreGroups"] = p.groups(q, by, func(label string) string { return withLabel(v, label) })
 	}
-	data["Names"], data["Acts"] = p.acts(q, asked, l.All)
+	data["Names"], data["Acts"] = p.acts(q, asked, l)
 	return http.StatusOK, data, nil
 }
 
 // acts returns the names of the nodes of a list, a line each, and what may be done with all of
 // them; of a long list only what asks for it again.
-func (p nodeList) acts(q query.Asked, v url.Values, all int) (names string, acts []act) {
+func (p nodeList) acts(q query.Asked, v url.Values, l query.List) (names string, acts []act) {
 	if v = maps.Clone(v); len(v["differs"]) == 0 { // which status does not know
 		v.Del("from")
 		v.Del("most")
 		v["sort"] = []string{cmp.Or(v.Get("sort"), string(view.Orders[0]))} // without any word it counts nodes, and lists none
-		acts = append(acts, act{"the command that lists them", "caisson fleet status --limit " + strconv.Itoa(max(1, all)) + flags(v) + p.reader})
+		acts = append(acts, act{"the command that lists them", "caisson fleet status --limit " + strconv.Itoa(max(1, l.All)) + flags(v) + p.reader})
 	}
-	if all == 0 || all > query.MaxListed {
+	if l.All == 0 || l.All > query.MaxListed {
 		return "", acts
 	}
-	q.From, q.Most = 0, query.MaxListed
+	if q.From, q.Most = 0, query.MaxListed; len(l.Nodes) < l.All {
+		l = p.fleet.List(q)
+	}
 	var list, published []string
-	for _, n := range p.fleet.List(q).Nodes {
+	for _, n := range l.Nodes {
 		if list = append(list, n.Name); n.Published > 0 {
 			published = append(published, "--node "+n.Name)
 		}

@@ -3,7 +3,10 @@
 package view
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,5 +52,33 @@ func TestWhatIsSaidHoldsUntil(t *testing.T) {
 	}
 	if changes < 200 {
 		t.Errorf("%d changes were met", changes)
+	}
+}
+
+// TestAPageOfAList: a page has of the whole list in its order what is at its place.
+func TestAPageOfAList(t *testing.T) {
+	random, now := rand.New(rand.NewPCG(3, 4)), time.Unix(1_790_000_000, 0)
+	var nodes []*Node
+	for i := range 500 {
+		nodes = append(nodes, &Node{Name: fmt.Sprint("n", i), Received: now.Add(time.Duration(random.IntN(60)) * time.Second),
+			Published: &spec.Published{}, Report: &Brief{Generation: random.Uint64N(9), Version: fmt.Sprint(random.IntN(12)),
+				Axes: spec.Axes{Health: spec.Axis{State: []string{"ok", "degraded", "broken"}[random.IntN(3)]}}}})
+	}
+	all := NewKept(nodes, now).All(now)
+	for _, order := range Orders {
+		for _, q := range []Query{{Sort: order}, {Sort: "-" + order}, {Sort: order, Health: "broken"}} {
+			whole, n := Select(all, q, 0, len(all), now)
+			sorted := slices.Clone(whole)
+			if q.Sort.Sort(sorted); len(whole) != n || !reflect.DeepEqual(sorted, whole) {
+				t.Fatalf("%+v is not in its order", q)
+			}
+			for _, at := range [][2]int{{0, 0}, {0, 1}, {0, 7}, {5, 20}, {100, 100}, {450, 100}, {1000, 5}, {0, 500}} {
+				page, of := Select(all, q, at[0], at[1], now)
+				want := whole[min(at[0], n):min(at[0]+at[1], n)]
+				if of != n || len(page) != len(want) || len(want) > 0 && !reflect.DeepEqual(page, want) {
+					t.Fatalf("%+v, %d from %d on: %d of %d nodes", q, at[1], at[0], len(page), of)
+				}
+			}
+		}
 	}
 }

@@ -58,37 +58,46 @@ type place struct {
 	received       time.Time
 }
 
-func (n *Judged) place(at int) place {
-	s := n.said.Value()
-	p := place{at: at, rank: rank(s.condition), version: s.version, layer: s.layer, received: n.Received}
-	if n.Report != nil {
-		p.generation = n.Report.Generation
+func (n *Judged) place(at int, by Order) place {
+	p := place{at: at}
+	switch by {
+	case "condition":
+		p.rank = n.said.Value().condition.rank()
+	case "layer":
+		s := n.said.Value()
+		p.version, p.layer = s.version, s.layer
+	case "reported":
+		p.received = n.Received
+	case "generation":
+		if n.Report != nil {
+			p.generation = n.Report.Generation
+		}
 	}
 	return p
 }
 
-func rank(c Condition) int {
-	return slices.IndexFunc(Kinds, func(k Kind) bool { return k.Condition == c })
-}
-
-func (o Order) compare(a, b *place) int {
-	c := 0
-	switch o.By() {
-	case "condition":
-		c = cmp.Compare(a.rank, b.rank)
-	case "generation":
-		c = cmp.Compare(a.generation, b.generation)
-	case "layer":
-		c = cmp.Or(plain.Natural(a.version, b.version), cmp.Compare(a.layer, b.layer))
-	case "reported":
-		c = a.received.Compare(b.received)
-	case "name":
-		c = cmp.Compare(a.at, b.at)
+// comparing returns what compares two places in an order.
+func (o Order) comparing() func(a, b place) int {
+	by, falls := o.By(), o.Falls()
+	return func(a, b place) int {
+		c := 0
+		switch by {
+		case "condition":
+			c = cmp.Compare(a.rank, b.rank)
+		case "generation":
+			c = cmp.Compare(a.generation, b.generation)
+		case "layer":
+			c = cmp.Or(plain.Natural(a.version, b.version), cmp.Compare(a.layer, b.layer))
+		case "reported":
+			c = a.received.Compare(b.received)
+		case "name":
+			c = cmp.Compare(a.at, b.at)
+		}
+		if falls {
+			c = -c
+		}
+		return cmp.Or(c, cmp.Compare(a.at, b.at))
 	}
-	if o.Falls() {
-		c = -c
-	}
-	return cmp.Or(c, cmp.Compare(a.at, b.at))
 }
 
 // Sort sorts a list that was put together of several answers.
@@ -100,10 +109,11 @@ func (o Order) Sort(list []Line) {
 		}
 		return
 	}
-	at := func(l *Line) *place {
-		return &place{rank: rank(l.Condition), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
+	compare := o.comparing()
+	at := func(l *Line) place {
+		return place{rank: l.Condition.rank(), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
 	}
-	slices.SortStableFunc(list, func(a, b Line) int { return o.compare(at(&a), at(&b)) })
+	slices.SortStableFunc(list, func(a, b Line) int { return compare(at(&a), at(&b)) })
 }
 
 // maxKept bounds a value that is offered to be kept, in bytes: a line is to be read.

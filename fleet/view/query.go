@@ -158,16 +158,27 @@ func (q Query) Matches(n Judged) bool {
 // how many there are in all. The nodes are by name.
 func Select(nodes []Judged, q Query, from, most int, now time.Time) (lines []Line, all int) {
 	var met []place
-	for i, n := range nodes {
-		if q.Matches(n) {
-			met = append(met, n.place(i))
+	first, by, compare := from+most, q.Sort.By(), q.Sort.comparing()
+	cut := func() {
+		slices.SortFunc(met, compare)
+		met = met[:min(len(met), first)]
+	}
+	for i := range nodes {
+		if !q.Matches(nodes[i]) {
+			continue
+		}
+		all++
+		if p := nodes[i].place(i, by); len(met) < first || first > 0 && compare(p, met[first-1]) < 0 {
+			if met = append(met, p); len(met) == first || len(met) > 2*first { // the others are not listed
+				cut()
+			}
 		}
 	}
-	slices.SortFunc(met, func(a, b place) int { return q.Sort.compare(&a, &b) })
-	for _, p := range met[min(from, len(met)):min(from+most, len(met))] {
+	cut()
+	for _, p := range met[min(from, len(met)):] {
 		lines = append(lines, nodes[p.at].Line(now))
 	}
-	return lines, len(met)
+	return lines, all
 }
 
 // Count says how many nodes have something in common.

@@ -94,11 +94,11 @@ func TestLongArm64(t *testing.T) {
 }
 
 // TestLongArm64Firmware has machines of arm64 start as metal does: their firmware fetches the loader by TFTP,
-// and by HTTP; one goes from a CD onto its own disk. But for the first their firmware verifies what it starts,
-// and does not start a loader with one changed byte.
+// and by HTTP; one goes from a CD onto its own disk. But for the first their firmware verifies what it starts;
+// to that of another one a medium brings the keys.
 func TestLongArm64Firmware(t *testing.T) {
 	require.Long(t)
-	require.Tool(t, "mdir", "sgdisk")
+	require.Tool(t, "mdir", "mcopy", "sgdisk")
 	f := arm64(t)
 	f.edits(t, "layer:\n", "layer:\n  stateDisk: {create: true, boot: true}\n",
 		"      - name: tree\n", "      - name: tree\n      - name: e2fsprogs\n")
@@ -123,7 +123,29 @@ func TestLongArm64Firmware(t *testing.T) {
 			}
 		})
 	}
-	o := f.medium("changed", "52:54:00:00:00:0a")
-	o.Secure, o.CD = true, filepath.Join(f.Dir, "boot.iso")
+	t.Run("enrollment", f.enrollsArm64)
+}
+
+// enrollsArm64: firmware without keys takes those of a medium, and from then on starts a loader by the boot
+// key, and not the same with one changed byte.
+func (f *Fleet) enrollsArm64(t *testing.T) {
+	for _, name := range []string{"pk", "kek"} {
+		f.must(t, "keys", "generate", "--boot", "keys/"+name)
+	}
+	sh(t, `mcopy -i "$1@@1M" ::/EFI/BOOT/BOOTAA64.EFI "$2"`, f.image(t, "boot.raw"), filepath.Join(f.Dir, "manager.efi"))
+	f.must(t, "keys", "enroll-image", "--pk", "keys/pk", "--kek", "keys/kek", "--db", "keys/boot.crt", "--systemd-boot", "manager.efi",
+		"--out", "enroll.iso")
+	o := f.medium("changed", "52:54:00:00:00:0a") // with the variables that refusesChanged takes
+	o.CD = filepath.Join(f.Dir, "enroll.iso")
+	m := f.start(t, o)
+	waitFor(t, m, 0, "Enrolling secure boot keys")
+	waitFor(t, m, m.Console.Len(), "UEFI firmware (version") // it starts over
+	m.PowerCut()
+	o.Secure, o.CD = true, f.image(t, "boot.iso")
+	m = f.start(t, o)
+	if waitFor(t, m, 0, "Linux version", "Access Denied") != "Linux version" {
+		t.Error("the firmware does not start what the boot key signed")
+	}
+	m.PowerCut()
 	f.refusesChanged(t, o)
 }

@@ -118,7 +118,8 @@ func TestLongMeasuredISO(t *testing.T) {
 	o := f.medium("beta", "52:54:00:00:00:0b")
 	o.CD, o.Extra = filepath.Join(f.Dir, "boot.iso"), tpm
 	var printed struct{ Register string }
-	said := f.must(t, "image", "site.yaml", "--from", f.To(), "--out", "boot.iso", "--registry", f.guest(), "--registry-plain-http", "-o", "json")
+	said := f.must(t, "image", "site.yaml", "--from", f.To(), "--out", "boot.iso", "--registry", f.guest(),
+		"--registry-plain-http", "-o", "json")
 	if err := json.Unmarshal([]byte(said), &printed); err != nil {
 		t.Fatal(err)
 	}

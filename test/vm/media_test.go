@@ -24,7 +24,8 @@ func (f *Fleet) image(t *testing.T, name string, more ...string) string {
 
 // medium are the options of a machine with UEFI that reaches the fleet's registry.
 func (f *Fleet) medium(name, mac string) machine.Options {
-	return machine.Options{Name: name, Arch: f.arch, MAC: mac, UEFI: filepath.Join(f.Dir, name+".vars"), Forwards: map[string]string{guestRegistry: f.registry}}
+	return machine.Options{Name: name, Arch: f.arch, MAC: mac, UEFI: filepath.Join(f.Dir, name+".vars"),
+		Forwards: map[string]string{guestRegistry: f.registry}}
 }
 
 // arrives logs in to a machine that started from a medium, and wants it well.

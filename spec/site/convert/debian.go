@@ -92,7 +92,7 @@ func (r *reading) source(n int, fields map[string]string) {
 		if key != "" {
 			value["gpgkey"] = key
 		}
-		p := r.take(n, fields[""], "apt", "repository "+uri+" "+fields["suites"], []string{"repositories", id}, value)
+		p := r.take(n, fields[""], "apt", "repository "+uri+" "+fields["suites"]+" "+fields["components"], []string{"repositories", id}, value)
 		if len(without) > 0 {
 			p.Why = "taken without " + strings.Join(without, "; without ")
 		}

@@ -285,9 +285,9 @@ func dataURL(source string) (string, error) {
 
 // unit takes a systemd unit. A text that lies in a file beside the document is named.
 func (r *reading) unit(u *tree.Value) {
-	name, at := text(u, "name"), line(u)
+	name, at, before := text(u, "name"), line(u), len(r.items)
 	beside := map[string]string{"contents_local": "its text is in a local file: import that file too"}
-	r.rest(u, "unit "+name, beside, "name", "mask", "enabled", "enable", "contents", "dropins")
+	r.rest(u, "unit "+name, beside, "name", "mask", "enabled", "contents", "dropins")
 	if truth(u, "mask") { // which has no file of its own
 		p := r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
 		if u.Get("contents") != nil || u.Get("dropins") != nil {
@@ -307,14 +307,14 @@ func (r *reading) unit(u *tree.Value) {
 			r.miss(line(d), "unit "+path, "it has no text")
 		}
 	})
-	if key := "enabled"; u.Get(key) != nil || u.Get("enable") != nil {
+	if text(u, "enabled") != "" {
 		state := spec.UnitDisabled
-		if truth(u, key) || truth(u, "enable") {
+		if truth(u, "enabled") {
 			state = spec.UnitEnabled
 		}
 		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
 	}
-	if len(u.Fields) == 1 {
+	if len(r.items) == before {
 		r.miss(at, "unit "+name, "it says no more than its name")
 	}
 }

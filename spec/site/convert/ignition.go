@@ -143,20 +143,23 @@ func (r *reading) ignitionFile(f *tree.Value) {
 	}
 	r.rest(f, what, nil, "path", "mode", "user", "group", "contents", "append", "overwrite")
 	c := f.Get("contents")
+	if c != nil {
+		r.rest(c, what+" contents", map[string]string{"verification": "the content stands in the site"}, "inline", "local", "source", "compression")
+	}
 	switch {
 	case truth(f, "append"), f.Get("append") != nil && len(f.Get("append").List) > 0:
 		out.appends = true
 	case c == nil || len(c.Fields) == 0:
 		r.miss(line(f), what, "its content stays as it is on the host: conf.perm gives a file its mode and owner")
 		return
-	case c.Get("inline") != nil:
-		out.content = text(c, "inline")
 	case c.Get("local") != nil:
 		r.miss(line(f), what, "its content is the local file "+text(c, "local")+": write file: in the site")
 		return
-	case text(c, "compression") != "" || text(c, "source") == "":
+	case text(c, "compression") != "" || text(c, "source") == "" && c.Get("inline") == nil:
 		r.miss(line(f), what, "its content is compressed or not given")
 		return
+	case c.Get("inline") != nil:
+		out.content = text(c, "inline")
 	default:
 		content, err := dataURL(text(c, "source"))
 		if err != nil {

@@ -143,13 +143,15 @@ func (i *iface) route(to, via, metric string) {
 		to = netip.PrefixFrom(a, a.BitLen()).String()
 	}
 	if to == "default" || to == "" || strings.HasSuffix(to, "/0") {
+		all := "0.0.0.0/0"
+		if strings.Contains(to+via, ":") {
+			all = "::/0"
+		}
 		if _, taken := i.value["gateway"]; !taken && via != "" && metric == "" {
 			i.value["gateway"] = via
 			return
 		}
-		if to = "0.0.0.0/0"; strings.Contains(via, ":") {
-			to = "::/0"
-		}
+		to = all
 	}
 	r := map[string]any{"to": to}
 	if via != "" {
@@ -245,6 +247,10 @@ func readNetworkd(r *reading) {
 
 // networkdLine puts a line into an interface, or accounts for it and returns false.
 func (r *reading) networkdLine(i *iface, section string, l setting) bool {
+	if l.value == "" {
+		r.miss(l.n, l.line, "it is empty, which takes away what was said before")
+		return false
+	}
 	switch section + " " + l.key {
 	case "Link MTUBytes":
 		i.value["mtu"] = l.value
@@ -257,8 +263,14 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 			return false
 		}
 	case "Network DHCP":
-		yes := flag(l.value)
-		i.dhcp(yes || l.value == "ipv4", yes || l.value == "ipv6")
+		v4, v6 := slices.Contains([]string{"ipv4", "v4"}, l.value), slices.Contains([]string{"ipv6", "v6"}, l.value)
+		both := flag(l.value) || l.value == "both"
+		if !v4 && !v6 && !both && !slices.Contains([]string{"no", "false", "off", "0", "none"}, l.value) {
+			r.miss(l.n, l.line, "it is neither yes, no, ipv4 nor ipv6")
+			return false
+		}
+		delete(i.value, "dhcp")
+		i.dhcp(v4 || both, v6 || both)
 	case "Network Address", "Address Address":
 		i.add("addresses", l.value)
 	case "Network Gateway":

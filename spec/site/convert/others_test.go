@@ -67,6 +67,14 @@ var others = []struct {
 		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0","optional":true}]}}}`, nil},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Link]\nRequiredForOnline=degraded\n[Network]\nDHCP=yes\n",
 		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a site says optional"}},
+	{"eth.network", "networkd", "[Match]\nName=eth0\n[Network]\nDHCP=v4\nDHCP=both\nDHCP=ip4\nDNS=\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"6: it is neither yes", "7: it is empty"}},
+	{"network-config", "netplan", "version: 2\nethernets:\n  eth0: {addresses: ['2001:db8::7/64'], dhcp4: true, nameservers: [192.0.2.53], routes: [{to: '::/0'}]}\n",
+		`{"machine":{"network":{"interfaces":[{"addresses":["2001:db8::7/64"],"dhcp":"ipv4","name":"eth0","routes":[{"to":"::/0"}]}]}}}`, []string{"3: it is not a map"}},
+	{"comments.conf", "tuned", "[main]\nsummary=x\n[sysctl]\nvm.swappiness=10 # why\n[bootloader]\ncmdline_x=+nosmt dyndbg=\"module x +p\" # more\n",
+		`{"conf":{"sysctl":{"vm.swappiness":"10"}},"machine":{"kernel":{"args":["nosmt","dyndbg=\"module x +p\""]}}}`, nil},
+	{"two.list", "sources", "deb https://apt.example.org trixie main\ndeb https://apt.example.org trixie contrib\n",
+		`{"conf":{"apt":{"repositories":{"two":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"},"two-2":{"components":["contrib"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`, nil},
 	{"br0.netdev", "networkd", "[NetDev]\nName=br0\nKind=bridge\n", `{"conf":{}}`, []string{"1: other files say the rest"}},
 
 	{"vendor.sources", "sources", "# ours\nTypes: deb deb-src\nURIs: https://apt.example.org\nSuites: stable\nComponents: main\nArchitectures: amd64\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----\n\n" +

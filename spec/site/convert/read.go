@@ -167,8 +167,8 @@ func readFstab(r *reading) {
 		if len(left) > 0 {
 			p.Why = "taken without " + strings.Join(left, ",") + ": write before and after instead"
 		}
-		if len(f) > 5 && f[5] != "0" && p.Why == "" {
-			p.Why = "taken without its fsck pass " + f[5]
+		if len(f) > 5 && f[5] != "0" {
+			p.Why = strings.TrimPrefix(p.Why+"; taken without its fsck pass "+f[5], "; ")
 		}
 	})
 }

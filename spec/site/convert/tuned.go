@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,10 @@ import (
 func readTuned(r *reading) {
 	for _, s := range r.sections() {
 		plugin, off := s.name, false
-		for _, l := range s.lines {
+		for n := range s.lines {
+			l := &s.lines[n]
+			_, value, _ := strings.Cut(inline.ReplaceAllString(l.line, ""), "=")
+			l.value = strings.TrimSpace(value)
 			switch {
 			case l.key == "type":
 				plugin = l.value
@@ -42,6 +46,14 @@ func readTuned(r *reading) {
 	}
 }
 
+// inline is a comment at the end of a line, unquoted what stands in quotes whole, arguments
+// those of a kernel, in which quotes hold blanks.
+var (
+	inline    = regexp.MustCompile(`\s#.*$`)
+	unquoted  = regexp.MustCompile(`^"(.*)"$`)
+	arguments = regexp.MustCompile(`(?:[^\s"]|"[^"]*"?)+`)
+)
+
 // hugepages are files of transparent_hugepage by the words of [vm].
 var hugepages = map[string]string{"transparent_hugepages": "enabled", "transparent_hugepage": "enabled",
 	"transparent_hugepage.defrag": "defrag"}
@@ -53,7 +65,7 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 			r.miss(l.n, l.line, "it is a bound, and a site has values")
 			return
 		}
-		r.sysctl(l.n, l.line, l.key, strings.Trim(l.value, `"`), false)
+		r.sysctl(l.n, l.line, l.key, unquoted.ReplaceAllString(l.value, "$1"), false)
 	},
 	"sysfs": func(r *reading, l setting) { r.sysfs(l.n, l.line, l.key, l.value) },
 	"vm": func(r *reading, l setting) {
@@ -64,7 +76,7 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 		r.sysfs(l.n, l.line, "/sys/kernel/mm/transparent_hugepage/"+hugepages[l.key], l.value)
 	},
 	"modules": func(r *reading, l setting) {
-		options := strings.Fields(strings.TrimPrefix(strings.Trim(l.value, `"`), "+r"))
+		options := strings.Fields(strings.TrimPrefix(unquoted.ReplaceAllString(l.value, "$1"), "+r"))
 		if len(options) == 0 {
 			r.loaded(l.n, l.line, l.key)
 		}
@@ -73,12 +85,12 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 		}
 	},
 	"bootloader": func(r *reading, l setting) {
-		value := strings.Trim(l.value, `"`)
+		value := unquoted.ReplaceAllString(l.value, "$1")
 		if !strings.HasPrefix(l.key, "cmdline") || strings.HasPrefix(value, "-") {
 			r.miss(l.n, l.line, "a kernel has the arguments of the site and no others")
 			return
 		}
-		for _, arg := range strings.Fields(strings.TrimPrefix(value, "+")) {
+		for _, arg := range arguments.FindAllString(strings.TrimPrefix(value, "+"), -1) {
 			r.kernelArg(l.n, l.line, arg)
 		}
 	},

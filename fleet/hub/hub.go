@@ -123,7 +123,9 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 		return nil, err
 	}
 	h.readIndex(ctx)
-	return h, h.forgetRetired(ctx)
+	err = h.forgetRetired(ctx)
+	h.Nodes() // the first page finds them judged
+	return h, err
 }
 
 // startTime returns when an instance begins to hear nodes that send it reports.

@@ -160,6 +160,9 @@ func TestAListThatWasGivenStays(t *testing.T) {
 // TestAnIndexReplacesWhatChanged: a node whose row is as it was is neither replaced nor judged again.
 func TestAnIndexReplacesWhatChanged(t *testing.T) {
 	r := newRig(t, "n1", "n2", "n3")
+	if r.hub.kept == nil {
+		t.Error("the first page has to judge all")
+	}
 	was := r.hub.Nodes()
 	r.publish("2", 1, "n1", "n2", "n3")
 	r.what.Rows["n2"] = spec.Published{Overlay: numbered(7), Layer: numbered(0), Generation: 7}

@@ -188,7 +188,7 @@ type outcome struct {
 // kinds are the failures that callers tell apart.
 var kinds = map[string]error{
 	"not found": oci.ErrNotFound, "slow": pull.ErrSlow, "cut": io.ErrUnexpectedEOF, "permission": fs.ErrPermission,
-	"not taken": report.ErrRefused, "answered": oci.ErrAnswered, "reset": unix.ECONNRESET,
+	"not taken": report.ErrRefused, "answered": oci.ErrAnswered, "reset": unix.ECONNRESET, "eof": io.EOF,
 }
 
 func parseOutcome(said []byte) (o outcome, err error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -338,6 +339,38 @@ func TestOpen(t *testing.T) {
 	for _, b := range []spec.Bootstrap{{Registry: "no registry"}, {Registry: "r.example/a", Mirrors: []string{"::"}}, {Registry: "oci:" + t.TempDir() + "/none"}} {
 		if _, err := Open(b, track.Way{Silence: time.Second}); err == nil {
 			t.Errorf("Open(%+v) is content", b)
+		}
+	}
+}
+
+// TestAnEndIsTold: a registry that takes a connection and ends it without a word, as a balancer
+// without a backend does, is told from one that is not reached, and from a blob that is short.
+func TestAnEndIsTold(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // it ends who accepts
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1<<16)) // else the kernel resets it
+			_ = c.Close()                      // it was only read
+		}
+	}()
+	for _, plain := range []bool{true, false} {
+		src, err := Open(spec.Bootstrap{Registry: l.Addr().String() + "/a", PlainHTTP: plain}, track.Way{Silence: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := src.Manifest(t.Context(), oci.RepoFleet, "current", ""); !errors.Is(err, io.EOF) {
+			t.Errorf("plain %t: %v", plain, err)
+		}
+		if _, err := src.Blob(t.Context(), oci.RepoLayer, oci.Describe("x", []byte("content")).Bare(), 0); !errors.Is(err, io.EOF) {
+			t.Errorf("plain %t: a blob: %v", plain, err)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (s *source) blob(ctx context.Context, want request, n int64) (io.ReadCloser
 			err = fmt.Errorf("no answer within %v", patience)
 		}
 		switch {
-		case errors.Is(err, io.EOF): // that it is too short is found out by who reads it
+		case err == io.EOF: // that it is too short is found out by who reads it
 			n = 0
 		case err != nil:
 			return nil, errors.Join(err, c.Close())

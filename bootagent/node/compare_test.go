@@ -4,7 +4,9 @@ package node
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"io"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -257,7 +259,8 @@ func TestWhatABootHasReadGoesBackByABoot(t *testing.T) {
 
 // A registry that answers badly is reached.
 func TestAnyAnswerIsAWay(t *testing.T) {
-	for err, want := range map[error]bool{errCut: false, fmt.Errorf("a: %w", oci.ErrAnswered): true, fmt.Errorf("a: %w", unix.ECONNRESET): true} {
+	for err, want := range map[error]bool{errCut: false, fmt.Errorf("a: %w", oci.ErrAnswered): true, fmt.Errorf("a: %w", unix.ECONNRESET): true,
+		fmt.Errorf("a: %w", io.EOF): true, fmt.Errorf("a: %w", io.ErrUnexpectedEOF): true, fmt.Errorf("a: %w", x509.UnknownAuthorityError{}): false} {
 		r := newRemote(t)
 		r.up()
 		r.fails = err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -62,7 +63,8 @@ func (n *Session) Up() time.Duration { return n.clock().Up() }
 func (n *Session) Synchronised() bool { return n.Options.Clock != nil || window.Synchronised() }
 
 // Dial asks the registry over a new connection, in all its places. What it says does not matter,
-// nor that it ends the connection; one that is refused may be so by this machine's own rules.
+// nor that it ends the connection; one that is refused may be so by this machine's own rules, and one
+// whose certificate is wrong may end before the registry.
 func (n *Session) Dial(ctx context.Context) error {
 	s, err := n.Owner.State()
 	if err != nil {
@@ -73,7 +75,12 @@ func (n *Session) Dial(ctx context.Context) error {
 		return err
 	}
 	_, err = source.Manifest(ctx, oci.RepoFleet, "current", "")
-	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, oci.ErrAnswered) || errors.Is(err, unix.ECONNRESET) || refusal.Of(err) != "" {
+	for _, answer := range []error{oci.ErrNotFound, oci.ErrAnswered, unix.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, answer) {
+			return nil
+		}
+	}
+	if refusal.Of(err) != "" {
 		return nil
 	}
 	return err

@@ -224,7 +224,8 @@ func (k kept) Before() string {
 	return k.keys[1].Recipient().String()
 }
 
-// Open implements Identity. No error holds anything of the value.
+// Open implements Identity. No error holds anything of the value; each names the recipient, by which
+// who reads it tells another node's from what is damaged.
 func (k kept) Open(s spec.Secret) ([]byte, error) {
 	at := slices.IndexFunc(k.keys, func(key *age.X25519Identity) bool { return key.Recipient().String() == s.To })
 	if at < 0 {
@@ -232,18 +233,18 @@ func (k kept) Open(s spec.Secret) ([]byte, error) {
 	}
 	sealed, err := base64.StdEncoding.DecodeString(s.Sealed)
 	if err != nil {
-		return nil, errors.New("it is not base64")
+		return nil, fmt.Errorf("it is sealed to %s, and not base64", s.To)
 	}
 	out, err := age.Decrypt(bytes.NewReader(sealed), k.keys[at])
 	if err != nil {
-		return nil, errors.New("this node's key does not open it")
+		return nil, fmt.Errorf("it is sealed to %s, whose key does not open it", s.To)
 	}
 	value, err := io.ReadAll(io.LimitReader(out, rules.MaxSecret+1))
 	switch {
 	case err != nil:
-		return nil, errors.New("it is damaged")
+		return nil, fmt.Errorf("it is sealed to %s, and damaged", s.To)
 	case len(value) > rules.MaxSecret:
-		return nil, fmt.Errorf("its value has more than %d KiB", rules.MaxSecret>>10)
+		return nil, fmt.Errorf("it is sealed to %s, and has more than %d KiB", s.To, rules.MaxSecret>>10)
 	}
 	return value, nil
 }

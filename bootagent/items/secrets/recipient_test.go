@@ -5,6 +5,7 @@ package secrets
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
@@ -127,5 +128,22 @@ func TestRotateCutAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		to = id.Recipient()
+	}
+}
+
+// TestWhatIsDamagedNamesItsRecipient: by it 'why' tells what another accept mends from what it does not.
+func TestWhatIsDamagedNamesItsRecipient(t *testing.T) {
+	id, err := in(t.TempDir()).Ensure(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := id.Recipient()
+	for sealed, want := range map[string]string{"?": "not base64", "eA==": "does not open it"} {
+		if _, err := id.Open(spec.Secret{To: own, Sealed: sealed}); err == nil || !strings.Contains(err.Error(), own) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", sealed, err)
+		}
+	}
+	if _, err := id.Open(spec.Secret{To: "age1other", Sealed: "eA=="}); err == nil || strings.Contains(err.Error(), own) {
+		t.Error(err)
 	}
 }

@@ -168,12 +168,13 @@ func (e explainer) items() []spec.Finding {
 		f := spec.Finding{What: i.Name + " is not as the overlay says", Generation: e.st.Generation, Overlay: e.st.Overlay,
 			Layer: e.st.Layer, Item: i.Name, Reason: i.Error,
 			Did: "tries again every minute", Do: "journalctl -u caisson-agent; mend it there or in the site"}
+		why := ""
 		for _, d := range e.st.Drift {
 			if d.Item != i.Name || d.Action == spec.ActionDefer || d.Action == spec.ActionReport || d.Action == spec.ActionCannot {
 				continue
 			}
 			if f.Key == "" {
-				f.Key, f.Since = d.Key, d.Since
+				f.Key, f.Since, why = d.Key, d.Since, d.Reason
 			}
 			if d.Action == spec.ActionQuarantine {
 				f.Key, f.Since = d.Key, d.Since
@@ -189,8 +190,11 @@ func (e explainer) items() []spec.Finding {
 		if i.Name == "secrets" && f.Key != "" {
 			f.Did = "goes on without it"
 			f.Do = fmt.Sprintf("caisson secrets accept SITE %s --recipient %s --replace; then publish", e.st.Node, e.st.Recipient)
-			if e.st.Recipient == "" {
+			switch {
+			case e.st.Recipient == "":
 				f.Do = "start the machine by a loader that the boot key has signed; or caisson-agent recipient rotate, and accept what it prints"
+			case strings.Contains(why, e.st.Recipient): // it is accepted already
+				f.Do = fmt.Sprintf("take the row of %s for %s out of secrets.lock; then publish", f.Key, e.st.Node)
 			}
 		}
 		found = append(found, f)

@@ -76,6 +76,22 @@ func TestEachFindingSaysWhatToDo(t *testing.T) {
 			}, nil,
 			spec.Finding{What: "corrected 5 times without success", Item: "sysctl", Key: "y", Reason: "tuned", Generation: 6, Layer: "sha256:0a", Did: "leaves it alone", Do: "caisson-agent clear sysctl:y"},
 		},
+		"a secret for another key": {
+			func(s *spec.Status) {
+				s.Health, s.Recipient = spec.HealthDegraded, "age1own"
+				s.Items = []spec.ItemStatus{{Name: "secrets", State: spec.ItemDegraded}}
+				s.Drift = []spec.Drift{{Item: "secrets", Key: "db", Action: spec.ActionRefuse, Reason: "no key: it is sealed to age1other, which is not this node's key"}}
+			}, nil,
+			spec.Finding{Item: "secrets", Key: "db", Generation: 6, Layer: "sha256:0a", Did: "without it", Do: "caisson secrets accept SITE n --recipient age1own --replace"},
+		},
+		"a secret that its own key does not open": {
+			func(s *spec.Status) {
+				s.Health, s.Recipient = spec.HealthDegraded, "age1own"
+				s.Items = []spec.ItemStatus{{Name: "secrets", State: spec.ItemDegraded}}
+				s.Drift = []spec.Drift{{Item: "secrets", Key: "db", Action: spec.ActionRefuse, Reason: "no key: it is sealed to age1own, and damaged"}}
+			}, nil,
+			spec.Finding{Item: "secrets", Key: "db", Generation: 6, Layer: "sha256:0a", Did: "without it", Do: "take the row of db for n out of secrets.lock; then publish"},
+		},
 		"a disk": {
 			func(s *spec.Status) {
 				s.Drift = []spec.Drift{{Item: "state", Key: "disk", Action: spec.ActionRefuse, Reason: "it is full"}}

@@ -109,14 +109,17 @@ func TestMistypedWaves(t *testing.T) {
 		{18, "[{count: 1}]", "the nodes that are in no wave are 17 of 18 at once; write rest: true"},
 		{60, "[{hosts: [n00]}]", "the nodes that are in no wave are 59 of 60 at once"},
 		{60, "[{hosts: [n00]}, {rest: true}]", ""},
-		{60, "[{hosts: [n00]}, {percent: 100}]", ""},
-		{60, "[{hosts: [n00]}, {count: 59}]", ""},
+		{60, "[{hosts: [n00]}, {percent: 100}]", "the nodes of wave 2 are 59 of 60 at once; write rest: true"},
+		{60, "[{hosts: [n00]}, {count: 59}]", "the nodes of wave 2 are 59 of 60 at once"},
+		{60, "[{percent: 25}, {percent: 50}, {rest: true}]", "the nodes of wave 2 are 30 of 60 at once"},
+		{60, "[{percent: 25}, {percent: 50, rest: true}, {count: 15}]", ""},
+		{60, "[{count: 45, rest: true}, {count: 15}]", ""},
 		{60, "[{each: rack}]", ""},
 		{60, "[{hosts: ['n*']}]", "the nodes of wave 1 are 60 of 60 at once"},
 		{60, "[{hosts: ['n*'], rest: true}]", ""},
 		{60, "[{hosts: ['n[0-3]*']}, {each: rack}]", "the nodes of wave 1 are 40 of 60 at once"},
 		{60, "[{hosts: ['n[01]*']}, {each: rack}]", ""}, // no more than a rack
-		{60, "[{hosts: ['n0*']}, {rest: true, each: rack}]", "rest is for hosts and set, or alone"},
+		{60, "[{hosts: ['n0*']}, {rest: true, each: rack}]", "rest is not for each"},
 		{60, "[{rest: false}]", "a wave has one of"},
 	} {
 		_, r := Parse(files("site.yaml", rollingText(c.nodes, c.waves)+"---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: none}\nspec: {match: {hosts: [nod1]}}\n"), "site.yaml")

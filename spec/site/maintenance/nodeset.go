@@ -135,9 +135,9 @@ func (s Set) whyNobody(nodes []inventory.Node) string {
 // fewNodes may be in one wave of any fleet, whatever their share of it.
 const fewNodes = 16
 
-// checkNodes refuses a wave that names what no node of the rollout has, and one that is
-// large because of a word that names no size: where a word is mistyped, it is the next wave
-// that gets its nodes.
+// checkNodes refuses a wave that names what no node of the rollout has, and one that is large and
+// does not say so: where a word is mistyped, it is the next wave that gets its nodes, and a number
+// is mistyped as easily.
 func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 	mine, largest := r.of(nodes), 0
 	if len(mine) == 0 {
@@ -171,14 +171,14 @@ func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
 		size, at, what := len(w.Nodes), r.at, "the nodes that are in no wave"
 		if w.term < len(r.waves) {
 			term := r.waves[w.term]
-			if term.Rest || term.Hosts == nil && term.set == nil {
-				continue // its size is written
+			if term.Rest || term.Each != "" {
+				continue
 			}
 			at, what = term.At, "the nodes of wave "+w.Name
 		}
 		if size > max(fewNodes, largest) && 4*size > len(nodes) {
 			c.In("waves", func() {
-				c.Errorf(at, "large-wave", "write rest: true where all of them are meant at once; percent, count and each make smaller waves",
+				c.Errorf(at, "large-wave", "write rest: true where all of them are meant at once; smaller numbers and each make smaller waves",
 					"%s are %d of %d at once", what, size, len(nodes))
 			})
 		}

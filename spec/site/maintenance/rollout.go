@@ -47,7 +47,7 @@ type wave struct {
 	Percent int        `site:"percent" doc:"percentage of all nodes of the rollout that change, in order of names, rounded up"`
 	Count   int        `site:"count" doc:"number of nodes, in order of names"`
 	Each    string     `site:"each" doc:"label: one wave for each of its values, sorted"`
-	Rest    bool       `site:"rest" doc:"true for all nodes that are left, however many; with hosts or set, for all of those"`
+	Rest    bool       `site:"rest" doc:"true for all nodes that are left, however many; with hosts, set, percent or count, for all of those"`
 	At      report.Pos
 	V       *tree.Value
 
@@ -146,7 +146,7 @@ func (*wave) Schema(g *shape.Generator) any {
 }
 
 func (w *wave) check(c *shape.Checker, m *Maintenance) {
-	n, named := 0, c.Has(w.V, "hosts") || w.Set.Set()
+	n := 0
 	for _, set := range []bool{c.Has(w.V, "hosts"), w.Set.Set(), c.Has(w.V, "percent"), c.Has(w.V, "count"), c.Has(w.V, "each")} {
 		if set {
 			n++
@@ -154,8 +154,8 @@ func (w *wave) check(c *shape.Checker, m *Maintenance) {
 	}
 	if n > 1 || n == 0 && !w.Rest {
 		c.Errorf(w.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
-	} else if n == 1 && w.Rest && !named {
-		c.Errorf(w.At, "wave", "give it a wave of its own, the last one", "rest is for hosts and set, or alone")
+	} else if w.Rest && c.Has(w.V, "each") {
+		c.Errorf(w.At, "wave", "give it a wave of its own, the last one", "rest is not for each")
 	}
 	w.Hosts = patterns(c, w.V, w.Hosts)
 	if w.Set.Set() {

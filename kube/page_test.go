@@ -68,7 +68,7 @@ func TestEachThiefHasATest(t *testing.T) {
 // TestBoundsOfThePage: the numbers of docs/security.md are those of the constants, each in a row.
 func TestBoundsOfThePage(t *testing.T) {
 	want := map[string]int64{
-		"service.MaxAnswer": service.MaxAnswer, "service.MaxRows": service.MaxRows, "service.MaxNodes": service.MaxNodes, "service.MaxBytes": service.MaxBytes,
+		"service.MaxAnswer": service.MaxAnswer, "service.MaxRows": service.MaxRows, "service.MaxNodes": service.MaxNodes, "service.MaxBytes": service.MaxBytes, "service.MaxPages": service.MaxPages,
 		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1, "drain.Believed": int64(drain.Believed / time.Hour),
 		"cluster.MaxValues": cluster.MaxValues, "cluster.MaxTogether": cluster.MaxTogether, "cluster.MaxItems": cluster.MaxItems, "calendar.MaxRules": calendar.MaxRules,
 		"admit.MaxQuestion": admit.MaxQuestion, "admit.MaxAsked": admit.MaxAsked, "admit.MaxConns": admit.MaxConns,
@@ -77,6 +77,11 @@ func TestBoundsOfThePage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	_, bounds, _ := strings.Cut(string(text), "\n| of whom |")
+	bounds, _, _ = strings.Cut(bounds, "\n\n")
+	if rows := strings.Count(bounds, "\n| "); rows != len(want) {
+		t.Errorf("%d rows are for %d constants", rows, len(want))
 	}
 	got := map[string]int64{}
 	for _, m := range boundRow.FindAllStringSubmatch(string(text), -1) {

@@ -36,12 +36,11 @@ const (
 	MaxAnswer = 4 << 20  // bytes of an answer
 	MaxRows   = 4096     // rows of a list in it
 	MaxNodes  = 100_000  // nodes of a fleet,
-	MaxBytes  = 64 << 20 // and bytes of the pages that list them
+	MaxBytes  = 64 << 20 // and bytes of the pages that list them,
+	MaxPages  = MaxNodes/page + 1
 	patience  = time.Minute
+	page      = 1000 // nodes that are asked for at a time
 )
-
-// page is how many nodes are asked for at a time.
-const page = 1000
 
 // rows are those of a list.
 type rows[T any] []T
@@ -171,7 +170,7 @@ func (c *Client) get(ctx context.Context, path string, into any) (size int64, er
 // Nodes returns all nodes of the fleet, by name.
 func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 	var out []view.Line
-	for read := int64(0); ; {
+	for read, pages := int64(0), 1; ; pages++ {
 		var l struct {
 			Nodes rows[view.Line] `json:"nodes"`
 			All   int             `json:"all"`
@@ -186,6 +185,9 @@ func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 		}
 		if len(out) >= l.All || len(l.Nodes) == 0 {
 			return out, nil
+		}
+		if pages == MaxPages {
+			return nil, fmt.Errorf("the fleet's service lists nodes on more than %d pages", MaxPages)
 		}
 	}
 }

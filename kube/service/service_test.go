@@ -146,6 +146,7 @@ func TestStolenServiceSaysTooMuch(t *testing.T) {
 	}{
 		{"pages without an end", write(`{"all": 2000000000, "nodes": [`, "{}", page, "]}"), nodes, "more than 100000 nodes", MaxNodes/page + 1},
 		{"large pages without an end", write(`{"all": 2000000000, "nodes": [`, `{"why": "`+strings.Repeat("x", 3000)+`"}`, page, "]}"), nodes, "64 MiB", 25},
+		{"a row a page", write(`{"all": 2000000000, "nodes": [`, "{}", 1, "]}"), nodes, "more than 101 pages", MaxPages},
 		{"a page with too many rows", write(`{"all": 1, "nodes": [`, "{}", MaxRows+1, "]}"), nodes, "more than 4096 rows", 1},
 		{"a page with too many bytes", write(`{"all": 1, "nodes": [`, `{"why": "`+strings.Repeat("x", 1<<20)+`"}`, 5, "]}"), nodes, "too many bytes", 1},
 		{"too many groups", write(`{"groups": [`, "{}", 1<<20, "]}"), slots, "more than 4096 rows", 1},

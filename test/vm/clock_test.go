@@ -89,7 +89,37 @@ func TestLongWindowOpens(t *testing.T) {
 	}
 }
 
-func (o opens) walk(t *testing.T) {
+// Where no time server answers, no window opens, though the clock is right: the node stays in its
+// layer, and says why.
+func TestLongWindowStaysShut(t *testing.T) {
+	require.Long(t)
+	needs(t)
+	f, m := opens{"weekly", "web-1", "web=1", weekly}.starts(t, &netSwitch{})
+	s := f.login(t, m)
+	before := status(t, s)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: jq\n")
+	f.build(t)
+	f.publish(t)
+	const why = "the clock is not synchronised: no time that systemd-timesyncd.service accepts came from its servers"
+	stands(t, s, spec.LayerSwapName, spec.OperationWaiting, spec.ForClock, why)
+	if said := run(t, s, "sudo caisson-agent status || [ $? -eq 3 ]"); !strings.Contains(said, why) {
+		t.Errorf("status says %s", said)
+	}
+	if st := status(t, s); st.Layer != before.Layer || st.Activity != spec.ActivityWaiting(spec.ForClock) {
+		t.Errorf("it runs layer %s, %s before, and does %s", st.Layer, before.Layer, st.Activity)
+	}
+	shown := ""
+	if !becomes(m.Console, func() bool {
+		shown, _ = f.Caisson(t.Context(), "fleet", "status", "web-1", "--at", "http://"+f.page, "--token-file", "token") // exit code 3 where a node needs attention
+		return strings.Contains(shown, why)
+	}) {
+		t.Errorf("the service says %s", shown)
+	}
+}
+
+// starts boots the example's machine beside a switch.
+func (o opens) starts(t *testing.T, server *netSwitch, more ...string) (*daily, *machine.Machine) {
+	t.Helper()
 	f := &daily{Fleet: example(t, programs(t), "../../examples/"+o.example+"/site.yaml")}
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -101,13 +131,15 @@ func (o opens) walk(t *testing.T) {
 	f.cuts(t, "  units:\n    kubelet.service:\n", "---\n")
 	f.raise(t)
 	f.serveFleet(t, "--slot", o.slots, "--unproven-slots")
-	server := &netSwitch{time: time.Now}
 	f.alpha = f.byHand(t, f.withDisk(t))
 	f.alpha.Name, f.alpha.Cables = o.node, startSwitch(t, 1, server).cables
 	f.alpha.Forwards[guestFleet] = f.page
-	f.alpha.Extra = append(f.alpha.Extra, "-rtc", "base=2020-01-01T00:00:00")
+	f.alpha.Extra = append(f.alpha.Extra, more...)
+	return f, f.start(t, f.alpha)
+}
 
-	m := f.start(t, f.alpha)
+func (o opens) walk(t *testing.T) {
+	f, m := o.starts(t, &netSwitch{time: time.Now}, "-rtc", "base=2020-01-01T00:00:00")
 	s := f.login(t, m)
 	isRight(t, s)
 	before := status(t, s)

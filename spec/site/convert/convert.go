@@ -16,8 +16,11 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -125,14 +128,19 @@ func Import(files []File) (*Result, error) {
 		return nil, unknown
 	}
 	supersede(items)
-	refuseInterfaces(items)
 	for _, p := range items {
 		if p.Taken && p.module != "" {
 			if why := refused(p); why != "" {
 				p.refuse(why)
-			} else {
-				r.set(p)
 			}
+		}
+	}
+	if err := refuseTogether(items); err != nil {
+		return nil, err
+	}
+	for _, p := range items {
+		if p.Taken && p.module != "" {
+			r.set(p, p.value)
 		}
 		if p.of != nil {
 			p.Taken, p.As = p.of.Taken, p.of.As
@@ -188,31 +196,36 @@ func supersede(items []*parsed) {
 	}
 }
 
-func (p *parsed) refuse(why string) { p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why }
+// placed is a place in the text that a site is asked about.
+var placed = regexp.MustCompile(`,? at x:\d+:\d+`)
+
+func (p *parsed) refuse(why string) {
+	p.Taken, p.As, p.Why = false, "", "a site refuses it: "+placed.ReplaceAllString(why, "")
+}
 
 // machine is the parsed.module of a value that stands beside conf.
 const machine = "machine"
 
 // set gives a value its place.
-func (r *Result) set(p *parsed) {
+func (r *Result) set(p *parsed, value any) {
 	if p.module != machine {
-		set(r.Conf, append([]string{p.module}, p.path...), p.value)
+		set(r.Conf, append([]string{p.module}, p.path...), value)
 		return
 	}
 	if r.Machine == nil {
 		r.Machine = map[string]any{}
 	}
-	set(r.Machine, p.path, p.value)
+	set(r.Machine, p.path, value)
 }
 
 // refused says why a site would not take one value, or "". Interfaces are looked at
-// together, by refuseInterfaces.
+// together, by refuseTogether.
 func refused(p *parsed) string {
 	if p.isInterface() {
 		return ""
 	}
 	one := &Result{Conf: map[string]any{}}
-	one.set(p)
+	one.set(p, p.value)
 	text, err := yamlOf(one.parts())
 	if err != nil {
 		return err.Error()
@@ -227,6 +240,70 @@ func refused(p *parsed) string {
 		}
 	}
 	return ""
+}
+
+// refuseTogether leaves out the values that a site refuses beside the others, until it
+// takes all that are left.
+func refuseTogether(items []*parsed) error {
+	for again := true; again; {
+		again = false
+		r, at := &Result{Conf: map[string]any{}}, &Result{Conf: map[string]any{}}
+		var last *parsed
+		for _, p := range items {
+			if p.Taken && p.module != "" {
+				r.set(p, p.value)
+				at.set(p, p)
+				last = p
+			}
+		}
+		if last == nil {
+			return nil
+		}
+		text, err := yamlOf(r.parts())
+		if err != nil {
+			return err
+		}
+		if r.Machine != nil {
+			text = append([]byte(siteHead), text...)
+		}
+		_, found := site.Parse(siteText(text), "x")
+		if found.Err() == nil {
+			return nil
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal(text, &doc); err != nil {
+			return err
+		}
+		lines := map[int]*parsed{}
+		place(lines, doc.Content[0], at.parts(), 0)
+		for _, problem := range found.Problems {
+			if problem.Severity == report.Error {
+				n := problem.Line
+				for n > 0 && lines[n] == nil {
+					n--
+				}
+				cmp.Or(lines[n], last).refuse(problem.Message)
+				again = true
+			}
+		}
+	}
+	return nil
+}
+
+// place notes on which line each value of a document begins.
+func place(lines map[int]*parsed, n *yaml.Node, v any, line int) {
+	switch v := v.(type) {
+	case *parsed:
+		lines[line] = v
+	case map[string]any:
+		for i := 0; i < len(n.Content); i += 2 {
+			place(lines, n.Content[i+1], v[n.Content[i].Value], n.Content[i].Line)
+		}
+	case []any:
+		for i, e := range v {
+			place(lines, n.Content[i], e, n.Content[i].Line)
+		}
+	}
 }
 
 func set(in map[string]any, path []string, value any) {

@@ -264,6 +264,35 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// TestTogether: of values that a site refuses beside each other one is left out, with the
+// reason, and the rest stays.
+func TestTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		files []File
+		why   []string // of what is left out, by lines of the coverage
+	}{
+		"a uid": {[]File{{Name: "f", Kind: "passwd", Data: []byte("ann:x:1000:1000::/home/ann:/bin/bash\nbob:x:1000:1000::/home/bob:/bin/bash\ncat:x:1001:1001::/home/cat:/bin/bash\n")}},
+			[]string{"", "a site refuses it: uid 1000 belongs to ann", ""}},
+		"a switch": {[]File{{Name: "f", Kind: "sysctl", Data: []byte("net.ipv4.ip_forward=1\nnet.ipv4.conf.all.forwarding=0\nvm.swappiness=5\n")}},
+			[]string{"", "it cannot have both values", ""}},
+		"beside a network": {[]File{{Name: "f", Kind: "sysctl", Data: []byte("net.ipv4.ip_forward=1\nnet.ipv4.conf.all.forwarding=0\n")},
+			{Name: "n", Kind: "networkd", Data: []byte("[Match]\nName=eth0\n[Network]\nDHCP=yes\n")}}, []string{"", "it cannot have both values", "", ""}},
+		"a path": {[]File{{Name: "f", Data: []byte("#cloud-config\nwrite_files:\n- {path: /etc/b, content: x}\n- {path: /etc/a, content: \"x\\ny\"}\n- {path: /etc//a, content: y}\n")}},
+			[]string{"", "/etc/a is written by /etc//a already", ""}},
+	} {
+		r, err := Import(c.files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range r.Coverage {
+			if l.Taken == (c.why[i] != "") || !strings.HasSuffix(l.Why, c.why[i]) {
+				t.Errorf("%s: %+v, want %q", name, l, c.why[i])
+			}
+		}
+		parsesAsIncluded(t, r)
+	}
+}
+
 func TestCaps(t *testing.T) {
 	if _, err := Import([]File{{Name: "fstab", Data: make([]byte, MaxFile+1)}}); err == nil {
 		t.Error("a file that is too large is read")

@@ -3,14 +3,11 @@
 package convert
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/module"
-	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // linkFeatures are systemd.link(5)'s names of offload features and ethtool(8)'s.
@@ -180,33 +177,6 @@ func (p *parsed) isInterface() bool {
 // siteHead makes a part of a site one that can be looked at.
 const siteHead = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nregistry: oci:x\nnodes: [{name: x}]\n" +
 	"layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\n"
-
-// refuseInterfaces leaves out the interfaces that a site refuses beside the others, until
-// it takes all that are left.
-func refuseInterfaces(items []*parsed) {
-	const head = siteHead + "machine:\n  network:\n    interfaces:\n"
-	for again := true; again; {
-		again = false
-		text := head
-		var of []*parsed // one a line
-		for _, p := range items {
-			if p.isInterface() {
-				line, _ := json.Marshal(p.value) // texts, lists and maps
-				of, text = append(of, p), text+"    - "+string(line)+"\n"
-			}
-		}
-		if len(of) == 0 {
-			return
-		}
-		_, found := site.Parse(siteText(text), "x")
-		for _, problem := range found.Problems {
-			if n := problem.Line - strings.Count(head, "\n") - 1; problem.Severity == report.Error {
-				again = true
-				of[max(n, 0)].refuse(problem.Message)
-			}
-		}
-	}
-}
 
 // readNetworkd reads systemd.network(5): the settings of a card that is named.
 func readNetworkd(r *reading) {

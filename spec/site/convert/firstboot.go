@@ -122,6 +122,12 @@ func (r *reading) texts(v *tree.Value, key string) (out []string) {
 	return out
 }
 
+// holding are the keys whose values are maps or lists; those of the others are texts.
+var holding = strings.Fields("users packages write_files mounts groups sudo ssh_authorized_keys sshAuthorizedKeys passwd storage " +
+	"systemd ignition openshift metadata kernelArguments kernel_arguments shouldExist should_exist contents append user group files " +
+	"filesystems units dropins config spec machine sysctls sysfs kernel modules parameters install extraKernelArgs network " +
+	"nameservers time servers ethernets bonds vlans match addresses routes search interfaces")
+
 // rest accounts for the keys of a map that nothing reads, except known ones, and for what
 // is not a map.
 func (r *reading) rest(v *tree.Value, where string, why map[string]string, known ...string) {
@@ -130,6 +136,9 @@ func (r *reading) rest(v *tree.Value, where string, why map[string]string, known
 	}
 	for _, f := range v.Fields {
 		if slices.Contains(known, f.Key) {
+			if (f.Val.Kind == tree.Mapping || f.Val.Kind == tree.Sequence) && !slices.Contains(holding, f.Key) {
+				r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), "it is not a text")
+			}
 			continue
 		}
 		reason := why[f.Key]
@@ -295,13 +304,15 @@ func (r *reading) unit(u *tree.Value) {
 		}
 		return
 	}
-	if c := u.Get("contents"); c != nil && c.Text != "" {
+	if c := u.Get("contents"); c != nil && len(c.List)+len(c.Fields) > 0 {
+		r.miss(line(c), "unit "+name, "its content is not a text")
+	} else if text(u, "contents") != "" {
 		r.unitFile(line(c), file{path: name, content: c.Text})
 	}
 	r.entries(u, "dropins", func(d *tree.Value) {
 		path := name + ".d/" + text(d, "name")
 		r.rest(d, "unit "+path, beside, "name", "contents")
-		if c := d.Get("contents"); c != nil {
+		if c := d.Get("contents"); c != nil && len(c.List)+len(c.Fields) == 0 {
 			r.unitFile(line(d), file{path: path, content: c.Text})
 		} else if d.Get("contents_local") == nil {
 			r.miss(line(d), "unit "+path, "it has no text")

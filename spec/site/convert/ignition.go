@@ -192,6 +192,10 @@ func readTalos(r *reading) {
 	}
 	r.each(m, "sysctls", func(key string, value *tree.Value) { r.sysctl(line(value), "sysctl "+key, key, value.Text, false) })
 	r.each(m, "sysfs", func(key string, value *tree.Value) {
+		if value.Kind != tree.Scalar {
+			r.miss(line(value), "sysfs "+key, "it is not a text")
+			return
+		}
 		r.sysfs(line(value), "sysfs "+key, "/sys/"+strings.ReplaceAll(key, ".", "/"), value.Text)
 	})
 	if k := m.Get("kernel"); k != nil {

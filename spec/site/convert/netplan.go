@@ -132,8 +132,8 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 			return
 		}
 		for _, f := range t.Fields {
-			if !slices.Contains([]string{"to", "via", "metric", "on-link"}, f.Key) {
-				n.miss(line(t), i.name+".routes", "a route of a site has no "+f.Key)
+			if !slices.Contains([]string{"to", "via", "metric", "on-link"}, f.Key) || f.Val.Kind != tree.Scalar {
+				n.miss(line(t), i.name+".routes", "a route of a site has no such "+f.Key)
 				return
 			}
 		}

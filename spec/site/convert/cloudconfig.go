@@ -73,7 +73,8 @@ func (r *reading) cloudUser(u *tree.Value) {
 			return
 		}
 	}
-	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"), keys: r.texts(u, "ssh_authorized_keys"), groups: r.words(u, "groups")}
+	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"),
+		keys: r.texts(u, "ssh_authorized_keys"), groups: r.words(u, "groups")}
 	if hash := first(u, "hashed_passwd", "passwd"); hash != "" && untrue(u.Get("lock_passwd")) {
 		a.password = hash
 	} else if hash != "" {

@@ -218,6 +218,19 @@ func (r *Result) set(p *parsed, value any) {
 	set(r.Machine, p.path, value)
 }
 
+// ask returns the part of a site as a text, and what a site says of it.
+func (r *Result) ask() ([]byte, *report.Report, error) {
+	text, err := yamlOf(r.parts())
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.Machine != nil {
+		text = append([]byte(siteHead), text...)
+	}
+	_, found := site.Parse(siteText(text), "x")
+	return text, found, nil
+}
+
 // refused says why a site would not take one value, or "". Interfaces are looked at
 // together, by refuseTogether.
 func refused(p *parsed) string {
@@ -226,14 +239,10 @@ func refused(p *parsed) string {
 	}
 	one := &Result{Conf: map[string]any{}}
 	one.set(p, p.value)
-	text, err := yamlOf(one.parts())
+	_, found, err := one.ask()
 	if err != nil {
 		return err.Error()
 	}
-	if p.module == machine {
-		text = append([]byte(siteHead), text...)
-	}
-	_, found := site.Parse(siteText(text), "x")
 	for _, problem := range found.Problems {
 		if problem.Severity == report.Error {
 			return problem.Message
@@ -259,16 +268,9 @@ func refuseTogether(items []*parsed) error {
 		if last == nil {
 			return nil
 		}
-		text, err := yamlOf(r.parts())
-		if err != nil {
+		text, found, err := r.ask()
+		if err != nil || found.Err() == nil {
 			return err
-		}
-		if r.Machine != nil {
-			text = append([]byte(siteHead), text...)
-		}
-		_, found := site.Parse(siteText(text), "x")
-		if found.Err() == nil {
-			return nil
 		}
 		var doc yaml.Node
 		if err := yaml.Unmarshal(text, &doc); err != nil {

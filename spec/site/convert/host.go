@@ -91,7 +91,8 @@ func readUnit(r *reading) {
 // package brings.
 var (
 	unitName = regexp.MustCompile(`^[^/]+\.(service|socket|timer|mount|automount|path|target|swap|slice)$`)
-	masking  = regexp.MustCompile(`(^|/)(systemd/(system|network|user)(/[^/]+\.d)?|(sysctl|tmpfiles|modprobe|modules-load|sysusers|rules)\.d)/[^/]+$`)
+	masking  = regexp.MustCompile(`(^|/)(systemd/(system|network|user)(/[^/]+\.d)?|` +
+		`(sysctl|tmpfiles|modprobe|modules-load|sysusers|rules)\.d)/[^/]+$`)
 )
 
 // hides accounts for a file that says nothing, if it hides another.

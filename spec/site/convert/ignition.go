@@ -144,7 +144,8 @@ func (r *reading) ignitionFile(f *tree.Value) {
 	r.rest(f, what, nil, "path", "mode", "user", "group", "contents", "append", "overwrite")
 	c := f.Get("contents")
 	if c != nil {
-		r.rest(c, what+" contents", map[string]string{"verification": "the content stands in the site"}, "inline", "local", "source", "compression")
+		r.rest(c, what+" contents", map[string]string{"verification": "the content stands in the site"},
+			"inline", "local", "source", "compression")
 	}
 	switch {
 	case truth(f, "append"), f.Get("append") != nil && len(f.Get("append").List) > 0:

@@ -71,7 +71,7 @@ const (
 	MaxConfig   = 16 << 20  // bytes of a layer's description
 	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline; not above MaxManifest
 	MaxBlob     = 64 << 30  // bytes of an image
-	MaxLayout   = 256 << 20 // bytes of a layout's index.json
+	MaxLayout   = 512 << 20 // bytes of a layout's index.json: a fleet of a million nodes has some 270 MB
 	maxEntries  = 4096      // descriptors in a manifest or an index
 	maxValues   = 64 << 10  // keys and values in one: 4096 descriptors with seven each, and annotations
 )

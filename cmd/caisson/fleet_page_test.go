@@ -143,7 +143,7 @@ func TestGenerationsOfAFleet(t *testing.T) {
 		t.Errorf("%+v, and the verb says %+v", d, p)
 	}
 	if len(d.Layers) != 1 || len(d.Layers[0].Advisories) != 1 || !reflect.DeepEqual(d.Layers, p.Layers) {
-		t.Errorf("%+v, and the verb says %+v", d.Layers, p.Layers)
+		t.Errorf("%+v, and the verb says %+v: %+v", d.Layers, p.Layers, p.Nodes[0].Changes)
 	}
 	page := getPage(t, at+"/generations", token)
 	for _, want := range []string{`<a href="/generations/0-4">0-4</a>`, "pause: hold 1", "freeze: hold 1", "publish: ", "operator</td>", "wait</td>"} {

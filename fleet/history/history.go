@@ -270,7 +270,8 @@ func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise)
 	for m, nodes := range moves {
 		from, to := l.Published(m[0]), l.Published(m[1])
 		if to == nil {
-			f.Say("layer %s cannot be read: what it closes is not known", m[1])
+			p.Layers = append(p.Layers, plan.LayerPlan{Variant: "unknown", Digest: m[1], Action: spec.ActionChange, From: m[:1], Nodes: nodes,
+				Advisories: []*advisory.Change{{From: m[0], Why: "the layer cannot be read"}}})
 			continue
 		}
 		p.Layers = append(p.Layers, plan.LayerPlan{Variant: to.Variant, Recipe: to.Recipe, Digest: m[1], Action: spec.ActionChange, From: m[:1],

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
 )
@@ -21,6 +22,7 @@ import (
 // layout is a directory in the OCI image layout.
 type layout struct {
 	dir  string
+	most int // bytes of index.json that are read again
 	mu   sync.Mutex
 	held *locked // while a batch is open
 }
@@ -28,7 +30,7 @@ type layout struct {
 // openLayout opens a directory. One that is not a layout yet becomes one with the first
 // write, so that what comes to nothing leaves nothing; whether it can is known now.
 func openLayout(dir string) (*layout, error) {
-	l := &layout{dir: dir}
+	l := &layout{dir: dir, most: oci.MaxLayout}
 	marker := l.marker()
 	text, err := os.ReadFile(marker)
 	switch {
@@ -239,5 +241,10 @@ func (l *layout) begin() (*locked, error) {
 }
 
 func (l *layout) write(x *index) error {
-	return durable.WriteFile(filepath.Join(l.dir, "index.json"), x.encode(), 0o644)
+	raw := x.encode()
+	if len(raw) > l.most {
+		return cli.WithHint(fmt.Errorf("write %s/index.json: it would have %d bytes, and no more than %d are read again", l.dir, len(raw), l.most),
+			"publish at a registry server, which has no such file")
+	}
+	return durable.WriteFile(filepath.Join(l.dir, "index.json"), raw, 0o644)
 }

@@ -27,6 +27,26 @@ import (
 	"github.com/caisson-os/caisson/test/storetest"
 )
 
+// told runs a hub, with receivers that are told at each tick, until the test is over.
+func told(t *testing.T, h *hub.Hub, to ...*webhook.Receiver) chan<- time.Time {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended, telling, ticks := make(chan error, 1), make(chan struct{}), make(chan time.Time)
+	go func() { ended <- h.Run(ctx) }()
+	go func() {
+		webhook.Watch(ctx, hooked{h}, to, ticks, t.Logf)
+		close(telling)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-telling
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return ticks
+}
+
 // TestWebhook: a receiver is told of what people did and of new nodes, once, and of nothing before
 // the first look.
 func TestWebhook(t *testing.T) {
@@ -35,7 +55,7 @@ func TestWebhook(t *testing.T) {
 		body, _ := io.ReadAll(req.Body) // it is compared
 		came <- string(body)
 	}))
-	defer s.Close()
+	t.Cleanup(s.Close)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -48,33 +68,18 @@ func TestWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close() // the test is over
+	t.Cleanup(func() { _ = db.Close() }) // the test is over
 	h, err := hub.Open(t.Context(), hub.Options{Store: db, Say: t.Logf, Index: func(context.Context, string) (hub.Published, error) {
 		return hub.Published{Fleet: "metal", Root: "r", Rows: index.Rows{"n1": spec.Published{Generation: 1}}}, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
-	ticks := make(chan time.Time)
-	telling := make(chan struct{})
-	go func() {
-		webhook.Watch(ctx, hooked{h}, to, ticks, t.Logf)
-		close(telling)
-	}()
-	defer func() {
-		stop()
-		<-telling
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	ticks := told(t, h, to...)
 	ticks <- time.Now() // what there is
 	ticks <- time.Now() // the look before is over
 	for i := range 2 {
-		if err := h.Act(ctx, "eve", audit.Login, "s", strings.Repeat("x", i)); err != nil {
+		if err := h.Act(t.Context(), "eve", audit.Login, "s", strings.Repeat("x", i)); err != nil {
 			t.Fatal(err)
 		}
 		ticks <- time.Now()
@@ -101,7 +106,7 @@ func TestWebhookOverAnOutage(t *testing.T) {
 		body, _ := io.ReadAll(req.Body) // it is compared
 		came <- string(body)
 	}))
-	defer s.Close()
+	t.Cleanup(s.Close)
 	at, err := url.Parse(s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +116,7 @@ func TestWebhookOverAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close() // the test is over
+	t.Cleanup(func() { _ = db.Close() }) // the test is over
 	var halted atomic.Bool
 	h, err := hub.Open(t.Context(), hub.Options{Store: db, Say: t.Logf, Index: func(context.Context, string) (hub.Published, error) {
 		is := rollout.State{Name: "r", Phase: spec.RolloutRunning}
@@ -123,9 +128,7 @@ func TestWebhookOverAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
+	ticks := told(t, h, webhook.To(at, []byte("s"), t.Logf))
 	changes, unwatch := h.Watch()
 	defer unwatch()
 	until := func(done func() bool) {
@@ -138,19 +141,6 @@ func TestWebhookOverAnOutage(t *testing.T) {
 			}
 		}
 	}
-	ticks := make(chan time.Time)
-	telling := make(chan struct{})
-	go func() {
-		webhook.Watch(ctx, hooked{h}, []*webhook.Receiver{webhook.To(at, []byte("s"), t.Logf)}, ticks, t.Logf)
-		close(telling)
-	}()
-	defer func() {
-		stop()
-		<-telling
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
 	until(h.Writes)
 	for range 2 { // what there is; the look before is over
 		ticks <- time.Now()

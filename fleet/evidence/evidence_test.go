@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 // world is a registry with two layers, and keys of all roles.
@@ -38,7 +39,12 @@ func must(t testing.TB, err error) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	return newWorldAt(t, "oci:"+t.TempDir())
+}
+
+func newWorldAt(t *testing.T, place string) *world {
+	t.Helper()
+	r, err := registry.Open(place, registry.Options{PlainHTTP: true})
 	must(t, err)
 	w := &world{keys: map[string]*ecdsa.PrivateKey{}, layers: map[string]string{}}
 	for _, role := range []string{"attestation", "operator", "release", "stranger"} {
@@ -152,7 +158,12 @@ func TestAttacks(t *testing.T) {
 // TestManyStatements: strangers attach what they like. The newest are looked at, and the release
 // signature of the layer is found among them.
 func TestManyStatements(t *testing.T) {
-	w := newWorld(t)
+	for kind, place := range map[string]string{"layout": "oci:" + t.TempDir(), "list under a tag": registrytest.Distribution(t) + "/metal-a"} {
+		t.Run(kind, func(t *testing.T) { testManyStatements(t, newWorldAt(t, place)) })
+	}
+}
+
+func testManyStatements(t *testing.T, w *world) {
 	resp, err := w.shelf.Registry.Source().Manifest(t.Context(), oci.RepoLayer, w.layers["b"], "")
 	must(t, err)
 	for i := range 70 {

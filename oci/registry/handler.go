@@ -28,7 +28,7 @@ func Handler(dir string) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve layout: %w", err)
 	}
-	h := &handler{root: root, subjects: map[string]string{}}
+	h := &handler{root: root, attached: map[string]attached{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
@@ -48,7 +48,7 @@ type handler struct {
 	mu       sync.Mutex
 	seen     os.FileInfo
 	index    *index
-	subjects map[string]string // by manifest digest; content does not change
+	attached map[string]attached // by manifest digest; content does not change
 }
 
 var route = regexp.MustCompile(`^/v2/(?:.+/)?([a-z0-9._-]+)/(manifests|blobs|referrers|tags)/([^/]+)$`)
@@ -136,7 +136,7 @@ func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest str
 		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
-	list := x.referrers(digest, h.subject)
+	list := x.referrers(digest, h.readAttached)
 	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{}}
 	want := req.URL.Query().Get("artifactType")
 	for _, d := range list {
@@ -184,13 +184,13 @@ func (h *handler) current() (*index, error) {
 	return x, err
 }
 
-func (h *handler) subject(digest string) string {
+func (h *handler) readAttached(digest string) attached {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, ok := h.subjects[digest]
+	s, ok := h.attached[digest]
 	if !ok {
-		s = subject(h.root, digest)
-		h.subjects[digest] = s
+		s = readAttached(h.root, digest)
+		h.attached[digest] = s
 	}
 	return s
 }

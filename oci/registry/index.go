@@ -84,25 +84,36 @@ func (x *index) tags(repo string) []string {
 	return tags
 }
 
-func (x *index) referrers(digest string, subject func(string) string) []oci.Descriptor {
+// referrers has a descriptor's annotations be the manifest's, as a server's list has them.
+func (x *index) referrers(digest string, read func(string) attached) []oci.Descriptor {
 	var list []oci.Descriptor
 	for _, key := range slices.Sorted(maps.Keys(x.plain)) {
-		if d := x.plain[key]; d.MediaType == oci.MediaTypeManifest && subject(d.Digest) == digest {
+		d := x.plain[key]
+		if d.MediaType != oci.MediaTypeManifest {
+			continue
+		}
+		if m := read(d.Digest); m.subject == digest {
+			d.Annotations = m.annotations
 			list = append(list, d)
 		}
 	}
 	return list
 }
 
-// subject returns what a manifest refers to, or "".
-func subject(root *os.Root, digest string) string {
+// attached is what a list of referrers needs to know of a manifest.
+type attached struct {
+	subject     string // digest, or ""
+	annotations map[string]string
+}
+
+func readAttached(root *os.Root, digest string) attached {
 	raw, err := strict.ReadFileCapped(root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
-		return ""
+		return attached{}
 	}
 	m, err := oci.ParseManifest(raw)
 	if err != nil || m.Subject == nil {
-		return ""
+		return attached{}
 	}
-	return m.Subject.Digest
+	return attached{m.Subject.Digest, m.Annotations}
 }

@@ -169,7 +169,7 @@ func (l *layout) referrers(_ context.Context, _, digest string) (list []oci.Desc
 		return nil, err
 	}
 	defer root.Close() // only read
-	err = l.view(func(x *index) { list = x.referrers(digest, func(d string) string { return subject(root, d) }) })
+	err = l.view(func(x *index) { list = x.referrers(digest, func(d string) attached { return readAttached(root, d) }) })
 	return list, err
 }
 

@@ -245,11 +245,15 @@ func TestHandler(t *testing.T) {
 		t.Errorf("after a push: %+v, %v", again, err)
 	}
 	raw, _, _ := w.Manifest(t.Context(), "node", digest)
-	if _, err := w.Attach(t.Context(), "node", oci.Describe(oci.MediaTypeManifest, raw), registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, []byte("b"))}); err != nil {
+	if _, err := w.Attach(t.Context(), "node", oci.Describe(oci.MediaTypeManifest, raw), registry.Attachment{Type: oci.TypeBundle, Blob: oci.Describe(oci.TypeBundle, []byte("b")),
+		Annotations: map[string]string{"n": "1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := r.Referrers(t.Context(), "node", digest); err != nil || len(list) != 1 || list[0].ArtifactType != oci.TypeBundle {
-		t.Errorf("Referrers = %+v, %v", list, err)
+	for name, of := range map[string]*registry.Registry{"served": r, "layout": w} {
+		list, err := of.Referrers(t.Context(), "node", digest)
+		if err != nil || len(list) != 1 || list[0].ArtifactType != oci.TypeBundle || list[0].Annotations["n"] != "1" {
+			t.Errorf("Referrers, %s = %+v, %v", name, list, err)
+		}
 	}
 	if tags, err := r.Tags(t.Context(), "node"); err != nil || !slices.Equal(tags, []string{"superhost"}) {
 		t.Errorf("Tags = %v, %v", tags, err)

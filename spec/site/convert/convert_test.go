@@ -32,6 +32,8 @@ func TestImport(t *testing.T) {
 		{"fstab", "tmpfs /proc tmpfs", "", "a site refuses it"},
 		{"fstab", "/dev/a / ext4 defaults 0 1", "", "a site refuses it"},
 		{"fstab", "/dev/a /srv ext4 defaults 0 2", "mounts.srv", "taken without its fsck pass 2"},
+		{"fstab", "/dev/a /srv ext4 defaults 1 0", "mounts.srv", "taken without its dump 1"},
+		{"fstab", "/dev/a /srv ext4 x-a 1 2 odd", "mounts.srv", "taken without x-a: write before and after instead; without its dump 1; without its fsck pass 2; without odd"},
 		{"fstab", "/dev/vdb none swap sw,pri=10 0 0", "mounts.swap-dev-vdb", ""},
 		{"fstab", "LABEL=swap swap swap defaults 0 0", "mounts.swapLABEL-swap", ""},
 		{"fstab", "/dev/vdb none swap sw,offset=1 0 0", "", "a site refuses it"},
@@ -279,6 +281,9 @@ func TestTogether(t *testing.T) {
 			{Name: "n", Kind: "networkd", Data: []byte("[Match]\nName=eth0\n[Network]\nDHCP=yes\n")}}, []string{"", "it cannot have both values", "", ""}},
 		"a path": {[]File{{Name: "f", Data: []byte("#cloud-config\nwrite_files:\n- {path: /etc/b, content: x}\n- {path: /etc/a, content: \"x\\ny\"}\n- {path: /etc//a, content: y}\n")}},
 			[]string{"", "/etc/a is written by /etc//a already", ""}},
+		"an interface in files that are merged": {[]File{{Name: "a", Data: []byte("network:\n version: 2\n ethernets:\n  eth0: {dhcp4: true}\n  eth1: {dhcp4: true}\n")},
+			{Name: "b", Data: []byte("network:\n version: 2\n ethernets:\n  eth0: {mtu: 9000}\n")}},
+			[]string{"in one file: b:4 is of this interface, too", "", "in one file: a:4 is of this interface, too"}},
 	} {
 		r, err := Import(c.files)
 		if err != nil {

@@ -164,11 +164,17 @@ func readFstab(r *reading) {
 			value["options"] = strings.Join(options, ",")
 		}
 		p := r.take(n, line, "mounts", same, []string{id}, value)
+		var without []string
 		if len(left) > 0 {
-			p.Why = "taken without " + strings.Join(left, ",") + ": write before and after instead"
+			without = append(without, strings.Join(left, ",")+": write before and after instead")
 		}
-		if len(f) > 5 && f[5] != "0" {
-			p.Why = strings.TrimPrefix(p.Why+"; taken without its fsck pass "+f[5], "; ")
+		for n, what := range []string{4: "its dump ", 5: "its fsck pass "} {
+			if what != "" && n < len(f) && f[n] != "0" {
+				without = append(without, what+f[n])
+			}
+		}
+		if without = append(without, f[min(6, len(f)):]...); without != nil {
+			p.Why = "taken without " + strings.Join(without, "; without ")
 		}
 	})
 }

@@ -65,7 +65,7 @@ func TestWhatASiteCannotSay(t *testing.T) {
 		"content that is not a text": {"#cloud-config\nwrite_files:\n- {path: /etc/a, content: [x]}\n", `{}`, []string{"its content is not a text"}},
 		"what else a file says": {"variant: fcos\nversion: 1.5.0\nstorage: {files: [{path: /etc/a, contents: {inline: x, compression: gzip}}, {path: /etc/b, contents: {inline: x, verification: {hash: y}}}]}\nsystemd: {units: [{name: a.service, mask: false}]}\n",
 			`{"files":{"/etc/b":{"content":"x"}}}`, []string{"its content is compressed", "verification: the content stands", "it says no more"}},
-		"a mount's pass": {"/dev/a /srv ext4 x-systemd.automount 0 2\n", `{"mounts":{"srv":{"device":"/dev/a","mnt_tgt":"/srv","type":"ext4"}}}`, []string{"taken without x-systemd.automount: write before and after instead; taken without its fsck pass 2"}},
+		"a mount's pass": {"/dev/a /srv ext4 x-systemd.automount 0 2\n", `{"mounts":{"srv":{"device":"/dev/a","mnt_tgt":"/srv","type":"ext4"}}}`, []string{"taken without x-systemd.automount: write before and after instead; without its fsck pass 2"}},
 		"what is appended": {`{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/fstab","append":true,"contents":{"source":"data:,x"}},{"path":"/etc/b","append":[{"source":"data:,x"}]}]}}`,
 			`{}`, []string{"it is appended", "it is appended"}},
 		"an older Ignition":          {`{"ignition":{"version":"2.3.0"},"storage":{"files":[{"filesystem":"root","path":"/etc/b","contents":{"source":"data:,x"}}]}}`, `{}`, []string{"only versions 3"}},

@@ -39,7 +39,7 @@ func readInterfaces(r *reading) {
 		case strings.HasSuffix(line, "\\"):
 			last = nil
 			r.miss(n, line, "a line that the next one continues is not read: join them")
-		case word == "iface" && len(f) == 4:
+		case word == "iface" && len(f) == 4 && (f[2] == "inet" || f[2] == "inet6"):
 			last = &stanza{n: n, line: line, name: f[1], family: f[2], method: f[3]}
 			if stanzas[last.name] == nil {
 				names = append(names, last.name)

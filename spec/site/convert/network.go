@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -182,6 +183,9 @@ const siteHead = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name:
 func readNetworkd(r *reading) {
 	i := iface{value: map[string]any{}}
 	sections, at, text := r.sections(), 1, "the whole file"
+	slices.SortStableFunc(sections, func(a, b section) int { // a route's words depend on DHCP
+		return cmp.Compare(strings.Index(a.name, "Route"), strings.Index(b.name, "Route"))
+	})
 	for _, s := range sections {
 		if s.name == "NetDev" {
 			r.whole("other files say the rest of it: write an entry of network.interfaces with bond: or vlan:")
@@ -269,6 +273,11 @@ func (r *reading) networkdRoute(p *parsed, i *iface, s section) {
 		if l.key != "Destination" && l.key != "Gateway" && l.key != "Metric" && l.key != "GatewayOnLink" {
 			unknown = l.key
 		}
+	}
+	if word := said["GatewayOnLink"]; flag(word) && i.value["dhcp"] != nil {
+		unknown = "GatewayOnLink beside DHCP"
+	} else if word != "" && !flag(word) {
+		unknown = "GatewayOnLink=" + word
 	}
 	if said["Destination"] == "" && said["Gateway"] == "" {
 		unknown = "Destination or Gateway that is empty"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,10 @@ var others = []struct {
 		`{"conf":{"modules":{"load":["loop"],"parameters":{"kvm":{"nested":"1"}}},"sysctl":{"vm.swappiness":"10"},"sysfs":{"/sys/block/sda/queue/nr_requests":"1","/sys/kernel/mm/transparent_hugepage/enabled":"never"}},"machine":{"kernel":{"args":["nosmt","isolcpus=1"]}}}`,
 		[]string{"3: import that profile", "6: it is a bound", "7: write what the variable", "11: a site has no patterns", "16: a kernel has the arguments", "18: [cpu] governor", "24: its section", "25: its section"}},
 
+	{"lines.conf", "tuned", "[main]\nsummary=x\n  more\n[bootloader]\n cmdline_a=nosmt\n # why\n  quiet\n cmdline_b=isolcpus=1\n[vm]\ntransparent_hugepages=never\n vm.dirty_ratio=5\n[sysfs]\n/sys/a=1 \\\n/sys/b=2\n/sys/block/sda/queue/nr_requests=3\n[sysctl]\nkernel.sysrq=0\n",
+		`{"conf":{"sysctl":{"kernel.sysrq":"0"},"sysfs":{"/sys/block/sda/queue/nr_requests":"3"}},"machine":{"kernel":{"args":["isolcpus=1"]}}}`,
+		[]string{"5: a value of several lines", "7: a value of several lines", "10: a value of several lines", "11: a value of several lines", "13: a value of several lines", "14: a value of several lines"}},
+
 	{"10-lan.network", "networkd", "[Match]\nMACAddress=52:54:00:00:00:01\n[Link]\nMTUBytes=9000\nARP=no\n[Network]\nDHCP=ipv6\nAddress=192.0.2.5/24\nGateway=192.0.2.1\nDNS=192.0.2.53 192.0.2.54\nVLAN=v7\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n[Route]\nDestination=203.0.113.0/24\nTable=9\n",
 		`{"machine":{"network":{"dns":["192.0.2.53","192.0.2.54"],"interfaces":[{"addresses":["192.0.2.5/24"],"dhcp":"ipv6","gateway":"192.0.2.1","mac":"52:54:00:00:00:01","mtu":"9000","routes":[{"to":"198.51.100.0/24","via":"192.0.2.9"}]}]}}}`,
 		[]string{"5: it has no counterpart", "11: write an entry of network.interfaces with vlan:", "16: a route of a site has no Table", "17: a route of a site has no Table"}},
@@ -75,6 +80,10 @@ var others = []struct {
 		`{"conf":{"sysctl":{"vm.swappiness":"10"}},"machine":{"kernel":{"args":["nosmt","dyndbg=\"module x +p\""]}}}`, nil},
 	{"two.list", "sources", "deb https://apt.example.org trixie main\ndeb https://apt.example.org trixie contrib\n",
 		`{"conf":{"apt":{"repositories":{"two":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"},"two-2":{"components":["contrib"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`, nil},
+	{"on.network", "networkd", "[Match]\nName=eth0\n[Route]\nGateway=192.0.2.1\nGatewayOnLink=yes\n[Network]\nDHCP=yes\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a route of a site has no GatewayOnLink beside DHCP", "5: a route of a site has no GatewayOnLink beside DHCP"}},
+	{"on.yaml", "netplan", "network:\n  version: 2\n  ethernets:\n    a: {addresses: [192.0.2.5/32], routes: [{to: default, via: 192.0.2.1, on-link: true}]}\n    b: {dhcp4: true, routes: [{to: 10.0.0.0/8, via: 192.0.2.1, on-link: true}]}\n",
+		`{"machine":{"network":{"interfaces":[{"addresses":["192.0.2.5/32"],"gateway":"192.0.2.1","name":"a"},{"dhcp":"ipv4","name":"b"}]}}}`, []string{"5: a route of a site has no on-link beside DHCP"}},
 	{"br0.netdev", "networkd", "[NetDev]\nName=br0\nKind=bridge\n", `{"conf":{}}`, []string{"1: other files say the rest"}},
 
 	{"vendor.sources", "sources", "# ours\nTypes: deb deb-src\nURIs: https://apt.example.org\nSuites: stable\nComponents: main\nArchitectures: amd64\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----\n\n" +
@@ -148,6 +157,58 @@ func TestOthers(t *testing.T) {
 			t.Errorf("%s: reasons\n%s\nwant\n%s", c.name, strings.Join(why, "\n"), strings.Join(c.why, "\n"))
 		}
 		parsesAsIncluded(t, r)
+	}
+}
+
+// TestWordsOfLines puts another word in the place of each of a file in lines, and one after each
+// line: what comes out is another site, or has another reason.
+func TestWordsOfLines(t *testing.T) {
+	word := regexp.MustCompile(`[^\s=\[\]]+|$`)
+	// What says nothing: comments, but #include, names of sections that have a type.
+	nothing := regexp.MustCompile(`^\s*($|#([^i]|$))|^(summary=|  more$|\[(more|off|vm)\])`)
+	outcome := func(name, kind string, lines []string) (string, []Line) {
+		r, err := Import([]File{{Name: name, Kind: kind, Data: []byte(strings.Join(lines, "\n"))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := json.Marshal(r.parts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range r.Coverage {
+			if l.Why != "" {
+				out = fmt.Appendf(out, "%d: %s: %s\n", l.Line, l.Text, l.Why)
+			}
+		}
+		return string(out), r.Coverage
+	}
+	for _, c := range others {
+		if !slices.Contains([]string{"tuned", "networkd", "sources", "apparmor", "preferences", "tmpfiles", "udev", "interfaces", "packages", "sysusers"}, c.kind) {
+			continue
+		}
+		lines := strings.Split(c.text, "\n")
+		had, coverage := outcome(c.name, c.kind, lines)
+		for n, was := range lines {
+			// A whole file or a paragraph that is not taken has one reason.
+			of := slices.IndexFunc(coverage, func(l Line) bool {
+				return l.Line <= n+1 && l.Why != "" && !l.Taken && (l.Text == "the whole file" || strings.Contains(lines[l.Line-1], ": "))
+			})
+			if nothing.MatchString(was) || of >= 0 {
+				continue
+			}
+			was, _, _ := strings.Cut(was, " # ")
+			for _, at := range word.FindAllStringIndex(was, -1) {
+				odd := "oddword"
+				if at[0] == at[1] {
+					odd = " oddword"
+				}
+				lines[n] = was[:at[0]] + odd + was[at[1]:]
+				if now, _ := outcome(c.name, c.kind, lines); now == had {
+					t.Errorf("%s:%d: %q for %q goes without a reason", c.name, n+1, lines[n], was)
+				}
+			}
+			lines[n] = was
+		}
 	}
 }
 

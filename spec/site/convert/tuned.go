@@ -14,7 +14,7 @@ import (
 // and arguments of the kernel.
 func readTuned(r *reading) {
 	for _, s := range r.sections() {
-		plugin, off := s.name, false
+		plugin, off, goesOn := s.name, false, r.goesOn(s.lines)
 		for n := range s.lines {
 			l := &s.lines[n]
 			_, value, _ := strings.Cut(inline.ReplaceAllString(l.line, ""), "=")
@@ -35,6 +35,8 @@ func readTuned(r *reading) {
 				r.miss(l.n, l.line, "import that profile, too, before this one")
 			case off:
 				r.miss(l.n, l.line, "its section is not enabled")
+			case goesOn[l.n]:
+				r.miss(l.n, l.line, "a value of several lines is not read: join them")
 			case take == nil || slices.Contains([]string{"devices", "devices_udev_regex", "priority", "replace"}, l.key):
 				r.miss(l.n, l.line, "["+s.name+"] "+l.key+" has no counterpart in a site")
 			case strings.Contains(l.value, "${"):
@@ -44,6 +46,23 @@ func readTuned(r *reading) {
 			}
 		}
 	}
+}
+
+// goesOn returns the lines of values that have several: those with a deeper indent, as Python's
+// ConfigParser joins them, or after a backslash. Each gets the key of its value.
+func (r *reading) goesOn(lines []setting) map[int]bool {
+	all, out := strings.Split(r.data, "\n"), map[int]bool{}
+	indent, before := 0, setting{}
+	for i, l := range lines {
+		text := all[l.n-1]
+		blanks := len(text) - len(strings.TrimLeft(text, " \t"))
+		if i > 0 && (blanks > indent || strings.HasSuffix(lines[i-1].line, `\`)) {
+			out[before.n], out[l.n], lines[i].key = true, true, before.key
+			continue
+		}
+		indent, before, out[l.n] = blanks, l, strings.HasSuffix(l.line, `\`)
+	}
+	return out
 }
 
 // inline is a comment at the end of a line, unquoted what stands in quotes whole, arguments

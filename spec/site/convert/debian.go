@@ -31,10 +31,18 @@ func (r *reading) stanzas(f func(n int, fields map[string]string)) {
 			if len(fields) == 0 {
 				at, fields[""] = n+1, line
 			}
-			last = strings.ToLower(key)
+			last = anew(fields, strings.ToLower(key))
 			fields[last] = strings.TrimSpace(value)
 		}
 	}
+}
+
+// anew returns the name of a field, another one where it was said before.
+func anew(fields map[string]string, name string) string {
+	for fields[name] != "" {
+		name += ", again"
+	}
+	return name
 }
 
 // sourceLine is an entry of sources.list(5) in one line.
@@ -56,7 +64,7 @@ func readSources(r *reading) {
 		fields := map[string]string{"": line, "types": m[1], "uris": m[3], "suites": m[4], "components": m[5]}
 		for _, option := range strings.Fields(m[2]) {
 			name, value, _ := strings.Cut(option, "=")
-			fields[name] = value
+			fields[anew(fields, name)] = value
 		}
 		r.source(n, fields)
 	})

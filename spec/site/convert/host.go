@@ -134,7 +134,10 @@ func readModprobe(r *reading) {
 		name := rules.ModuleName(words[1])
 		switch words[0] {
 		case "blacklist":
-			r.take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
+			p := r.take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
+			if len(words) > 2 {
+				p.Why = "taken without " + strings.Join(words[2:], " ")
+			}
 		case "options":
 			for _, option := range words[2:] {
 				r.moduleOption(n, line, name, option)

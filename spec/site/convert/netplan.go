@@ -83,7 +83,7 @@ func (n *netplan) bond(id string, b *tree.Value, cards []string) *parsed {
 	for _, m := range cards {
 		if n.mac(m) == "" {
 			p := n.item(line(b), "interface "+id)
-			p.Why = "a site finds members by hardware address, and " + m + " has no match.macaddress"
+			p.Why = "a site finds members by hardware address, and " + m + " has no match.macaddress in this file"
 			return p
 		}
 		members, _ := bond["members"].([]any)

@@ -93,6 +93,11 @@ var others = []struct {
 	{"docker.list", "sources", "deb [arch=amd64 trusted=yes signed-by=/etc/apt/keyrings/d.asc] https://apt.example.org trixie stable\ndeb-src https://apt.example.org trixie stable\ndeb https://flat.example.org ./\ndeb x\n",
 		`{"conf":{"apt":{"repositories":{"docker":{"components":["stable"],"distributions":["trixie"],"url":"https://apt.example.org"},"docker-2":{"distributions":["./"],"url":"https://flat.example.org"}}}}}`,
 		[]string{"1: taken without its key /etc/apt/keyrings/d.asc: gpg --armor --export prints it for gpgkey; without arch amd64; without trusted yes", "2: it is switched off", "4: it is not a line"}},
+	{"twice.sources", "sources", "Types: deb\nURIs: https://apt.example.org\nSuites: stable\nSuites: testing\nComponents: main\n",
+		`{"conf":{"apt":{"repositories":{"twice":{"components":["main"],"distributions":["stable"],"url":"https://apt.example.org"}}}}}`, []string{"1: taken without suites, again testing"}},
+	{"twice.list", "sources", "deb [arch=amd64 arch=i386 suites=x] https://apt.example.org trixie main\n",
+		`{"conf":{"apt":{"repositories":{"twice":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`,
+		[]string{"1: taken without arch amd64; without arch, again i386; without suites, again x"}},
 	{"backports.pref", "preferences", "Package: *\nPin: release n=trixie-backports\nPin-Priority: 500\n\nPackage: telnetd\nPin: version *\nPin-Priority: -1\n", `{"conf":{}}`,
 		[]string{"1: a lock says each version", "5: write conf.apt.blacklistpkgs"}},
 	{"preseed.cfg", "preseed", "#_preseed_V1\nd-i pkgsel/include string postfix jq\npostfix postfix/main_mailer_type select Local only\nnslcd nslcd/x boolean true\nd-i time/zone string UTC\nodd\n",
@@ -119,6 +124,11 @@ var others = []struct {
 		`{"conf":{"apparmor":{"profiles":{"local/usr.sbin.chronyd":"#include \u003cabstractions/ssl_certs\u003e\n/etc/chrony/site.d/** r,\n"}}}}`, nil},
 	{"tunables/home.d/site", "apparmor", "@{HOMEDIRS}+=/srv/home/\n", `{"conf":{"apparmor":{"profiles":{"tunables/home.d/site":"@{HOMEDIRS}+=/srv/home/\n"}}}}`, nil},
 	{"/etc/apparmor.d/usr.sbin.x", "apparmor", "profile x /usr/sbin/x {\n  capability chown,\n  /etc/x r,\n  /run/x rw,\n}\n", `{"conf":{}}`, []string{"1: packages bring profiles"}},
+	{"fstab", "fstab", "/dev/vdb /srv ext4 noexec,x-a 0 0\n", `{"conf":{"mounts":{"srv":{"device":"/dev/vdb","mnt_tgt":"/srv","options":"noexec","type":"ext4"}}}}`, []string{"1: taken without x-a"}},
+	{"limits.conf", "limits", "* soft nofile 1024\n", `{"conf":{"limits":{"all-soft-nofile":{"domain":"*","item":"nofile","type":"soft","value":"1024"}}}}`, nil},
+	{"sysctl.conf", "sysctl", "vm.swappiness = 5\n", `{"conf":{"sysctl":{"vm.swappiness":"5"}}}`, nil},
+	{"kvm.conf", "modprobe", "options kvm nested=1\nblacklist pcspkr\n", `{"conf":{"modules":{"blacklist":["pcspkr"],"parameters":{"kvm":{"nested":"1"}}}}}`, nil},
+	{"passwd", "passwd", "ann:x:1000:1000::/home/ann:/bin/bash\n", `{"conf":{"uamlite":{"users":[{"user_name":"ann","user_shell":"/bin/bash","user_sshkeys":["Unmanaged"],"user_uid":"1000"}]}}}`, []string{"1: taken without password"}},
 	{"installed", "packages", "jq\tinstall\nlibc6:i386\tinstall\nzlib1g:amd64\tinstall\n", `{"conf":{"apt":{"packages":[{"name":"jq"},{"name":"zlib1g"}]}}}`,
 		[]string{"2: libc6:i386 is a package of another architecture"}},
 	{"60-caisson-x.conf", "sysusers", "u app 950 \"App\" /srv/app\nm app adm\n", `{"conf":{}}`, []string{"1: accounts of the system", "2: accounts of the system"}},
@@ -163,7 +173,7 @@ func TestOthers(t *testing.T) {
 // TestWordsOfLines puts another word in the place of each of a file in lines, and one after each
 // line: what comes out is another site, or has another reason.
 func TestWordsOfLines(t *testing.T) {
-	word := regexp.MustCompile(`[^\s=\[\]]+|$`)
+	word := regexp.MustCompile(`[^\s=\[\]]+`)
 	// What says nothing: comments, but #include, names of sections that have a type.
 	nothing := regexp.MustCompile(`^\s*($|#([^i]|$))|^(summary=|  more$|\[(more|off|vm)\])`)
 	outcome := func(name, kind string, lines []string) (string, []Line) {
@@ -183,7 +193,8 @@ func TestWordsOfLines(t *testing.T) {
 		return string(out), r.Coverage
 	}
 	for _, c := range others {
-		if !slices.Contains([]string{"tuned", "networkd", "sources", "apparmor", "preferences", "tmpfiles", "udev", "interfaces", "packages", "sysusers"}, c.kind) {
+		if !slices.Contains([]string{"tuned", "networkd", "sources", "apparmor", "preferences", "tmpfiles", "udev", "interfaces", "packages", "sysusers",
+			"fstab", "limits", "sysctl", "modprobe", "passwd"}, c.kind) {
 			continue
 		}
 		lines := strings.Split(c.text, "\n")
@@ -196,13 +207,13 @@ func TestWordsOfLines(t *testing.T) {
 			if nothing.MatchString(was) || of >= 0 {
 				continue
 			}
-			was, _, _ := strings.Cut(was, " # ")
-			for _, at := range word.FindAllStringIndex(was, -1) {
+			said, _, _ := strings.Cut(was, " # ")
+			for _, at := range append(word.FindAllStringIndex(said, -1), []int{len(said), len(said)}) {
 				odd := "oddword"
 				if at[0] == at[1] {
 					odd = " oddword"
 				}
-				lines[n] = was[:at[0]] + odd + was[at[1]:]
+				lines[n] = said[:at[0]] + odd + said[at[1]:]
 				if now, _ := outcome(c.name, c.kind, lines); now == had {
 					t.Errorf("%s:%d: %q for %q goes without a reason", c.name, n+1, lines[n], was)
 				}

@@ -4,6 +4,7 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -193,6 +194,9 @@ func readNetworkd(r *reading) {
 		}
 		for _, l := range s.lines {
 			switch key := map[string]string{"Name": "name", "MACAddress": "mac", "PermanentMACAddress": "mac"}[l.key]; {
+			case strings.HasSuffix(l.line, `\`):
+				r.whole(fmt.Sprintf("line %d goes on in the next one: join them", l.n))
+				return
 			case s.name != "Match":
 			case key == "" || strings.ContainsAny(l.value, "*?[ !"):
 				r.whole("a site names interfaces, it does not match them by " + l.line)

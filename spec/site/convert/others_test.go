@@ -84,6 +84,7 @@ var others = []struct {
 		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a route of a site has no GatewayOnLink beside DHCP", "5: a route of a site has no GatewayOnLink beside DHCP"}},
 	{"on.yaml", "netplan", "network:\n  version: 2\n  ethernets:\n    a: {addresses: [192.0.2.5/32], routes: [{to: default, via: 192.0.2.1, on-link: true}]}\n    b: {dhcp4: true, routes: [{to: 10.0.0.0/8, via: 192.0.2.1, on-link: true}]}\n",
 		`{"machine":{"network":{"interfaces":[{"addresses":["192.0.2.5/32"],"gateway":"192.0.2.1","name":"a"},{"dhcp":"ipv4","name":"b"}]}}}`, []string{"5: a route of a site has no on-link beside DHCP"}},
+	{"on.network", "networkd", "[Match]\nName=eth0\n[Link]\nARP=no \\\nMTUBytes=9000\n[Network]\nDHCP=yes\n", `{"conf":{}}`, []string{"1: line 4 goes on in the next one: join them"}},
 	{"br0.netdev", "networkd", "[NetDev]\nName=br0\nKind=bridge\n", `{"conf":{}}`, []string{"1: other files say the rest"}},
 
 	{"vendor.sources", "sources", "# ours\nTypes: deb deb-src\nURIs: https://apt.example.org\nSuites: stable\nComponents: main\nArchitectures: amd64\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----\n\n" +

@@ -157,14 +157,15 @@ func TestRebootRequired(t *testing.T) {
 	}
 	m.publish(2, layerNamed("b"), "10")
 	m.sync()
-	if required, reasons := read(); !required || reasons != "caisson: generation 2: another layer\n" {
+	if required, reasons := read(); !required || !strings.HasPrefix(reasons, "caisson: generation 2: reboot: its layer is not staged: ") {
 		t.Errorf("a layer waits: %v, %q", required, reasons)
 	}
 	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a"), KernelArgs: []string{"quiet"}}}, sign.Predicate{Generation: 3})
 	m.confirm(time.Now())
-	m.sync()
-	if required, reasons := read(); !required || !strings.HasPrefix(reasons, "caisson: generation 3: arguments") {
-		t.Errorf("arguments wait: %v, %q", required, reasons)
+	st := m.sync()
+	if required, reasons := read(); !required || !strings.HasPrefix(reasons, "caisson: generation 3: arguments") ||
+		!strings.Contains(st.ActivityDetail, " is staged: arguments are read") {
+		t.Errorf("arguments wait: %v, %q, %s", required, reasons, st.ActivityDetail)
 	}
 	for range 2 { // the newest is as what runs
 		m.publish(4, layerNamed("a"), "10")
@@ -180,7 +181,7 @@ func TestRebootRequired(t *testing.T) {
 	}
 	m.publish(5, layerNamed("b"), "10")
 	m.sync()
-	if _, reasons := read(); reasons != "linux-image\ncaisson: generation 5: another layer\n" {
+	if _, reasons := read(); reasons != "linux-image\ncaisson: generation 5: reboot: not only a layer waits: linux-image\n" {
 		t.Errorf("beside others: %q", reasons)
 	}
 	m.publish(6, layerNamed("a"), "10")

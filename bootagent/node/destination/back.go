@@ -86,27 +86,31 @@ func (d *Destination) versionOf(layer string) string {
 // RebootMark begins the line that is ours in a file which others may write, too.
 const RebootMark = "caisson: "
 
-// SayMove says how this node gets to another layer that waits and is here, in the words of
-// the plan; "" where that is not known. It reads the disk alone.
-func (d *Destination) SayMove() string {
-	next, class, why, err := d.Next(context.Background())
-	if err != nil || next == nil {
-		return "" // the verb that starts the node over says why
+// SayMove says how a node that runs something gets to what its next boot runs, and why that way.
+func (d *Destination) SayMove(running *track.Found) string {
+	why := ""
+	if s, err := d.Owner.State(); err == nil && d.Tracker != nil {
+		if to, err := d.Tracker.Recall(d.nextBoot(s)); err == nil { // else the way says why
+			_, why = d.Extent(running, to)
+		}
 	}
-	return class + ": " + why
+	return d.SayWay(why)
 }
 
-// SayWay says how this node gets to what waits, and why it waits where that is not only
-// that it is another layer.
+// SayWay says how this node gets to what waits, in the words of the plan, and why it waits where
+// that is not only that it is another layer. It reads the disk alone.
 func (d *Destination) SayWay(why string) string {
-	switch move := d.SayMove(); {
-	case move == "":
-		return why
-	case why == spec.EffectOf(spec.PartLayer).Why:
-		return move
-	default:
-		return move + "; " + why
+	_, class, how, err := d.Next(context.Background())
+	if err != nil {
+		class, how = spec.ClassReboot, err.Error()
 	}
+	switch {
+	case why == "" || why == spec.EffectOf(spec.PartLayer).Why:
+		return class + ": " + how
+	case how == noLayer:
+		return why
+	}
+	return class + ": " + how + "; " + why
 }
 
 // othersWait returns what others wait for a reboot for: a soft-reboot cannot start a kernel that

@@ -153,6 +153,8 @@ func (d *Destination) nextBoot(s *state.State) *state.Generation {
 	return s.Best()
 }
 
+const noLayer = "no other layer waits"
+
 // Destination is the root that a node with a state goes to when it is started over, nil where
 // that is of the layer that runs, and how it gets there once it has its images. The
 // description of its layer is asked of a source where it is not here; nil asks nobody.
@@ -164,7 +166,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	}
 	g := d.nextBoot(s)
 	if g == nil || g.Layer == boot.Generation.Layer {
-		return nil, spec.ClassReboot, "no other layer waits", nil
+		return nil, spec.ClassReboot, noLayer, nil
 	}
 	if s.Trial.Pending() {
 		return nil, spec.ClassReboot, "a change waits to be confirmed", nil

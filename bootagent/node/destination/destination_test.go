@@ -68,7 +68,7 @@ func TestReboot(t *testing.T) {
 		m.err = err
 		class, why, got := d.Reboot(t.Context())
 		if class != spec.ClassReboot || !errors.Is(got, err) || !slices.Equal(m.did, []string{"a reboot: " + why, "reboot"}) ||
-			d.SayWay("it waits") != "it waits" {
+			d.SayWay("it waits") != class+": "+why+"; it waits" {
 			t.Errorf("%s, %s, %v: %q", class, why, got, m.did)
 		}
 	}

@@ -71,7 +71,7 @@ func (l *Look) viewed(found *track.Found, result items.Result) (*say.View, error
 	}
 	v.Staging, v.StagingSince = stage.Runs(l.Effect.Path(paths.RunStaging))
 	if v.Waits() != "" {
-		v.Move = l.Destination.SayMove()
+		v.Move = l.Destination.SayMove(found)
 	}
 	return v, nil
 }

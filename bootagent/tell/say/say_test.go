@@ -116,6 +116,7 @@ func TestActivity(t *testing.T) {
 	later := now.Add(time.Hour)
 	staged := func(v *View) {
 		v.State.Staged = &state.Generation{Generation: 8, Overlay: "sha256:cc", Layer: "sha256:dd"}
+		v.Move = "soft-reboot: the kernel stays"
 	}
 	asks := func(v *View) {
 		v.Operations = append(v.Operations, spec.OperationStatus{Name: "disks/trim", State: spec.OperationWaiting, For: spec.ForWindow, Detail: "night opens", Next: later})
@@ -136,13 +137,13 @@ func TestActivity(t *testing.T) {
 		detail string
 		until  time.Time
 	}{
-		"nothing":           {nil, spec.ActivityIdle, "", time.Time{}},
-		"an operation":      {[]func(*View){asks}, "waiting:window", "disks/trim: night opens", later},
-		"a reboot":          {[]func(*View){staged, asks}, "waiting:reboot", "overlay sha256:cc is staged", time.Time{}},
-		"a reboot, and how": {[]func(*View){staged, func(v *View) { v.Move = "soft-reboot: the kernel stays" }}, "waiting:reboot", "overlay sha256:cc is staged: soft-reboot: the kernel stays", time.Time{}},
+		"nothing":      {nil, spec.ActivityIdle, "", time.Time{}},
+		"an operation": {[]func(*View){asks}, "waiting:window", "disks/trim: night opens", later},
+		"a reboot":     {[]func(*View){staged, asks}, "waiting:reboot", "overlay sha256:cc is staged: soft-reboot: the kernel stays", time.Time{}},
 		"a layer": {[]func(*View){func(v *View) {
 			v.State.Staged = &state.Generation{Generation: 7, Overlay: "sha256:aa", Layer: "sha256:dd"}
-		}}, "waiting:reboot", "the layer of overlay sha256:aa is staged", time.Time{}},
+			v.Move = "reboot: it is not here"
+		}}, "waiting:reboot", "the layer of overlay sha256:aa is staged: reboot: it is not here", time.Time{}},
 		"a swap":             {[]func(*View){swaps, asks}, "waiting:swap", "overlay sha256:cc is staged; swap: its turn", later},
 		"a pause":            {[]func(*View){swaps, pauses}, "waiting:resume", "ann paused this node: looking at a fan", later},
 		"a layer that comes": {[]func(*View){swaps, pauses, func(v *View) { v.Staging, v.StagingSince = true, now }}, spec.ActivityStaging, "fetches the layer of overlay sha256:cc", time.Time{}},

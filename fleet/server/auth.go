@@ -170,24 +170,46 @@ type session struct {
 	token  [sha256.Size]byte // of a token, which may be taken away meanwhile
 	person *caller           // in place of a token
 	login  [sha256.Size]byte // of a person's token: the session that it ends with; zero for a session
+	began  time.Time
 	until  time.Time
 }
 
 const (
 	sessionFor  = 12 * time.Hour
 	maxSessions = 10_000
+	sessionsOf  = 50 // one token or person, with the tokens of a person
 )
+
+// shares reports whether two sessions are of one token or person.
+func (s session) shares(other session) bool {
+	if s.person == nil || other.person == nil {
+		return s.person == other.person && s.token == other.token
+	}
+	return s.person.Name == other.person.Name
+}
 
 func newSessions() *sessions { return &sessions{all: map[[sha256.Size]byte]session{}} }
 
-// add returns the value of a new cookie, or of a person's token.
+// add returns the value of a new cookie, or of a person's token. Who has very many loses the oldest of
+// their own, and never the session that a token ends with.
 func (s *sessions) add(one session) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	one.began = time.Now()
+	own, oldest, first := 0, [sha256.Size]byte{}, one.began
 	for id, other := range s.all {
-		if time.Now().After(other.until) || len(s.all) >= maxSessions {
+		_, lives := s.all[other.login]
+		switch {
+		case one.began.After(other.until) || len(s.all) >= maxSessions || other.login != [sha256.Size]byte{} && !lives:
 			delete(s.all, id)
+		case one.shares(other):
+			if own++; id != one.login && other.began.Before(first) {
+				oldest, first = id, other.began
+			}
 		}
+	}
+	if own >= sessionsOf {
+		delete(s.all, oldest)
 	}
 	value := tokenPrefix + rand.Text()
 	s.all[sha256.Sum256([]byte(value))] = one

@@ -412,3 +412,52 @@ func TestPeopleInABrowser(t *testing.T) {
 		t.Errorf("after the logout: %v", err)
 	}
 }
+
+// TestSessionsOfOne: who begins sessions, or makes tokens, without end loses the oldest of their own,
+// not the login that a token ends with, and nobody else's.
+func TestSessionsOfOne(t *testing.T) {
+	s, at := peopled(t)
+	counts := func(headers ...string) bool {
+		t.Helper()
+		status, _ := s.ask("GET", "/v1/summary", nil, headers...)
+		return status == http.StatusOK
+	}
+	session := func(role Role) []string {
+		t.Helper()
+		who := person(t)
+		resp, err := who.PostForm(s.url+"/login", url.Values{"token": {s.tokens[role]}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close() // only its cookie counts
+		return []string{"Cookie", who.Jar.Cookies(resp.Request.URL)[0].String()}
+	}
+	others := [][]string{session(Operator)}
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	who := person(t)
+	resp, _ := at.LogIn(who, s.url+"/login/provider")
+	cookie := []string{"Cookie", who.Jar.Cookies(resp.Request.URL)[0].String()}
+	for name, begin := range map[string]func() []string{
+		"sessions": func() []string { return session(Reader) },
+		"tokens":   func() []string { return []string{"Authorization", "Bearer " + s.token(t, who)} },
+	} {
+		var own [][]string
+		for range sessionsOf + 5 {
+			own = append(own, begin())
+		}
+		if counts(own[0]...) || counts(own[4]...) {
+			t.Errorf("%s: the oldest counts beside %d newer ones", name, sessionsOf)
+		}
+		for i, one := range own[6:] { // a person has the session beside the tokens
+			if !counts(one...) {
+				t.Errorf("%s: of %d number %d does not count", name, len(own), i+7)
+			}
+		}
+		others = append(others, own[len(own)-1])
+	}
+	for i, one := range append(others, cookie) {
+		if !counts(one...) {
+			t.Errorf("session %d ends by those of somebody else, or the login by its tokens", i+1)
+		}
+	}
+}

@@ -157,7 +157,7 @@ var looks = []Check{
 	{"limit of a service", "grep 'Max open files' /proc/$(systemctl show -P MainPID hello.service)/limits | tr -s ' ' | cut -d' ' -f4", "4321"},
 	{"masked", "systemctl is-enabled apt-daily.timer || true", "masked"},
 	{"swap space", "awk 'NR>1{print $2, $5}' /proc/swaps", "partition 7"},
-	{"network file system", "cat /srv/share/hello; echo; findmnt -no FSTYPE,OPTIONS /srv/share | grep -o 'nfs4 .*nosuid'", "~from the server\nnfs4 rw,nosuid"},
+	{"network file system", "timeout 500 cat /srv/share/hello; echo; findmnt -no FSTYPE,OPTIONS /srv/share | grep -o 'nfs4 .*nosuid'", "~from the server\nnfs4 rw,nosuid"},
 }
 
 // look wants checks to hold.
@@ -179,13 +179,7 @@ func look(t *testing.T, s *machine.Session, checks ...Check) {
 // TestEveryKind boots a node with something of every kind, on cards of three drivers and
 // behind a bond, changes it by hand, changes its site, and takes the change back.
 func TestEveryKind(t *testing.T) {
-	require.Tool(t, "truncate", "mkswap")
-	f := fleet(t, slices.Concat(everyKind, leanSite, behindABond)...)
-	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
-	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
-	net := startLACP(t)
-	m := f.start(t, f.byHand(t, net.behind(machine.Options{Memory: 3072, Extra: slices.Concat(cards(), late, space)})))
-	s := net.bonds(t, f, m)
+	f, _, s := withEveryKind(t)
 	t.Run("as the site says", func(t *testing.T) {
 		look(t, s, append(slices.Clone(looks), Check{"it was started at boot, not by the agent", "sudo journalctl -b -q --no-pager -o cat -u hello.service | grep -c Started", "1"},
 			Check{"and had its limit then", "systemctl show -P NeedDaemonReload hello.service", "no"},
@@ -208,6 +202,35 @@ func TestEveryKind(t *testing.T) {
 	t.Run("a server that is gone", func(t *testing.T) { f.serverGone(t, s) })
 	t.Run("scripts that do harm", func(t *testing.T) { f.harm(t, s) })
 	t.Run("a live change and back", func(t *testing.T) { f.changeKinds(t, s) })
+}
+
+// withEveryKind boots that node.
+func withEveryKind(t *testing.T, edits ...string) (*Fleet, *machine.Machine, *machine.Session) {
+	t.Helper()
+	require.Tool(t, "truncate", "mkswap")
+	f := fleet(t, slices.Concat(everyKind, leanSite, behindABond, edits)...)
+	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
+	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
+	net := startLACP(t)
+	m := f.start(t, f.byHand(t, net.behind(machine.Options{Memory: 3072, Extra: slices.Concat(cards(), late, space)})))
+	return f, m, net.bonds(t, f, m)
+}
+
+// TestLongEveryKindOverSoftReboot has that node go to a layer that has one package more: in the
+// new root every kind is as after a boot.
+func TestLongEveryKindOverSoftReboot(t *testing.T) {
+	require.Long(t)
+	f, m, s := withEveryKind(t, "machine:\n", "machine:\n  agent: {poll: 1m}\n")
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.build(t)
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync >&2 || true") // a disk is not there
+	staged(t, s)
+	s = f.leaps(t, m, s)
+	look(t, s, slices.Concat(looks, []Check{
+		{"the new layer", "echo 6*7 | bc", "42"},
+		{"what is there before sysinit.target", "cat /run/probe.sysinit", "1\n777\n1\ntmpfs"},
+		{"and before network-pre.target", "cat /run/probe.network", "1\n1"}})...)
 }
 
 // serverGone stops the server of a mounted file system: a look must not wait for it.

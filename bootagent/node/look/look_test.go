@@ -250,3 +250,13 @@ func TestBrokenOrders(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// Over a soft-reboot systemd keeps when units began in the root before.
+func TestOrdersOfTheRootBefore(t *testing.T) {
+	l := &Look{Units: timed{"umount.target": {20, 21}, "srv-a.mount": {30, 31}, "waits.service": {4, 5}, "early.service": {25, 26}, "srv-gone.mount": {9, 10}}}
+	got := l.brokenOrders([]spec.Mount{{Target: "/srv/a", Before: []string{"waits.service", "early.service"}},
+		{Target: "/srv/gone", Before: []string{"waits.service"}}})
+	if want := []string{"early.service began 6s before /srv/a was mounted"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

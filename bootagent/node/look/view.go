@@ -187,13 +187,18 @@ func (l *Look) brokenOrders(mounts []spec.Mount) (broken []string) {
 	if l.Units == nil {
 		return nil
 	}
+	left := time.Duration(0)
 	times := func(unit string) (began, there time.Duration) {
 		began, there, err := l.Units.Times(context.Background(), unit) // which has a deadline of its own
 		if err != nil {
 			l.Effect.Log.Say("when %s was started is not known: %v", unit, err)
 		}
+		if began < left {
+			return 0, 0
+		}
 		return began, there
 	}
+	left, _ = times("umount.target") // systemd keeps over a soft-reboot when units began in the root before
 	for _, m := range mounts {
 		if len(m.Before)+len(m.After) == 0 {
 			continue

@@ -230,7 +230,8 @@ func TestLongEveryKindOverSoftReboot(t *testing.T) {
 	look(t, s, slices.Concat(looks, []Check{
 		{"the new layer", "echo 6*7 | bc", "42"},
 		{"what is there before sysinit.target", "cat /run/probe.sysinit", "1\n777\n1\ntmpfs"},
-		{"and before network-pre.target", "cat /run/probe.network", "1\n1"}})...)
+		{"and before network-pre.target", "cat /run/probe.network", "1\n1"},
+		{"orders of mounts", "sudo journalctl -b -q --no-pager -u caisson-agent | grep -c 'did not hold' || true", "0"}})...)
 }
 
 // serverGone stops the server of a mounted file system: a look must not wait for it.

@@ -82,28 +82,20 @@ func inlineExec(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
 
 // normalExec gives timeout its one name: the manual says script_timeout.
 func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
-	if v.Kind != tree.Mapping {
-		return v
-	}
-	out := *v
-	out.Fields = slices.Clone(v.Fields)
-	for i, f := range out.Fields {
-		older := f.Val.Get("script_timeout")
-		if f.Val.Kind != tree.Mapping || older == nil {
-			continue
+	return each(c, v, func(script *tree.Value) *tree.Value {
+		older := script.Get("script_timeout")
+		if older == nil {
+			return script
 		}
-		c.In(f.Key, func() {
-			c.Warnf(older.At, "older-shape", "write timeout",
-				"script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
-			out.Fields[i].Val = c.Rename(f.Val, func(key string) string {
-				if key == "script_timeout" {
-					return "timeout"
-				}
-				return key
-			})
+		c.Warnf(older.At, "older-shape", "write timeout",
+			"script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
+		return c.Rename(script, func(key string) string {
+			if key == "script_timeout" {
+				return "timeout"
+			}
+			return key
 		})
-	}
-	return &out
+	})
 }
 
 func (c *Checker) exec(v *tree.Value, f *Fragment) {

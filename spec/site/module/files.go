@@ -131,27 +131,19 @@ type reader func(name string, at report.Pos) string
 // inlineEntries replaces, in each entry of a map, the keys that name a file by the
 // keys that hold its content: keys has the one by the other.
 func inlineEntries(c *shape.Checker, v *tree.Value, read reader, keys map[string]string) *tree.Value {
-	if v.Kind != tree.Mapping {
-		return v
-	}
-	out := *v
-	out.Fields = slices.Clone(v.Fields)
-	for i := range out.Fields {
-		f := &out.Fields[i]
-		c.In(f.Key, func() {
-			for from, to := range keys {
-				name := f.Val.Get(from)
-				switch {
-				case name == nil || name.Kind != tree.Scalar:
-				case f.Val.Get(to) != nil:
-					c.Errorf(name.At, "contradiction", "keep one of the two", "%s and %s are both given", from, to)
-				default:
-					c.In(from, func() { f.Val = f.Val.Without(from).With(to, content(name, read)) })
-				}
+	return each(c, v, func(entry *tree.Value) *tree.Value {
+		for from, to := range keys {
+			name := entry.Get(from)
+			switch {
+			case name == nil || name.Kind != tree.Scalar:
+			case entry.Get(to) != nil:
+				c.Errorf(name.At, "contradiction", "keep one of the two", "%s and %s are both given", from, to)
+			default:
+				c.In(from, func() { entry = entry.Without(from).With(to, content(name, read)) })
 			}
-		})
-	}
-	return &out
+		}
+		return entry
+	})
 }
 
 // content returns the content of the file that a value names, in the value's place.

@@ -56,19 +56,25 @@ var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[n
 // normalNICs gives features their long names, so that the spellings of one meet when
 // maps are merged.
 func normalNICs(c *shape.Checker, v *tree.Value) *tree.Value {
+	return each(c, v, func(nic *tree.Value) *tree.Value {
+		features := nic.Get(spec.NICFeatures)
+		if features == nil {
+			return nic
+		}
+		c.In(spec.NICFeatures, func() { nic = nic.With(spec.NICFeatures, c.Rename(features, FeatureName)) })
+		return nic
+	})
+}
+
+// each returns a map with what to makes of each of its values, in the field of that value.
+func each(c *shape.Checker, v *tree.Value, to func(*tree.Value) *tree.Value) *tree.Value {
 	if v.Kind != tree.Mapping {
 		return v
 	}
 	out := *v
 	out.Fields = slices.Clone(v.Fields)
-	for i, f := range out.Fields {
-		features := f.Val.Get(spec.NICFeatures)
-		if f.Val.Kind != tree.Mapping || features == nil {
-			continue
-		}
-		c.Within([]string{f.Key, spec.NICFeatures}, func() {
-			out.Fields[i].Val = f.Val.With(spec.NICFeatures, c.Rename(features, FeatureName))
-		})
+	for i, f := range v.Fields {
+		c.In(f.Key, func() { out.Fields[i].Val = to(f.Val) })
 	}
 	return &out
 }
@@ -158,17 +164,7 @@ func FeatureName(name string) string {
 }
 
 func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
-	if v.Kind != tree.Mapping {
-		return v
-	}
-	out := *v
-	out.Fields = slices.Clone(v.Fields)
-	for i, f := range out.Fields {
-		c.In(f.Key, func() {
-			out.Fields[i].Val = c.Rename(f.Val, FeatureName)
-		})
-	}
-	return &out
+	return each(c, v, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })
 }
 
 func (c *Checker) ethtool(v *tree.Value, f *Fragment) {

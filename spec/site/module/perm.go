@@ -66,11 +66,10 @@ func baked(p string) bool {
 
 // normalPerm makes the older bare list a map.
 func normalPerm(c *shape.Checker, v *tree.Value) *tree.Value {
-	if v.Kind != tree.Sequence {
-		return v
+	if v.Kind == tree.Sequence {
+		c.Warnf(v.At, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
 	}
-	c.Warnf(v.At, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
-	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
+	return normalPermList(v)
 }
 
 // OlderPerms takes conf.perms, which the manual shows and Divingbell ignores.

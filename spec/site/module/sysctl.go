@@ -27,17 +27,21 @@ var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.M
 	Lines: func(i *spec.Items) []Line {
 		out := make([]Line, 0, len(i.Sysctl))
 		for _, s := range i.Sysctl {
-			text := s.Value
-			if text == "" {
-				text = `""` // an empty value must not read as none
-			}
-			if s.Optional {
-				text += " (if there)"
-			}
-			out = append(out, Line{rules.SysctlName(s.Key), text})
+			out = append(out, Line{rules.SysctlName(s.Key), printed(s.Value, s.Optional)})
 		}
 		return out
 	},
+}
+
+// printed returns a value as people read it.
+func printed(value string, optional bool) string {
+	if value == "" {
+		value = `""` // an empty value must not read as none
+	}
+	if optional {
+		value += " (if there)"
+	}
+	return value
 }
 
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
@@ -118,14 +122,7 @@ var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map
 	},
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, s := range i.Sysfs {
-			text := s.Value
-			if text == "" {
-				text = `""` // an empty value must not read as none
-			}
-			if s.Optional {
-				text += " (if there)"
-			}
-			out = append(out, Line{s.Path, text})
+			out = append(out, Line{s.Path, printed(s.Value, s.Optional)})
 		}
 		return out
 	},

@@ -184,8 +184,7 @@ func Reload(ctx context.Context) error {
 func clear(ctx context.Context, d *dbus.Conn, unit string) error {
 	done := make(chan string, 1)
 	if _, err := d.StopUnitContext(ctx, unit, "replace", done); err != nil {
-		var call godbus.Error
-		if errors.As(err, &call) && call.Name == "org.freedesktop.systemd1.NoSuchUnit" {
+		if call, ok := errors.AsType[godbus.Error](err); ok && call.Name == "org.freedesktop.systemd1.NoSuchUnit" {
 			return nil
 		}
 		return err

@@ -70,8 +70,7 @@ func (t TPM) Unseal(sealed []byte, by Approval) ([]byte, error) {
 		err = withStorage(to, func(parent tpm2.AuthHandle) error {
 			key, err := tpm2.Load{ParentHandle: parent, InPublic: tpm2.BytesAs2B[tpm2.TPMTPublic](public),
 				InPrivate: tpm2.TPM2BPrivate{Buffer: private}}.Execute(to)
-			var refused tpm2.TPMRC
-			if errors.As(err, &refused) && !refused.IsWarning() { // a warning is of now
+			if refused, ok := errors.AsType[tpm2.TPMRC](err); ok && !refused.IsWarning() { // a warning is of now
 				return fmt.Errorf("%w: %w", ErrForeign, err)
 			}
 			if err != nil {

@@ -214,8 +214,7 @@ func (r *Repository) Signed(ctx context.Context, id, signers string) error {
 	_, err := r.run(ctx, "-c", "gpg.format=ssh", "-c", "gpg.minTrustLevel=fully", "-c", "gpg.program=/bin/false", "-c",
 		"gpg.x509.program=/bin/false",
 		"-c", "gpg.ssh.program=ssh-keygen", "-c", "gpg.ssh.allowedSignersFile="+signers, "verify-commit", id)
-	var failed *Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*Error](err); ok {
 		return cli.WithHint(fmt.Errorf("commit %s is not signed by one of %s: %s", id, signers, failed.Said),
 			"git commit -S with gpg.format=ssh signs; the server does not")
 	}

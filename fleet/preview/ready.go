@@ -71,8 +71,7 @@ func readable(name string) error {
 			return errors.New("it is not a file")
 		}
 	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err

@@ -147,19 +147,17 @@ func ReportJSON(w io.Writer, err error) int {
 
 // Report prints err the way the rules say and returns its exit code.
 func Report(w io.Writer, program string, err error) int {
-	var q quiet
-	if err == nil || errors.As(err, &q) {
+	f := FailureOf(err)
+	if f == nil {
 		return Code(err)
 	}
-	var refused interface{ RefusalCode() string }
-	if errors.As(err, &refused) {
-		Printf(w, "%s: refused (%s): %v\n", program, refused.RefusalCode(), err)
+	if f.Refused != "" {
+		Printf(w, "%s: refused (%s): %v\n", program, f.Refused, err)
 	} else {
 		Printf(w, "%s: error: %v\n", program, err)
 	}
-	var hinter interface{ Hint() string }
-	if errors.As(err, &hinter) && hinter.Hint() != "" {
-		Printf(w, "%s: hint: %s\n", program, hinter.Hint())
+	if f.Hint != "" {
+		Printf(w, "%s: hint: %s\n", program, f.Hint)
 	}
 	return Code(err)
 }

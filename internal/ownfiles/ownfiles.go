@@ -95,8 +95,7 @@ const maxAside = 9
 // can be made and nothing is lost. An error of the disk is not one of the file: it is
 // returned as it is.
 func SetAside(name string, wrong error) (to string, err error) {
-	var disk syscall.Errno
-	if errors.As(wrong, &disk) {
+	if _, ok := errors.AsType[syscall.Errno](wrong); ok {
 		return "", wrong
 	}
 	for n := 1; ; n++ {

@@ -56,8 +56,7 @@ func (r *Refusal) Hint() string {
 
 // Of returns the code of err, or "" when err is not a refusal.
 func Of(err error) Code {
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.Code
 	}
 	return ""

@@ -51,12 +51,10 @@ func (e Errors) Error() string {
 
 // All returns the problems that a function of this package returned.
 func All(err error) []*Error {
-	var list Errors
-	if errors.As(err, &list) {
+	if list, ok := errors.AsType[Errors](err); ok {
 		return list
 	}
-	var one *Error
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*Error](err); ok {
 		return []*Error{one}
 	}
 	return nil

@@ -93,8 +93,7 @@ func readKey(name string) (*age.X25519Identity, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var file *ownfiles.SecretError
-	if errors.As(err, &file) {
+	if _, ok := errors.AsType[*ownfiles.SecretError](err); ok {
 		return nil, cli.WithHint(fmt.Errorf("read the key of secrets: %w", err), instead)
 	}
 	if err != nil {
@@ -145,8 +144,7 @@ func (k Keys) Ensure(say func(format string, args ...any)) (Identity, error) {
 // another boot any more.
 func (k Keys) Rotate(say func(format string, args ...any)) (Identity, error) {
 	has, err := k.Ensure(say)
-	var locked *LockedError
-	if errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*LockedError](err); ok {
 		for _, name := range keyFiles {
 			if _, _, wrong := k.read(name); errors.As(wrong, &locked) {
 				if err := k.setAside(keyFile(k.State, name), wrong, say); err != nil {

@@ -98,12 +98,8 @@ type applied struct {
 func pendingKey(name string) string { return name + " action" }
 
 func (i *Item) entry(key string) (item.Entry, bool) {
-	for _, e := range i.journal.Entries(Name) {
-		if e.Key == key {
-			return e, true
-		}
-	}
-	return item.Entry{}, false
+	e, ok := item.ByKey(i.journal.Entries(Name))[key]
+	return e, ok
 }
 
 func decodeApplied(e item.Entry) (a applied) {

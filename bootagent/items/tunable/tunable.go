@@ -467,8 +467,7 @@ func decodePrior(e item.Entry) prior {
 
 // reason is the cause without the path, which the message names already.
 func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

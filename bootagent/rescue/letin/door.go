@@ -190,8 +190,7 @@ func Session(ctx context.Context, root, by string, left func() time.Duration) (i
 		select {
 		case err := <-ended:
 			code := 0
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 				code, err = max(exit.ExitCode(), 1), nil
 			}
 			for _, pid := range below(os.Getpid()) {

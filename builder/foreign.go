@@ -69,8 +69,7 @@ func (b *build) openForeign(ctx context.Context) (*foreign, error) {
 }
 
 func lastSaid(err error) string {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		text := strings.TrimSpace(string(exit.Stderr))
 		return text[strings.LastIndexByte(text, '\n')+1:]
 	}

@@ -176,8 +176,7 @@ func visudo(ctx context.Context, r *root.Root) error {
 		return nil
 	}
 	err := r.Run(ctx, root.Command{Args: []string{"visudo", "--check", "--quiet"}})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return fmt.Errorf("sudoers: %s", exit.Output)
 	}
 	return err

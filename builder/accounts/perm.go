@@ -57,8 +57,7 @@ func BakePerm(ctx context.Context, r *root.Root, p spec.Perm) error {
 		return nil
 	}
 	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", permScript, "perm"}, b.words...)})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return fmt.Errorf("perm: %s", exit.Output)
 	}
 	if err != nil {

@@ -132,8 +132,7 @@ func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]s
 		args = append(args, "--Complain")
 	}
 	err := r.Run(ctx, root.Command{Args: append(args, path.Join(sources, file))})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return nil, fmt.Errorf("profile %s: %s", file, parserSays(exit.Output))
 	}
 	if err != nil {

@@ -45,8 +45,7 @@ func bakeStock(ctx context.Context, r *root.Root, own []spec.Profile) ([]spec.Lo
 		return nil, nil
 	}
 	err = r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", compileAll, "sh"}, files...)})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return nil, fmt.Errorf("profiles of the layer's packages: %s", parserSays(exit.Output))
 	}
 	if err != nil {

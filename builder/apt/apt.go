@@ -204,8 +204,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // ReasonsOf turns a failed run in a root into apt's reasons.
 func ReasonsOf(err error) error {
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return &Error{Args: exit.Args, Reasons: Reasons(exit.Output), Err: exit.Err}
 	}
 	return err

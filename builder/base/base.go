@@ -170,8 +170,7 @@ func Configure(ctx context.Context, r *root.Root) error {
 	}
 	enable := append([]string{"systemctl", "--quiet", "enable"}, units...)
 	err := r.Run(ctx, root.Command{Args: enable})
-	var exit *root.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*root.ExitError](err); ok {
 		return fmt.Errorf("enable %s: %s", strings.Join(units, ", "), exit.Output)
 	}
 	return err

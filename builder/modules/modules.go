@@ -99,8 +99,7 @@ func Make(ctx context.Context, r, scratch *root.Root, sign func(module []byte) (
 	}
 	err = scratch.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", script, "make modules", release}})
 	if err != nil {
-		var exit *root.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*root.ExitError](err); ok {
 			if _, why, is := strings.Cut(exit.Output, failed); is {
 				return nil, fmt.Errorf("not made for kernel %s: %s", release, why)
 			}

@@ -46,8 +46,7 @@ func (e *ExitError) Unwrap() error { return e.Err }
 
 // Said turns a program's bad end into the last line of what it said.
 func Said(err error) error {
-	var exit *ExitError
-	if errors.As(err, &exit) && exit.Output != "" {
+	if exit, ok := errors.AsType[*ExitError](err); ok && exit.Output != "" {
 		return errors.New(exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
 	}
 	return err

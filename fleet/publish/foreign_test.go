@@ -69,3 +69,41 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 		})
 	}
 }
+
+// TestSignedAgainByAStolenKey: a generation of one's own that a revoked key signed again elsewhere, as
+// another publisher's refresh does, counts as foreign: under its number a thief may have changed it.
+func TestSignedAgainByAStolenKey(t *testing.T) {
+	r := newRotated(t, "", nil)
+	layer := r.following("1")
+	give := func(value string) {
+		t.Helper()
+		r.Now = r.Now.Add(time.Minute)
+		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+		must(t, err)
+	}
+	give("20")
+	other := *r.Publisher
+	var err error
+	other.Memory, err = memory.Open(filepath.Join(t.TempDir(), "memory"))
+	must(t, err)
+	for range 11 { // overlays are signed again in the last third of their month
+		r.Now = r.Now.Add(48 * time.Hour)
+		other.Now = r.Now
+		_, err = other.Refresh(t.Context(), Lists{})
+		must(t, err)
+	}
+	r.Now = r.Now.Add(time.Minute)
+	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
+	r.Signers = []crypto.Signer{r.fresh}
+	f, err := r.Read(t.Context(), r.policy)
+	must(t, err)
+	if last := (Generation{f.root().Epoch, f.root().Generation}); !f.Foreign(last) {
+		t.Errorf("generation %s counts as one of this publisher", last)
+	}
+	give("40")
+	must(t, r.rollsBack(""))
+	if got := r.values(); strings.Contains(got, "20") {
+		t.Errorf("rolled back to %s", got)
+	}
+	r.isGreen(r.values())
+}

@@ -86,12 +86,15 @@ func (d *Destination) versionOf(layer string) string {
 // RebootMark begins the line that is ours in a file which others may write, too.
 const RebootMark = "caisson: "
 
-// SayMove says how a node that runs something gets to what its next boot runs, and why that way.
+// SayMove says how a node that runs something gets to what its next boot runs, and why that way; ""
+// where that is what runs: what waits was refused since, or is held.
 func (d *Destination) SayMove(running *track.Found) string {
 	why := ""
 	if s, err := d.Owner.State(); err == nil && d.Tracker != nil {
-		if to, err := d.Tracker.Recall(d.nextBoot(s)); err == nil { // else the way says why
-			_, why = d.Extent(running, to)
+		if g := d.nextBoot(s); g != nil {
+			if to, err := d.Tracker.Recall(g); err == nil { // else the way says why
+				_, why = d.Extent(running, to)
+			}
 		}
 	}
 	return d.SayWay(why)
@@ -105,10 +108,10 @@ func (d *Destination) SayWay(why string) string {
 		class, how = spec.ClassReboot, err.Error()
 	}
 	switch {
-	case why == "" || why == spec.EffectOf(spec.PartLayer).Why:
-		return class + ": " + how
 	case how == noLayer:
 		return why
+	case why == "" || why == spec.EffectOf(spec.PartLayer).Why:
+		return class + ": " + how
 	}
 	return class + ": " + how + "; " + why
 }

@@ -74,6 +74,15 @@ func TestReboot(t *testing.T) {
 	}
 }
 
+// Where the next boot runs what runs, as when what waited was rejected, nothing is said of the way.
+func TestNoWay(t *testing.T) {
+	d, _ := going(t, &state.Boot{Mode: spec.ModeNetboot})
+	d.Tracker = new(track.Tracker)
+	if said := d.SayMove(new(track.Found)); said != "" {
+		t.Errorf("it says %q", said)
+	}
+}
+
 // What a boot runs now is not rejected for its own attempts; nobody who is trusted offers nothing.
 func TestRejected(t *testing.T) {
 	g := state.Generation{Generation: 2, Overlay: "o", Layer: "l", Attempts: state.MaxAttempts}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -109,7 +110,7 @@ func (v *View) rebooting(st *spec.Status) *doing {
 	if st.Staged == st.Overlay {
 		what = "the layer of " + what
 	}
-	return &doing{is: spec.ActivityWaiting("reboot"), detail: what + " is staged: " + v.Move}
+	return &doing{is: spec.ActivityWaiting("reboot"), detail: strings.TrimSuffix(what+" is staged: "+v.Move, ": ")}
 }
 
 func (v *View) waiting(st *spec.Status) *doing {

@@ -61,7 +61,7 @@ type View struct {
 	Staging      bool        // a layer is being fetched
 	StagingSince time.Time   // zero where that is not known
 	Fetched      *spec.Bytes // of the layer that waits; nil where this service fetched no part of it
-	Move         string      // how the node gets to what waits, and why that way
+	Move         string      // how the node gets to what waits, and why that way; "" where it runs already
 }
 
 // Judged is a change that has to pass its gates.

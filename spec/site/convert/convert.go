@@ -173,12 +173,13 @@ func supersede(items []*parsed) {
 			continue
 		}
 		if by := last[p.same]; by != nil {
-			p.Taken, p.Why = false, fmt.Sprintf("%s:%d sets it again", by.File, by.Line.Line)
-			if len(p.path) > 1 && p.path[1] == "interfaces" { // which tools merge, each by rules of its own
+			p.Why = fmt.Sprintf("%s:%d sets it again", by.File, by.Line.Line)
+			if p.isInterface() { // which tools merge, each by rules of its own
 				const why = "write an interface in one file: %s:%d is of this interface, too"
 				by.Taken, by.Why = false, fmt.Sprintf(why, p.File, p.Line.Line)
 				p.Why = fmt.Sprintf(why, by.File, by.Line.Line)
 			}
+			p.Taken = false
 			continue
 		}
 		last[p.same] = p

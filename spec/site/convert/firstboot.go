@@ -71,6 +71,10 @@ func flag(word string) bool {
 	return slices.Contains([]string{"true", "yes", "on", "y", "1"}, strings.ToLower(word))
 }
 
+func denies(word string) bool {
+	return slices.Contains([]string{"false", "no", "off", "n", "0"}, strings.ToLower(word))
+}
+
 // first returns the first text that is not empty.
 func first(v *tree.Value, keys ...string) string {
 	for _, key := range keys {

@@ -136,8 +136,10 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 				n.miss(line(t), i.name+".routes", "a route of a site has no such "+f.Key)
 				return
 			}
-			if f.Key == "on-link" && i.value["dhcp"] != nil && flag(f.Val.Text) { // else see [spec.Interface.OnLink]
-				n.miss(line(t), i.name+".routes", "a route of a site has no on-link beside DHCP")
+		}
+		if word := text(t, "on-link"); word != "" {
+			if no := i.noOnLink("on-link", word, text(t, "via")); no != "" {
+				n.miss(line(t), i.name+".routes", "a route of a site has no "+no)
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
@@ -136,6 +137,28 @@ func (i *iface) add(key string, value any) {
 	i.value[key] = append(entries, value)
 }
 
+// noOnLink returns what a site has not of a flag of a route by a router, "" where it has it: it reaches the
+// router on the link where no address of the interface does, but beside DHCP; see [spec.Interface.OnLink].
+func (i *iface) noOnLink(key, word, via string) string {
+	switch {
+	case denies(word):
+		return ""
+	case !flag(word):
+		return key + "=" + word
+	}
+	var static spec.Interface
+	own, _ := i.value["addresses"].([]any)
+	for _, a := range own {
+		static.Addresses = append(static.Addresses, fmt.Sprint(a))
+	}
+	dynamic := static
+	dynamic.DHCP, _ = i.value["dhcp"].(string)
+	if static.OnLink(via) && !dynamic.OnLink(via) {
+		return key + " beside DHCP"
+	}
+	return ""
+}
+
 // route adds one: the first default route is the gateway.
 func (i *iface) route(to, via, metric string) {
 	if a, err := netip.ParseAddr(to); err == nil {
@@ -234,7 +257,7 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 		i.value["mtu"] = l.value
 	case "Link RequiredForOnline":
 		switch {
-		case slices.Contains([]string{"no", "false", "off", "0"}, l.value):
+		case denies(l.value):
 			i.value["optional"] = true
 		case !flag(l.value):
 			r.miss(l.n, l.line, "a site says optional: true, or nothing")
@@ -243,7 +266,7 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 	case "Network DHCP":
 		v4, v6 := slices.Contains([]string{"ipv4", "v4"}, l.value), slices.Contains([]string{"ipv6", "v6"}, l.value)
 		both := flag(l.value) || l.value == "both"
-		if !v4 && !v6 && !both && !slices.Contains([]string{"no", "false", "off", "0", "none"}, l.value) {
+		if !v4 && !v6 && !both && !denies(l.value) && l.value != "none" {
 			r.miss(l.n, l.line, "it is neither yes, no, ipv4 nor ipv6")
 			return false
 		}
@@ -278,10 +301,8 @@ func (r *reading) networkdRoute(p *parsed, i *iface, s section) {
 			unknown = l.key
 		}
 	}
-	if word := said["GatewayOnLink"]; flag(word) && i.value["dhcp"] != nil {
-		unknown = "GatewayOnLink beside DHCP"
-	} else if word != "" && !flag(word) {
-		unknown = "GatewayOnLink=" + word
+	if word, is := said["GatewayOnLink"]; is {
+		unknown = cmp.Or(i.noOnLink("GatewayOnLink", word, said["Gateway"]), unknown)
 	}
 	if said["Destination"] == "" && said["Gateway"] == "" {
 		unknown = "Destination or Gateway that is empty"

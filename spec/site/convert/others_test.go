@@ -82,8 +82,13 @@ var others = []struct {
 		`{"conf":{"apt":{"repositories":{"two":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"},"two-2":{"components":["contrib"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`, nil},
 	{"on.network", "networkd", "[Match]\nName=eth0\n[Route]\nGateway=192.0.2.1\nGatewayOnLink=yes\n[Network]\nDHCP=yes\n",
 		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a route of a site has no GatewayOnLink beside DHCP", "5: a route of a site has no GatewayOnLink beside DHCP"}},
-	{"on.yaml", "netplan", "network:\n  version: 2\n  ethernets:\n    a: {addresses: [192.0.2.5/32], routes: [{to: default, via: 192.0.2.1, on-link: true}]}\n    b: {dhcp4: true, routes: [{to: 10.0.0.0/8, via: 192.0.2.1, on-link: true}]}\n",
-		`{"machine":{"network":{"interfaces":[{"addresses":["192.0.2.5/32"],"gateway":"192.0.2.1","name":"a"},{"dhcp":"ipv4","name":"b"}]}}}`, []string{"5: a route of a site has no on-link beside DHCP"}},
+	{"on.yaml", "netplan", "network:\n  version: 2\n  ethernets:\n    a: {addresses: [192.0.2.5/32], routes: [{to: default, via: 192.0.2.1, on-link: true}]}\n    b: {dhcp4: true, routes: [{to: 10.0.0.0/8, via: 192.0.2.1, on-link: true}]}\n" +
+		"    c: {dhcp4: true, addresses: [198.51.100.7/24, \"2001:db8::5/128\"], routes: [{to: default, via: \"2001:db8::1\", on-link: true}, {to: 10.0.0.0/8, via: 198.51.100.1, on-link: true}]}\n" +
+		"    d: {dhcp4: true, dhcp6: true, routes: [{to: default, via: \"fe80::1\", on-link: true}, {to: 10.0.0.0/8, via: 192.0.2.1, on-link: false}, {to: 10.1.0.0/16, via: 192.0.2.1, on-link: odd}]}\n",
+		`{"machine":{"network":{"interfaces":[{"addresses":["192.0.2.5/32"],"gateway":"192.0.2.1","name":"a"},{"dhcp":"ipv4","name":"b"},` +
+			`{"addresses":["198.51.100.7/24","2001:db8::5/128"],"dhcp":"ipv4","gateway":"2001:db8::1","name":"c","routes":[{"to":"10.0.0.0/8","via":"198.51.100.1"}]},` +
+			`{"dhcp":"both","gateway":"fe80::1","name":"d","routes":[{"to":"10.0.0.0/8","via":"192.0.2.1"}]}]}}}`,
+		[]string{"5: a route of a site has no on-link beside DHCP", "7: a route of a site has no on-link=odd"}},
 	{"on.network", "networkd", "[Match]\nName=eth0\n[Link]\nARP=no \\\nMTUBytes=9000\n[Network]\nDHCP=yes\n", `{"conf":{}}`, []string{"1: line 4 goes on in the next one: join them"}},
 	{"br0.netdev", "networkd", "[NetDev]\nName=br0\nKind=bridge\n", `{"conf":{}}`, []string{"1: other files say the rest"}},
 
@@ -99,6 +104,8 @@ var others = []struct {
 	{"twice.list", "sources", "deb [arch=amd64 arch=i386 suites=x] https://apt.example.org trixie main\n",
 		`{"conf":{"apt":{"repositories":{"twice":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`,
 		[]string{"1: taken without arch amd64; without arch, again i386; without suites, again x"}},
+	{"interfaces.list", "sources", "deb https://apt.example.org trixie main\ndeb https://apt.example.org trixie main\n",
+		`{"conf":{"apt":{"repositories":{"interfaces":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`, []string{"1: interfaces.list:2 sets it again"}},
 	{"backports.pref", "preferences", "Package: *\nPin: release n=trixie-backports\nPin-Priority: 500\n\nPackage: telnetd\nPin: version *\nPin-Priority: -1\n", `{"conf":{}}`,
 		[]string{"1: a lock says each version", "5: write conf.apt.blacklistpkgs"}},
 	{"preseed.cfg", "preseed", "#_preseed_V1\nd-i pkgsel/include string postfix jq\npostfix postfix/main_mailer_type select Local only\nnslcd nslcd/x boolean true\nd-i time/zone string UTC\nodd\n",

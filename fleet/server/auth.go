@@ -200,7 +200,7 @@ func (s *sessions) add(one session) string {
 	for id, other := range s.all {
 		_, lives := s.all[other.login]
 		switch {
-		case one.began.After(other.until) || len(s.all) >= maxSessions || other.login != [sha256.Size]byte{} && !lives:
+		case one.began.After(other.until) || len(s.all) >= maxSessions && id != one.login || other.login != [sha256.Size]byte{} && !lives:
 			delete(s.all, id)
 		case one.shares(other):
 			if own++; id != one.login && other.began.Before(first) {

@@ -104,11 +104,16 @@ func TestLongInstall(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "sfdisk", "mkfs.vfat")
 	f := fleet(t, "      - name: tree\n", "      - name: tree\n      - name: e2fsprogs\n      - name: systemd-boot-efi\n")
-	number := f.publishLoader(t)
-	o := f.medium("alpha", "52:54:00:00:00:0a")
+	f.installs(t, f.medium("alpha", "52:54:00:00:00:0a"))
+}
+
+// installs is the way of one from a CD onto a disk that somebody used, by hand.
+func (f *Fleet) installs(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	number := f.publishLoader(t, more...)
 	o.UUID, o.Disk = uuidOfDisk, filepath.Join(f.Dir, "used.raw")
 	sh(t, `truncate -s 2300M "$1"; printf 'label: dos\n2048,100M\n' | sfdisk -q "$1"; mkfs.vfat -F 16 --offset 2048 "$1" 102400 >/dev/null`, o.Disk)
-	o.CD = f.image(t, "boot.iso")
+	o.CD = f.image(t, "boot.iso", more...)
 	m, s := f.arrives(t, o)
 	said := run(t, s, "sudo caisson-agent install --disk /dev/vda --yes 2>&1 || true")
 	for _, want := range []string{"/dev/vda 2.4 GB", "a partition table or boot sector", "/dev/vda1 104.9 MB: a FAT file system", "it is not empty", "--wipe erases what is on it"} {
@@ -124,17 +129,22 @@ func TestLongInstall(t *testing.T) {
 	}
 	shutDown(t, m, s)
 	o.CD = ""
-	m, _ = f.arrives(t, o)
+	m, s = f.arrives(t, o)
 	if !strings.Contains(m.Console.String(), "caisson: state disk /dev/vda1") {
 		t.Error("it did not start with the disk's state")
 	}
+	return s
 }
 
 // disk is a node that has started from its own disk, and run well; its power is cut.
-func (f *Fleet) disk(t *testing.T) machine.Options {
+func (f *Fleet) disk(t *testing.T, more ...string) machine.Options {
 	t.Helper()
-	o := f.medium("alpha", "52:54:00:00:00:0a")
-	o.UUID, o.Disk = uuidOfDisk, f.image(t, "boot.raw")
+	return f.ranFrom(t, f.medium("alpha", "52:54:00:00:00:0a"), more...)
+}
+
+func (f *Fleet) ranFrom(t *testing.T, o machine.Options, more ...string) machine.Options {
+	t.Helper()
+	o.UUID, o.Disk = uuidOfDisk, f.image(t, "boot.raw", more...)
 	m, s := f.arrives(t, o)
 	run(t, s, "sync")
 	m.PowerCut()
@@ -147,13 +157,15 @@ func TestLongLoaderUpdate(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir")
 	f := fleet(t, withUEFI...)
-	f.update(t, f.disk(t))
+	f.update(t, f.medium("alpha", "52:54:00:00:00:0a"))
 }
 
-func (f *Fleet) update(t *testing.T, o machine.Options) {
+// update is the way of one whose disk is given a newer loader.
+func (f *Fleet) update(t *testing.T, o machine.Options, more ...string) *machine.Session {
 	t.Helper()
+	o = f.ranFrom(t, o, more...)
 	m, s := f.arrives(t, o)
-	number := f.publishLoader(t, "--kernel-arg", "caisson.trial=300")
+	number := f.publishLoader(t, append(more, "--kernel-arg", "caisson.trial=300")...)
 	run(t, s, "sudo caisson-agent sync")
 	says(t, s, fmt.Sprintf("loader %d is on this machine's disk, on trial", number))
 	shutDown(t, m, s)
@@ -169,6 +181,7 @@ func (f *Fleet) update(t *testing.T, o machine.Options) {
 	if on := loaders(t, o.Disk); strings.Contains(on, "+") || strings.Count(on, "caisson-") != 2 {
 		t.Errorf("on the disk are\n%s", on)
 	}
+	return nil
 }
 
 // onESP runs a script on the partition that firmware starts from, $1.

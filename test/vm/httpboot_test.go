@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/binary"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -55,10 +56,16 @@ func (f *Fleet) byHTTP(t *testing.T, o machine.Options, more ...string) *machine
 func TestLongUEFIHTTPS(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
+	f.byHTTPS(t, f.medium("https", "52:54:00:00:00:0a"))
+}
+
+// byHTTPS is the way of one whose firmware starts from a web server for which its authority vouches.
+func (f *Fleet) byHTTPS(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
 	key, authority := certified(t, nil, nil)
 	leafKey, leaf := certified(t, key, authority)
 	_, other := certified(t, nil, nil)
-	files := httptest.NewUnstartedServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi")))))
+	files := httptest.NewUnstartedServer(http.FileServer(http.Dir(filepath.Dir(f.image(t, "boot.efi", more...)))))
 	files.TLS = &tls.Config{CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256},
 		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: leafKey}}}
 	files.StartTLS()
@@ -69,7 +76,8 @@ func TestLongUEFIHTTPS(t *testing.T) {
 		if err := os.WriteFile(list, efivar.Certificate(c), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o := f.medium(name, "52:54:00:00:00:0a")
+		o := o
+		o.Name, o.UEFI, o.Forwards = name, filepath.Join(f.Dir, name+".vars"), maps.Clone(o.Forwards)
 		o.Cables = startSwitch(t, 1, &netSwitch{http: "https://10.0.2.101/boot.efi"}).cables
 		o.Extra = []string{"-fw_cfg", "name=etc/edk2/https/cacerts,file=" + list}
 		o.Forwards["10.0.2.101:443"] = strings.TrimPrefix(files.URL, "https://")
@@ -81,10 +89,11 @@ func TestLongUEFIHTTPS(t *testing.T) {
 		t.Error("by another authority the loader starts")
 	}
 	m.PowerCut()
-	m, _ = f.arrives(t, knowing("https", authority))
+	m, s := f.arrives(t, knowing("https", authority))
 	if !strings.Contains(m.Console.String(), "https://10.0.2.101/boot.efi") {
 		t.Error("the firmware does not say what it fetched")
 	}
+	return s
 }
 
 // certified makes a key of RSA and its certificate: that of an authority, or by one that of the server.

@@ -54,9 +54,15 @@ func TestLongBookwormFromCD(t *testing.T) {
 func TestLongStick(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
-	o := f.medium("stick", "52:54:00:00:00:0a")
-	o.Stick = f.image(t, "boot.iso")
-	f.arrives(t, o)
+	f.byStick(t, f.medium("stick", "52:54:00:00:00:0a"))
+}
+
+// byStick is the way of one that starts from the image on a USB stick.
+func (f *Fleet) byStick(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	o.Stick = f.image(t, "boot.iso", more...)
+	_, s := f.arrives(t, o)
+	return s
 }
 
 // TestLongProgram boots the loader alone, from a file system that others made.
@@ -64,10 +70,18 @@ func TestLongProgram(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mkfs.vfat", "mmd", "mcopy")
 	f := fleet(t, withUEFI...)
-	o := f.medium("program", "52:54:00:00:00:0a")
+	f.byProgram(t, f.medium("program", "52:54:00:00:00:0a"))
+}
+
+// byProgram is the way of one whose loader somebody copied into a file system.
+func (f *Fleet) byProgram(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
 	o.Stick = filepath.Join(f.Dir, "esp.img")
-	sh(t, `truncate -s 128M "$1" && mkfs.vfat -F 32 "$1" >/dev/null && mmd -i "$1" ::/EFI ::/EFI/BOOT && mcopy -i "$1" "$2" ::/EFI/BOOT/BOOTX64.EFI`, o.Stick, f.image(t, "boot.efi"))
-	f.arrives(t, o)
+	name := map[string]string{"": "BOOTX64.EFI", "arm64": "BOOTAA64.EFI"}[f.arch]
+	sh(t, `truncate -s 192M "$1" && mkfs.vfat -F 32 "$1" >/dev/null && mmd -i "$1" ::/EFI ::/EFI/BOOT && mcopy -i "$1" "$2" "::/EFI/BOOT/$3"`,
+		o.Stick, f.image(t, "boot.efi", more...), name)
+	_, s := f.arrives(t, o)
+	return s
 }
 
 // TestLongUEFINetwork has the firmware of a machine with UEFI fetch the loader by TFTP.
@@ -124,13 +138,20 @@ func TestLongTwoCopies(t *testing.T) {
 func TestLongAirGap(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
-	o := deadCable(f.medium("airgap", ""), "52:54:00:00:00:0a")
-	o.Memory, o.CD, o.Credentials = 1536, f.image(t, "boot.iso", "--with-layer"), tells("caisson-agent status")
+	f.withoutNetwork(t, f.medium("airgap", ""))
+}
+
+// withoutNetwork is the way of one that has a medium with a layer and nothing else. Nobody logs in.
+func (f *Fleet) withoutNetwork(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	o = deadCable(o, "52:54:00:00:00:0a")
+	o.Memory, o.CD, o.Credentials = 1536, f.image(t, "boot.iso", append(more, "--with-layer")...), tells("caisson-agent status")
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
-	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")
+	waitFor(t, m, 0, "caisson: overlay of node alpha, generation")
 	waitFor(t, m, 0, "caisson: entering the layer")
 	for _, said := range []string{"node        alpha of fleet quickstart (netboot)", "health      ok", "sync        current"} {
 		waitFor(t, m, 0, said)
 	}
+	return nil
 }

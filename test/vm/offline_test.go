@@ -24,7 +24,7 @@ func deadCable(o machine.Options, mac string) machine.Options {
 func tells(command string) map[string]string {
 	return map[string]string{
 		"systemd.unit-dropin.multi-user.target": "[Unit]\nWants=told.service\n",
-		"systemd.extra-unit.told.service":       "[Service]\nExecStart=/bin/sh -c 'until { " + command + "; } >/dev/ttyS0; do sleep 5; done'\n",
+		"systemd.extra-unit.told.service":       "[Service]\nExecStart=/bin/sh -c 'until { " + command + "; } >/dev/console; do sleep 5; done'\n",
 	}
 }
 
@@ -35,15 +35,21 @@ func TestLongInstallOffline(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "mdir", "sgdisk")
 	f := fleet(t, append([]string{"linux-image-cloud-amd64", "linux-image-amd64"}, bootsFromDisk...)...)
-	number := f.publishLoader(t)
-	o := deadCable(f.medium("offline", ""), "52:54:00:00:00:0a")
+	f.installsOffline(t, f.medium("offline", ""))
+}
+
+// installsOffline is the way of one from a medium with a layer onto its empty disk. Nobody logs in.
+func (f *Fleet) installsOffline(t *testing.T, o machine.Options, more ...string) *machine.Session {
+	t.Helper()
+	number := f.publishLoader(t, more...)
+	o = deadCable(o, "52:54:00:00:00:0a")
 	o.Memory, o.UUID, o.Disk = 2048, uuidOfDisk, filepath.Join(f.Dir, "state.raw")
 	sh(t, `truncate -s 4G "$1"`, o.Disk)
-	o.Stick = f.image(t, "boot.iso", "--with-layer")
+	o.Stick = f.image(t, "boot.iso", append(more, "--with-layer")...)
 	o.Credentials = tells(fmt.Sprintf(`journalctl -b -q --no-pager -u caisson-agent -o cat | grep -F "disk starts loader %d" && caisson-agent status && systemctl poweroff`, number))
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
-	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")
+	waitFor(t, m, 0, "caisson: overlay of node alpha, generation")
 	waitFor(t, m, 0, "caisson: entering the layer")
 	waitFor(t, m, 0, fmt.Sprintf("this machine's disk starts loader %d", number))
 	waitFor(t, m, 0, "health      ok")
@@ -56,8 +62,9 @@ func TestLongInstallOffline(t *testing.T) {
 	}
 	o.Stick, o.Credentials = "", tells("caisson-agent status")
 	m = f.start(t, o)
-	for _, said := range []string{"caisson: state disk /dev/vda1", "caisson: booting the last good overlay, generation 1", "caisson: entering the layer",
+	for _, said := range []string{"caisson: state disk /dev/vda1", "caisson: booting the last good overlay, generation", "caisson: entering the layer",
 		"node        alpha of fleet quickstart", "health      ok"} {
 		waitFor(t, m, 0, said)
 	}
+	return nil
 }

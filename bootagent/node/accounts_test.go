@@ -395,7 +395,11 @@ func TestAccountsThatWait(t *testing.T) {
 				t.Errorf("%s: generation %d, staged %q, %s: %s, swappiness %s", what, st.Generation, st.Staged, st.Health, st.SyncDetail, h.swappiness(""))
 			}
 		}
-		if why := h.rebootReason(); !strings.Contains(why, c.why) || strings.Contains(why, "live: ") {
+		reboot := c.why
+		if c.change != nil {
+			reboot = "its layer is not staged" // which a service does
+		}
+		if why := h.rebootReason(); !strings.Contains(why, reboot) || strings.Contains(why, "live: ") {
 			t.Errorf("%s: a reboot is asked for by %q", what, why)
 		}
 	}

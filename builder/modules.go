@@ -5,15 +5,12 @@ package builder
 import (
 	"context"
 	"crypto"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/modules"
@@ -104,24 +101,15 @@ type BootKey interface {
 // Signs signs something, or returns it as it is where there is no key.
 type Signs func(data []byte) ([]byte, error)
 
-// Programs signs programs for firmware with a key, which is opened by the first; nil signs none.
+// Programs signs programs for firmware with a key; nil signs none.
 func Programs(key BootKey) Signs { return signs(key, cms.SignImage) }
-
-// Approves signs digests of what a TPM is to compare, see [spec.Approval]; nil signs none.
-func Approves(key BootKey) Signs {
-	return signs(key, func(digest []byte, key crypto.Signer, _ *x509.Certificate) ([]byte, error) {
-		sum := sha256.Sum256(digest)
-		return key.Sign(rand.Reader, sum[:], crypto.SHA256)
-	})
-}
 
 func signs(key BootKey, sign func(data []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error)) Signs {
 	if key == nil {
 		return func(data []byte) ([]byte, error) { return data, nil }
 	}
-	open := sync.OnceValues(key.Open)
 	return func(data []byte) ([]byte, error) {
-		signer, err := open()
+		signer, err := key.Open()
 		if err != nil {
 			return nil, err
 		}

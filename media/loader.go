@@ -5,7 +5,11 @@ package media
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -36,12 +40,12 @@ import (
 
 // Source says what a loader is made of.
 type Source struct {
-	Layer     release.Layer     // whose kernel and initrd load
-	Bootstrap spec.Bootstrap    // whom the nodes trust
-	Node      string            // the one node that it is for; empty: the machine says who it is
-	Args      []string          // further arguments of the loader's kernel
-	Key       builder.BootKey   // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
-	Former    []builder.BootKey // the loader opens what nodes have sealed to these, too
+	Layer     release.Layer   // whose kernel and initrd load
+	Bootstrap spec.Bootstrap  // whom the nodes trust
+	Node      string          // the one node that it is for; empty: the machine says who it is
+	Args      []string        // further arguments of the loader's kernel
+	Key       builder.BootKey // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
+	Former    []crypto.Signer // the loader opens what nodes have sealed to these, too
 }
 
 // Loader is a unified kernel image, and what firmware chooses it by.
@@ -53,27 +57,28 @@ type Loader struct {
 	Date    time.Time
 
 	sign    builder.Signs
-	approve []approver          // the first one's key is that to which nodes seal
+	approve []crypto.Signer     // nodes seal to the first, and have sealed to others
 	parts   []format.UKISection // of Image, but for its release
 	stub    []byte
 	name    string // of the release, for people
 }
 
-// approver signs for nodes that have sealed something to its key.
-type approver struct {
-	public []byte // PKIX
-	sign   builder.Signs
-}
-
-// approvers are those of a source, none where nobody signs.
-func (s Source) approvers() (all []approver) {
-	if s.Key == nil {
-		return nil
+// approval returns a key's signature of a policy.
+func approval(key crypto.Signer, policy [32]byte) (spec.Approval, error) {
+	of, ok := key.Public().(*rsa.PublicKey)
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return spec.Approval{}, err
 	}
-	for _, key := range append([]builder.BootKey{s.Key}, s.Former...) {
-		all = append(all, approver{key.Certificate().RawSubjectPublicKeyInfo, builder.Approves(key)})
+	id, sum := sha256.Sum256(public), sha256.Sum256(policy[:])
+	a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
+	if a.Signature, err = key.Sign(rand.Reader, sum[:], crypto.SHA256); err != nil {
+		return a, err
 	}
-	return all
+	if !ok || rsa.VerifyPKCS1v15(of, crypto.SHA256, sum[:], a.Signature) != nil { // of a program
+		return a, errors.New("the signer's answer does not verify with its public key")
+	}
+	return a, nil
 }
 
 // Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
@@ -92,8 +97,15 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{sign: builder.Programs(s.Key), approve: s.approvers(), Arch: s.Layer.Arch, Date: made.UTC(),
+	l := &Loader{sign: builder.Programs(s.Key), Arch: s.Layer.Arch, Date: made.UTC(),
 		name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
+	if s.Key != nil {
+		key, err := s.Key.Open()
+		if err != nil {
+			return nil, err
+		}
+		l.approve = append([]crypto.Signer{key}, s.Former...)
+	}
 	var kernel, initrd []byte
 	for _, part := range []struct {
 		name string
@@ -142,8 +154,12 @@ func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
 	if len(l.approve) == 0 {
 		return made()
 	}
+	public, err := x509.MarshalPKIXPublicKey(l.approve[0].Public())
+	if err != nil {
+		return nil, err
+	}
 	sections = slices.Insert(sections, 0, format.UKISection{Name: spec.ApprovalKeySection,
-		Data: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: l.approve[0].public})})
+		Data: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})})
 	image, err := made()
 	if err != nil {
 		return nil, err
@@ -155,10 +171,9 @@ func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
 	}
 	policy := spec.RegisterPolicy(format.Register, register)
 	var all spec.Approvals
-	for _, by := range l.approve {
-		id := sha256.Sum256(by.public)
-		a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
-		if a.Signature, err = by.sign(policy[:]); err != nil {
+	for _, key := range l.approve {
+		a, err := approval(key, policy)
+		if err != nil {
 			return nil, fmt.Errorf("sign what the loader leaves in a TPM: %w", err)
 		}
 		all.SHA256 = append(all.SHA256, a)

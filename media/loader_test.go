@@ -15,10 +15,13 @@ import (
 	"encoding/pem"
 	"math/big"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/media/format"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -49,8 +52,28 @@ func newBootKey(t *testing.T) *bootKey {
 	return &bootKey{key, c}
 }
 
+// program is the source of a key that a program of openssl(1) holds, and signs more of what it is asked with it.
+func program(t *testing.T, key *rsa.PrivateKey, more string) string {
+	t.Helper()
+	require.Tool(t, "openssl")
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\nset -e\ncd " + dir + "\ncase $1 in\npublic) openssl pkey -in key -pubout ;;\n" +
+		"sign) tr a-f A-F | basenc -d --base16 -i >digest; openssl pkeyutl -sign -inkey key -pkeyopt digest:sha256 -in digest" + more + " | base64 -w0 ;;\nesac\n"
+	for at, text := range map[string][]byte{"key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), "holder": []byte(script)} {
+		if err := os.WriteFile(filepath.Join(dir, at), text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return keys.Command(filepath.Join(dir, "holder"))
+}
+
 // TestALoaderBringsItsPolicy: it names the boot key, and has that key's signature of what the stub leaves in
-// its register, and that of the key before; another number is another policy. Made again, it has the same bytes.
+// its register, and that of the key before, which a program holds; another number is another policy. Made again,
+// it has the same bytes. A signature that does not verify ends it.
 func TestALoaderBringsItsPolicy(t *testing.T) {
 	const file = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 	stub, err := os.ReadFile(file)
@@ -58,8 +81,11 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 		require.Missing(t, "tools", err.Error())
 	}
 	key, former := newBootKey(t), newBootKey(t)
-	from := Source{Key: key, Former: []builder.BootKey{former}}
-	l := &Loader{sign: builder.Programs(key), approve: from.approvers(), stub: stub, name: "test",
+	held, err := keys.BootSigner(program(t, former.key, ""), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Loader{sign: builder.Programs(key), approve: []crypto.Signer{key.key, held}, stub: stub, name: "test",
 		parts: []format.UKISection{{Name: ".cmdline", Data: []byte("quiet")}, {Name: format.Kernel, Data: stub}}}
 	policies := map[string]bool{}
 	for number := range int64(2) {
@@ -114,6 +140,14 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 	}
 	if len(policies) != 2 {
 		t.Error("two loaders have one policy")
+	}
+	liar, err := keys.BootSigner(program(t, former.key, ` | LC_ALL=C tr '\000-\377' '\001-\377\000'`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lied := &Loader{sign: l.sign, approve: []crypto.Signer{key.key, liar}, stub: stub, name: "test", parts: l.parts}
+	if err := lied.SetNumber(1); err == nil || !strings.Contains(err.Error(), "does not verify with its public key") {
+		t.Errorf("a program that signs something else: %v", err)
 	}
 	later := bytes.Replace(stub, []byte("systemd-stub 25"), []byte("systemd-stub 99"), 1)
 	for name, bare := range map[string]*Loader{

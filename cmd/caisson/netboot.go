@@ -5,9 +5,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/media/netboot"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -100,8 +105,8 @@ func (x *bootFlags) key(a *app, s *site.Site) (builder.BootKey, error) {
 }
 
 func (x *bootFlags) formerFlag(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.former, "boot-key-before", nil, "`NAME` of a pair that was the boot key: the loader also opens what nodes' "+
-		"TPMs have sealed to it")
+	f.StringArrayVar(&x.former, "boot-key-before", nil, "`NAME` of a pair that was the boot key, env:NAME, fd:N or command:CMD: "+
+		"the loader also opens what nodes' TPMs have sealed to it")
 }
 
 // source begins what a loader is made of: the key that signs it, and those of before.
@@ -110,11 +115,21 @@ func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) 
 		return from, err
 	}
 	for _, name := range x.former {
-		key, err := a.firmwarePair("--boot-key-before", name, &x.keys.Passphrase)
+		file := name
+		if !strings.Contains(name, ":") {
+			file = pairName(name) + ".key"
+		}
+		key, err := keys.BootSigner(file, &x.keys.Passphrase)
+		if err != nil {
+			err = fmt.Errorf("--boot-key-before %s: %w", name, err)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = cli.WithHint(err, "it takes the key that signed loaders until now: NAME of NAME.key, env:NAME, fd:N or command:CMD")
+		}
 		if err != nil {
 			return from, err
 		}
-		if from.Key == nil || from.Key.Certificate().Equal(key.Certificate()) {
+		if from.Key == nil || from.Key.Certificate().PublicKey.(*rsa.PublicKey).Equal(key.Public()) {
 			return from, cli.Usage("--boot-key names the key that takes its place", "--boot-key-before %s: no other key signs this loader", name)
 		}
 		from.Former = append(from.Former, key)

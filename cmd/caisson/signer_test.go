@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -31,11 +32,16 @@ func hsm() {
 
 func holdKey(mood, verb string, args []string) error {
 	if mood == "new" {
-		curve := elliptic.P256()
-		if verb == "P-384" {
-			curve = elliptic.P384()
+		var key crypto.Signer
+		var err error
+		switch verb {
+		case "RSA-2048":
+			key, err = rsa.GenerateKey(rand.Reader, 2048)
+		case "P-384":
+			key, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+		default:
+			key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		}
-		key, err := ecdsa.GenerateKey(curve, rand.Reader)
 		if err != nil {
 			return err
 		}
@@ -45,7 +51,11 @@ func holdKey(mood, verb string, args []string) error {
 		}
 		return os.WriteFile(args[0], pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	}
+	var key crypto.Signer
 	key, err := keys.Open("hsm.pem", nil)
+	if err != nil {
+		key, err = keys.BootSigner("hsm.pem", nil)
+	}
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,7 +24,7 @@ import (
 type Boot struct {
 	certificate *x509.Certificate
 	source      string
-	passphrase  *Passphrase
+	open        func() (crypto.Signer, error) // once: a descriptor is read once, and a person asked once
 }
 
 // validity of a certificate is above every machine's life: neither firmware nor kernel looks at it.
@@ -63,7 +64,7 @@ func ReadBoot(source, certificate string, p *Passphrase) (*Boot, error) {
 	if block == nil || block.Type != pemCertificate {
 		return nil, fmt.Errorf("read certificate %s: no PEM block with a certificate", certificate)
 	}
-	b := &Boot{source: source, passphrase: p}
+	b := &Boot{source: source, open: sync.OnceValues(func() (crypto.Signer, error) { return BootSigner(source, p) })}
 	if b.certificate, err = x509.ParseCertificate(block.Bytes); err != nil {
 		return nil, fmt.Errorf("read certificate %s: %w", certificate, err)
 	}
@@ -81,12 +82,8 @@ func ReadBoot(source, certificate string, p *Passphrase) (*Boot, error) {
 func (b *Boot) Certificate() *x509.Certificate { return b.certificate }
 
 // Open opens the key, which must be that of the certificate.
-func (b *Boot) Open() (key crypto.Signer, err error) {
-	if command, ok := strings.CutPrefix(b.source, commandPrefix); ok {
-		key, err = holderOf(command, publicRSA)
-	} else {
-		key, err = openAs(b.source, b.passphrase, ParseRSA)
-	}
+func (b *Boot) Open() (crypto.Signer, error) {
+	key, err := b.open()
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +93,22 @@ func (b *Boot) Open() (key crypto.Signer, err error) {
 	return key, nil
 }
 
+// BootSigner opens a key of role boot of which no certificate is needed. Its source is as for [ReadBoot].
+func BootSigner(source string, p *Passphrase) (crypto.Signer, error) {
+	if command, ok := strings.CutPrefix(source, commandPrefix); ok {
+		return holderOf(command, publicRSA)
+	}
+	return openAs(source, p, ParseRSA)
+}
+
 func publicRSA(text []byte) (crypto.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("no PEM block with a public key")
 	}
-	return x509.ParsePKIXPublicKey(block.Bytes)
+	public, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if key, ok := public.(*rsa.PublicKey); err == nil && (!ok || key.N.BitLen() != 2048) {
+		err = errors.New("the key is not RSA-2048")
+	}
+	return public, err
 }

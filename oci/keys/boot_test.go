@@ -10,9 +10,12 @@ import (
 	"encoding/pem"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func generateBoot(t *testing.T, passphrase string) (name string) {
@@ -68,6 +71,29 @@ func TestBoot(t *testing.T) {
 	}
 	if key, err := held.Open(); err != nil || !public.Equal(key.Public()) {
 		t.Errorf("a program: %v", err)
+	}
+}
+
+// TestBootOpenedTwice: a key that comes by a descriptor signs kernel, modules and loader.
+func TestBootOpenedTwice(t *testing.T) {
+	name := generateBoot(t, "")
+	f, err := os.Open(name + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // only read
+	handed, err := unix.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := ReadBoot("fd:"+strconv.Itoa(handed), name+".crt", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := boot.Open(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

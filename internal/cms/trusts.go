@@ -4,18 +4,22 @@ package cms
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // TrustsImage says what firmware starts: what one of these certificates signed and nobody forbade.
 type TrustsImage struct {
 	Allowed, ForbiddenBy []*x509.Certificate
 	Digests, Forbidden   [][]byte // see [ImageDigest]
+	Revoked              [][]byte // digests of the signed part of certificates, which are as ForbiddenBy, whenever they signed
 }
 
 // Verify returns an error where a program is not one that is started: signed by nobody, by somebody
@@ -52,7 +56,8 @@ func (t TrustsImage) Verify(program []byte) error {
 		if length < 8 || uint64(length) > uint64(len(table)) {
 			break
 		}
-		if _, by := Open(table[8:length], oidIndirect, t.ForbiddenBy); by == nil {
+		_, brought, _ := parse(table[8:length]) // what cannot be read was signed by nobody
+		if _, by := Open(table[8:length], oidIndirect, t.forbiddenBy(brought)); by == nil {
 			return errors.New("the firmware forbids what its signer signs (dbx)")
 		}
 		if err != nil {
@@ -61,6 +66,20 @@ func (t TrustsImage) Verify(program []byte) error {
 		table = table[min(len(table), (int(length)+7)&^7):]
 	}
 	return err
+}
+
+// forbiddenBy returns the certificates whose programs are not started, with those that only a digest names.
+func (t TrustsImage) forbiddenBy(brought []*x509.Certificate) []*x509.Certificate {
+	all := slices.Clone(t.ForbiddenBy)
+	for _, c := range slices.Concat(brought, t.Allowed) {
+		short, middle, long := sha256.Sum256(c.RawTBSCertificate), sha512.Sum384(c.RawTBSCertificate), sha512.Sum512(c.RawTBSCertificate)
+		if slices.ContainsFunc(t.Revoked, func(r []byte) bool {
+			return bytes.Equal(r, short[:]) || bytes.Equal(r, middle[:]) || bytes.Equal(r, long[:])
+		}) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // signed holds one signature to a program's digest.

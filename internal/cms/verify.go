@@ -37,22 +37,13 @@ type readSigner struct {
 // trusted certificates signed it, or leads to who did by certificates in it. An error names who did. Zeros may
 // follow the signature.
 func Open(signature []byte, of asn1.ObjectIdentifier, trusted []*x509.Certificate) ([]byte, error) {
-	var outer contentInfo
-	rest, err := asn1.Unmarshal(signature, &outer)
-	if err != nil || len(bytes.Trim(rest, "\x00")) > 0 || !outer.Type.Equal(oidSignedData) {
-		return nil, errors.New("not a signature in the form PKCS #7")
-	}
-	var s read
-	if _, err := asn1.Unmarshal(outer.Content.Bytes, &s); err != nil {
-		return nil, fmt.Errorf("signature: %w", err)
+	s, brought, err := parse(signature)
+	if err != nil {
+		return nil, err
 	}
 	var inner asn1.RawValue
 	if _, err := asn1.Unmarshal(s.Content.Content.Bytes, &inner); err != nil || !s.Content.Type.Equal(of) {
 		return nil, errors.New("signature: of something else")
-	}
-	brought, err := x509.ParseCertificates(s.Certificates.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("signature: %w", err)
 	}
 	err = errors.New("signature: by nobody")
 	for _, by := range s.Signers {
@@ -61,6 +52,22 @@ func Open(signature []byte, of asn1.ObjectIdentifier, trusted []*x509.Certificat
 		}
 	}
 	return nil, err
+}
+
+// parse reads a signature, and the certificates in it.
+func parse(signature []byte) (s read, brought []*x509.Certificate, err error) {
+	var outer contentInfo
+	rest, err := asn1.Unmarshal(signature, &outer)
+	if err != nil || len(bytes.Trim(rest, "\x00")) > 0 || !outer.Type.Equal(oidSignedData) {
+		return s, nil, errors.New("not a signature in the form PKCS #7")
+	}
+	if _, err = asn1.Unmarshal(outer.Content.Bytes, &s); err == nil {
+		brought, err = x509.ParseCertificates(s.Certificates.Bytes)
+	}
+	if err != nil {
+		return s, nil, fmt.Errorf("signature: %w", err)
+	}
+	return s, brought, nil
 }
 
 // check holds one signer to the content, and to those who are trusted.

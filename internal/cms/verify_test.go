@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/binary"
@@ -70,6 +72,8 @@ func TestVerify(t *testing.T) {
 	table := int(binary.LittleEndian.Uint32(signed(key, ours)[0x40+signaturesAt:]))
 	twice := append(signed(otherKey, other), signed(key, ours)[table:]...)
 	binary.LittleEndian.PutUint32(twice[0x40+signaturesAt+4:], uint32(len(twice)-table))
+	short, middling, long := sha256.Sum256(below.RawTBSCertificate), sha512.Sum384(ours.RawTBSCertificate), sha512.Sum512(middle.RawTBSCertificate)
+	others := sha256.Sum256(other.RawTBSCertificate)
 	for _, c := range []struct {
 		what    string
 		program []byte
@@ -95,6 +99,13 @@ func TestVerify(t *testing.T) {
 		{"by its digest, and whom is forbidden", signed(key, ours), TrustsImage{Digests: [][]byte{sum}, ForbiddenBy: []*x509.Certificate{ours}}, "signer signs (dbx)"},
 		{"by our key, with somebody else forbidden", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours}, ForbiddenBy: []*x509.Certificate{other}}, ""},
 		{"by its digest, signed by somebody else", signed(otherKey, other), TrustsImage{Digests: [][]byte{sum}}, ""},
+		{"by whom is revoked", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{ours}, Revoked: [][]byte{short[:]}}, "signer signs (dbx)"},
+		{"by whom is allowed and revoked", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours}, Revoked: [][]byte{others[:], middling[:]}}, "signer signs (dbx)"},
+		{"below whom is allowed and revoked", signed(signer, below), TrustsImage{Allowed: []*x509.Certificate{ours}, Revoked: [][]byte{middling[:]}}, "signer signs (dbx)"},
+		{"far below whom is revoked", signed(lowestKey, &chain), TrustsImage{Allowed: []*x509.Certificate{lowest}, Revoked: [][]byte{long[:]}}, "signer signs (dbx)"},
+		{"by our key, and first by whom is revoked", twice, TrustsImage{Allowed: []*x509.Certificate{ours}, Revoked: [][]byte{others[:]}}, "signer signs (dbx)"},
+		{"by its digest, and whom is revoked", signed(signer, below), TrustsImage{Digests: [][]byte{sum}, Revoked: [][]byte{short[:]}}, "signer signs (dbx)"},
+		{"by our key, with somebody else revoked", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours, other}, Revoked: [][]byte{others[:], short[:]}}, ""},
 		{"with one changed byte", changed(0x205), TrustsImage{Allowed: []*x509.Certificate{ours}}, "it is not what was signed"},
 		{"with a changed signature", changed(-12), TrustsImage{Allowed: []*x509.Certificate{ours}}, "signature: "},
 		{"cut", bare[:100], TrustsImage{}, "EOF"},

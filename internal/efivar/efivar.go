@@ -10,6 +10,8 @@ package efivar
 import (
 	"bytes"
 	"crypto"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/binary"
@@ -47,8 +49,13 @@ func (v Variable) vendor() [16]byte {
 var (
 	ofCertificates = guid("a5c059a1-94e4-4aa7-87b5-ab155c2bf072")
 	ofDigests      = guid("c1c41626-504c-4092-aca9-41f936934328")
-	signedByPKCS7  = guid("4aafd29d-68df-49ee-8aa9-347d375665a7")
-	owner          = guid("6ffda0b2-4d7a-4b57-9f0a-6b9b2c5ed6ad") // of what caisson puts into a list
+	ofRevoked      = map[[16]byte]int{ // sizes of digests of certificates
+		guid("3bd2a492-96c0-4079-b420-fcf98ef103ed"): sha256.Size,
+		guid("7076876e-80c2-4ee6-aad2-28b349a6865b"): sha512.Size384,
+		guid("446dbf63-2502-4cda-bcfa-2465d2b0fe9d"): sha512.Size,
+	}
+	signedByPKCS7 = guid("4aafd29d-68df-49ee-8aa9-347d375665a7")
+	owner         = guid("6ffda0b2-4d7a-4b57-9f0a-6b9b2c5ed6ad") // of what caisson puts into a list
 )
 
 // guid returns an identifier as firmware has it: its first three numbers begin with their low byte.

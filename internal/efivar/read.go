@@ -73,9 +73,10 @@ func check(data []byte) error {
 	})
 }
 
-// Entries returns the certificates and the digests of programs, as SHA-256, that the signature lists
-// of a variable have. Entries of other kinds are left out, and certificates that cannot be read.
-func Entries(lists []byte) (all []*x509.Certificate, digests [][]byte, err error) {
+// Entries returns the certificates, the digests of programs, as SHA-256, and those of certificates' signed
+// part, as SHA-256, SHA-384 or SHA-512, that the signature lists of a variable have. Entries of other
+// kinds are left out, and certificates that cannot be read.
+func Entries(lists []byte) (all []*x509.Certificate, digests, revoked [][]byte, err error) {
 	err = walk(lists, func(kind [16]byte, entry []byte) error {
 		switch kind {
 		case ofCertificates:
@@ -85,9 +86,14 @@ func Entries(lists []byte) (all []*x509.Certificate, digests [][]byte, err error
 		case ofDigests:
 			digests = append(digests, entry)
 		}
+		if size := ofRevoked[kind]; size > len(entry) {
+			return errors.New("not a signature list of firmware: a digest of a certificate is cut")
+		} else if size > 0 {
+			revoked = append(revoked, entry[:size]) // a time follows
+		}
 		return nil
 	})
-	return all, digests, err
+	return all, digests, revoked, err
 }
 
 // walk calls each for the entries of signature lists, without who put them there.

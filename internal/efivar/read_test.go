@@ -54,13 +54,46 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestEntries: what a dbx names by digests of certificates is read, as far as entries are whole.
+func TestEntries(t *testing.T) {
+	_, certificate := certified(t)
+	since := make([]byte, 16)
+	for kind, size := range ofRevoked {
+		digest := bytes.Repeat([]byte{7}, size)
+		lists := slices.Concat(Certificate(certificate), list(kind, [][]byte{append(bytes.Clone(digest), since...), append(bytes.Clone(digest), since...)}),
+			Digests([][]byte{make([]byte, 32)}), list(guid("826ca512-cf10-4ac9-b187-be01496631bd"), [][]byte{make([]byte, 20)}))
+		all, digests, revoked, err := Entries(lists)
+		if err != nil || len(all) != 1 || len(digests) != 1 || len(revoked) != 2 || !bytes.Equal(revoked[0], digest) || !bytes.Equal(revoked[1], digest) {
+			t.Errorf("%x: %d, %d, %x, %v", kind, len(all), len(digests), revoked, err)
+		}
+		for _, short := range []int{0, 1, size - 1} {
+			if _, _, revoked, err := Entries(list(kind, [][]byte{digest[:short]})); err == nil {
+				t.Errorf("%x: of %d bytes: %x", kind, short, revoked)
+			}
+		}
+		if _, _, _, err := Entries(lists[:len(lists)-1]); err == nil {
+			t.Errorf("%x: a cut list is read", kind)
+		}
+	}
+}
+
 // FuzzRead: no file ends the program, and what is read is what a variable holds.
 func FuzzRead(f *testing.F) {
 	_, certificate := certified(f)
 	f.Add(Certificate(certificate))
 	f.Add(certificate.Raw)
 	f.Add(Digests([][]byte{make([]byte, 32)}))
+	for kind, size := range ofRevoked {
+		f.Add(list(kind, [][]byte{make([]byte, size+16)}))
+		f.Add(list(kind, [][]byte{make([]byte, size-1)}))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		_, _, revoked, _ := Entries(data)
+		for _, r := range revoked {
+			if len(r) != 32 && len(r) != 48 && len(r) != 64 {
+				t.Errorf("a digest of %d bytes", len(r))
+			}
+		}
 		if lists, _, err := Read(data); err == nil && check(lists) != nil {
 			t.Error("what was read is not a list")
 		}

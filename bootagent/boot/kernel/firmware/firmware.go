@@ -46,14 +46,14 @@ func Check(variables, kernel string) error {
 	var trusts cms.TrustsImage
 	db, err := variable(variables, efivar.Allowed)
 	if err == nil {
-		trusts.Allowed, trusts.Digests, err = efivar.Entries(db)
+		trusts.Allowed, trusts.Digests, _, err = efivar.Entries(db)
 	}
 	if err != nil {
 		return fmt.Errorf("read the firmware's db: %w", err)
 	}
 	dbx, err := variable(variables, efivar.Forbidden)
 	if err == nil {
-		trusts.ForbiddenBy, trusts.Forbidden, err = efivar.Entries(dbx)
+		trusts.ForbiddenBy, trusts.Forbidden, trusts.Revoked, err = efivar.Entries(dbx)
 	}
 	if err != nil {
 		return fmt.Errorf("read the firmware's dbx: %w", err)

@@ -5,11 +5,13 @@ package firmware
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,10 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := efivar.Certificate(site)
+	// EFI_CERT_X509_SHA256 with one entry: its owner, the digest, and that it is revoked since ever.
+	tbs := sha256.Sum256(site.RawTBSCertificate)
+	revoked := append([]byte("\x92\xa4\xd2\x3b\xc0\x96\x79\x40\xb4\x20\xfc\xf9\x8e\xf1\x03\xed\x5c\x00\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00"),
+		slices.Concat(make([]byte, 16), tbs[:], make([]byte, 16))...)
 	for _, c := range []struct {
 		what        string
 		kernel      []byte
@@ -64,6 +70,7 @@ func TestCheck(t *testing.T) {
 		{"without db", ours, []byte{1}, nil, nil, `signed by "site", whom nobody trusts here`},
 		{"revoked", ours, []byte{1}, db, efivar.Digests([][]byte{sum}), "(dbx)"},
 		{"by whom is revoked", ours, []byte{1}, db, db, "(dbx)"},
+		{"by whom is revoked by a digest", ours, []byte{1}, db, revoked, "(dbx)"},
 		{"a db that is cut", ours, []byte{1}, db[:20], nil, "read the firmware's db: not a signature list"},
 		{"nobody's, where nothing is verified", ukitest.Stub(8), []byte{0}, db, nil, ""},
 		{"nobody's, by a BIOS", ukitest.Stub(8), nil, nil, nil, ""},

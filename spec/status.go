@@ -227,5 +227,11 @@ const (
 // yet; what is resume, reboot, or one of the For constants of an operation that waits.
 func ActivityWaiting(what string) Activity { return Activity("waiting:" + what) }
 
+// Unproved reports whether what a node runs is a change that it may yet undo by itself.
+func (a Axes) Unproved() bool {
+	is := Activity(a.Activity.State)
+	return is == ActivitySoaking || is == ActivityWaiting("confirm")
+}
+
 // ActivityRunning is the activity of a node that runs an operation.
 func ActivityRunning(operation string) Activity { return Activity("running:" + operation) }

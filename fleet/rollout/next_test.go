@@ -152,6 +152,24 @@ func TestNodesThatReportSeldom(t *testing.T) {
 	}
 }
 
+// A wave does not end while a node that runs what it was given may go back by itself, whatever the
+// time of the rollout's soak.
+func TestAWaveWaitsForTheNodesOwnVerdict(t *testing.T) {
+	begun := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, soak := range []int64{0, 600} {
+		plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new"}}}, Rule: spec.RolloutRule{Soak: soak, Silence: 900, Deadline: 3600}}
+		row, rows := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}, index.Rows{"a": {Overlay: "new"}}
+		for state, want := range map[spec.Activity]Act{spec.ActivitySoaking: Wait, spec.ActivityWaiting("confirm"): Wait, spec.ActivityIdle: Finish} {
+			now := begun.Add(30 * time.Minute)
+			r := view.Reported{Node: "a", Received: now, Overlay: "new", Axes: spec.Axes{Activity: spec.Axis{State: string(state)},
+				Health: spec.Axis{State: string(spec.HealthOK), Since: begun}}}
+			if d := Next(plan, row, Known{Rows: rows, Reports: map[string]Report{"a": FromReport(r)}}, now); d.Act != want {
+				t.Errorf("%s, soak %d: %s %q, want %s", state, soak, d.Act, d.Reason, want)
+			}
+		}
+	}
+}
+
 func TestHalts(t *testing.T) {
 	for _, c := range []struct {
 		count, percent, failed, n int

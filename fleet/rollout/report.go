@@ -147,6 +147,9 @@ func FromReport(r view.Reported) Report {
 	if out.Well = later(r.Axes.Health.Since, r.Axes.Sync.Since); out.Well.After(r.Received) {
 		out.Well = r.Received
 	}
+	if r.Axes.Unproved() {
+		out.Well = r.Received.Add(1) // not with this report
+	}
 	return out
 }
 

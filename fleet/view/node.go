@@ -115,6 +115,7 @@ const (
 	Unreachable Condition = "unreachable"
 	Expired     Condition = "expired"
 	Behind      Condition = "behind"
+	Soaking     Condition = "soaking"
 	Never       Condition = "never"
 	Retired     Condition = "retired"
 	Paused      Condition = "paused"
@@ -140,6 +141,7 @@ var Kinds = []Kind{
 	{Unreachable, "the node reports, but does not reach the registry", true},
 	{Expired, "what the node runs, or what confirms it, has expired", true},
 	{Behind, "the node runs something older than is published", false},
+	{Soaking, "what is published is in effect, and has yet to prove itself", false},
 	{Never, "published, never reported", false},
 	{Retired, "the node reported once, and nothing is published for it any more", false},
 	{Paused, "nothing is enforced, by order", false},
@@ -245,6 +247,8 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Expired, reason(sync, sync.State)
 	case n.Differs():
 		return Behind, n.behind()
+	case b.Axes.Unproved():
+		return Soaking, reason(b.Axes.Activity, "no details")
 	case b.Paused || n.held(spec.HoldPause, now) != nil:
 		return Paused, n.holdReason(spec.HoldPause, now)
 	case n.held("", now) != nil:

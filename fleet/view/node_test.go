@@ -27,6 +27,26 @@ func TestAHoldThatIsOver(t *testing.T) {
 	}
 }
 
+// A node is as published once the change has proved itself: until then it may go back by itself.
+func TestAChangeThatIsJudgedIsNotFine(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	for _, row := range []struct {
+		activity spec.Activity
+		overlay  string
+		want     Condition
+	}{
+		{spec.ActivitySoaking, "o", Soaking}, {spec.ActivityWaiting("confirm"), "o", Soaking}, {spec.ActivitySoaking, "before", Behind},
+		{spec.ActivityWaiting("window"), "o", Fine}, {spec.ActivityIdle, "o", Fine},
+	} {
+		n := &Node{Name: "n1", Received: now, Published: &spec.Published{Overlay: "o"}, Report: &Brief{Overlay: row.overlay, Axes: spec.Axes{
+			Health: spec.Axis{State: string(spec.HealthOK)}, Activity: spec.Axis{State: string(row.activity), Detail: "generation 7 is judged"}}}}
+		c, why := n.Condition(now)
+		if c != row.want || c == Soaking && why != "generation 7 is judged" || KindOf(c).Trouble || c.rank() < 0 {
+			t.Errorf("%s of %s: it is %s, %s; want %s", row.activity, row.overlay, c, why, row.want)
+		}
+	}
+}
+
 // The overview's reasons are the worst first, and of one kind those of most nodes.
 func TestTheWorstReasonIsFirst(t *testing.T) {
 	now := time.Unix(1_790_000_000, 0)

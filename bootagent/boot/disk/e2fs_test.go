@@ -82,7 +82,7 @@ func TestAReadOnlyDiskIsNotRepaired(t *testing.T) {
 func TestAGrownDisk(t *testing.T) {
 	b := newBench(t)
 	image := b.add(t, "vda", diskSize, nil)
-	if b.finder(&spec.NewStateDisk{}).Make() == "" {
+	if makes(b.finder(&spec.NewStateDisk{})) == "" {
 		t.Fatal(b.said.String())
 	}
 	b.resize(t, "vda", 2*diskSize)
@@ -105,7 +105,7 @@ func TestACutWhileItGrows(t *testing.T) {
 	require.Slow(t)
 	b := newBench(t)
 	image := b.add(t, "vda", diskSize, nil)
-	if b.finder(&spec.NewStateDisk{}).Make() == "" {
+	if makes(b.finder(&spec.NewStateDisk{})) == "" {
 		t.Fatal(b.said.String())
 	}
 	b.resize(t, "vda", diskSize+64*Mebibyte)

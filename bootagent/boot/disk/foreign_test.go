@@ -82,7 +82,7 @@ func TestForeignDisks(t *testing.T) {
 				}
 				return os.OpenFile(w.device, flags, 0)
 			}
-			if f.Make() != "" || !strings.Contains(b.said.String(), test.says) {
+			if makes(f) != "" || !strings.Contains(b.said.String(), test.says) {
 				t.Errorf("create says %q, want %q", b.said.String(), test.says)
 			}
 			target, err := f.Target("abc")
@@ -175,7 +175,7 @@ func TestDisksThatNoWordHelps(t *testing.T) {
 		d, err := os.OpenFile(w.device, flags, 0)
 		return worn{d}, err
 	}
-	if f.Make() != "" || !strings.Contains(b.said.String(), "it cannot be read") {
+	if makes(f) != "" || !strings.Contains(b.said.String(), "it cannot be read") {
 		t.Errorf("an unreadable disk: create says %q", b.said.String())
 	}
 	target, err := f.Target(filepath.Join(b.dev, "vda"))
@@ -265,7 +265,7 @@ func TestESPThatIsCut(t *testing.T) {
 		image := b.add(t, "vda", LayoutStart+smallest, nil)
 		f := b.finder(&spec.NewStateDisk{})
 		f.begins = 0
-		if f.Make() == "" {
+		if makes(f) == "" {
 			t.Fatal(b.said.String())
 		}
 		dir := filepath.Join(b.sys, "devices/pci0/vda")
@@ -317,7 +317,7 @@ func TestESPBeside(t *testing.T) {
 	b := newBench(t)
 	image := b.add(t, "vda", foreignSize, nil)
 	f := b.finder(&spec.NewStateDisk{})
-	if f.Make() == "" {
+	if makes(f) == "" {
 		t.Fatal(b.said.String())
 	}
 	state := filepath.Join(b.sys, "devices/pci0/vda/vda1")

@@ -37,10 +37,11 @@ type blockDevice interface {
 
 // Make makes a state disk where the site asks for one and none is there, and returns the
 // disk, "" where it made none. It takes a disk that is empty, see [CheckBlank], or one whose making
-// was cut short, and else says why it takes none.
-func (f *Finder) Make() string {
+// was cut short, and else says why it takes none; a note that is not empty says so of a machine whose
+// disks are all removable, where the site names none: that one is diskless, and nothing is wrong with it.
+func (f *Finder) Make() (made, note string) {
 	if f.Ask == nil {
-		return ""
+		return "", ""
 	}
 	found := disks(f.Sys, f.Dev)
 	var begun, fit []whole
@@ -60,22 +61,27 @@ func (f *Finder) Make() string {
 		fit = begun
 	} else if others := partitions(f.Sys, f.Dev, f.Named); len(others) > 0 {
 		f.Say("no state disk is made: %s is one, and is not used", others[0].device)
-		return ""
+		return "", ""
 	}
 	if len(fit) == 1 {
 		if err := f.make(fit[0]); err != nil {
 			f.Say("no state disk is made, the next boot tries again: %s: %v", fit[0].device, err)
-			return ""
+			return "", ""
 		}
-		return fit[0].device
+		return fit[0].device, ""
 	}
 	for _, w := range fit {
 		reasons = append(reasons, w.device+": it is empty, and not the only one; name one in layer.stateDisk.disks")
 	}
-	if len(reasons) > 0 { // a machine without a disk is diskless
-		f.Say("no state disk is made: %s", strings.Join(reasons, "; "))
+	if len(reasons) == 0 { // a machine without a disk is diskless
+		return "", ""
 	}
-	return ""
+	note = "no state disk is made: " + strings.Join(reasons, "; ")
+	if len(f.Ask.Disks) == 0 && !slices.ContainsFunc(found, func(w whole) bool { return w.removable == "" }) {
+		return "", note
+	}
+	f.Say("%s", note)
+	return "", ""
 }
 
 // fits returns nil for a disk that the site asks for and that is empty. half says that

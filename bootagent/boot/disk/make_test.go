@@ -74,6 +74,12 @@ func (b *bench) finder(ask *spec.NewStateDisk) *Finder {
 		Say: func(format string, args ...any) { fmt.Fprintf(&b.said, format+"\n", args...) }}
 }
 
+// makes returns the device that a finder makes a state disk of.
+func makes(f *Finder) string {
+	device, _ := f.Make()
+	return device
+}
+
 // hosts are the programs of the machine that runs the test.
 type hosts struct{ E2fsPrograms }
 
@@ -110,6 +116,7 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 		fill   string // a script, $1 is the disk
 		second map[string]string
 		says   string
+		notes  string // and no fault
 		makes  bool
 	}{
 		{name: "empty", ask: ask, makes: true},
@@ -117,7 +124,10 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 		{name: "named by its WWN", ask: serial, facts: map[string]string{"device/wwid": "naa.5000abcd"}, second: map[string]string{}, makes: true},
 		{name: "another is named", ask: serial, facts: map[string]string{"serial": "5000abce"}, says: "has other disks"},
 		{name: "two are empty", ask: ask, second: map[string]string{}, says: "not the only one"},
-		{name: "removable", ask: ask, facts: map[string]string{"removable": "1"}, says: "a removable medium"},
+		{name: "removable", ask: ask, facts: map[string]string{"removable": "1"}, notes: "no state disk is made: DEV/vda: it is a removable medium"},
+		{name: "two removable", ask: ask, facts: map[string]string{"removable": "1"}, second: map[string]string{"removable": "1"}, notes: "DEV/vdb: it is a removable medium"},
+		{name: "removable beside one that does not fit", ask: ask, facts: map[string]string{"removable": "1"}, second: map[string]string{"ro": "1"}, says: "a removable medium; if it is meant, name it in layer.stateDisk.disks; DEV/vdb: the disk is read-only"},
+		{name: "removable, and another is named", ask: serial, facts: map[string]string{"removable": "1"}, says: "has other disks"},
 		{name: "removable and named", ask: serial, facts: map[string]string{"removable": "1", "serial": "5000ABCD"}, makes: true},
 		{name: "read-only", ask: ask, facts: map[string]string{"ro": "1"}, says: "the disk is read-only"},
 		{name: "part of something", ask: ask, facts: map[string]string{"holders/dm-0/x": ""}, says: "other devices are made of it"},
@@ -139,9 +149,13 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 				command(t, "sh", "-ec", test.fill, "sh", image)
 			}
 			before := content(t, image)
-			made := b.finder(test.ask).Make() != ""
-			if made != test.makes || !strings.Contains(b.said.String(), test.says) || test.says == "" && b.said.Len() > 0 {
-				t.Errorf("made %v, and says %q", made, b.said.String())
+			device, note := b.finder(test.ask).Make()
+			made, said := device != "", strings.ReplaceAll(b.said.String(), b.dev, "DEV")
+			if made != test.makes || !strings.Contains(said, test.says) || test.says == "" && said != "" {
+				t.Errorf("made %v, and says %q", made, said)
+			}
+			if note = strings.ReplaceAll(note, b.dev, "DEV"); !strings.Contains(note, test.notes) || test.notes == "" && note != "" {
+				t.Errorf("notes %q", note)
 			}
 			if made {
 				if err := isState(t, image); err != nil {
@@ -163,7 +177,7 @@ func TestMakeLeavesADiskThatIsThere(t *testing.T) {
 	if err := os.Symlink(at, filepath.Join(b.sys, "class/block/vdb1")); err != nil {
 		t.Fatal(err)
 	}
-	if b.finder(&spec.NewStateDisk{}).Make() != "" || !strings.Contains(b.said.String(), "vdb1 is one, and is not used") {
+	if makes(b.finder(&spec.NewStateDisk{})) != "" || !strings.Contains(b.said.String(), "vdb1 is one, and is not used") {
 		t.Errorf("says %q", b.said.String())
 	}
 }
@@ -173,7 +187,7 @@ func TestMakeWithoutPrograms(t *testing.T) {
 	image := b.add(t, "vda", diskSize, nil)
 	f := b.finder(&spec.NewStateDisk{})
 	f.Programs = nil
-	if f.Make() != "" || !strings.Contains(b.said.String(), "layer.stateDisk.create") || len(bytes.Trim(content(t, image), "\x00")) > 0 {
+	if makes(f) != "" || !strings.Contains(b.said.String(), "layer.stateDisk.create") || len(bytes.Trim(content(t, image), "\x00")) > 0 {
 		t.Errorf("says %q", b.said.String())
 	}
 }
@@ -281,7 +295,7 @@ func TestACutWhileItIsMade(t *testing.T) {
 		d, err := w.alone(flags)
 		return recorder{d, &log}, err
 	}
-	if f.Make() == "" {
+	if makes(f) == "" {
 		t.Fatal(b.said.String())
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -291,7 +305,7 @@ func TestACutWhileItIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		noted := unfinished(whole{device: image, size: diskSize, sector: 512}) == StepMaking
-		made := b.finder(&spec.NewStateDisk{}).Make()
+		made := makes(b.finder(&spec.NewStateDisk{}))
 		if err := isState(t, image); err != nil {
 			t.Fatalf("a cut at write %d of %d: noted %v, made %v: %v\n%s", n, len(log), noted, made, err, b.said.String())
 		}
@@ -308,7 +322,7 @@ func TestRoomForALoader(t *testing.T) {
 	small := b.add(t, "vdb", LayoutStart, nil)
 	f := b.finder(&spec.NewStateDisk{})
 	f.begins = 0
-	if made := f.Make(); made != filepath.Join(b.dev, "vda") {
+	if made := makes(f); made != filepath.Join(b.dev, "vda") {
 		t.Fatalf("made %q, not %s (%s is too small): %s", made, image, small, &b.said)
 	}
 	if out := command(t, "sgdisk", "-i", "1", image); !strings.Contains(out, "First sector: 2099200 ") {

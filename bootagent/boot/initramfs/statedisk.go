@@ -99,7 +99,11 @@ func (d *stateDisk) late() {
 		return
 	}
 	d.made()
-	if made := d.finder.Make(); made != "" {
+	made, note := d.finder.Make()
+	if note != "" {
+		d.say("%s", note)
+	}
+	if made != "" {
 		d.say("made a state disk of %s, which was empty", made)
 		d.use(diskPatience("/sys"))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // TestTimeService: a layer has one time service, the site's where it has one.
@@ -103,29 +104,106 @@ func TestRecommended(t *testing.T) {
 	o := testOptions(t)
 	unused := map[string]bool{}
 	for _, name := range base.Decided() {
-		unused[name] = true
+		unused[name] = !slices.Contains(onlyUbuntu, name)
 	}
 	for _, suite := range []string{"trixie", "bookworm"} {
-		t.Run(suite, func(t *testing.T) { recommended(t, suite, o, unused) })
+		r := testRecipe()
+		r.Base.Debian.Suite = suite
+		t.Run(suite, func(t *testing.T) { recommended(t, r, o, unused) })
 	}
-	for name := range unused {
-		t.Errorf("%s is decided of, and no suite has it", name)
+	for name, debian := range unused {
+		if debian {
+			t.Errorf("%s is decided of, and no suite has it", name)
+		}
 	}
 }
 
-// recommended takes from unused what a suite has.
-func recommended(t *testing.T, suite string, o Options, unused map[string]bool) {
+// onlyUbuntu lists the packages with a row that Debian has not.
+var onlyUbuntu = []string{"systemd-hwe-hwdb", "ubuntu-minimal", "ubuntu-pro-client"}
+
+// TestLongRecommendedOfUbuntu holds the same table to the lists of Ubuntu, as docs/building.md has it.
+func TestLongRecommendedOfUbuntu(t *testing.T) {
+	require.Long(t)
+	const keyring = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
+	if _, err := os.Stat(keyring); err != nil {
+		require.Missing(t, "ubuntu", "no "+keyring)
+	}
 	r := testRecipe()
-	r.Base.Debian.Suite = suite
+	r.Kernel = "linux-image-virtual"
+	r.Base.Debian = &spec.Debian{Suite: "noble", Components: []string{"main", "universe"}, Keyring: keyring,
+		Mirror: "http://archive.ubuntu.com/ubuntu", Security: "http://security.ubuntu.com/ubuntu"}
+	unused := map[string]bool{}
+	for _, name := range onlyUbuntu {
+		unused[name] = true
+	}
+	recommended(t, r, testOptions(t), unused)
+	if len(unused) > 0 {
+		t.Errorf("decided of, and not in Ubuntu: %v", unused)
+	}
+}
+
+// recommended takes from unused what the suite of a recipe has. A package that only others need which
+// are left out is left out with them: in Ubuntu those have their priority.
+func recommended(t *testing.T, r spec.Recipe, o Options, unused map[string]bool) {
 	l, err := Resolve(t.Context(), r, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := names(l.Base)
+	in, packages := names(l.Base), listed(t, o, r.Base.Debian.Suite)
 	decided := map[string]bool{}
 	for _, name := range base.Decided() {
-		decided[name] = true
+		if packages[name] != nil {
+			delete(unused, name)
+		}
+		leave(name, in, packages, decided)
 	}
+	for name, p := range packages {
+		if slices.Contains(base.Recommended(), name) && !slices.Contains(in, name) {
+			t.Errorf("the base lacks %s", name)
+		}
+		if known := decided[name] || slices.Contains(in, name); !known && (p["Priority"] == "required" || p["Priority"] == "important") {
+			t.Errorf("%s is %s, and nothing is decided of it", name, p["Priority"])
+		}
+		if !slices.Contains(base.Include, name) || p["Recommends"] == "" {
+			continue
+		}
+		for one := range strings.SplitSeq(p["Recommends"], ", ") {
+			if !slices.ContainsFunc(alternatives(one), func(o string) bool { return slices.Contains(in, o) || decided[o] }) {
+				t.Errorf("%s recommends %s, and nothing is decided of it", name, one)
+			}
+		}
+	}
+}
+
+// leave marks a package that is not in the base, with all that it asks for.
+func leave(name string, in []string, packages map[string]map[string]string, left map[string]bool) {
+	if left[name] || slices.Contains(in, name) {
+		return
+	}
+	left[name] = true
+	if name == "ubuntu-minimal" { // each that it names is decided of by itself
+		return
+	}
+	for _, key := range []string{"Depends", "Pre-Depends", "Recommends"} {
+		for one := range strings.SplitSeq(packages[name][key], ", ") {
+			for _, other := range alternatives(one) {
+				leave(other, in, packages, left)
+			}
+		}
+	}
+}
+
+// alternatives returns the names of one dependency.
+func alternatives(one string) (names []string) {
+	for other := range strings.SplitSeq(one, " | ") {
+		name, _, _ := strings.Cut(strings.ReplaceAll(other, ":", " "), " ")
+		names = append(names, name)
+	}
+	return names
+}
+
+// listed returns the fields of each package of a suite's main component, by name.
+func listed(t *testing.T, o Options, suite string) map[string]map[string]string {
 	lists, err := filepath.Glob(filepath.Join(o.CacheDir, "apt/*/lists/*_"+suite+"_main_binary-amd64_Packages"))
 	if err != nil || len(lists) == 0 {
 		t.Fatalf("no lists: %v", err)
@@ -135,34 +213,22 @@ func recommended(t *testing.T, suite string, o Options, unused map[string]bool) 
 		t.Fatal(err)
 	}
 	defer f.Close() // only read
+	packages := map[string]map[string]string{}
 	scan := bufio.NewScanner(f)
 	scan.Buffer(nil, 1<<20)
-	name := ""
+	var one map[string]string
 	for scan.Scan() {
 		key, value, _ := strings.Cut(scan.Text(), ": ")
-		switch {
-		case key == "Package":
-			name = value
-			delete(unused, name)
-			if slices.Contains(base.Recommended(), name) && !slices.Contains(in, name) {
-				t.Errorf("the base lacks %s", name)
-			}
-		case key == "Priority" && value == "important" && !slices.Contains(in, name) && !decided[name]:
-			t.Errorf("%s is important, and nothing is decided of it", name)
-		case key == "Recommends" && slices.Contains(base.Include, name):
-			for one := range strings.SplitSeq(value, ", ") {
-				known := false
-				for other := range strings.SplitSeq(one, " | ") {
-					other, _, _ = strings.Cut(other, " ")
-					known = known || slices.Contains(in, other) || decided[other]
-				}
-				if !known {
-					t.Errorf("%s recommends %s, and nothing is decided of it", name, one)
-				}
-			}
+		if key == "Package" {
+			one = map[string]string{}
+			packages[value] = one
+		}
+		if one != nil {
+			one[key] = value
 		}
 	}
 	if err := scan.Err(); err != nil {
 		t.Fatal(err)
 	}
+	return packages
 }

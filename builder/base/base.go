@@ -259,10 +259,10 @@ func Bake(r *root.Root) error {
 	return nil
 }
 
-// recommended lists the packages that an installed Debian has beside [Include] and its
-// dependencies: by a Recommends of one of these, or by priority important. Packages count on it
-// without a word. What a suite lacks, as bookworm systemd-cryptsetup, is not asked for; the time
-// service is chosen with the site's packages.
+// recommended lists the packages that an installed Debian or Ubuntu has beside [Include] and its
+// dependencies: by a Recommends of one of these, or by priority required or important. Packages
+// count on it without a word. What a suite lacks, as bookworm systemd-cryptsetup, is not asked for;
+// the time service is chosen with the site's packages.
 var recommended = []struct {
 	name string
 	in   bool
@@ -272,10 +272,13 @@ var recommended = []struct {
 	{"e2fsprogs", true, "checks of ext4 before it is mounted; trixie has them apart"},
 	{"libnss-myhostname", true, "a host's own name resolves, also while it has no address"},
 	{"libnss-systemd", true, "names of users that systemd makes while a service runs"},
+	{"login", true, "logins at a console; nologin, the shell of accounts that nobody logs in to"},
 	{"linux-sysctl-defaults", true, "kernel parameters that were systemd's own before trixie"},
 	{"netbase", true, "names of services and protocols"},
 	{"procps", true, "ps and sysctl; in bookworm the protection of links"},
 	{"systemd-cryptsetup", true, "encrypted disks, which were in systemd itself before trixie"},
+	{"systemd-hwe-hwdb", true, "names of newer hardware, apart in Ubuntu"},
+	{"tzdata", true, "time zones: a program counts in UTC without a word where there are none"},
 
 	{"adduser", false, "packages that call it depend on it"},
 	{"apt-utils", false, "questions before packages are unpacked: nobody answers"},
@@ -288,6 +291,8 @@ var recommended = []struct {
 	{"debian-archive-keyring", false, "packages come with the layer"},
 	{"dhcpcd-base", false, "systemd-networkd asks for addresses"},
 	{"dmidecode", false, "the kernel has it below /sys/class/dmi"},
+	{"dmsetup", false, "what needs it depends on it"},
+	{"eject", false, "servers have no tray"},
 	{"fdisk", false, "disks are mounted, not divided"},
 	{"gpgv", false, "packages come with the layer"},
 	{"ifupdown", false, "systemd-networkd makes interfaces"},
@@ -295,22 +300,37 @@ var recommended = []struct {
 	{"iputils-ping", false, "for people who type"},
 	{"isc-dhcp-client", false, "systemd-networkd asks for addresses"},
 	{"isc-dhcp-common", false, "with isc-dhcp-client"},
+	{"iso-codes", false, "names of countries and languages"},
+	{"krb5-locales", false, "messages in other languages"},
 	{"less", false, "for people who type"},
 	{"libatm1", false, "networks of another age"},
 	{"libatm1t64", false, "networks of another age"},
 	{"libidn2-0", false, "host names in other alphabets"},
 	{"libnss-resolve", false, "/etc/resolv.conf leads to systemd-resolved, for every program"},
+	{"libpam-cap", false, "capabilities of a session, by a file that the site would have"},
+	{"locales", false, "C.UTF-8 is in libc-bin"},
 	{"logrotate", false, "the journal rotates itself; packages with logs of their own recommend it"},
+	{"lsb-release", false, "/etc/os-release has it"},
 	{"nano", false, "for people who type"},
 	{"ncurses-term", false, "descriptions of rare terminals, 4 MB"},
+	{"netcat-openbsd", false, "for people who type"},
+	{"netplan.io", false, "systemd-networkd makes interfaces"},
+	{"networkd-dispatcher", false, "scripts beside the site's"},
 	{"nftables", false, "rules are the site's: who has them asks for it"},
+	{"python3", false, "what is written in it depends on it"},
 	{"readline-common", false, "for people who type"},
+	{"rsyslog", false, "the journal is the log"},
 	{"sensible-utils", false, "for people who type"},
+	{"shared-mime-info", false, "types of files, for desktops"},
+	{"ssh-import-id", false, "keys come with the site"},
 	{"systemd-timesyncd", false, "unless the site has another time service: chosen with its packages"},
 	{"tasksel-data", false, "there is no installer"},
+	{"ubuntu-minimal", false, "each that it names has its row here"},
+	{"ubuntu-pro-client", false, "subscriptions"},
 	{"udev", false, "in Include"},
 	{"vim-common", false, "for people who type"},
 	{"vim-tiny", false, "for people who type"},
 	{"whiptail", false, "answers come with the site"},
 	{"xauth", false, "a server shows no windows"},
+	{"xdg-user-dirs", false, "folders of a desktop"},
 }

@@ -71,6 +71,8 @@ func Quickstart(node, swappiness string) []Check {
 		{"host name", "hostname", node},
 		{"package", "jq --version", "~jq-"},
 		{"sudo", "sudo -n id -u", "0"},
+		{"logins at a console", "ls /usr/bin/login /usr/sbin/nologin | xargs", "/usr/bin/login /usr/sbin/nologin"},
+		{"time zones", "TZ=Europe/Berlin date -d @0 +%R", "01:00"},
 		{"profile loaded in enforce mode", `sudo grep -x 'tree (enforce)' /sys/kernel/security/apparmor/profiles`, "tree (enforce)"},
 		{"profile confines", "tree /etc | tail -n 1", "~0 directories"},
 		{"sysctl, overridden by label", "cat /proc/sys/vm/swappiness", swappiness},

@@ -295,6 +295,33 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
+// TestAConnectionIsOfItsLastKey: a client offers keys that it cannot sign with before the one that
+// lets it in, of which sshd asks last. What ends with one of the former does not end the connection.
+func TestAConnectionIsOfItsLastKey(t *testing.T) {
+	root := t.TempDir()
+	c := exec.Command("sleep", "600")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() }) // it may have ended
+	for _, by := range []string{"first", "second"} {
+		if err := Note(root, c.Process.Pid, by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, over := range []string{"first", "second"} {
+		if _, _, runs := read(c.Process.Pid); !runs {
+			t.Fatalf("it ended before the end of key %s", over)
+		}
+		if err := HangUp(root, func(by string) bool { return by == over }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("it goes on")
+	}
+}
+
 // TestAnotherStatement: a session ends when a later statement does not name its key, and goes on
 // when it does.
 func TestAnotherStatement(t *testing.T) {

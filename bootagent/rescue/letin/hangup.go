@@ -21,7 +21,7 @@ import (
 
 // Note notes a process that is to end with what let it in, as a file named by its number, when it
 // started and [nameOf] its key, and forgets those that have ended. sshd's process that asks for keys
-// is the whole connection that they let in: root's has no other.
+// is the whole connection that they let in: root's has no other. It asks last for the key that does.
 func Note(root string, pid int, by string) error {
 	dir := filepath.Join(root, paths.RunLetIn)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -31,16 +31,18 @@ func Note(root string, pid int, by string) error {
 	if err != nil {
 		return err
 	}
+	_, started, ok := read(pid)
+	if pid <= 1 || !ok {
+		return fmt.Errorf("process %d is not one that ends with the rescue", pid)
+	}
+	process := fmt.Sprintf("%d-%s-", pid, started)
+	err = os.WriteFile(filepath.Join(dir, process+by), nil, 0o600)
 	for _, name := range names {
-		if ended(name) {
+		if ended(name) || strings.HasPrefix(name, process) && name != process+by {
 			err = errors.Join(err, forget(dir, name))
 		}
 	}
-	_, started, ok := read(pid)
-	if pid <= 1 || !ok {
-		return errors.Join(err, fmt.Errorf("process %d is not one that ends with the rescue", pid))
-	}
-	return errors.Join(err, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%s-%s", pid, started, by)), nil, 0o600))
+	return err
 }
 
 // HangUp ends what was noted and is over by what let it in, each with all that is below it, but

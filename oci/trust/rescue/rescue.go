@@ -170,6 +170,9 @@ func keyProblem(line string) string {
 	if strings.ContainsFunc(line, func(r rune) bool { return r == '\t' || rules.Hidden(r) }) {
 		return "it has a control character, or one that is not shown"
 	}
+	if strings.HasPrefix(line, "ssh-dss ") {
+		return "sshd takes no DSA keys any more"
+	}
 	for _, kind := range []string{"ssh-", "ecdsa-", "sk-"} {
 		if strings.HasPrefix(line, kind) {
 			return ""

@@ -72,6 +72,9 @@ var attempts = []attempt{
 		}
 	}, code: refusal.Rescue, without: "rescue: sense"},
 	{name: "a key with options", change: func(_ *world, r *spec.Rescue) { r.SSHKeys = []string{`command="x" ` + sshKey} }, code: refusal.Rescue, without: "rescue: sense"},
+	{name: "a key that no sshd takes", change: func(_ *world, r *spec.Rescue) {
+		r.SSHKeys = []string{sshKey, "ssh-dss AAAAB3NzaC1kc3MAAAACAXAAAAACAXEAAAACAWcAAAACAXk="}
+	}, code: refusal.Rescue, without: "rescue: sense"},
 	{name: "an authority", change: func(_ *world, r *spec.Rescue) { r.SSHKeys = []string{"cert-authority\t" + sshKey} }, code: refusal.Rescue, without: "rescue: sense"},
 	{name: "two lines", change: func(_ *world, r *spec.Rescue) { r.SSHKeys = []string{sshKey + "\n" + sshKey} }, code: refusal.Rescue, without: "rescue: sense"},
 	{name: "a need of a later release", change: func(_ *world, r *spec.Rescue) { r.Needs = []string{"serial"} }, code: refusal.NeedsAgent, without: "rescue: needs"},

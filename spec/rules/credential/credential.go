@@ -71,7 +71,7 @@ func SSHKeyProblem(line string) string {
 	if option := unknownOption(options); option != "" {
 		return fmt.Sprintf("sshd does not know its option %.60q, and lets nobody in by it", option)
 	}
-	raw, err := base64.StdEncoding.DecodeString(blob)
+	raw, err := base64.StdEncoding.Strict().DecodeString(blob)
 	if err != nil {
 		return "the key is not base64; is a part of it missing?"
 	}

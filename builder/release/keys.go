@@ -66,8 +66,12 @@ func (f *KeyFiles) BootKey(s *site.Site) (builder.BootKey, error) {
 	}
 	key, err := keys.ReadBoot(f.Boot, certificate, &f.Passphrase)
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("--boot-key: %w", err),
-			"'caisson keys generate --boot keys/boot' makes both; the certificate of a key elsewhere is keys/boot.crt beside the site")
+		err = fmt.Errorf("--boot-key: %w", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = cli.WithHint(err, "'caisson keys generate --boot keys/boot' makes both; the certificate of a key elsewhere is "+
+				"keys/boot.crt beside the site")
+		}
+		return nil, err
 	}
 	return key, nil
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -202,8 +204,11 @@ func (a *app) enrollImage(ctx context.Context, f enrollFlags) error {
 		return err
 	}
 	manager, err := os.ReadFile(f.manager)
+	if err == nil {
+		_, err = cms.ImageDigest(manager)
+	}
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("--systemd-boot: %w", err), "Debian's package systemd-boot-efi has it")
+		return cli.WithHint(fmt.Errorf("--systemd-boot %s: %w", f.manager, err), "Debian's package systemd-boot-efi has it")
 	}
 	pk, err := a.firmwarePair("--pk", f.pk, &f.pass)
 	if err != nil {
@@ -259,9 +264,15 @@ func (a *app) firmwarePair(flag, name string, pass *keys.Passphrase) (*keys.Boot
 			"%s %s: not the name of two files", flag, name)
 	}
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("%s: %w", flag, err), "'caisson keys generate --boot "+name+"' makes both halves")
+		err = fmt.Errorf("%s: %w", flag, err)
 	}
-	return b, nil
+	var secret *ownfiles.SecretError
+	if errors.As(err, &secret) {
+		err = cli.WithHint(err, secret.Hint()) // without variables and descriptors, see above
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = cli.WithHint(err, "it takes NAME of the two files NAME.key and NAME.crt, which 'caisson keys generate --boot NAME' makes")
+	}
+	return b, err
 }
 
 // signatureLists reads what goes into a variable, and how people know it.
@@ -269,7 +280,7 @@ func signatureLists(flag string, files []string) (lists []byte, names []string, 
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", flag, err)
+			return nil, nil, cli.WithHint(fmt.Errorf("%s: %w", flag, err), "it takes files with certificates, as keys/boot.crt")
 		}
 		read, of, err := efivar.Read(data)
 		if err != nil {
@@ -309,7 +320,7 @@ func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphras
 	for _, name := range files {
 		program, err := os.ReadFile(name)
 		if err != nil {
-			return err
+			return cli.WithHint(err, "it takes files of loaders, as FILE.efi, and of certificates, as keys/old.crt")
 		}
 		if sum, err := cms.ImageDigest(program); err == nil {
 			lists, result.Loaders = append(lists, efivar.Digests([][]byte{sum})...), append(result.Loaders, hex.EncodeToString(sum))
@@ -334,6 +345,6 @@ func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphras
 		return fmt.Errorf("write %s: %w", out, err)
 	}
 	return a.show(result, func() {
-		cli.Printf(a.out, "%s\t%s\n", out, strings.Join(append(result.Loaders, result.Certificates...), "\n\t"))
+		cli.Printf(a.out, "%s\t%s\n", out, strings.Join(append(result.Loaders, result.Certificates...), ", "))
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/require"
+	"github.com/caisson-os/caisson/test/ukitest"
 )
 
 // A registry without TLS is recognised by what the transport says, on both ways.
@@ -65,17 +66,32 @@ func TestADiskThatTakesNothing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rest"), make([]byte, 4<<20), 0o600); err == nil {
 		t.Fatal("it is not full")
 	}
-	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "operator"))
-	if err = cli.Reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "free some space") {
-		t.Errorf("a full disk: %v", err)
+	pair, program := filepath.Join(t.TempDir(), "pair"), filepath.Join(t.TempDir(), "program.efi")
+	if _, err := newTestApp(t, "keys", "generate", "--boot", pair); err != nil {
+		t.Fatal(err)
 	}
+	if err := os.WriteFile(program, ukitest.Stub(8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	takesNothing := func(hint string) {
+		t.Helper()
+		for _, verb := range [][]string{{"keys", "generate", dir + "/operator"}, {"keys", "generate", "--boot", dir + "/boot"},
+			{"keys", "revoke-loader", program, "--kek", pair, "--out", dir + "/dbx.auth"},
+			{"keys", "enroll-image", "--pk", pair, "--kek", pair, "--db", pair + ".crt", "--systemd-boot", program, "--out", dir + "/enroll.iso"}} {
+			_, err := newTestApp(t, verb...)
+			if err = cli.Reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), hint) {
+				t.Errorf("%v: %v", verb, err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+				t.Errorf("%v leaves %v, %v", verb, left, err)
+			}
+		}
+	}
+	takesNothing("free some space")
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "release"))
-	if err = cli.Reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "read-only") {
-		t.Errorf("a read-only disk: %v", err)
-	}
+	takesNothing("read-only")
 }
 
 // newTestApp runs a verb.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,10 @@ import (
 	"syscall"
 )
 
-// Writable refuses the name of a file that cannot be written: a verb asks before it works for
+// largestKey is above the size of every private key's file.
+const largestKey = 64 << 10
+
+// Writable refuses the name of a file that cannot be written, or holds a private key: a verb asks before it works for
 // minutes on what belongs there.
 func Writable(flag, name string) error {
 	switch info, err := os.Stat(name); {
@@ -22,6 +26,10 @@ func Writable(flag, name string) error {
 		return Usage("name a file in it", "%s: %s is a directory", flag, name)
 	case err == nil && !info.Mode().IsRegular():
 		return nil // a device or a pipe
+	case err == nil && info.Size() <= largestKey:
+		if text, _ := os.ReadFile(name); bytes.Contains(text, []byte("PRIVATE KEY-----")) { // what cannot be read may be replaced
+			return Usage("keys are never overwritten: name another file", "%s: %s holds a private key", flag, name)
+		}
 	}
 	dir := filepath.Dir(name)
 	f, err := os.CreateTemp(dir, ".caisson.*")

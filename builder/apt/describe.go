@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -43,10 +44,7 @@ func (s *State) describe(ctx context.Context, debs []Deb) (string, error) {
 	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
 		return "", err
 	}
-	args := []string{"apt-cache", "show", "--"}
-	for _, d := range debs {
-		args = append(args, d.Name+"="+d.Version)
-	}
+	args := append([]string{"apt-cache", "show", "--"}, plain.Each(debs, func(d Deb) string { return d.Name + "=" + d.Version })...)
 	out, err := s.run(ctx, args...)
 	if err != nil {
 		return "", err
@@ -64,10 +62,7 @@ func (s *State) SetSources(ctx context.Context, debs []Deb) error {
 	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
 		return err
 	}
-	args := []string{"apt-cache", "show", "--"}
-	for _, d := range debs {
-		args = append(args, d.Name+"="+d.Version)
-	}
+	args := append([]string{"apt-cache", "show", "--"}, plain.Each(debs, func(d Deb) string { return d.Name + "=" + d.Version })...)
 	out, err := s.run(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("ask for the sources of packages: %w", err)

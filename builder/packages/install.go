@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -130,10 +131,7 @@ func unasked(ctx context.Context, r *root.Root, debs []apt.Deb) error {
 	if len(debs) == 0 {
 		return nil
 	}
-	args := []string{"apt-mark", "auto", "--"}
-	for _, d := range debs {
-		args = append(args, d.Name+":"+d.Arch)
-	}
+	args := append([]string{"apt-mark", "auto", "--"}, plain.Each(debs, func(d apt.Deb) string { return d.Name + ":" + d.Arch })...)
 	if err := r.Run(ctx, root.Command{Args: args}); err != nil {
 		return fmt.Errorf("mark packages that came with others: %w", root.Said(err))
 	}

@@ -330,10 +330,9 @@ func (a *app) shell(ctx context.Context, box *sandbox.Box, console *cli.Console)
 
 // saySteps says what took how long.
 func (a *app) saySteps(r tried, took time.Duration) {
-	var parts []string
-	for _, s := range r.Steps {
-		parts = append(parts, plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds))
-	}
+	parts := plain.Each(r.Steps, func(s sandbox.Step) string {
+		return plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds)
+	})
 	a.say("took %.0f s: %s; the machine had %.0f s of a processor", took.Seconds(), strings.Join(parts, ", "), r.ProcessorSeconds)
 }
 

@@ -463,9 +463,5 @@ func (e Entry) ShortCommit() string {
 
 // Signers names the keys: by their files, or by the beginnings of their ids.
 func (e Entry) Signers() string {
-	var names []string
-	for _, k := range e.Keys {
-		names = append(names, cmp.Or(k.Name, k.ID[:min(len(k.ID), 12)]))
-	}
-	return strings.Join(names, ",")
+	return strings.Join(plain.Each(e.Keys, func(k Key) string { return cmp.Or(k.Name, k.ID[:min(len(k.ID), 12)]) }), ",")
 }

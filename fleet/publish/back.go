@@ -61,11 +61,7 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 
 // Nodes returns those that go back.
 func (b *Back) Nodes() []string {
-	var names []string
-	for _, w := range b.todo {
-		names = append(names, w.name)
-	}
-	return names
+	return plain.Each(b.todo, func(w work) string { return w.name })
 }
 
 // returning is a run over the nodes that go back.

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -309,9 +310,5 @@ func overlayIsAccepted(l *lookedOverlay) (err error) {
 }
 
 func pems(keys []sign.Verifier) []string {
-	var out []string
-	for _, k := range keys {
-		out = append(out, string(k.PEM()))
-	}
-	return out
+	return plain.Each(keys, func(k sign.Verifier) string { return string(k.PEM()) })
 }

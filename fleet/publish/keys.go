@@ -47,10 +47,7 @@ type RoleChange struct {
 
 // String is one line for people.
 func (c RoleChange) String() string {
-	var words []string
-	for _, id := range c.Added {
-		words = append(words, "+"+id)
-	}
+	words := plain.Each(c.Added, func(id string) string { return "+" + id })
 	for _, id := range c.Removed {
 		words = append(words, "-"+id)
 	}
@@ -86,11 +83,7 @@ func ids(texts []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, k := range keys {
-		out = append(out, k.ID())
-	}
-	return out, nil
+	return plain.Each(keys, sign.Verifier.ID), nil
 }
 
 // with returns the policy with the keys of a chain's newest version.

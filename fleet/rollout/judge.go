@@ -184,11 +184,7 @@ func count(plan *spec.RolloutPlan) (n int) {
 
 // some names a few nodes with their reasons.
 func some(nodes map[string]string) string {
-	var out []string
-	for _, name := range plain.Names(maps.Keys(nodes)) {
-		out = append(out, name+" ("+nodes[name]+")")
-	}
-	return first(out)
+	return first(plain.Each(plain.Names(maps.Keys(nodes)), func(name string) string { return name + " (" + nodes[name] + ")" }))
 }
 
 // someOf names a few of the nodes that are left out of waves.

@@ -284,9 +284,5 @@ func columns(now view.Order, names []string, link func(name, value string) strin
 }
 
 func columnNames() string {
-	var names []string
-	for _, c := range allColumns {
-		names = append(names, c.Name)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(plain.Each(allColumns, func(c column) string { return c.Name }), ", ")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Unknown holds what GET /v1/unknown answers.
@@ -73,10 +74,7 @@ func (s *Server) unknownPage(*http.Request) (int, any, error) {
 		return http.StatusOK, data, nil
 	}
 	rows := unknown.Rows(list)
-	var all []string
-	for _, r := range rows {
-		all = append(all, r.Node)
-	}
+	all := plain.Each(rows, func(r unknown.Row) string { return r.Node })
 	data["Machines"], data["All"] = rows, strings.Join(all, "\n")
 	return http.StatusOK, data, nil
 }

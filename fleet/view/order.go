@@ -33,11 +33,7 @@ func (o Order) Check() error {
 	if slices.Contains(Orders, o.By()) {
 		return nil
 	}
-	var words []string
-	for _, o := range Orders {
-		words = append(words, string(o))
-	}
-	return unknown("order", string(o.By()), words)
+	return unknown("order", string(o.By()), plain.Each(Orders, func(o Order) string { return string(o) }))
 }
 
 // unknown is an error about a word that is not one of a list.

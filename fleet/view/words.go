@@ -53,11 +53,7 @@ var (
 
 // ConditionWords are all conditions that can be asked for.
 func ConditionWords() []string {
-	words := []string{string(TroubleWord)}
-	for _, k := range Kinds {
-		words = append(words, string(k.Condition))
-	}
-	return words
+	return append([]string{string(TroubleWord)}, plain.Each(Kinds, func(k Kind) string { return string(k.Condition) })...)
 }
 
 // Check refuses words that no node can meet: an empty list would say that all is well.

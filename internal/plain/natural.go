@@ -47,6 +47,14 @@ func digits(text string) int {
 // Names returns names in the order of [Natural].
 func Names(names iter.Seq[string]) []string { return slices.SortedFunc(names, Natural) }
 
+// Each returns what say makes of each of a list, nil of none.
+func Each[T any](list []T, say func(T) string) (all []string) {
+	for _, one := range list {
+		all = append(all, say(one))
+	}
+	return all
+}
+
 // Columns print rows whose cells stand below each other. A cell that is much longer than
 // those around it moves the rest of its own row, and no other.
 type Columns struct{ rows [][]string }

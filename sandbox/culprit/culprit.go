@@ -94,10 +94,7 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 		case err != nil:
 			n.say("packages are not tried apart: %s", plain.Line(err.Error()))
 		default:
-			var names []string
-			for _, source := range slices.Sorted(maps.Keys(n.apart.Names)) {
-				names = append(names, packagesPart+"/"+source)
-			}
+			names := plain.Each(slices.Sorted(maps.Keys(n.apart.Names)), func(source string) string { return packagesPart + "/" + source })
 			apart = slices.Replace(apart, i, i+1, names...)
 		}
 	}

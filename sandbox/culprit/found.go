@@ -75,10 +75,7 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 				return !slices.Contains(shares[i].items, c.Item) || named != nil && !slices.Contains(named, c.Key)
 			})
 		}
-		keys := []string{cmp.Or(written[name], name)}
-		for _, p := range named {
-			keys = append(keys, "apt/packages/"+p)
-		}
+		keys := append([]string{cmp.Or(written[name], name)}, plain.Each(named, func(p string) string { return "apt/packages/" + p })...)
 		if part.Origin = n.origin(n.Site, keys); part.Origin == nil {
 			n.formerly(&part, keys, bad.Commit, n.kept[f.Good].Commit)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
@@ -36,11 +37,7 @@ func (s *Site) Secrets() Secrets { return s.secrets }
 
 // Names returns the names of the secrets, sorted.
 func (s Secrets) Names() []string {
-	var names []string
-	for _, one := range s {
-		names = append(names, one.Name)
-	}
-	return names
+	return plain.Each(s, func(one Secret) string { return one.Name })
 }
 
 // SealWith has overlays hold secrets from now on; without it none does. It is called before

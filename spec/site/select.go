@@ -26,11 +26,7 @@ func (s *Site) Groups() Groups { return Groups{&s.fleet, s.maintenance.Sets} }
 
 // Sets returns the names of the site's NodeSets, sorted.
 func (g Groups) Sets() []string {
-	names := []string{}
-	for _, set := range g.sets {
-		names = append(names, set.Name)
-	}
-	return names
+	return append([]string{}, plain.Each(g.sets, func(set maintenance.Set) string { return set.Name })...)
 }
 
 // Select is Find for what acts on nodes. None at all is an error: it is a typing mistake

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -76,11 +77,7 @@ func identity(w spec.Exec, secrets []spec.Secret) string {
 
 // environ is env as NAME=value, sorted.
 func environ(env map[string]string) []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, name+"="+env[name])
-	}
-	return list
+	return plain.Each(slices.Sorted(maps.Keys(env)), func(name string) string { return name + "=" + env[name] })
 }
 
 // command is the argument list. The interpreter is named, so that neither an exec

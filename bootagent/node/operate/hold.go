@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -134,9 +135,6 @@ func (NotKept) Error() string { return "this node keeps no such generation" }
 
 // Hint says which ones there are.
 func (k NotKept) Hint() string {
-	var list []string
-	for _, g := range k {
-		list = append(list, fmt.Sprint(g.Generation))
-	}
+	list := plain.Each(k, func(g state.Generation) string { return fmt.Sprint(g.Generation) })
 	return "it keeps " + strings.Join(list, ", ") + "; 'caisson rollback' gives a node any other"
 }

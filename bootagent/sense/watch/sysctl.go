@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/sense/watch/bpf"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -130,10 +131,7 @@ func (w *Watch) Rival(d spec.Drift) string {
 // followSysctl watches the parameters of an overlay, those of which the kernel refuses
 // writes as such; the mutex is held.
 func (w *Watch) followSysctl(o *spec.Overlay, protected []string) {
-	var keys []string
-	for _, s := range o.Items.Sysctl {
-		keys = append(keys, s.Key)
-	}
+	keys := plain.Each(o.Items.Sysctl, func(s spec.Sysctl) string { return s.Key })
 	wanted := strings.Join(keys, " ") + "; " + strings.Join(protected, " ")
 	if now, ok := w.sources[BPF].(*writes); ok && now.keys == wanted {
 		return

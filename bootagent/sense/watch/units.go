@@ -10,6 +10,7 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -33,10 +34,7 @@ func (u *units) close() {
 
 // followUnits has systemd tell of the units of an overlay; the mutex is held.
 func (w *Watch) followUnits(o *spec.Overlay) {
-	var names []string
-	for _, u := range o.Items.Units {
-		names = append(names, u.Name)
-	}
+	names := plain.Each(o.Items.Units, func(u spec.Unit) string { return u.Name })
 	for _, s := range o.Services {
 		names = append(names, s.Unit)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -43,10 +44,7 @@ func readCloudConfig(r *reading) {
 	})
 	r.entries(v, "write_files", r.cloudFile)
 	r.entries(v, "mounts", func(m *tree.Value) {
-		var fields []string
-		for _, f := range m.List {
-			fields = append(fields, strings.ReplaceAll(f.Text, " ", `\040`))
-		}
+		fields := plain.Each(m.List, func(f *tree.Value) string { return strings.ReplaceAll(f.Text, " ", `\040`) })
 		if len(m.List) == 0 || slices.ContainsFunc(m.List, func(f *tree.Value) bool { return f.Text == "" }) {
 			r.miss(line(m), "mounts", "it takes a mount away, or leaves a field empty")
 			return

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // kind is one kind of file: what it is called, what gives it away, how it is read.
@@ -87,11 +89,7 @@ func kindNamed(name string) *kind {
 }
 
 func kindNames() []string {
-	var out []string
-	for _, k := range kinds {
-		out = append(out, k.name)
-	}
-	return out
+	return plain.Each(kinds, func(k kind) string { return k.name })
 }
 
 // matches reports whether each of several patterns is found. They are compiled then: most

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -69,11 +70,7 @@ func makeSchemas() []schema {
 
 // SchemaNames lists the documents that have a JSON Schema.
 func SchemaNames() []string {
-	var out []string
-	for _, s := range schemas {
-		out = append(out, s.name)
-	}
-	return out
+	return plain.Each(schemas, func(s schema) string { return s.name })
 }
 
 // Schema returns the JSON Schema (draft 2020-12) of a document, for editors. It

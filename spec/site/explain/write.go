@@ -9,16 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Write prints the explanation as a tree: each value with the place it was
 // written, and for an overridden one what it replaced.
 func (e *Explanation) Write(w io.Writer) {
-	var labels []string
-	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		labels = append(labels, k+"="+report.Printable(e.Labels[k], 60))
-	}
+	labels := plain.Each(slices.Sorted(maps.Keys(e.Labels)), func(k string) string { return k + "=" + report.Printable(e.Labels[k], 60) })
 	title := "node " + report.Printable(e.Node, 128)
 	if len(labels) > 0 {
 		title += " (" + strings.Join(labels, ", ") + ")"

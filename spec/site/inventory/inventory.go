@@ -144,10 +144,7 @@ func (n Node) Label(key string) (string, bool) {
 
 // DidYouMean is a hint for a name that no node has.
 func DidYouMean(name string, nodes []Node) string {
-	var names []string
-	for _, n := range nodes[:min(len(nodes), 2000)] {
-		names = append(names, n.Name)
-	}
+	names := plain.Each(nodes[:min(len(nodes), 2000)], func(n Node) string { return n.Name })
 	if hint := report.DidYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
 		return hint
 	}

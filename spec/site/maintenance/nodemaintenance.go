@@ -5,6 +5,7 @@ package maintenance
 import (
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -99,10 +100,7 @@ func pick[D, T any](c *shape.Checker, list []shape.Text, all []T, name func(T) s
 	for i, t := range list {
 		at := slices.IndexFunc(all, func(v T) bool { return name(v) == t.S })
 		if at < 0 {
-			var known []string
-			for _, v := range all {
-				known = append(known, name(v))
-			}
+			known := plain.Each(all, name)
 			hint := report.DidYouMean(t.S, known)
 			if len(known) == 0 {
 				hint = "write a document of kind: " + kind + " with metadata: {name: " + t.S + "}"

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -205,11 +206,7 @@ var standard = sync.OnceValue(func() []*template {
 // StandardTemplates returns the names of the templates that come with caisson, with
 // their versions: NAME@VERSION.
 func StandardTemplates() []string {
-	var out []string
-	for _, t := range standard() {
-		out = append(out, t.String())
-	}
-	return out
+	return plain.Each(standard(), (*template).String)
 }
 
 // templates are those that a site may use.
@@ -249,10 +246,7 @@ func (all templates) expand(c *shape.Checker, v *tree.Value) (whole *tree.Value,
 	known := append(slices.Clone(standard()), all...)
 	i := slices.IndexFunc(known, func(t *template) bool { return t.name == named.Name.S && t.version == named.Version.S })
 	if i < 0 {
-		var names []string
-		for _, t := range known {
-			names = append(names, t.String())
-		}
+		names := plain.Each(known, (*template).String)
 		wanted := named.Name.S + "@" + named.Version.S
 		c.Errorf(use.At, "unknown-name", report.DidYouMean(wanted, names), "there is no OperationTemplate %s", wanted)
 		return nil, ""

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -150,11 +151,7 @@ func Conf() []*Module {
 
 // Names are those of conf.
 func Names() []string {
-	var out []string
-	for _, m := range Conf() {
-		out = append(out, m.Name)
-	}
-	return out
+	return plain.Each(Conf(), func(m *Module) string { return m.Name })
 }
 
 // Keys lists the settings of all kinds whose keys can be told before a node is asked.

@@ -39,10 +39,7 @@ func (c *comparison) maintenance(from, to *spec.Maintenance) {
 }
 
 func realtimeText(r spec.Realtime) string {
-	var keys []string
-	for _, k := range r.Keys {
-		keys = append(keys, k.Item+" "+rules.PolicyName(k.Item, k.Key))
-	}
+	keys := plain.Each(r.Keys, func(k spec.ItemKey) string { return k.Item + " " + rules.PolicyName(k.Item, k.Key) })
 	text := "realtime" + budgetText(r.Budget) + ": " + strings.Join(keys, ", ")
 	if len(r.Windows) > 0 {
 		text += ", set in " + strings.Join(r.Windows, " or ")
@@ -172,10 +169,7 @@ func (t *Terms) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "to be signed by %s, for %s, in %s\n", plain.Count(t.Threshold, "key"), life, t.Registry)
 	for _, r := range t.Rollouts {
-		var waves []string
-		for _, one := range r.Waves {
-			waves = append(waves, fmt.Sprintf("%s (%s)", one.Name, plain.Some(one.Nodes, shown)))
-		}
+		waves := plain.Each(r.Waves, func(one WaveTerms) string { return fmt.Sprintf("%s (%s)", one.Name, plain.Some(one.Nodes, shown)) })
 		fmt.Fprintf(w, "rollout %s: waves %s\n", r.Name, strings.Join(waves, ", "))
 		if b := r.Budget; b != nil && b.Each > 0 {
 			fmt.Fprintf(w, "rollout %s: at most %d of each %s unavailable at once\n", r.Name, b.Each, b.Per)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -104,10 +105,7 @@ func (l *Lock) Encode() ([]byte, error) {
 
 // From are the paths of the repository that a service needs, sorted, each once.
 func (s *Service) From() []string {
-	var out []string
-	for _, d := range s.Directories {
-		out = append(out, d.From)
-	}
+	out := plain.Each(s.Directories, func(d spec.ServiceDirectory) string { return d.From })
 	slices.Sort(out)
 	return slices.Compact(out)
 }

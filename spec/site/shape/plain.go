@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -106,10 +107,7 @@ func (c *Checker) DecodeFields(v *tree.Value, fields []Field) map[string]any {
 	for _, f := range v.Fields {
 		i := slices.IndexFunc(fields, func(s Field) bool { return s.Name == f.Key })
 		if i < 0 {
-			var known []string
-			for _, s := range fields {
-				known = append(known, s.Name)
-			}
+			known := plain.Each(fields, func(s Field) string { return s.Name })
 			c.Unknown(f, known)
 			continue
 		}

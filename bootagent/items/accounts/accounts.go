@@ -16,7 +16,6 @@ package accounts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -87,14 +86,6 @@ type applied struct {
 
 func (a applied) settled() bool { return len(a.Wants) == 1 }
 
-func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
-
-func decode(e item.Entry) (prior Value, a applied) {
-	_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum covers it
-	_ = json.Unmarshal(e.Applied, &a)   // the journal's checksum covers it
-	return prior, a
-}
-
 // step holds the action for one change.
 type step struct {
 	change  Change
@@ -123,7 +114,7 @@ func (i *Item) look(ctx context.Context) ([]step, error) {
 	if i.want.Err != nil {
 		return nil, i.want.Err
 	}
-	seen, entries := i.view(), i.entries()
+	seen, entries := i.view(), item.ByKey(i.journal.Entries(Name))
 	var steps []step
 	for _, c := range i.want.Changes {
 		if err := ctx.Err(); err != nil {
@@ -132,7 +123,7 @@ func (i *Item) look(ctx context.Context) ([]step, error) {
 		s := step{change: c, applied: applied{c.From.brief(), []Value{c.From.brief()}}}
 		if e, ok := entries[c.Key]; ok {
 			s.known = true
-			_, s.applied = decode(e)
+			s.applied = item.Did[applied](e)
 		}
 		if s.done() {
 			steps = append(steps, s)
@@ -197,7 +188,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		prior, a := decode(e)
+		prior, a := item.Was[Value](e), item.Did[applied](e)
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove,
 			From: a.Wants[len(a.Wants)-1].String(), To: prior.String()})
 	}
@@ -372,7 +363,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	seen := i.view()
 	var writes []write
 	for _, e := range entries {
-		prior, a := decode(e)
+		prior, a := item.Was[Value](e), item.Did[applied](e)
 		now, err := seen.read(e.Key)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Key, err)

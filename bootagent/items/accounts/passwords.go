@@ -4,7 +4,6 @@ package accounts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,7 +76,7 @@ func (p *Passwords) Check(ctx context.Context) ([]spec.Drift, error) {
 	}
 	for _, e := range p.journal.Entries(PasswordsName) {
 		if !wanted[e.Key] {
-			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove, From: "secret", To: said(beneath(e))})
+			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove, From: "secret", To: said(item.Did[string](e))})
 		}
 	}
 	return drift, nil
@@ -234,7 +233,7 @@ func (p *Passwords) Restore(ctx context.Context, entries []item.Entry) error {
 		if v.Kind == absent { // it has left, and its password with it
 			continue
 		}
-		v.Row = withPassword(v.Row, beneath(e))
+		v.Row = withPassword(v.Row, item.Did[string](e))
 		if err := t.set(e.Key, v); err != nil {
 			return fmt.Errorf("password of %s: %w", e.Key, err)
 		}
@@ -268,14 +267,8 @@ func (i *Item) view() *view {
 func covered(j item.Journal) map[string]string {
 	own := map[string]string{}
 	for _, e := range j.Entries(PasswordsName) {
-		own[e.Key] = beneath(e)
+		own[e.Key] = item.Did[string](e)
 	}
-	return own
-}
-
-// beneath returns the row of an account beneath its secret password.
-func beneath(e item.Entry) (own string) {
-	_ = json.Unmarshal(e.Applied, &own) // the journal's checksum covers it
 	return own
 }
 

@@ -15,7 +15,6 @@ package files
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,7 +111,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		d := spec.Drift{Item: i.name, Key: e.Key, Action: spec.ActionRemove, To: decode(e).String()}
+		d := spec.Drift{Item: i.name, Key: e.Key, Action: spec.ActionRemove, To: item.Was[state](e).String()}
 		if now, err := i.read(e.Key); err == nil {
 			d.From = now.String()
 		}
@@ -250,7 +249,7 @@ func (i *Item) both(f Want) (want, now state, err error) {
 func (i *Item) made() map[string]bool {
 	dirs := map[string]bool{}
 	for _, e := range i.journal.Entries(i.name) {
-		for _, dir := range decode(e).Missing {
+		for _, dir := range item.Was[state](e).Missing {
 			dirs[dir] = true
 		}
 	}
@@ -277,7 +276,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, b.Sync())
 		}
-		if err := errors.Join(i.giveBack(&b, e.Key, decode(e)), i.dropCopy(e.Key)); err != nil {
+		if err := errors.Join(i.giveBack(&b, e.Key, item.Was[state](e)), i.dropCopy(e.Key)); err != nil {
 			errs = append(errs, fmt.Errorf("restore file %q: %w", e.Key, err))
 			continue
 		}
@@ -299,10 +298,4 @@ func (i *Item) giveBack(b *safepath.Batch, path string, was state) error {
 		return nil
 	}
 	return i.write(b, path, was)
-}
-
-func decode(e item.Entry) state {
-	var s state
-	_ = json.Unmarshal(e.Prior, &s) // the journal's checksum vouches for it
-	return s
 }

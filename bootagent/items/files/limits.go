@@ -11,7 +11,6 @@ package files
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -130,7 +129,7 @@ func (i *Limits) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		now, _ := i.read(&w, e.Key) // shown only: what cannot be read is shown as nothing
 		drift = append(drift, spec.Drift{Item: LimitsName, Key: e.Key, Action: spec.ActionRemove,
-			From: strings.TrimSuffix(now.Content, "\n"), To: strings.TrimSuffix(decodeLimit(e).Content, "\n")})
+			From: strings.TrimSuffix(now.Content, "\n"), To: strings.TrimSuffix(item.Was[limitPrior](e).Content, "\n")})
 	}
 	return drift, nil
 }
@@ -184,7 +183,7 @@ func (i *Limits) Apply(ctx context.Context, drift []spec.Drift) error {
 	defer w.Close()
 	made := missingLimit(i.dir)
 	for _, e := range i.journal.Entries(LimitsName) {
-		made = cmp.Or(decodeLimit(e).Made, made) // whichever file leaves last removes the directories
+		made = cmp.Or(item.Was[limitPrior](e).Made, made) // whichever file leaves last removes the directories
 	}
 	for _, d := range drift {
 		if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
@@ -236,7 +235,7 @@ func (i *Limits) Restore(ctx context.Context, entries []item.Entry) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, b.Sync())
 		}
-		was := decodeLimit(e)
+		was := item.Was[limitPrior](e)
 		if err := i.putBack(&w, &b, e.Key, was); err != nil {
 			errs = append(errs, fmt.Errorf("restore limit %q: %w", e.Key, err))
 			continue
@@ -284,12 +283,6 @@ func (i *Limits) unmake(w *safepath.Walk, topmost string) error {
 		}
 	}
 	return nil
-}
-
-func decodeLimit(e item.Entry) limitPrior {
-	var p limitPrior
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
-	return p
 }
 
 // missingLimit is the topmost directory of dir that is not there, "" when all are.

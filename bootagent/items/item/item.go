@@ -157,6 +157,18 @@ func Raw(v any) json.RawMessage {
 	return raw
 }
 
+// Was returns the Prior of an entry, as the item has it.
+func Was[P any](e Entry) (was P) {
+	_ = json.Unmarshal(e.Prior, &was) // the journal's checksum covers it
+	return was
+}
+
+// Did returns the Applied of an entry, as the item has it.
+func Did[A any](e Entry) (did A) {
+	_ = json.Unmarshal(e.Applied, &did) // the journal's checksum covers it
+	return did
+}
+
 // ByKey returns entries of one item by their keys.
 func ByKey(entries []Entry) map[string]Entry {
 	all := map[string]Entry{}

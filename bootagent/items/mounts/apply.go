@@ -30,7 +30,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 	if err != nil {
 		return err
 	}
-	p, err := i.plan(w, t, i.entries())
+	p, err := i.plan(w, t, item.ByKey(i.journal.Entries(Name)))
 	if err != nil || p.so && p.other == "" {
 		return err
 	}
@@ -61,7 +61,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 		return i.remount(ctx, p, t, entry)
 	}
 	if p.own {
-		was, _ = decode(p.entry) // a run before this one may have made the directories
+		was = item.Was[prior](p.entry) // a run before this one may have made the directories
 	}
 	err = i.mount(ctx, p)
 	if err == nil || ctx.Err() != nil {
@@ -247,7 +247,7 @@ func (i *Item) made(target string) string {
 		return ""
 	}
 	for _, e := range i.journal.Entries(Name) {
-		if p, _ := decode(e); p.Made != "" && within(target, p.Made) && len(p.Made) < len(top) {
+		if p := item.Was[prior](e); p.Made != "" && within(target, p.Made) && len(p.Made) < len(top) {
 			top = p.Made
 		}
 	}

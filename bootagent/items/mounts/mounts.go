@@ -14,7 +14,6 @@ package mounts
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,12 +69,6 @@ type applied struct {
 	Mount  spec.Mount `json:"mount"`
 }
 
-func decode(e item.Entry) (p prior, a applied) {
-	_ = json.Unmarshal(e.Prior, &p)   // the journal's checksum covers it
-	_ = json.Unmarshal(e.Applied, &a) // the same
-	return p, a
-}
-
 // plan is a wanted mount, understood against the present system.
 type plan struct {
 	want    spec.Mount
@@ -94,7 +87,7 @@ type plan struct {
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift
-	entries := i.entries()
+	entries := item.ByKey(i.journal.Entries(Name))
 	if len(i.want)+len(entries) == 0 {
 		return nil, ctx.Err() // a node may have thousands of mounts that are not ours
 	}
@@ -131,7 +124,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		p, _ := decode(e)
+		p := item.Was[prior](e)
 		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
 		if m, ok := t.at(p.Target); ok {
 			d.From = m.String()
@@ -145,9 +138,6 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 func describe(w spec.Mount) string {
 	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(redact(w.Options), ","))
 }
-
-// entries are the journal's, by target.
-func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
 
 // plan says how w stands; its error is why it cannot be done.
 func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan, error) {
@@ -201,7 +191,7 @@ func (p plan) differs(t table) string {
 		return word
 	}
 	if p.own {
-		_, a := decode(p.entry)
+		a := item.Did[applied](p.entry)
 		if !slices.Equal(a.Mount.Options, p.want.Options) {
 			return "options"
 		}
@@ -227,7 +217,7 @@ func (i *Item) replaceable(p plan, t table) bool {
 	if !p.own {
 		return false
 	}
-	was, done := decode(p.entry)
+	was, done := item.Was[prior](p.entry), item.Did[applied](p.entry)
 	o, err := parseOptions(done.Mount.Options)
 	return err == nil && !was.Had && i.ours(p.now, done, o, t)
 }
@@ -248,7 +238,7 @@ func (p plan) reversible() error {
 		}
 		return nil
 	}
-	_, done := decode(p.entry)
+	done := item.Did[applied](p.entry)
 	old, err := parseOptions(done.Mount.Options)
 	if err != nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 // Restore implements item.Item: what needs another mount goes before it.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	entries = ordered(entries, func(e item.Entry) spec.Mount {
-		_, a := decode(e)
+		a := item.Did[applied](e)
 		a.Mount.Target = e.Key
 		return a.Mount
 	})
@@ -42,7 +42,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 }
 
 func (i *Item) restore(e item.Entry) error {
-	was, done := decode(e)
+	was, done := item.Was[prior](e), item.Did[applied](e)
 	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (i *Item) Kept(items *spec.Items) {
 		return // then nothing can be unmounted, either
 	}
 	for _, e := range entries {
-		p, a := decode(e)
+		p, a := item.Was[prior](e), item.Did[applied](e)
 		if _, ok := t.at(p.Target); ok {
 			items.Mounts = append(items.Mounts, a.Mount)
 		}

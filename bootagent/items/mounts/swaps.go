@@ -9,7 +9,6 @@ package mounts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -58,12 +57,6 @@ type appliedSwap struct {
 	Swap spec.Swap `json:"swap"`
 }
 
-func decodeSwap(e item.Entry) (p swapPrior, a appliedSwap) {
-	_ = json.Unmarshal(e.Prior, &p)   // the journal's checksum vouches for it
-	_ = json.Unmarshal(e.Applied, &a) // the same
-	return p, a
-}
-
 func swapEntry(key string, was swapPrior, a appliedSwap) item.Entry {
 	return item.Entry{Item: SwapsName, Key: key, Prior: item.Raw(was), Applied: item.Raw(a), Scope: item.Kernel}
 }
@@ -92,7 +85,7 @@ func (i *Swaps) plan(w spec.Swap, all []usedSwap, entries map[string]item.Entry)
 		return p, nil
 	}
 	p.so = w.Priority == nil || *w.Priority == p.now.Priority
-	if _, a := decodeSwap(e); own && a.Path == p.path {
+	if a := item.Did[appliedSwap](e); own && a.Path == p.path {
 		p.so = p.so && a.Swap.Discard == w.Discard && (w.Priority != nil || p.now.Priority < 0)
 	}
 	return p, nil
@@ -110,12 +103,10 @@ func describeSwap(w spec.Swap) string {
 	return text
 }
 
-func (i *Swaps) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(SwapsName)) }
-
 // Check implements item.Item.
 func (i *Swaps) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift
-	entries := i.entries()
+	entries := item.ByKey(i.journal.Entries(SwapsName))
 	if len(i.want)+len(entries) == 0 {
 		return nil, ctx.Err()
 	}
@@ -154,7 +145,7 @@ func (i *Swaps) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		was, a := decodeSwap(e)
+		was, a := item.Was[swapPrior](e), item.Did[appliedSwap](e)
 		d := spec.Drift{Item: SwapsName, Key: e.Key, To: was.Was.String(), Action: spec.ActionRemove}
 		d.From = swapAt(all, a.Path).String()
 		drift = append(drift, d)
@@ -188,8 +179,9 @@ func (i *Swaps) apply(ctx context.Context, w spec.Swap) error {
 	if err != nil {
 		return err
 	}
-	before := i.entries()[w.Device]
-	p, err := i.plan(w, all, i.entries())
+	entries := item.ByKey(i.journal.Entries(SwapsName))
+	before := entries[w.Device]
+	p, err := i.plan(w, all, entries)
 	if err != nil || p.so {
 		return err
 	}
@@ -248,7 +240,7 @@ func (i *Swaps) Restore(ctx context.Context, entries []item.Entry) error {
 }
 
 func (i *Swaps) restore(ctx context.Context, e item.Entry) error {
-	was, done := decodeSwap(e)
+	was, done := item.Was[swapPrior](e), item.Did[appliedSwap](e)
 	all, err := i.read()
 	if err != nil {
 		return err

@@ -138,7 +138,7 @@ func (i *Features) ofOthers() []item.Entry {
 	return slices.DeleteFunc(i.journal.Entries(FeaturesName), func(e item.Entry) bool {
 		iface, _ := splitFeature(e.Key)
 		now, err := i.device.Index(iface)
-		return err != nil || now == decodeFeature(e).Index
+		return err != nil || now == item.Was[featurePrior](e).Index
 	})
 }
 
@@ -168,7 +168,7 @@ func (c *change) unchanged(recorded map[string]item.Entry, after featureNIC) []i
 	for feature, e := range recorded {
 		_, known := c.had[feature]
 		_, undone := c.undone[feature]
-		p, s := decodeFeature(e), after.features[feature]
+		p, s := item.Was[featurePrior](e), after.features[feature]
 		if !known && (undone || e.Applied == nil && s.Requested == p.Requested && s.Active == p.Active) {
 			drop = append(drop, e)
 		}
@@ -181,7 +181,7 @@ func (i *Features) Restore(ctx context.Context, entries []item.Entry) error {
 	byIface := map[string][]item.Entry{}
 	for _, e := range entries {
 		iface, _ := splitFeature(e.Key)
-		iface = cmp.Or(i.device.Called(decodeFeature(e).Index), iface) // it may have been renamed
+		iface = cmp.Or(i.device.Called(item.Was[featurePrior](e).Index), iface) // it may have been renamed
 		byIface[iface] = append(byIface[iface], e)
 	}
 	var done, moved []item.Entry
@@ -212,7 +212,7 @@ func (i *Features) restoreTo(iface string, entries []item.Entry) (done, carried 
 	ask := map[string]bool{}
 	for _, e := range entries {
 		was, feature := splitFeature(e.Key)
-		p := decodeFeature(e)
+		p := item.Was[featurePrior](e)
 		switch {
 		case p.Index != now.index:
 		case was != iface && i.keeps(iface, feature, now, e.Applied != nil):
@@ -275,7 +275,7 @@ func (i *Features) Kept(items *spec.Items) {
 	for _, e := range i.journal.Entries(FeaturesName) {
 		iface, feature := splitFeature(e.Key)
 		n := i.look(iface)
-		if s, ok := n.features[feature]; ok && n.index == decodeFeature(e).Index && e.Applied != nil {
+		if s, ok := n.features[feature]; ok && n.index == item.Was[featurePrior](e).Index && e.Applied != nil {
 			items.Ethtool = append(items.Ethtool, spec.Feature{Interface: iface, Feature: feature, On: s.Active})
 		}
 	}

@@ -13,7 +13,6 @@ package nics
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -106,12 +105,6 @@ type featurePrior struct {
 	Active    bool `json:"active"`
 }
 
-func decodeFeature(e item.Entry) featurePrior {
-	var p featurePrior
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
-	return p
-}
-
 // Check implements item.Item.
 func (i *Features) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift
@@ -137,7 +130,7 @@ func (i *Features) Check(ctx context.Context) ([]spec.Drift, error) {
 	}
 	for _, e := range i.journal.Entries(FeaturesName) {
 		iface, feature := splitFeature(e.Key)
-		p := decodeFeature(e)
+		p := item.Was[featurePrior](e)
 		moved := managed[iface] && nics[iface].err == nil && nics[iface].index != p.Index && i.device.Called(p.Index) != ""
 		if !moved && (wanted[e.Key] || managed[iface] && (e.Applied == nil || nics[iface].err != nil)) {
 			continue // a side effect stays while what may cause it does

@@ -137,7 +137,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 }
 
 func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) error {
-	was, _ := decode(e)
+	was := item.Was[attr](e)
 	f, err := open(walk, e.Key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -164,7 +164,7 @@ func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) e
 
 // original returns the permissions that a file gets back, or why it gets none.
 func (i *Item) original(walk *safepath.Walk, f file, e item.Entry) (to attr, why string) {
-	was, did := decode(e)
+	was, did := item.Was[attr](e), item.Did[applied](e)
 	if e.Scope == item.Disk && i.scope(f.dev) != item.Disk { // the disk may have been in other hands
 		return f.attr, "is not on the state disk"
 	}

@@ -12,7 +12,6 @@ package perm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -153,7 +152,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	defer walk.Close()
 	list, drift := i.wishes(&walk)
 	i.found = len(list) + len(drift)
-	entries := i.entries()
+	entries := item.ByKey(i.journal.Entries(Name))
 	wanted := map[string]bool{}
 	for _, w := range list {
 		if err := ctx.Err(); err != nil {
@@ -213,16 +212,8 @@ func (i *Item) once(e item.Entry, w *wish) bool {
 	if i.want.Rerun != "never" && i.want.Rerun != "once_successfully" && i.want.Interval >= 0 {
 		return false
 	}
-	_, did := decode(e)
+	did := item.Did[applied](e)
 	return did.Attr.Ino != 0 && did.Rule == w.text
-}
-
-func (i *Item) entries() map[string]item.Entry { return item.ByKey(i.journal.Entries(Name)) }
-
-func decode(e item.Entry) (was attr, did applied) {
-	_ = json.Unmarshal(e.Prior, &was)   // the journal's checksum covers it
-	_ = json.Unmarshal(e.Applied, &did) // the same
-	return was, did
 }
 
 // Apply implements item.Item. The journal learns the originals before, and the
@@ -238,7 +229,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var entries []item.Entry
 	todo := map[string]change{}
 	list, _ := i.wishes(&walk)
-	had := i.entries()
+	had := item.ByKey(i.journal.Entries(Name))
 	for _, w := range list {
 		if !due[w.path] {
 			continue
@@ -277,7 +268,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			}
 			continue
 		}
-		_, did := decode(e)
+		did := item.Did[applied](e)
 		did.Attr.Ino, did.Attr.Born = now.Ino, now.Born
 		e.Applied = item.Raw(did)
 		done = append(done, e)

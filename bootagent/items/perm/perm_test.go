@@ -180,7 +180,7 @@ func TestReplacedFileWithTheSameInodeIsLeftAlone(t *testing.T) {
 	j := itemtest.Journal(t, t.TempDir())
 	run(t, j, &spec.Perm{Paths: []spec.PermPath{{Path: root + "/f", Mode: "0640"}}})
 	e := j.Entries(Name)[0]
-	was, did := decode(e)
+	was, did := item.Was[attr](e), item.Did[applied](e)
 	if was.Born == 0 {
 		require.Missing(t, "btime", "the file system of "+root+" keeps no time of birth")
 	}

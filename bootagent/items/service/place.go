@@ -4,7 +4,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,11 +43,6 @@ type prior struct {
 	Missing []string `json:"missing,omitempty"` // directories that had to be made
 }
 
-func decodePrior(e item.Entry) (p prior) {
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum covers it
-	return p
-}
-
 func (p prior) String() string {
 	switch p.Kind {
 	case absent:
@@ -66,7 +60,7 @@ func (i *Item) linkTarget(s spec.Service, d spec.ServiceDirectory) string {
 
 // isInstalled reports whether a place has the service's files.
 func (i *Item) isInstalled(s spec.Service, d spec.ServiceDirectory) (bool, error) {
-	if e, known := i.entry(d.To); known && decodePrior(e).Kind == directory {
+	if e, known := i.entry(d.To); known && item.Was[prior](e).Kind == directory {
 		return i.isCovered(s, d)
 	}
 	p, err := i.readPlace(d)
@@ -146,7 +140,7 @@ func (i *Item) install(ctx context.Context, s spec.Service, d spec.ServiceDirect
 		return err
 	}
 	e, known := i.entry(d.To)
-	over := decodePrior(e).Kind == directory
+	over := item.Was[prior](e).Kind == directory
 	if !over {
 		was, err := i.readPlace(d)
 		if err != nil {
@@ -184,7 +178,7 @@ func (i *Item) install(ctx context.Context, s spec.Service, d spec.ServiceDirect
 // files since: that is the original from now on. An original that was a file or a link is
 // not lost for it: then it is an error.
 func (i *Item) abandonOriginal(e item.Entry) error {
-	if p := decodePrior(e); p.Kind != absent && p.Kind != empty {
+	if p := item.Was[prior](e); p.Kind != absent && p.Kind != empty {
 		return fmt.Errorf("a directory was put in the place of the %s that was there: move it away", p.Kind)
 	}
 	return i.journal.Forget(e)
@@ -194,7 +188,7 @@ func (i *Item) abandonOriginal(e item.Entry) error {
 // leaves last removes them.
 func (i *Item) addSharedDirs(to string, missing []string) []string {
 	for _, e := range i.journal.Entries(Name) {
-		for _, dir := range decodePrior(e).Missing {
+		for _, dir := range item.Was[prior](e).Missing {
 			if strings.HasPrefix(to, dir+"/") && !slices.Contains(missing, dir) {
 				missing = append(missing, dir)
 			}
@@ -234,7 +228,7 @@ func (i *Item) write(to string, p prior) error {
 
 // restorePlace restores what was at a place.
 func (i *Item) restorePlace(ctx context.Context, e item.Entry) error {
-	p := decodePrior(e)
+	p := item.Was[prior](e)
 	at := filepath.Join(i.places.Root, e.Key)
 	if err := ctx.Err(); err != nil {
 		return err

@@ -17,7 +17,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -102,11 +102,6 @@ func (i *Item) entry(key string) (item.Entry, bool) {
 	return e, ok
 }
 
-func decodeApplied(e item.Entry) (a applied) {
-	_ = json.Unmarshal(e.Applied, &a) // the journal's checksum covers it
-	return a
-}
-
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	ordered := i.dropIns()
@@ -133,9 +128,9 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		case isDropIn(e.Key), paths[e.Key], names[name]:
 		default:
 			d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
-			if a := decodeApplied(e); a.Commit != "" {
+			if a := item.Did[applied](e); a.Commit != "" {
 				d.From = "commit " + a.Commit
-			} else if p := decodePrior(e); strings.HasPrefix(e.Key, "/") {
+			} else if p := item.Was[prior](e); strings.HasPrefix(e.Key, "/") {
 				d.From, d.To = "files of a service", p.String()
 			}
 			drift = append(drift, d)
@@ -161,8 +156,8 @@ func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
 		if d.Action == spec.ActionChange {
 			d.Action = spec.ActionAdd
 		}
-	case decodeApplied(e).Commit != s.Commit:
-		d.From = "commit " + decodeApplied(e).Commit
+	case item.Did[applied](e).Commit != s.Commit:
+		d.From = "commit " + item.Did[applied](e).Commit
 	default:
 		d.From = v.String()
 	}
@@ -171,10 +166,7 @@ func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
 
 // describe returns the text for a service in status and logs.
 func describe(s spec.Service) string {
-	var to []string
-	for _, d := range s.Directories {
-		to = append(to, d.To)
-	}
+	to := plain.Each(s.Directories, func(d spec.ServiceDirectory) string { return d.To })
 	return "commit " + s.Commit + " at " + strings.Join(to, ", ")
 }
 
@@ -323,7 +315,7 @@ func (i *Item) removeService(ctx context.Context, e item.Entry) error {
 		if err := i.unmountImages(ctx, name); err != nil {
 			return err
 		}
-		if err := i.notifyUnit(ctx, name, decodeApplied(e), false); err != nil {
+		if err := i.notifyUnit(ctx, name, item.Did[applied](e), false); err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 	}
 	for _, e := range i.journal.Entries(i.kind.Name) {
-		p := decodePrior(e)
+		p := item.Was[prior](e)
 		moved := i.replaced(e.Key, p) && i.present(e.Key, p) != ""
 		if !moved && (wanted[e.Key] || e.Applied == nil && wanted[p.Cause]) {
 			continue
@@ -226,7 +226,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	others := slices.DeleteFunc(i.journal.Entries(i.kind.Name), func(e item.Entry) bool { return !i.replaced(e.Key, decodePrior(e)) })
+	others := slices.DeleteFunc(i.journal.Entries(i.kind.Name), func(e item.Entry) bool { return !i.replaced(e.Key, item.Was[prior](e)) })
 	if len(others) > 0 { // else the original of what has a key by now would be that of what had it
 		if err := i.Restore(ctx, others); err != nil {
 			return err
@@ -358,7 +358,7 @@ func (i *Item) giveUp(ctx context.Context, tried []spec.Drift, failed map[string
 	var undo []item.Entry
 	for _, e := range i.journal.Entries(i.kind.Name) {
 		_, own := failed[e.Key]
-		_, side := failed[decodePrior(e).Cause]
+		_, side := failed[item.Was[prior](e).Cause]
 		if !had[e.Key] && (own || side && e.Applied == nil) {
 			undo = append(undo, e)
 		}
@@ -387,7 +387,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var drift []spec.Drift
 	var carried []item.Entry
 	for _, e := range entries {
-		p := decodePrior(e)
+		p := item.Was[prior](e)
 		key := i.present(e.Key, p)
 		switch {
 		case key == "":
@@ -407,9 +407,9 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var done []item.Entry
 	var errs []error
 	for _, e := range entries {
-		if err := failed[i.present(e.Key, decodePrior(e))]; err != nil {
+		if err := failed[i.present(e.Key, item.Was[prior](e))]; err != nil {
 			key := rules.Spelled(spec.Drift{Item: i.kind.Name, Key: e.Key}).Key
-			errs = append(errs, fmt.Errorf("restore %s %q to %q: %w", i.kind.Name, key, decodePrior(e).Value, reason(err)))
+			errs = append(errs, fmt.Errorf("restore %s %q to %q: %w", i.kind.Name, key, item.Was[prior](e).Value, reason(err)))
 			continue
 		}
 		done = append(done, e)
@@ -457,12 +457,6 @@ type prior struct {
 func (i *Item) entry(key string, p prior) item.Entry {
 	p.Owner = i.kind.Files.Owner(key)
 	return item.Entry{Item: i.kind.Name, Key: key, Prior: item.Raw(p), Scope: item.Kernel}
-}
-
-func decodePrior(e item.Entry) prior {
-	var p prior
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
-	return p
 }
 
 // reason is the cause without the path, which the message names already.

@@ -4,7 +4,6 @@ package units
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -16,12 +15,6 @@ import (
 
 func entry(key, state string) item.Entry {
 	return item.Entry{Item: Name, Key: key, Prior: item.Raw(state), Scope: item.Root}
-}
-
-func decode(e item.Entry) string {
-	var state string
-	_ = json.Unmarshal(e.Prior, &state) // the journal's checksum vouches for it
-	return state
 }
 
 // Remember journals that a unit which should run did so at the first look: what
@@ -68,7 +61,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		errs = append(errs, i.reload(ctx))
 	}
 	for _, e := range states {
-		if decode(e) == Active {
+		if item.Was[string](e) == Active {
 			errs = append(errs, i.to(ctx, e.Key, "start", Inactive))
 		}
 	}
@@ -100,15 +93,14 @@ func (i *Item) stopped(paths, states []item.Entry) []string {
 	var out []string
 	seen := map[string]bool{}
 	for _, e := range states {
-		if seen[e.Key] = true; decode(e) != Active {
+		if seen[e.Key] = true; item.Was[string](e) != Active {
 			out = append(out, e.Key)
 		}
 	}
 	for _, e := range paths {
-		var prior struct {
+		prior := item.Was[struct {
 			Kind string `json:"kind"`
-		}
-		_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum vouches for it
+		}](e)
 		unit, dir := filepath.Base(e.Key), filepath.Dir(e.Key)
 		ours := prior.Kind == "" && (dir == own || !i.wants(unit)) && !strings.HasSuffix(dir, ".d")
 		if ours && !seen[unit] && !template(unit) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -80,10 +81,7 @@ func ofFile(key string) bool { return strings.HasPrefix(key, "/") }
 // files is the item for the files of all units, and what keeps a unit from having
 // those that it should.
 func (i *Item) files() (*files.Item, map[string]error) {
-	var journaled []string
-	for _, e := range i.journal.Entries(Name) {
-		journaled = append(journaled, e.Key)
-	}
+	journaled := plain.Each(i.journal.Entries(Name), func(e item.Entry) string { return e.Key })
 	var all []files.Want
 	problems := map[string]error{}
 	had := map[string]bool{}
@@ -141,7 +139,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		case e.Key == reload && len(i.want) > 0:
 			drift = append(drift, spec.Drift{Item: Name, Key: reload, From: "files that systemd has not read", Action: spec.ActionChange})
 		case !ofFile(e.Key) && !i.wants(e.Key):
-			drift = append(drift, spec.Drift{Item: Name, Key: e.Key, To: decode(e), Action: spec.ActionRemove})
+			drift = append(drift, spec.Drift{Item: Name, Key: e.Key, To: item.Was[string](e), Action: spec.ActionRemove})
 		}
 	}
 	return drift, nil

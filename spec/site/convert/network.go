@@ -34,8 +34,11 @@ var linkFeatures = map[string]string{
 // readLink reads systemd.link(5): the features of a link that is named.
 func readLink(r *reading) {
 	var settings []setting
-	name, several := "", false
-	for _, sec := range r.sections() {
+	name, several, sections := "", false, r.sections()
+	if r.wraps(sections) {
+		return
+	}
+	for _, sec := range sections {
 		for _, s := range sec.lines {
 			switch {
 			case sec.name == "Match" && s.key == "OriginalName" && name == "":
@@ -207,6 +210,9 @@ const siteHead = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name:
 func readNetworkd(r *reading) {
 	i := iface{value: map[string]any{}}
 	sections, at, text := r.sections(), 1, "the whole file"
+	if r.wraps(sections) {
+		return
+	}
 	slices.SortStableFunc(sections, func(a, b section) int { // a route's words depend on DHCP
 		return cmp.Compare(strings.Index(a.name, "Route"), strings.Index(b.name, "Route"))
 	})
@@ -217,9 +223,6 @@ func readNetworkd(r *reading) {
 		}
 		for _, l := range s.lines {
 			switch key := map[string]string{"Name": "name", "MACAddress": "mac", "PermanentMACAddress": "mac"}[l.key]; {
-			case strings.HasSuffix(l.line, `\`):
-				r.whole(fmt.Sprintf("line %d goes on in the next one: join them", l.n))
-				return
 			case s.name != "Match":
 			case key == "" || strings.ContainsAny(l.value, "*?[ !"):
 				r.whole("a site names interfaces, it does not match them by " + l.line)
@@ -244,6 +247,19 @@ func readNetworkd(r *reading) {
 			}
 		}
 	}
+}
+
+// wraps accounts for a file with a line that goes on in the next one.
+func (r *reading) wraps(sections []section) bool {
+	for _, s := range sections {
+		for _, l := range s.lines {
+			if strings.HasSuffix(l.line, `\`) {
+				r.whole(fmt.Sprintf("line %d goes on in the next one: join them", l.n))
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // networkdLine puts a line into an interface, or accounts for it and returns false.

@@ -80,6 +80,7 @@ var others = []struct {
 		`{"conf":{"sysctl":{"vm.swappiness":"10"}},"machine":{"kernel":{"args":["nosmt","dyndbg=\"module x +p\""]}}}`, nil},
 	{"two.list", "sources", "deb https://apt.example.org trixie main\ndeb https://apt.example.org trixie contrib\n",
 		`{"conf":{"apt":{"repositories":{"two":{"components":["main"],"distributions":["trixie"],"url":"https://apt.example.org"},"two-2":{"components":["contrib"],"distributions":["trixie"],"url":"https://apt.example.org"}}}}}`, nil},
+	{"on.link", "link", "[Match]\nOriginalName=eth0\n[Link]\nDescription=a \\\nGenericReceiveOffload=no\n", `{"conf":{}}`, []string{"1: line 4 goes on in the next one: join them"}},
 	{"on.network", "networkd", "[Match]\nName=eth0\n[Route]\nGateway=192.0.2.1\nGatewayOnLink=yes\n[Network]\nDHCP=yes\n",
 		`{"machine":{"network":{"interfaces":[{"dhcp":"both","name":"eth0"}]}}}`, []string{"4: a route of a site has no GatewayOnLink beside DHCP", "5: a route of a site has no GatewayOnLink beside DHCP"}},
 	{"on.yaml", "netplan", "network:\n  version: 2\n  ethernets:\n    a: {addresses: [192.0.2.5/32], routes: [{to: default, via: 192.0.2.1, on-link: true}]}\n    b: {dhcp4: true, routes: [{to: 10.0.0.0/8, via: 192.0.2.1, on-link: true}]}\n" +

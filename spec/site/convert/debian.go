@@ -121,12 +121,15 @@ func readPreferences(r *reading) {
 // answer is a line of debconf-set-selections(1): owner, question, type, value.
 var answer = regexp.MustCompile(`^(\S+)\s+(\S+)\s+(\w+)\s*(.*)$`)
 
+// included is the answer that lists the packages to install.
+const included = "d-i pkgsel/include string"
+
 // readPreseed reads answers of debconf. A site has them with their package: those of
 // packages that the file asks for are taken.
 func readPreseed(r *reading) {
 	asked := map[string]*parsed{}
 	r.lines("#", func(n int, line string) {
-		if m := answer.FindStringSubmatch(line); m != nil && m[1]+" "+m[2] == "d-i pkgsel/include" {
+		if m := answer.FindStringSubmatch(line); m != nil && strings.Join(m[1:4], " ") == included {
 			for _, name := range strings.Fields(m[4]) {
 				asked[name] = r.take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
 			}
@@ -136,7 +139,7 @@ func readPreseed(r *reading) {
 		switch m := answer.FindStringSubmatch(line); {
 		case m == nil:
 			r.miss(n, line, "it is not an answer: PACKAGE QUESTION TYPE VALUE")
-		case m[1]+" "+m[2] == "d-i pkgsel/include" && m[4] != "":
+		case strings.Join(m[1:4], " ") == included && m[4] != "":
 		case m[1] == "d-i":
 			r.miss(n, line, "it is a question of the installer, and nothing is installed")
 		case asked[m[1]] == nil:

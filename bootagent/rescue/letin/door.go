@@ -58,10 +58,11 @@ const (
 )
 
 // settings let root in by these keys alone: where the layer forbids root, its other keys and
-// certificates must not count because an operator is let in.
+// certificates must not count because an operator is let in. A client offers others before the right
+// one, of which each counts as a try.
 func (d Doors) settings() string {
 	return "# While somebody is let in by a rescue statement; the agent removes it.\n" +
-		"Match User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n" +
+		"Match User root\n\tPermitRootLogin prohibit-password\n\tPubkeyAuthentication yes\n\tMaxAuthTries 20\n" +
 		"\tAuthenticationMethods publickey\n\tAuthorizedKeysFile none\n\tTrustedUserCAKeys none\n" +
 		"\tAuthorizedKeysCommand " + d.Program + " " + paths.RescueKeys + " %k\n\tAuthorizedKeysCommandUser root\n"
 }

@@ -170,7 +170,8 @@ func (b *build) locked() error {
 // sayLacking says what a node will be without. Archives that this build has not asked may
 // have more than a lock of before names.
 func (b *build) sayLacking() {
-	if b.options.Lock != nil && b.foreign == nil && len(b.missing(timeservice.Default, "procps")) == 2 {
+	if older := len(b.missing(timeservice.Default, "procps")) == 2 || len(b.missing("tzdata")) == 1 &&
+		!slices.Contains(b.recipe.Packages.Blacklist, "tzdata"); older && b.options.Lock != nil && b.foreign == nil {
 		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " +
 			strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
@@ -51,7 +52,7 @@ func TestTimeService(t *testing.T) {
 				t.Errorf("time services %v, want %q; said %q", has, c.want, said)
 			}
 			for _, name := range base.Recommended() {
-				if !slices.Contains(names(l.Base), name) {
+				if !slices.Contains(names(l.Base), name) && !slices.Contains(onlyUbuntu, name) {
 					t.Errorf("trixie's base lacks %s", name)
 				}
 			}
@@ -75,6 +76,20 @@ func TestOlderLock(t *testing.T) {
 	for _, want := range []string{"procps", "linux-sysctl-defaults", "no time service", "caisson lock --update"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("said %q without %s", said, want)
+		}
+	}
+	for _, c := range []struct {
+		has   []apt.Deb
+		never []string
+		older bool
+	}{
+		{[]apt.Deb{{Name: "procps"}}, nil, true}, // of before tzdata
+		{[]apt.Deb{{Name: "procps"}}, []string{"tzdata"}, false},
+		{[]apt.Deb{{Name: "procps"}, {Name: "tzdata"}}, nil, false},
+	} {
+		said, b.chosen.Base, b.recipe.Packages.Blacklist = "", c.has, c.never
+		if b.sayLacking(); strings.Contains(said, "the lock is older") != c.older {
+			t.Errorf("%v, never %v: said %q", c.has, c.never, said)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/sha512"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/binary"
 	"math/big"
 	"slices"
@@ -69,6 +70,12 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	moved := changed(0x205) // and the signature names what it is now
+	to, err := ImageDigest(moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved = bytes.Replace(moved, sum, to, 1)
 	table := int(binary.LittleEndian.Uint32(signed(key, ours)[0x40+signaturesAt:]))
 	twice := append(signed(otherKey, other), signed(key, ours)[table:]...)
 	binary.LittleEndian.PutUint32(twice[0x40+signaturesAt+4:], uint32(len(twice)-table))
@@ -107,6 +114,7 @@ func TestVerify(t *testing.T) {
 		{"by its digest, and whom is revoked", signed(signer, below), TrustsImage{Digests: [][]byte{sum}, Revoked: [][]byte{short[:]}}, "signer signs (dbx)"},
 		{"by our key, with somebody else revoked", signed(key, ours), TrustsImage{Allowed: []*x509.Certificate{ours, other}, Revoked: [][]byte{others[:], short[:]}}, ""},
 		{"with one changed byte", changed(0x205), TrustsImage{Allowed: []*x509.Certificate{ours}}, "it is not what was signed"},
+		{"with one changed byte, and its digest", moved, TrustsImage{Allowed: []*x509.Certificate{ours}}, "signature: of other content"},
 		{"with a changed signature", changed(-12), TrustsImage{Allowed: []*x509.Certificate{ours}}, "signature: "},
 		{"cut", bare[:100], TrustsImage{}, "EOF"},
 	} {
@@ -115,6 +123,38 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
 	}
+}
+
+// TestOpenOfAnotherType: what the key signed as something else does not count, neither as it is nor where the
+// type that is not signed is changed.
+func TestOpenOfAnotherType(t *testing.T) {
+	key, ours := authenticodeCertified(t)
+	other := slices.Clone(oidIndirect)
+	other[len(other)-1]++
+	content, err := indirect(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := Enclosed(key, ours, other, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(signature []byte, want string) {
+		t.Helper()
+		if _, err := Open(signature, oidIndirect, []*x509.Certificate{ours}); err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	is(signature, "signature: of something else")
+	from, err := asn1.Marshal(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := asn1.Marshal(oidIndirect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(bytes.Replace(signature, from, to, 1), "signature: of other content")
 }
 
 // FuzzVerify: whatever a program is, only what was signed is taken.

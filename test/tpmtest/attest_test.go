@@ -4,9 +4,13 @@ package tpmtest
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -130,6 +137,13 @@ func TestNotAttested(t *testing.T) {
 	other := quoted(t, machine(t, Start(t), usual), events...)
 	k := known()
 	k.Like = accepted(t, fresh)
+	runs := func(overlay, layer string) func(*spec.Quote, *attest.Known) {
+		return func(_ *spec.Quote, k *attest.Known) {
+			at := attest.Root{Layer: "sha256:m", Core: "sha256:d"}
+			k.Roots[at] = attest.Layer{Overlays: []string{"sha256:o"}}
+			k.Runs = &attest.Running{Overlay: overlay, Layer: layer}
+		}
+	}
 	lie := func(from, to string) func(*spec.Quote, *attest.Known) {
 		return func(q *spec.Quote, _ *attest.Known) { q.Log = strings.Replace(q.Log, from, to, 1) }
 	}
@@ -162,8 +176,12 @@ func TestNotAttested(t *testing.T) {
 		"an initrd of nobody": {func(_ *spec.Quote, k *attest.Known) {
 			k.Roots[attest.Root{Layer: "sha256:l", Core: "sha256:c"}] = attest.Layer{Kernel: "sha256:k"}
 		}, "unknown event: kexec: initrd sha256:i is not"},
-		"a key for anything": {func(q *spec.Quote, _ *attest.Known) { q.Key = bytes.Clone(q.Key); q.Key[5] ^= 1 }, "the machine's key"},
-		"before the loader":  {func(q *spec.Quote, _ *attest.Known) { *q = *fresh }, "nothing was measured of what the loader went on with"},
+		"it reports another overlay": {runs("sha256:x", "sha256:m"), "it reports overlay sha256:x on layer sha256:m, and its root is of core sha256:d"},
+		"it reports another layer":   {runs("sha256:o", "sha256:l"), "it reports overlay sha256:o on layer sha256:l, and its root is of core sha256:d"},
+		"the firmware's log has SHA-1 alone": {func(q *spec.Quote, _ *attest.Known) {
+			q.Firmware = slices.Concat(q.Firmware[:60], []byte{4, 0, 20, 0, 0}, []byte{0, 0, 0, 0, 0xd, 0, 0, 0, 1, 0, 0, 0, 4, 0}, make([]byte, 20), []byte{1, 0, 0, 0, 'x'})
+		}, "the firmware's log: an event of register 0 has no SHA-256"},
+		"before the loader": {func(q *spec.Quote, _ *attest.Known) { *q = *fresh }, "nothing was measured of what the loader went on with"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, k := *whole, known()
@@ -174,8 +192,85 @@ func TestNotAttested(t *testing.T) {
 			}
 		})
 	}
+	runs("sha256:o", "sha256:m")(whole, &k)
 	if v := attest.Verify(whole, nonce, k); !v.Attested {
 		t.Errorf("without any attack: %s", v.Why)
+	}
+}
+
+// TestASignatureOfNoQuote: a key that was accepted counts for what a TPM signs by a key that it keeps, and nothing else:
+// here the key is a program's, so that it signs whatever is wanted.
+func TestASignatureOfNoQuote(t *testing.T) {
+	whole := quoted(t, machine(t, Start(t), usual), events...)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(n *big.Int) tpm2.TPM2BECCParameter {
+		return tpm2.TPM2BECCParameter{Buffer: n.FillBytes(make([]byte, 32))}
+	}
+	quotes := func(change func(*tpm2.TPMSQuoteInfo)) func(*tpm2.TPMTPublic, *tpm2.TPMSAttest) {
+		return func(_ *tpm2.TPMTPublic, said *tpm2.TPMSAttest) {
+			q, err := said.Attested.Quote()
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(q)
+			said.Attested = tpm2.NewTPMUAttest(tpm2.TPMSTAttestQuote, q)
+		}
+	}
+	lacks := func(change func(*tpm2.TPMAObject)) func(*tpm2.TPMTPublic, *tpm2.TPMSAttest) {
+		return func(public *tpm2.TPMTPublic, _ *tpm2.TPMSAttest) { change(&public.ObjectAttributes) }
+	}
+	const anything = "the machine's key may sign what the TPM has not said"
+	for name, row := range map[string]struct {
+		change func(*tpm2.TPMTPublic, *tpm2.TPMSAttest)
+		why    string
+	}{
+		"nothing is changed":       {quotes(func(*tpm2.TPMSQuoteInfo) {}), ""},
+		"a key that moves":         {lacks(func(a *tpm2.TPMAObject) { a.FixedTPM = false }), anything},
+		"a key below another":      {lacks(func(a *tpm2.TPMAObject) { a.FixedParent = false }), anything},
+		"a key from elsewhere":     {lacks(func(a *tpm2.TPMAObject) { a.SensitiveDataOrigin = false }), anything},
+		"a key for anything":       {lacks(func(a *tpm2.TPMAObject) { a.Restricted = false }), anything},
+		"a key that does not sign": {lacks(func(a *tpm2.TPMAObject) { a.SignEncrypt = false }), anything},
+		"a key that opens":         {lacks(func(a *tpm2.TPMAObject) { a.Decrypt = true }), anything},
+		"data that looks so":       {func(_ *tpm2.TPMTPublic, said *tpm2.TPMSAttest) { said.Magic ^= 1 }, "what is signed was not said by a TPM"},
+		"the time": {func(_ *tpm2.TPMTPublic, said *tpm2.TPMSAttest) {
+			said.Type, said.Attested = tpm2.TPMSTAttestTime, tpm2.NewTPMUAttest(tpm2.TPMSTAttestTime, &tpm2.TPMSTimeAttestInfo{})
+		}, "what is signed is not a quote"},
+		"registers that everybody resets": {quotes(func(q *tpm2.TPMSQuoteInfo) {
+			q.PCRSelect.PCRSelections[0].PCRSelect = tpm2.PCClientCompatible.PCRs(append(slices.Clone(spec.Quoted[1:]), 16)...)
+		}), "other registers are quoted"},
+		"registers of another hash": {quotes(func(q *tpm2.TPMSQuoteInfo) { q.PCRSelect.PCRSelections[0].Hash = tpm2.TPMAlgSHA1 }), "other registers are quoted"},
+		"more registers": {quotes(func(q *tpm2.TPMSQuoteInfo) {
+			q.PCRSelect.PCRSelections = append(q.PCRSelect.PCRSelections, q.PCRSelect.PCRSelections[0])
+		}), "other registers are quoted"},
+	} {
+		public, err := tpm2.Unmarshal[tpm2.TPMTPublic](whole.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{X: number(key.X), Y: number(key.Y)})
+		said, err := tpm2.Unmarshal[tpm2.TPMSAttest](whole.Attest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.change(public, said)
+		q := *whole
+		q.Key, q.Attest = tpm2.Marshal(public), tpm2.Marshal(said)
+		sum := sha256.Sum256(q.Attest)
+		r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Signature = tpm2.Marshal(tpm2.TPMTSignature{SigAlg: tpm2.TPMAlgECDSA, Signature: tpm2.NewTPMUSignature(tpm2.TPMAlgECDSA,
+			&tpm2.TPMSSignatureECC{Hash: tpm2.TPMAlgSHA256, SignatureR: number(r), SignatureS: number(s)})})
+		k := known()
+		k.Like = accepted(t, whole)
+		k.Like[0].Key = digest.Of(q.Key)
+		if v := attest.Verify(&q, nonce, k); v.Attested != (row.why == "") || !strings.HasPrefix(v.Why, row.why) {
+			t.Errorf("%s: %v, %s", name, v.Attested, v.Why)
+		}
 	}
 }
 
@@ -193,6 +288,10 @@ func TestBootsThatAreNotAttested(t *testing.T) {
 	without := func(register uint32) []event {
 		return slices.DeleteFunc(slices.Clone(usual), func(e event) bool { return e.register == register })
 	}
+	played, err := spec.Encode(events[1]) // as a loader would have measured it
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, row := range map[string]struct {
 		firmware []event
 		events   []spec.Measured
@@ -202,7 +301,7 @@ func TestBootsThatAreNotAttested(t *testing.T) {
 		"by iPXE":                        {without(11), events, nil, "kernel not measured by a UKI"},
 		"another loader":                 {append(without(11), event{11, "other"}), events, nil, "unknown event: a loader of which"},
 		"arguments beside the loader":    {append(slices.Clone(usual), event{12, "init=/bin/sh"}), events, nil, "unknown event: register 12 has arguments"},
-		"our register before the loader": {append(slices.Clone(usual), event{spec.PCR, "x"}), events, nil, "unknown event: something extended register 14"},
+		"our register before the loader": {append(slices.Clone(usual), event{spec.PCR, string(played)}), events, nil, "unknown event: something extended register 14"},
 		"a program that plays the stub":  {append(slices.Clone(usual), event{4, "player"}), events, usual, "unknown event: what the firmware started, of register 4"},
 		"a kernel that goes no further":  {usual, events[:1], nil, "nothing was measured of the root"},
 		"an event that is not known":     {usual, []spec.Measured{{Event: "other", Layer: "sha256:l", Core: "sha256:c"}}, nil, `unknown event: "other"`},
@@ -210,6 +309,9 @@ func TestBootsThatAreNotAttested(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := machine(t, Start(t), row.firmware)
 			q := quoted(t, l, row.events...)
+			if slices.Contains(row.firmware, event{spec.PCR, string(played)}) {
+				q.Log = string(played) + "\n" + q.Log
+			}
 			k := known()
 			if m, err := k.Accept(q); err == nil {
 				k.Like = []view.Machine{m}

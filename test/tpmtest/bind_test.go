@@ -231,6 +231,44 @@ type mixed struct {
 func (m mixed) Endorse(q *spec.Quote) error          { return m.shows.Endorse(q) }
 func (m mixed) Activate(c, s []byte) ([]byte, error) { return m.opens.Activate(c, s) }
 
+// changed shows an endorsement key with another attribute than the TPM's.
+type changed struct {
+	*measure.Log
+	of func(*tpm2.TPMAObject)
+}
+
+func (c changed) Endorse(q *spec.Quote) error {
+	if err := c.Log.Endorse(q); err != nil {
+		return err
+	}
+	public, err := tpm2.Unmarshal[tpm2.TPMTPublic](q.EK)
+	if err != nil {
+		return err
+	}
+	c.of(&public.ObjectAttributes)
+	q.EK = tpm2.Marshal(public)
+	return nil
+}
+
+// TestAnEndorsementKeyOfNoProfile: nothing is sealed to a key that a TPM might give away, or that signs.
+func TestAnEndorsementKeyOfNoProfile(t *testing.T) {
+	l := machine(t, Start(t), usual)
+	quoted(t, l, events...)
+	d := newDesk(t, l)
+	key, err := l.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string]func(*tpm2.TPMAObject){"fixed": func(a *tpm2.TPMAObject) { a.FixedTPM = false },
+		"restricted": func(a *tpm2.TPMAObject) { a.Restricted = false }, "decrypts": func(a *tpm2.TPMAObject) { a.SignEncrypt = true }} {
+		var letters []string
+		if err := d.posts(changed{l, of}, key, &letters); err == nil || !strings.Contains(err.Error(), "the endorsement key is of no known profile") || len(letters) != 1 || d.node.Quote != nil {
+			t.Errorf("%s: %v after %d quotes", name, err, len(letters))
+		}
+	}
+	d.shows(l, 2, view.NotAccepted, "")
+}
+
 // TestAKeyOfAnotherMachine: who has two machines cannot have the one quote for the other; and what was opened counts once.
 func TestAKeyOfAnotherMachine(t *testing.T) {
 	ours, theirs := machine(t, Start(t), usual), machine(t, Start(t), usual)

@@ -158,6 +158,12 @@ func TestDesk(t *testing.T) {
 	d.node.Report.Overlay = digest.Of([]byte("next"))
 	is(view.Stale, "its last quote is of what it ran before")
 	d.node.Report.Overlay = overlay
+	d.node.Report.BootID = "b2"
+	is(view.Stale, "its last quote is of what it ran before")
+	d.node.Report.BootID = "b1"
+	d.node.Report.Layer = "sha256:l"
+	is(view.Stale, "its last quote is of what it ran before")
+	d.node.Report.Layer = "sha256:m"
 	for _, says := range []string{"", spec.NoTPM} {
 		d.node.Report.TPM = says
 		is(view.Downgraded, "it was accepted with the TPM's key "+d.node.Quote.Accepted.Key)
@@ -165,6 +171,17 @@ func TestDesk(t *testing.T) {
 	d.node.Report.TPM = digest.Of([]byte("another"))
 	is(view.Changed, "it reports the TPM's key ")
 	d.node.Report.TPM = d.node.Quote.Accepted.Key
+	d.now = d.now.Add(61 * time.Minute)
+	says := d.reports(l)
+	says.Overlay = digest.Of([]byte("next"))
+	d.node.Report = view.NewBrief(says)
+	if err := d.sends(l, d.Nonce(says)); err != nil {
+		t.Fatal(err)
+	}
+	<-d.kept
+	is(view.Changed, "it reports overlay "+says.Overlay)
+	d.node.Report = view.NewBrief(d.reports(l))
+	d.wants(l, view.Attested, "")
 	l.Add(spec.Measured{Event: spec.MeasuredSoftReboot, Layer: "sha256:x", Core: "sha256:y"})
 	d.wants(l, view.Changed, "unknown event: soft-reboot: this node was not given")
 	d.node.Quote = nil

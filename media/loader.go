@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -61,24 +60,6 @@ type Loader struct {
 	parts   []format.UKISection // of Image, but for its release
 	stub    []byte
 	name    string // of the release, for people
-}
-
-// approval returns a key's signature of a policy.
-func approval(key crypto.Signer, policy [32]byte) (spec.Approval, error) {
-	of, ok := key.Public().(*rsa.PublicKey)
-	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return spec.Approval{}, err
-	}
-	id, sum := sha256.Sum256(public), sha256.Sum256(policy[:])
-	a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
-	if a.Signature, err = key.Sign(rand.Reader, sum[:], crypto.SHA256); err != nil {
-		return a, err
-	}
-	if !ok || rsa.VerifyPKCS1v15(of, crypto.SHA256, sum[:], a.Signature) != nil { // of a program
-		return a, errors.New("the signer's answer does not verify with its public key")
-	}
-	return a, nil
 }
 
 // Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
@@ -170,10 +151,15 @@ func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
 		return made()
 	}
 	policy := spec.RegisterPolicy(format.Register, register)
+	sum := sha256.Sum256(policy[:])
 	var all spec.Approvals
 	for _, key := range l.approve {
-		a, err := approval(key, policy)
-		if err != nil {
+		if public, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
+			return nil, err
+		}
+		id := sha256.Sum256(public)
+		a := spec.Approval{Registers: []uint{format.Register}, Key: hex.EncodeToString(id[:]), Policy: hex.EncodeToString(policy[:])}
+		if a.Signature, err = key.Sign(rand.Reader, sum[:], crypto.SHA256); err != nil {
 			return nil, fmt.Errorf("sign what the loader leaves in a TPM: %w", err)
 		}
 		all.SHA256 = append(all.SHA256, a)

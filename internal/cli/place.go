@@ -15,9 +15,6 @@ import (
 	"syscall"
 )
 
-// largestKey is above the size of every private key's file.
-const largestKey = 64 << 10
-
 // Writable refuses the name of a file that cannot be written, or holds a private key: a verb asks before it works for
 // minutes on what belongs there.
 func Writable(flag, name string) error {
@@ -26,7 +23,7 @@ func Writable(flag, name string) error {
 		return Usage("name a file in it", "%s: %s is a directory", flag, name)
 	case err == nil && !info.Mode().IsRegular():
 		return nil // a device or a pipe
-	case err == nil && info.Size() <= largestKey:
+	case err == nil && info.Size() <= 64<<10: // as every key
 		if text, _ := os.ReadFile(name); bytes.Contains(text, []byte("PRIVATE KEY-----")) { // what cannot be read may be replaced
 			return Usage("keys are never overwritten: name another file", "%s: %s holds a private key", flag, name)
 		}

@@ -29,20 +29,12 @@ func (t TrustsImage) Verify(program []byte) error {
 	if err != nil {
 		return err
 	}
-	is := func(digests [][]byte) bool {
-		for _, d := range digests {
-			if bytes.Equal(d, sum) {
-				return true
-			}
-		}
-		return false
-	}
-	if is(t.Forbidden) {
+	if lists(t.Forbidden, sum) {
 		return errors.New("the firmware forbids it (dbx)")
 	}
 	entry := program[binary.LittleEndian.Uint32(bare[headerAt:])+signaturesAt:]
 	at, size := binary.LittleEndian.Uint32(entry), binary.LittleEndian.Uint32(entry[4:])
-	if err = errors.New("nobody signed it"); is(t.Digests) {
+	if err = errors.New("nobody signed it"); lists(t.Digests, sum) {
 		err = nil
 	}
 	if size == 0 {
@@ -68,18 +60,16 @@ func (t TrustsImage) Verify(program []byte) error {
 	return err
 }
 
+func lists(digests [][]byte, sum []byte) bool {
+	return slices.ContainsFunc(digests, func(d []byte) bool { return bytes.Equal(d, sum) })
+}
+
 // forbiddenBy returns the certificates whose programs are not started, with those that only a digest names.
 func (t TrustsImage) forbiddenBy(brought []*x509.Certificate) []*x509.Certificate {
-	all := slices.Clone(t.ForbiddenBy)
-	for _, c := range slices.Concat(brought, t.Allowed) {
+	return append(slices.DeleteFunc(slices.Concat(brought, t.Allowed), func(c *x509.Certificate) bool {
 		short, middle, long := sha256.Sum256(c.RawTBSCertificate), sha512.Sum384(c.RawTBSCertificate), sha512.Sum512(c.RawTBSCertificate)
-		if slices.ContainsFunc(t.Revoked, func(r []byte) bool {
-			return bytes.Equal(r, short[:]) || bytes.Equal(r, middle[:]) || bytes.Equal(r, long[:])
-		}) {
-			all = append(all, c)
-		}
-	}
-	return all
+		return !lists(t.Revoked, short[:]) && !lists(t.Revoked, middle[:]) && !lists(t.Revoked, long[:])
+	}), t.ForbiddenBy...)
 }
 
 // signed holds one signature to a program's digest.

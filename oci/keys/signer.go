@@ -5,6 +5,7 @@ package keys
 import (
 	"context"
 	"crypto"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -89,7 +90,7 @@ func errProgram(source string) error {
 }
 
 // holder is a crypto.Signer whose key another program holds. What it
-// answers is verified before it is used.
+// answers is verified before it is used, that of P-256 by package sign.
 type holder struct {
 	argv   []string
 	public crypto.PublicKey
@@ -128,6 +129,9 @@ func (s *holder) Sign(_ io.Reader, digest []byte, _ crypto.SignerOpts) ([]byte, 
 	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil {
 		return nil, fmt.Errorf("signer command %s sign: the answer is not base64", s.argv[0])
+	}
+	if key, ok := s.public.(*rsa.PublicKey); ok && rsa.VerifyPKCS1v15(key, crypto.SHA256, digest, sig) != nil {
+		return nil, fmt.Errorf("signer command %s sign: the answer does not verify with its public key", s.argv[0])
 	}
 	return sig, nil
 }

@@ -36,11 +36,13 @@ type machine struct {
 	took    time.Time
 	trouble bool
 	well    time.Time // since when it is not in trouble
+	judges  bool      // what it took has to pass its checks
 	news    bool      // it has something to say
 	sent    time.Time // its last report that was taken
 
 	sick, mute, cutOff span          // in trouble, without a way to the service, and to the registry
 	badFor             time.Duration // what a rollout brings does it no good for so long
+	judgesFor          time.Duration // what it takes has to pass its checks for so long
 	disturbed          span          // an operation wants a slot from then on, and takes so long
 	holds              time.Time     // since when it has one
 }
@@ -86,6 +88,9 @@ func (w *world) fates(r *rand.Rand) {
 		if r.IntN(20) == 0 {
 			m.disturbed = within(30 * time.Minute)
 		}
+		if r.IntN(4) == 0 {
+			m.judgesFor = time.Duration(1+r.Int64N(10)) * time.Minute
+		}
 		w.spared = w.spared && m.mute == span{} && m.cutOff == span{} && m.sick == span{} && m.badFor == 0
 	}
 }
@@ -95,6 +100,9 @@ func (m *machine) look(w *world) {
 	now, at := w.now(), w.now().Sub(begins)
 	if overlay := w.registry.overlay(m.name); overlay != "" && overlay != m.overlay && !m.cutOff.has(at) {
 		m.overlay, m.took, m.well, m.news = overlay, now, now, true
+	}
+	if judges := now.Sub(m.took) < m.judgesFor; judges != m.judges {
+		m.judges, m.news = judges, true
 	}
 	bad := m.badFor > 0 && m.overlay != w.had[m.name] && w.had[m.name] != "" && now.Sub(m.took) < m.badFor
 	if ill := bad || m.sick.has(at); ill != m.trouble {
@@ -125,8 +133,12 @@ func (m *machine) report(w *world) {
 	if m.trouble {
 		one.Axes.Health.State, one.Axes.Health.Detail = "degraded", "a fan"
 	}
+	well := later(m.well, m.took)
+	if m.judges {
+		one.Axes.Activity.State, well = string(spec.ActivitySoaking), now
+	}
 	// It is so whether or not the service has it: an error does not mean that it was not written.
-	w.observer.heard(m.name, said{now, m.overlay, m.trouble, later(m.well, m.took)})
+	w.observer.heard(m.name, said{now, m.overlay, m.trouble, well})
 	opened, raw, err := w.signed(m, one, h)
 	if err == nil {
 		err = h.Take(w.Context(), opened, raw, m.name)

@@ -29,6 +29,16 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// TestVerdict: a Node is configured where nothing may change any more but by order.
+func TestVerdict(t *testing.T) {
+	for c, want := range map[view.Condition]corev1.ConditionStatus{view.Fine: corev1.ConditionTrue, view.Held: corev1.ConditionTrue,
+		view.Soaking: corev1.ConditionFalse, view.Behind: corev1.ConditionFalse, view.Silent: corev1.ConditionUnknown} {
+		if got := verdict(c); got != want {
+			t.Errorf("%s is %s, want %s", c, got, want)
+		}
+	}
+}
+
 // fleet is a service that knows some nodes.
 type fleet struct {
 	lines      []view.Line

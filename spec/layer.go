@@ -86,6 +86,15 @@ type LoadedPolicy struct {
 	Profiles []LoadedProfile `json:"profiles,omitempty"`
 }
 
+// Modes returns the modes of the profiles, by name.
+func (p LoadedPolicy) Modes() map[string]string {
+	modes := map[string]string{}
+	for _, one := range p.Profiles {
+		modes[one.Name] = one.Mode
+	}
+	return modes
+}
+
 // LoadedProfile is one profile as the kernel will list it.
 type LoadedProfile struct {
 	Name string `json:"name"`

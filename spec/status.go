@@ -2,7 +2,10 @@
 
 package spec
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Drift is one difference between the wanted and the present value, and at the same
 // time one planned change: `plan` and `status` print the same record.
@@ -175,6 +178,11 @@ type CheckStatus struct {
 type Floor struct {
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`
+}
+
+// Compare is negative where f was published before another, and positive where it was after it.
+func (f Floor) Compare(other Floor) int {
+	return cmp.Or(cmp.Compare(f.Epoch, other.Epoch), cmp.Compare(f.Generation, other.Generation))
 }
 
 // ItemStatus is the result of one kind in the last run.

@@ -109,7 +109,7 @@ func Runs(s *state.State, root state.Generation, applied *state.Generation, boot
 
 // Older reports whether a generation was published before another.
 func Older(a, b state.Generation) bool {
-	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
+	return a.Floor().Compare(b.Floor()) < 0
 }
 
 // Refused says why a generation is not begun on this node by itself, "" where it may be.

@@ -3,6 +3,7 @@
 package items
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -189,7 +190,7 @@ func BenchmarkMixed500(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer j.Close() // the test is over
-	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir(), Etc: or(os.Getenv("CAISSON_BENCH_ETC"), b.TempDir())}
+	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir(), Etc: cmp.Or(os.Getenv("CAISSON_BENCH_ETC"), b.TempDir())}
 	items, none := Table(want, o), Table(spec.Items{}, o)
 	for b.Loop() {
 		if r := Reconcile(b.Context(), items, j); r.Err != nil || len(r.Drift) > 0 {

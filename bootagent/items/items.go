@@ -8,6 +8,7 @@
 package items
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,13 +76,13 @@ type Options struct {
 // their passwords, who may own what follows; scripts come last because they may rely on all of it. Secrets
 // stand before all that uses them.
 func Table(want spec.Items, o Options) []item.Item {
-	o.Proc = or(o.Proc, "/proc")
-	o.Sys = or(o.Sys, "/sys")
-	o.Etc = or(o.Etc, "/etc")
-	o.Lib = or(o.Lib, "/lib")
-	o.Dev = or(o.Dev, "/dev")
-	o.State = or(o.State, paths.State)
-	o.Exec = or(o.Exec, filepath.Join(o.State, "exec"))
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	o.Sys = cmp.Or(o.Sys, "/sys")
+	o.Etc = cmp.Or(o.Etc, "/etc")
+	o.Lib = cmp.Or(o.Lib, "/lib")
+	o.Dev = cmp.Or(o.Dev, "/dev")
+	o.State = cmp.Or(o.State, paths.State)
+	o.Exec = cmp.Or(o.Exec, filepath.Join(o.State, "exec"))
 	disk := o.State
 	if o.Scopes.Disk == "" {
 		disk = "" // nothing outlives the root
@@ -95,7 +96,7 @@ func Table(want spec.Items, o Options) []item.Item {
 	if o.Signed == nil {
 		o.Signed = func() []exec.Signed { return nil }
 	}
-	at := secrets.Place{Dir: or(o.SecretDir, spec.SecretDir), Ram: o.SecretDir == ""}
+	at := secrets.Place{Dir: cmp.Or(o.SecretDir, spec.SecretDir), Ram: o.SecretDir == ""}
 	sealed := secrets.New(o.Secrets, at, o.OpenSecret).WithOwn(o.OwnSecrets)
 	return []item.Item{
 		sealed, // what uses them follows
@@ -122,13 +123,6 @@ func Table(want spec.Items, o Options) []item.Item {
 		exec.New(want.Exec, exec.Host{Dir: o.Exec, Runner: o.Runner, Scopes: o.Scopes, Journal: o.Journal, Signed: o.Signed, Log: o.Log,
 			Past: o.Past, Secrets: exec.Secrets{Dir: at.Dir, All: o.Secrets, Lacks: sealed.Lacks}}),
 	}
-}
-
-func or(path, fallback string) string {
-	if path == "" {
-		return fallback
-	}
-	return path
 }
 
 // The kinds that are set before services start: those that the kernel has at once come before

@@ -96,8 +96,7 @@ func announce(n *session.Session) error {
 		return err
 	}
 	n.Say("Divingbell configured this host: apply takes over %s", found.Summary())
-	var active *takeover.ActiveError
-	if err := takeover.Active(n.Path("/proc")); errors.As(err, &active) {
+	if active, is := errors.AsType[*takeover.ActiveError](takeover.Active(n.Path("/proc"))); is {
 		n.Say("before that, %v: %s", active, active.Hint())
 	}
 	return nil

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // always are loaded on every node before anything is looked for.
@@ -106,7 +107,7 @@ func readModules(r *root.Root, release string) (*modules, error) {
 	}
 	for _, line := range m.alias {
 		if f := strings.Fields(line); len(f) == 3 {
-			m.byAlias[f[1]] = append(m.byAlias[f[1]], canonical(f[2]))
+			m.byAlias[f[1]] = append(m.byAlias[f[1]], rules.ModuleName(f[2]))
 		}
 	}
 	if m.softdep, err = read("modules.softdep"); err != nil {
@@ -116,7 +117,7 @@ func readModules(r *root.Root, release string) (*modules, error) {
 		if f := strings.Fields(line); len(f) > 2 && f[0] == "softdep" {
 			for _, name := range f[2:] {
 				if !strings.HasSuffix(name, ":") {
-					m.soft[canonical(f[1])] = append(m.soft[canonical(f[1])], name)
+					m.soft[rules.ModuleName(f[1])] = append(m.soft[rules.ModuleName(f[1])], name)
 				}
 			}
 		}
@@ -138,10 +139,8 @@ func readModules(r *root.Root, release string) (*modules, error) {
 // moduleName is the name the kernel knows a file by.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(file), ".ko")
-	return canonical(name)
+	return rules.ModuleName(name)
 }
-
-func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // Select returns the files of the loader's modules, sorted: those of the named
 // policies ("network", "storage"; both when none is named) or names, those that
@@ -161,7 +160,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			add(dep)
 		}
 		for _, wanted := range m.soft[moduleName(file)] {
-			for _, name := range append([]string{canonical(wanted)}, m.byAlias[wanted]...) { // ext4 wants crypto-crc32c, which several are
+			for _, name := range append([]string{rules.ModuleName(wanted)}, m.byAlias[wanted]...) { // ext4 wants crypto-crc32c, which several are
 				if f, ok := m.byName[name]; ok {
 					add(f)
 				}
@@ -171,7 +170,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 	for _, p := range append(slices.Clone(policy), "watchdog", "tpm") {
 		rule, isPolicy := policies[p]
 		if !isPolicy {
-			file, ok := m.byName[canonical(p)]
+			file, ok := m.byName[rules.ModuleName(p)]
 			if !ok {
 				if bytes.Contains(m.builtin, []byte("/"+p+".ko\n")) {
 					continue
@@ -232,12 +231,12 @@ func (m *modules) pack(ctx context.Context, a *cpio.Archive, files, named []stri
 		dep.WriteString("\n")
 	}
 	a.File(base+"modules.dep", []byte(dep.String()), 0o644)
-	a.File(base+"modules.alias", keep(m.alias, func(f []string) bool { return len(f) == 3 && shipped[canonical(f[2])] }), 0o644)
-	a.File(base+"modules.softdep", keep(m.softdep, func(f []string) bool { return len(f) > 2 && shipped[canonical(f[1])] }), 0o644)
+	a.File(base+"modules.alias", keep(m.alias, func(f []string) bool { return len(f) == 3 && shipped[rules.ModuleName(f[2])] }), 0o644)
+	a.File(base+"modules.softdep", keep(m.softdep, func(f []string) bool { return len(f) > 2 && shipped[rules.ModuleName(f[1])] }), 0o644)
 	a.File(base+"modules.builtin", m.builtin, 0o644)
 	for _, name := range slices.Concat(always, named) { // no device asks for these
-		if shipped[canonical(name)] {
-			load.WriteString(canonical(name) + "\n")
+		if shipped[rules.ModuleName(name)] {
+			load.WriteString(rules.ModuleName(name) + "\n")
 		}
 	}
 	a.File(paths.ModulesLoad, []byte(load.String()), 0o644)

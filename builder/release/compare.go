@@ -93,7 +93,7 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 	d := Difference{Variant: new.Variant, From: old.Digest, To: new.Digest,
 		Packages: compareMaps(packageMap(old.Layer), packageMap(new.Layer)),
 		Accounts: compareMaps(accountMap(old.Layer), accountMap(new.Layer)),
-		Profiles: compareMaps(profileMap(old.Layer), profileMap(new.Layer)),
+		Profiles: compareMaps(old.AppArmor.Modes(), new.AppArmor.Modes()),
 	}
 	if old.Kernel.Release != new.Kernel.Release {
 		d.Kernel = &Change{Name: "kernel", From: old.Kernel.Release, To: new.Kernel.Release}
@@ -267,14 +267,6 @@ func accountMap(l spec.Layer) map[string]string {
 			continue
 		}
 		m[acc.Name] = fmt.Sprintf("%d %s", acc.UID, acc.State)
-	}
-	return m
-}
-
-func profileMap(l spec.Layer) map[string]string {
-	m := map[string]string{}
-	for _, p := range l.AppArmor.Profiles {
-		m[p.Name] = p.Mode
 	}
 	return m
 }

@@ -157,7 +157,7 @@ func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 		return tags, cli.WithHint(fmt.Errorf("what %s holds: %w", r.To.Registry.Ref(), err),
 			"is it another fleet's place? --unverified replaces whatever is there")
 	}
-	if newer(floor, here.Floor()) {
+	if floor.Compare(here.Floor()) > 0 {
 		return tags, wrongWay("%s holds generation %d of epoch %d, this is generation %d of epoch %d",
 			r.To.Registry.Ref(), floor.Generation, floor.Epoch, here.Floor().Generation, here.Floor().Epoch)
 	}
@@ -181,10 +181,6 @@ func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 
 func wrongWay(format string, args ...any) error {
 	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "nodes there would refuse it; is it copied the wrong way round?")
-}
-
-func newer(a, b spec.Floor) bool {
-	return a.Epoch > b.Epoch || a.Epoch == b.Epoch && a.Generation > b.Generation
 }
 
 // sorted returns tags with the ones that name what is newest at the end, after what they need:

@@ -9,6 +9,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"errors"
@@ -134,7 +135,7 @@ func Problems(s *site.Site) []report.Problem {
 	_, problems := read(s)
 	if err := SameFleet(s); err != nil {
 		problems = append(problems, report.Problem{At: s.NameAt(), Path: "metadata.name", Severity: report.Error,
-			Rule: "key", Message: err.Error(), Hint: hintOf(err)})
+			Rule: "key", Message: err.Error(), Hint: cli.FailureOf(err).Hint})
 	}
 	return problems
 }
@@ -187,18 +188,10 @@ func unread(s *site.Site, role string, f site.File, named bool, err error) repor
 		if !named {
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}
-	case hintOf(err) != "":
-		p.Hint = hintOf(err)
+	default:
+		p.Hint = cmp.Or(cli.FailureOf(err).Hint, p.Hint)
 	}
 	return p
-}
-
-func hintOf(err error) string {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		return hinted.Hint()
-	}
-	return ""
 }
 
 // again is the problem of a key that was named before.

@@ -239,7 +239,7 @@ func currentIsAccepted(l *looked) (err error) {
 // was not made by a publish.
 func minimumIsPublished(l *looked) error {
 	m := l.fresh.Minimum
-	if m.Epoch > l.index.Epoch || m.Epoch == l.index.Epoch && m.Generation > l.index.Generation {
+	if m.Compare(spec.Floor{Epoch: l.index.Epoch, Generation: l.index.Generation}) > 0 {
 		return refusal.New(refusal.BadNumber, "the least is epoch %d, generation %d; the fleet is at %d, %d", m.Epoch,
 			m.Generation, l.index.Epoch, l.index.Generation)
 	}

@@ -157,12 +157,7 @@ const onItsWay = "its way back is not done"
 func wasCut(row spec.Rollout) bool {
 	return (row.Phase == spec.RolloutHalted || row.Phase == spec.RolloutUndone) &&
 		slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool {
-			for _, why := range w.Stayed {
-				if why == onItsWay {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(slices.Collect(maps.Values(w.Stayed)), onItsWay)
 		})
 }
 

@@ -202,8 +202,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if s.o.TLS {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		var refused *guardError
-		if err := s.guards.Run(req); errors.As(err, &refused) {
+		if refused, is := errors.AsType[*guardError](s.guards.Run(req)); is {
 			s.fail(w, refused.status, refused.kind, "%s", refused.why)
 			return
 		}

@@ -92,12 +92,7 @@ func argument(arg any) any {
 }
 
 func printable(text string) bool {
-	for _, c := range text {
-		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar })
 }
 
 // Count writes how many there are of a thing whose plural ends in s: "1 node", "2 nodes".

@@ -31,6 +31,13 @@ func (t Thing) Type() uint32 { return t.Mode & unix.S_IFMT }
 // a part of the way to it; the names in it may be another user's to change at any moment.
 type Dir struct{ *os.File }
 
+// Hold is [Walk.Hold] of one directory alone.
+func Hold(path string) (Dir, error) {
+	var w Walk
+	defer w.Close()
+	return w.Hold(path)
+}
+
 // Hold opens a directory for what is done in it.
 func (w *Walk) Hold(path string) (Dir, error) {
 	if err := w.enter(path); err != nil {

@@ -167,13 +167,9 @@ func fleetEpochIsPermitted(d *fleetDecision) error {
 }
 
 func fleetNotBelowFloor(d *fleetDecision) error {
-	if less(d.doc.Minimum, d.floor) {
+	if d.doc.Minimum.Compare(d.floor) < 0 {
 		return refusal.New(refusal.Rollback, "minimum %d/%d, this node knows %d/%d",
 			d.doc.Minimum.Epoch, d.doc.Minimum.Generation, d.floor.Epoch, d.floor.Generation)
 	}
 	return nil
-}
-
-func less(a, b spec.Floor) bool {
-	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
 }

@@ -70,11 +70,10 @@ func NICMatch(m spec.NICMatch) error {
 
 func pciAddress(s string) bool {
 	const hex = digits + "abcdef"
-	var parts [4]string
 	domain, rest, _ := strings.Cut(s, ":")
 	bus, rest, _ := strings.Cut(rest, ":")
 	device, function, _ := strings.Cut(rest, ".")
-	parts = [4]string{domain, bus, device, function}
+	parts := [4]string{domain, bus, device, function}
 	for n, length := range []int{4, 2, 2, 1} {
 		if len(parts[n]) != length || !spelled(parts[n], hex, hex) {
 			return false

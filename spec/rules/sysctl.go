@@ -89,15 +89,8 @@ func Contradict(value func(key string) (string, bool)) (one, other string) {
 // sysctlKey reports whether a path stays below /proc/sys; nothing that is set
 // lies in /proc/sys itself.
 func sysctlKey(path string) bool {
-	if len(path) > 255 || !strings.Contains(path, "/") || !printable(path) || strings.Contains(path, " ") {
-		return false
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
-	return true
+	return len(path) <= 255 && strings.Contains(path, "/") && printable(path) && !strings.Contains(path, " ") &&
+		!slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == "." || part == ".." })
 }
 
 // settable are the directories whose attributes may be set. What lies elsewhere

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -34,12 +35,7 @@ type E2fsPrograms struct{}
 // E2fsInstalled reports whether they are there: a layer that was built without
 // layer.stateDisk has a loader without them.
 func E2fsInstalled() bool {
-	for _, name := range paths.DiskPrograms {
-		if _, err := os.Stat(name); err != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(paths.DiskPrograms, func(name string) bool { _, err := os.Stat(name); return err != nil })
 }
 
 // Make makes an ext4 file system in the bytes of a device from offset on.

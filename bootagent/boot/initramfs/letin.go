@@ -183,11 +183,11 @@ func shell(ctx context.Context) error {
 	c.Env = []string{"HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", "TERM=vt220"}
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c.Cancel = func() error { return unix.Kill(-c.Process.Pid, unix.SIGKILL) }
-	var exit *exec.ExitError
-	if err := c.Run(); !errors.As(err, &exit) { // how the shell ended says nothing
-		return err
+	err = c.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); ended { // with which code says nothing
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Hint sends a hint to the fleet's service of a bootstrap, see [spec.Hint].

@@ -21,6 +21,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Modules knows the modules of one kernel release.
@@ -60,7 +62,7 @@ func OpenModules(dir string, words []string) (*Modules, error) {
 	}
 	err = eachLine(filepath.Join(dir, "modules.alias"), func(line string) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "alias" {
-			x.alias = append(x.alias, alias{pattern: f[1], module: canonical(f[2])})
+			x.alias = append(x.alias, alias{pattern: f[1], module: rules.ModuleName(f[2])})
 		}
 	})
 	if err != nil {
@@ -75,7 +77,7 @@ func OpenModules(dir string, words []string) (*Modules, error) {
 			if name == "post:" {
 				break
 			}
-			x.soft[canonical(f[1])] = append(x.soft[canonical(f[1])], name)
+			x.soft[rules.ModuleName(f[1])] = append(x.soft[rules.ModuleName(f[1])], name)
 		}
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +90,7 @@ func OpenModules(dir string, words []string) (*Modules, error) {
 // the processor's or of the kernel's. A name the index does not have is
 // taken to be built into the kernel.
 func (x *Modules) Load(name string) error {
-	name = canonical(name)
+	name = rules.ModuleName(name)
 	file, ok := x.files[name]
 	if !ok || x.loaded[name] {
 		return nil
@@ -123,7 +125,7 @@ func (x *Modules) parameters(module string) string {
 		list = []string{"max_bonds=0"}
 	}
 	for _, word := range x.words {
-		if name, parameter, ok := strings.Cut(word, "."); ok && canonical(name) == module {
+		if name, parameter, ok := strings.Cut(word, "."); ok && rules.ModuleName(name) == module {
 			list = append(list, parameter)
 		}
 	}
@@ -170,11 +172,8 @@ func finit(file, parameters string) error {
 
 func moduleName(file string) string {
 	base, _, _ := strings.Cut(path.Base(strings.TrimSpace(file)), ".ko")
-	return canonical(base)
+	return rules.ModuleName(base)
 }
-
-// canonical folds the two spellings of a module's name.
-func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func eachLine(name string, do func(line string)) error {
 	f, err := os.Open(name)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf16"
 
@@ -232,12 +233,7 @@ func (f *fatFolder) find(name string) *File {
 }
 
 func (f *fatFolder) has(short string) bool {
-	for _, e := range f.files() {
-		if e.short == short {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.files(), func(e File) bool { return e.short == short })
 }
 
 // inSector is how many slots a sector has.

@@ -245,7 +245,7 @@ func copyAttributes(from string, to *os.File) error {
 
 // makeDirectory makes a directory, or gives the one that is there its owner and mode.
 func makeDirectory(at string, v Value) error {
-	in, err := hold(filepath.Dir(at))
+	in, err := safepath.Hold(filepath.Dir(at))
 	if err != nil {
 		return err
 	}
@@ -265,12 +265,6 @@ func makeDirectory(at string, v Value) error {
 	return own(dir, v)
 }
 
-func hold(path string) (safepath.Dir, error) {
-	var w safepath.Walk
-	defer w.Close()
-	return w.Hold(path)
-}
-
 // own gives a directory that is there its owner and mode.
 func own(dir safepath.Dir, v Value) error {
 	return errors.Join(dir.Chown(v.UID, v.GID), dir.Chmod(fileMode(v.Mode)), dir.Sync()) // in this order: chown(2) drops set-group-ID
@@ -279,7 +273,7 @@ func own(dir safepath.Dir, v Value) error {
 // makeHome makes a home beside its place and moves it there whole. It is root's alone
 // until all is in it: whose home it becomes may have a process already.
 func makeHome(at string, v Value) error {
-	in, err := hold(filepath.Dir(at))
+	in, err := safepath.Hold(filepath.Dir(at))
 	if err != nil {
 		return err
 	}
@@ -337,7 +331,7 @@ func (s system) removeHome(name string, made []Value) error {
 	if err != nil || !slices.ContainsFunc(made, func(m Value) bool { return m.Sum == now.Sum }) {
 		return nil // a user has used it: what cannot be read was not made so
 	}
-	in, err := hold(filepath.Dir(at))
+	in, err := safepath.Hold(filepath.Dir(at))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -183,12 +184,9 @@ func (i *Item) original(walk *safepath.Walk, f file, e item.Entry) (to attr, why
 // wasLent reports whether a user whom the original did not let write may have
 // written to the file since: its text is then not what the bits were given to.
 var wasLent = func(was, did, now attr) bool {
-	for _, a := range []attr{did, now} {
-		if a.UID != was.UID || a.GID != was.GID && a.Mode&0o020 != 0 || a.Mode&0o022&^was.Mode != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]attr{did, now}, func(a attr) bool {
+		return a.UID != was.UID || a.GID != was.GID && a.Mode&0o020 != 0 || a.Mode&0o022&^was.Mode != 0
+	})
 }
 
 // Adopt returns entries with what is wanted as the original of what is. A path that

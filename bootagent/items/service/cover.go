@@ -15,15 +15,8 @@ import (
 )
 
 // What is mounted at a place, and taken away from it, goes by the descriptor of the
-// directory that was looked at: the one above it may be a user's, who can put another in
-// its place at any moment.
-
-// openDir opens the directory at a path, or the top of what is mounted on it.
-func openDir(at string) (safepath.Dir, error) {
-	var w safepath.Walk
-	defer w.Close()
-	return w.Hold(at)
-}
+// directory that was looked at, or of the top of what is mounted on it: the one above it may
+// be a user's, who can put another in its place at any moment.
 
 // isMountRoot reports whether a directory is that of a mount.
 func isMountRoot(d safepath.Dir) bool {
@@ -48,7 +41,7 @@ func checkIsImage(d safepath.Dir) error {
 // openSource opens what of a service's image is shown at a place. A link in the image leads
 // nowhere else.
 func (i *Item) openSource(s spec.Service, d spec.ServiceDirectory) (fd int, err error) {
-	image, err := openDir(i.mountPoint(s))
+	image, err := safepath.Hold(i.mountPoint(s))
 	if err != nil {
 		return -1, err
 	}
@@ -62,7 +55,7 @@ func (i *Item) openSource(s spec.Service, d spec.ServiceDirectory) (fd int, err 
 
 // isCovered reports whether a place with a directory is covered with the service's.
 func (i *Item) isCovered(s spec.Service, d spec.ServiceDirectory) (bool, error) {
-	on, err := openDir(filepath.Join(i.places.Root, d.To))
+	on, err := safepath.Hold(filepath.Join(i.places.Root, d.To))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -88,7 +81,7 @@ func (i *Item) isCovered(s spec.Service, d spec.ServiceDirectory) (bool, error) 
 // coverDir shows the service's directory at a place that has another one. Who is in what
 // was mounted before stays in it; nobody sees what lies below either.
 func (i *Item) coverDir(s spec.Service, d spec.ServiceDirectory) error {
-	on, err := openDir(filepath.Join(i.places.Root, d.To))
+	on, err := safepath.Hold(filepath.Join(i.places.Root, d.To))
 	if err != nil {
 		return err
 	}
@@ -122,7 +115,7 @@ func (i *Item) coverDir(s spec.Service, d spec.ServiceDirectory) error {
 // uncoverDir takes away all images that are mounted on a place.
 func uncoverDir(at string) error {
 	for {
-		on, err := openDir(at)
+		on, err := safepath.Hold(at)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

@@ -70,9 +70,7 @@ func (i *Item) isInstalled(s spec.Service, d spec.ServiceDirectory) (bool, error
 // readPlace returns what is at a place.
 func (i *Item) readPlace(d spec.ServiceDirectory) (p prior, err error) {
 	at := filepath.Join(i.places.Root, d.To)
-	var w safepath.Walk
-	defer w.Close()
-	in, err := w.Hold(filepath.Dir(at))
+	in, err := safepath.Hold(filepath.Dir(at))
 	if errors.Is(err, fs.ErrNotExist) {
 		return prior{Missing: missingDirs(i.places.Root, d.To)}, nil
 	}
@@ -90,7 +88,7 @@ func (i *Item) readPlace(d spec.ServiceDirectory) (p prior, err error) {
 	if p.Kind != empty {
 		return p, nil
 	}
-	on, err := w.Hold(at)
+	on, err := safepath.Hold(at)
 	if err != nil {
 		return p, err
 	}
@@ -216,9 +214,7 @@ func (i *Item) makeDirs(s spec.Service, d spec.ServiceDirectory) error {
 // write replaces what is at a place by p, by one rename.
 func (i *Item) write(to string, p prior) error {
 	at := filepath.Join(i.places.Root, to)
-	var w safepath.Walk
-	defer w.Close()
-	in, err := w.Hold(filepath.Dir(at))
+	in, err := safepath.Hold(filepath.Dir(at))
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,8 @@ func (s *State) Accept(g Generation) {
 			s.Fleet.Issued = 0
 		}
 	}
-	if g.Epoch > s.Floor.Epoch || g.Epoch == s.Floor.Epoch && g.Generation > s.Floor.Generation {
-		s.Floor.Epoch, s.Floor.Generation = g.Epoch, g.Generation
-		s.AtFloor = g.Overlay
+	if g.Floor().Compare(s.Floor) > 0 {
+		s.Floor, s.AtFloor = g.Floor(), g.Overlay
 		s.Lost = nil // what came after is whole
 	}
 }
@@ -74,10 +73,10 @@ func (s *State) Prove(g Generation, here ...string) {
 	if s.Staged != nil && s.Staged.Overlay == g.Overlay && !g.IsAhead() {
 		s.Staged = nil
 	}
-	if t := s.Trial; t != nil && (t.Generation.Epoch < g.Epoch || t.Generation.Epoch == g.Epoch && t.Generation.Generation <= g.Generation) {
+	if t := s.Trial; t != nil && t.Generation.Floor().Compare(g.Floor()) <= 0 {
 		s.Trial = nil
 	}
-	if d := s.Doubted; d != nil && (d.Epoch < g.Epoch || d.Epoch == g.Epoch && d.Generation <= g.Generation) {
+	if d := s.Doubted; d != nil && d.Floor().Compare(g.Floor()) <= 0 {
 		s.Doubted = nil
 	}
 	if g.IsAhead() {

@@ -118,6 +118,9 @@ type Generation struct {
 	Unread string `json:"unread,omitempty"`
 }
 
+// Floor is what the generation counts as beside others.
+func (g Generation) Floor() spec.Floor { return spec.Floor{Epoch: g.Epoch, Generation: g.Generation} }
+
 // IsAhead reports whether the generation runs on a layer that is not its own.
 func (g Generation) IsAhead() bool { return g.Waits != "" }
 
@@ -153,7 +156,7 @@ func (s *State) Unproven(g Generation) bool {
 		return false // also where an operator has gone back from it
 	}
 	best := s.Best()
-	return best == nil || best.Overlay != g.Overlay && (best.Epoch < g.Epoch || best.Epoch == g.Epoch && best.Generation < g.Generation)
+	return best == nil || best.Overlay != g.Overlay && best.Floor().Compare(g.Floor()) < 0
 }
 
 // Generations are those that are kept, best first: what the node last ran well, the one

@@ -174,12 +174,9 @@ func Active(proc string) error {
 
 // ofPod reports whether the kubelet mounted a volume there for one of Divingbell's.
 func ofPod(target string) bool {
-	for _, kind := range []string{"secret", "configmap"} {
-		if strings.Contains(target, "/kubernetes.io~"+kind+"/divingbell-") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"secret", "configmap"}, func(kind string) bool {
+		return strings.Contains(target, "/kubernetes.io~"+kind+"/divingbell-")
+	})
 }
 
 // started returns the script of Divingbell's that a command line starts, "" for

@@ -120,8 +120,8 @@ func (f *Tracker) rebuild(s *state.State) {
 		return
 	}
 	best := kept[0]
-	if s.Floor.Epoch < best.Epoch || s.Floor.Epoch == best.Epoch && s.Floor.Generation < best.Generation {
-		s.Floor, s.AtFloor = spec.Floor{Epoch: best.Epoch, Generation: best.Generation}, best.Overlay
+	if s.Floor.Compare(best.Floor()) < 0 {
+		s.Floor, s.AtFloor = best.Floor(), best.Overlay
 	}
 	if s.Current != nil {
 		return // a copy could be read: it knows which one was good
@@ -166,9 +166,7 @@ func (f *Tracker) kept(s *state.State) []*trust.Accepted {
 		}
 		f.Say("the kept overlay %s is not used: %v", digest, err)
 	}
-	slices.SortFunc(kept, func(a, b *trust.Accepted) int {
-		return cmp.Or(cmp.Compare(b.Floor.Epoch, a.Floor.Epoch), cmp.Compare(b.Floor.Generation, a.Floor.Generation))
-	})
+	slices.SortFunc(kept, func(a, b *trust.Accepted) int { return b.Floor.Compare(a.Floor) })
 	return kept
 }
 

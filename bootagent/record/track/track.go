@@ -218,7 +218,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	}
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is not a replay.
-	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
+	own := g.Floor()
 	// What the machine once proved counts for what it has already, never for what the
 	// registry offers.
 	id := f.Identity

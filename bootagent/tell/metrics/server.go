@@ -153,9 +153,7 @@ func Withdraw(root, file string) error {
 
 // in does something in the directory of a path, which may belong to who collects.
 func in(path string, do func(dir safepath.Dir, name string) error) error {
-	var walk safepath.Walk
-	defer walk.Close()
-	dir, err := walk.Hold(filepath.Dir(path))
+	dir, err := safepath.Hold(filepath.Dir(path))
 	if err != nil {
 		return err
 	}

@@ -168,9 +168,7 @@ func (h Holder) take(group string, s spec.Slot) (err error) {
 }
 
 func (h Holder) release(group string, s spec.Slot) error {
-	var walk safepath.Walk
-	defer walk.Close()
-	d, err := walk.Hold(filepath.Join(s.Directory, group))
+	d, err := safepath.Hold(filepath.Join(s.Directory, group))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -86,8 +86,7 @@ func readGitopper(r *reading) {
 	}
 	if err := p.Error(); err != nil {
 		line := 1 + strings.Count(strings.TrimRight(r.data, "\n"), "\n") // an end that comes too early
-		var at *unstable.ParserError
-		if errors.As(err, &at) && len(at.Highlight) > 0 {
+		if at, is := errors.AsType[*unstable.ParserError](err); is && len(at.Highlight) > 0 {
 			line = p.Shape(p.Range(at.Highlight)).Start.Line
 		}
 		r.broken = unended(r.name, line, err)

@@ -207,7 +207,9 @@ const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell value
 // one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	if doc.Kind == tree.Sequence && !valuesOnly {
-		r.inventoryList(doc)
+		var nodes []inventory.NodeDoc
+		r.Decode(doc, &nodes)
+		r.Nodes = append(r.Nodes, nodes...)
 		return
 	}
 	if doc.Kind != tree.Mapping {
@@ -234,7 +236,9 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 		src.Lenient = true
 		r.values(doc)
 	case doc.Get("nodes") != nil && !valuesOnly:
-		r.inventoryMap(doc)
+		var d inventory.Doc
+		r.Decode(doc, &d)
+		r.Nodes = append(r.Nodes, d.Nodes...)
 	default:
 		hint := formHint
 		for _, f := range doc.Fields {
@@ -363,16 +367,4 @@ func (r *Reader) merge(doc *tree.Value) {
 			r.Notef(over.At, "replaced", "begin the key with + to keep both", "the list replaces the one at %s", base.At)
 		}
 	})
-}
-
-func (r *Reader) inventoryList(doc *tree.Value) {
-	var nodes []inventory.NodeDoc
-	r.Decode(doc, &nodes)
-	r.Nodes = append(r.Nodes, nodes...)
-}
-
-func (r *Reader) inventoryMap(doc *tree.Value) {
-	var d inventory.Doc
-	r.Decode(doc, &d)
-	r.Nodes = append(r.Nodes, d.Nodes...)
 }

@@ -239,12 +239,7 @@ var directories = []directory{
 
 func ending(of ...string) func(string) bool {
 	return func(name string) bool {
-		for _, e := range of {
-			if strings.HasSuffix(name, e) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(of, func(end string) bool { return strings.HasSuffix(name, end) })
 	}
 }
 

@@ -56,12 +56,7 @@ var bakedDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/
 // baked reports whether a path or pattern lies in the layer: its first component,
 // taken literally, is one of the layer's. What cannot be told is the node's.
 func baked(p string) bool {
-	for _, d := range bakedDirs {
-		if p == d || strings.HasPrefix(p, d+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(bakedDirs, func(dir string) bool { return rules.Within(p, dir) })
 }
 
 // normalPerm makes the older bare list a map.
@@ -124,7 +119,7 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 // permPaths is an entry as one path each.
 func (c *Checker) permPaths(v *tree.Value, d spec.PermPath) []spec.PermPath {
 	paths := []string{d.Path}
-	if words := strings.Fields(d.Path); len(words) > 1 && allAbsolute(words) {
+	if words := strings.Fields(d.Path); len(words) > 1 && !slices.ContainsFunc(words, func(w string) bool { return !path.IsAbs(w) }) {
 		c.Warnf(c.At(v, "path"), "older-shape", "write one entry a path", "several paths in one entry")
 		paths = words
 	}
@@ -147,13 +142,4 @@ func (c *Checker) permPaths(v *tree.Value, d spec.PermPath) []spec.PermPath {
 		out = append(out, entry)
 	}
 	return out
-}
-
-func allAbsolute(words []string) bool {
-	for _, w := range words {
-		if !path.IsAbs(w) {
-			return false
-		}
-	}
-	return true
 }

@@ -120,7 +120,7 @@ func onlyAccounts(a, b spec.Recipe) bool {
 func compareBuilt(c *comparison, old, next *Layer) {
 	compareTexts(c, "kernel", map[string]string{"release": old.Kernel.Release}, map[string]string{"release": next.Kernel.Release})
 	compareTexts(c, "apt", packages(old), packages(next))
-	a, b := profiles(old), profiles(next)
+	a, b := old.AppArmor.Modes(), next.AppArmor.Modes()
 	compareRecipes(c, old.Made, next.Made, map[string]bool{"apt": true})
 	compareTexts(c, "apt", howInstalled(old.Made), howInstalled(next.Made))
 	compareTexts(c, "apparmor", a, b)
@@ -134,14 +134,6 @@ func packages(l *Layer) map[string]string {
 			name += ":" + p.Arch
 		}
 		out[name] = p.Version
-	}
-	return out
-}
-
-func profiles(l *Layer) map[string]string {
-	out := map[string]string{}
-	for _, p := range l.AppArmor.Profiles {
-		out[p.Name] = p.Mode
 	}
 	return out
 }

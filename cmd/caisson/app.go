@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder/progress"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 )
@@ -140,14 +141,25 @@ type heading struct {
 func (a *app) headings() []heading {
 	return []heading{
 		{"Write a site", []*cobra.Command{a.initCommand(), a.importCommand(), a.validateCommand(), a.explainCommand(),
-			a.windowsCommand(), a.operationsCommand(), a.servicesCommand(), a.schemaCommand()}},
+			a.windowsCommand(), a.operationsCommand(), group("services", a.servicesUpdateCommand(), a.servicesListCommand(),
+				a.servicesDiffCommand(), a.servicesFreezeCommand(), a.servicesRollbackCommand(), a.servicesForwardCommand()),
+			a.schemaCommand()}},
 		{"Build layers, and what boots them", []*cobra.Command{a.buildCommand(), a.lockCommand(), a.inspectCommand(),
 			a.netbootCommand(), a.imageCommand(), a.bootstrapCommand(), a.loaderCommand(), a.tryCommand(), a.bisectCommand()}},
 		{"Publish", []*cobra.Command{a.planCommand(), a.rehearseCommand(), a.publishCommand(), a.approveCommand(),
 			a.verifyCommand(), a.verifyQuoteCommand(), a.diffCommand(), a.historyCommand(), a.refreshCommand(), a.pruneCommand(), a.copyCommand()}},
 		{"Hold nodes, and go back", append(a.holdCommands(), a.retireCommand())},
-		{"Operate a fleet", []*cobra.Command{a.rolloutCommand(), a.fleetCommand(), a.serveCommand(), a.unknownCommand()}},
-		{"Keys and credentials", []*cobra.Command{a.keysCommand(), a.secretsCommand(), a.rescueCommand(), a.loginCommand(), a.logoutCommand()}},
+		{"Operate a fleet", []*cobra.Command{
+			group("rollout", a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(), a.rolloutVerb(rollout.Pause),
+				a.rolloutVerb(rollout.Resume), a.rolloutVerb(rollout.Abort), a.rolloutVerb(rollout.Undo)),
+			group("fleet", a.fleetServeCommand(), a.fleetRelayCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(), a.fleetAcceptCommand(),
+				a.fleetReplaceCommand(), a.fleetSlotsCommand(), a.fleetAuditCommand(), a.fleetTokenCommand(), a.fleetBackupCommand()),
+			a.serveCommand(), a.unknownCommand()}},
+		{"Keys and credentials", []*cobra.Command{
+			group("keys", a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(), a.keysPlanCommand(), a.keysRehearseCommand(),
+				a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(), a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand()),
+			group("secrets", a.secretsAcceptCommand(), a.secretsListCommand(), a.secretsForgetCommand()),
+			a.rescueCommand(), a.loginCommand(), a.logoutCommand()}},
 		{about, []*cobra.Command{a.manCommand(), a.versionCommand()}},
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -48,10 +47,6 @@ func (f *fromCluster) flags(c *cobra.Command, behind int) {
 	flags.StringVar(&f.context, "context", "", "the `NAME` of the cluster in kubectl's configuration")
 	flags.StringVar(&f.namespace, "namespace", "", "the `NAME` of the namespace with the objects")
 	flags.StringVar(&f.kubectl, "kubectl", "kubectl", "the `PROGRAM` that reads the cluster")
-}
-
-func (f *fromCluster) planFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&f.plan, "plan", "", "publish from a cluster only what has this `DIGEST`, and do not ask")
 }
 
 // besideName is the file beside which keys, locks and memory are.

@@ -27,9 +27,7 @@ type copyFlags struct {
 
 func (a *app) copyCommand() *cobra.Command {
 	var f copyFlags
-	c := verb("copy", func(c *cobra.Command, args []string) error {
-		return a.copy(c.Context(), f, args[0], args[1])
-	})
+	c := verb("copy", func(c *cobra.Command, args []string) error { return a.copy(c.Context(), f, args[0], args[1]) })
 	f.from.flags(a, c.Flags())
 	c.Flags().BoolVar(&f.fromPlain, "from-plain-http", false, "talk HTTP to SRC only")
 	c.Flags().BoolVar(&f.toPlain, "to-plain-http", false, "talk HTTP to DST only")

@@ -26,12 +26,6 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-func (a *app) fleetCommand() *cobra.Command {
-	return group("fleet", a.fleetServeCommand(), a.fleetRelayCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(),
-		a.fleetAcceptCommand(), a.fleetReplaceCommand(), a.fleetSlotsCommand(), a.fleetAuditCommand(),
-		a.fleetTokenCommand(), a.fleetBackupCommand())
-}
-
 func (a *app) fleetDiffCommand() *cobra.Command {
 	var x storedReports
 	c := verb("fleet diff", func(c *cobra.Command, _ []string) error {
@@ -171,9 +165,7 @@ const mostActs = 1_000_000
 func (a *app) fleetAuditCommand() *cobra.Command {
 	var at asking
 	var against string
-	c := verb("fleet audit", func(c *cobra.Command, _ []string) error {
-		return a.fleetAudit(c.Context(), &at, against)
-	})
+	c := verb("fleet audit", func(c *cobra.Command, _ []string) error { return a.fleetAudit(c.Context(), &at, against) })
 	at.flags(c.Flags())
 	c.Flags().StringVar(&against, "against", "", "`FILE` with an earlier log, as -o json writes it")
 	return c

@@ -26,9 +26,7 @@ type relaying struct {
 
 func (a *app) fleetRelayCommand() *cobra.Command {
 	var v relaying
-	c := verb("fleet relay", func(c *cobra.Command, args []string) error {
-		return a.relay(c.Context(), &v, args[0])
-	})
+	c := verb("fleet relay", func(c *cobra.Command, args []string) error { return a.relay(c.Context(), &v, args[0]) })
 	f := c.Flags()
 	v.access.flags(a, f)
 	f.StringVar(&v.o.Dir, "dir", "", "`DIR` where content is kept; nothing else may be in it")

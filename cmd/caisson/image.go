@@ -16,7 +16,6 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/progress"
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -53,9 +52,7 @@ type imageFlags struct {
 
 func (a *app) imageCommand() *cobra.Command {
 	var f imageFlags
-	c := verb("image", func(c *cobra.Command, names []string) error {
-		return a.image(c.Context(), f, names)
-	})
+	c := verb("image", func(c *cobra.Command, names []string) error { return a.image(c.Context(), f, names) })
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
@@ -101,7 +98,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err := a.allows(result.Credentials, f.yes); err != nil {
 		return err
 	}
-	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
+	m := media.Medium{Node: f.node, Fleet: s.Name(), State: 2*layer.Bytes() + 256<<20} // two layers, and what a node writes besides
 	source.Layer, source.Bootstrap, source.Node, source.Args = layer, b, f.node, f.args
 	if m.Loader, err = a.fetchLoader(ctx, reg, source); err != nil {
 		return err
@@ -185,10 +182,6 @@ func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, 
 	return carried, nil
 }
 
-// stateRoom returns what a state partition has that is not enlarged: two layers, and what a node
-// writes besides.
-func stateRoom(l release.Layer) int64 { return 2*l.Bytes() + 256<<20 }
-
 // publishedLoader is the output of loader -o json.
 type publishedLoader struct {
 	spec.Loader
@@ -210,9 +203,7 @@ type loaderVerb struct {
 
 func (a *app) loaderCommand() *cobra.Command {
 	var f loaderVerb
-	c := verb("loader", func(c *cobra.Command, names []string) error {
-		return a.publishLoader(c.Context(), f, names)
-	})
+	c := verb("loader", func(c *cobra.Command, names []string) error { return a.publishLoader(c.Context(), f, names) })
 	f.loaderFlags.flags(a, c)
 	f.who.flags(c.Flags())
 	f.known.flags(c.Flags())

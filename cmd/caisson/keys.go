@@ -38,12 +38,6 @@ type keyInfo struct {
 	PEM       string `json:"pem"`                 // the public key
 }
 
-func (a *app) keysCommand() *cobra.Command {
-	return group("keys", a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand(),
-		a.keysPlanCommand(), a.keysRehearseCommand(), a.keysRotateCommand(), a.keysRevokeCommand(), a.keysPullCommand(),
-		a.keysEnrollImageCommand(), a.keysRevokeLoaderCommand())
-}
-
 func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
 	var boot bool
@@ -297,9 +291,7 @@ func signatureLists(flag string, files []string) (lists []byte, names []string, 
 func (a *app) keysRevokeLoaderCommand() *cobra.Command {
 	var kek, out string
 	var pass keys.Passphrase
-	c := verb("keys revoke-loader", func(_ *cobra.Command, files []string) error {
-		return a.revokeLoader(files, kek, out, &pass)
-	})
+	c := verb("keys revoke-loader", func(_ *cobra.Command, files []string) error { return a.revokeLoader(files, kek, out, &pass) })
 	c.Flags().StringVar(&kek, "kek", "", "`NAME` of the pair that is KEK")
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write")
 	requireFlags(c, "kek", "out")

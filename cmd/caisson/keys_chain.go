@@ -157,11 +157,8 @@ func (a *app) printKeysPlan(c *cobra.Command, p *publish.Publisher, now publish.
 }
 
 func (a *app) keysRehearseCommand() *cobra.Command {
-	var r rotating
-	c := verb("keys rehearse", func(c *cobra.Command, args []string) error {
-		r.dry = true
-		return r.run(c.Context(), a, args)
-	})
+	r := rotating{dry: true}
+	c := verb("keys rehearse", func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) })
 	r.flags(a, c)
 	return c
 }

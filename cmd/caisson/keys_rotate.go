@@ -54,9 +54,7 @@ type rotating struct {
 
 func (a *app) keysRotateCommand() *cobra.Command {
 	var r rotating
-	c := verb("keys rotate", func(c *cobra.Command, args []string) error {
-		return r.run(c.Context(), a, args)
-	})
+	c := verb("keys rotate", func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) })
 	r.flags(a, c)
 	r.dryFlag(c)
 	c.Flags().BoolVar(&r.anew, "begin-anew", false, "begin another chain, with the site's root keys alone: for root keys "+
@@ -67,9 +65,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 
 func (a *app) keysRevokeCommand() *cobra.Command {
 	r := rotating{revoke: true}
-	c := verb("keys revoke", func(c *cobra.Command, args []string) error {
-		return r.run(c.Context(), a, args)
-	})
+	c := verb("keys revoke", func(c *cobra.Command, args []string) error { return r.run(c.Context(), a, args) })
 	r.flags(a, c)
 	r.dryFlag(c)
 	c.Flags().StringVar(&r.layers, "layers", "", "`DIGEST` of the index that layer:current leads to, to sign it again on "+

@@ -157,9 +157,7 @@ type netbootFlags struct {
 
 func (a *app) netbootCommand() *cobra.Command {
 	var f netbootFlags
-	c := verb("netboot", func(c *cobra.Command, names []string) error {
-		return a.netboot(c.Context(), f, names)
-	})
+	c := verb("netboot", func(c *cobra.Command, names []string) error { return a.netboot(c.Context(), f, names) })
 	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")

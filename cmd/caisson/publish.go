@@ -57,7 +57,7 @@ func (a *app) publishCommand() *cobra.Command {
 	x.flags(a, f, "publish to `REF` instead of the site's registry")
 	x.secrets.flags(f)
 	x.objects.flags(c, 0)
-	x.objects.planFlag(f)
+	f.StringVar(&x.objects.plan, "plan", "", "publish from a cluster only what has this `DIGEST`, and do not ask")
 	return c
 }
 

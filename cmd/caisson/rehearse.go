@@ -44,9 +44,7 @@ type rehearseFlags struct {
 
 func (a *app) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	c := verb("rehearse", func(c *cobra.Command, names []string) error {
-		return a.rehearse(c.Context(), f, names)
-	})
+	c := verb("rehearse", func(c *cobra.Command, names []string) error { return a.rehearse(c.Context(), f, names) })
 	fs := c.Flags()
 	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
 	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the changed node as root, which must end with 0; may be given again")
@@ -253,9 +251,7 @@ type bisectFlags struct {
 
 func (a *app) bisectCommand() *cobra.Command {
 	var f bisectFlags
-	c := verb("bisect", func(c *cobra.Command, names []string) error {
-		return a.bisect(c.Context(), f, names)
-	})
+	c := verb("bisect", func(c *cobra.Command, names []string) error { return a.bisect(c.Context(), f, names) })
 	fs := c.Flags()
 	fs.StringVar(&f.from, "from", "", "where the site is published; the site's registry when absent")
 	fs.StringVar(&f.good, "good", "", "a generation, `GEN`, with which the check passes")

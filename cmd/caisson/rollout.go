@@ -28,12 +28,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-func (a *app) rolloutCommand() *cobra.Command {
-	return group("rollout", a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
-		a.rolloutVerb(rollout.Pause), a.rolloutVerb(rollout.Resume),
-		a.rolloutVerb(rollout.Abort), a.rolloutVerb(rollout.Undo))
-}
-
 // publication is a site that is ready to be published.
 type publication struct {
 	site   *site.Site

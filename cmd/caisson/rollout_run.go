@@ -36,9 +36,7 @@ type runFlags struct {
 
 func (a *app) rolloutRunCommand() *cobra.Command {
 	var x runFlags
-	c := verb("rollout run", func(c *cobra.Command, args []string) error {
-		return x.run(c.Context(), a, args[0], args[1:])
-	})
+	c := verb("rollout run", func(c *cobra.Command, args []string) error { return x.run(c.Context(), a, args[0], args[1:]) })
 	f := c.Flags()
 	x.service.flags(f)
 	f.DurationVar(&x.interval, "interval", 30*time.Second, "look again after so long")

@@ -116,10 +116,6 @@ func sealedOnly(s *site.Site) error {
 	return err
 }
 
-func (a *app) secretsCommand() *cobra.Command {
-	return group("secrets", a.secretsAcceptCommand(), a.secretsListCommand(), a.secretsForgetCommand())
-}
-
 // secretsNode is one node in what the verbs of secrets -o json print.
 type secretsNode struct {
 	Node      string     `json:"node"`

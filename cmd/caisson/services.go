@@ -22,11 +22,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-func (a *app) servicesCommand() *cobra.Command {
-	return group("services", a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(),
-		a.servicesRollbackCommand(), a.servicesForwardCommand())
-}
-
 // servicesUpdated is the output of services update, freeze, rollback and forward -o json.
 type servicesUpdated struct {
 	File     string           `json:"file"` // the lock

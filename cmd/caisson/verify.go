@@ -42,7 +42,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		}
 		err = a.show(report, func() { a.printFindings(report.Findings) })
 		if err == nil && !report.OK() {
-			return errUnverified
+			return cli.Refused("verification failed: nodes would refuse part of it, or it is not what fleet:index says")
 		}
 		return err
 	})
@@ -74,15 +74,6 @@ func (a *app) printFindings(list []publish.Check) {
 	}
 }
 
-var errUnverified error = unverified{}
-
-type unverified struct{}
-
-func (unverified) Error() string {
-	return "verification failed: nodes would refuse part of it, or it is not what fleet:index says"
-}
-func (unverified) ExitCode() int { return cli.ExitRefused }
-
 // quoteFlags are the flags of verify-quote.
 type quoteFlags struct {
 	node, nonce   string
@@ -92,9 +83,7 @@ type quoteFlags struct {
 
 func (a *app) verifyQuoteCommand() *cobra.Command {
 	var f quoteFlags
-	c := verb("verify-quote", func(c *cobra.Command, args []string) error {
-		return a.verifyQuote(c.Context(), args[0], args[1], f)
-	})
+	c := verb("verify-quote", func(c *cobra.Command, args []string) error { return a.verifyQuote(c.Context(), args[0], args[1], f) })
 	c.Flags().StringVar(&f.node, "node", "", "the node that the machine is to be")
 	c.Flags().StringVar(&f.nonce, "nonce", "", "`HEX` that the machine was asked with")
 	c.Flags().StringArrayVar(&f.like, "like", nil, "`FILE` with a quote of this machine that was accepted; may be repeated")
@@ -149,7 +138,7 @@ func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) e
 		return err
 	}
 	if !v.Attested {
-		return notAttested{v}
+		return cli.Refused("%s is not attested: %s", v.Node, v.Why)
 	}
 	return nil
 }
@@ -166,9 +155,3 @@ func readQuote(name string) (*spec.Quote, error) {
 	}
 	return q, nil
 }
-
-// notAttested ends a verb that came to know so.
-type notAttested struct{ v *attest.Verdict }
-
-func (n notAttested) Error() string { return n.v.Node + " is not attested: " + n.v.Why }
-func (notAttested) ExitCode() int   { return cli.ExitRefused }

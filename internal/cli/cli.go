@@ -58,6 +58,11 @@ func Usage(hint, format string, args ...any) error {
 	return &hinted{err: fmt.Errorf(format, args...), hint: hint, code: ExitUsage}
 }
 
+// Refused returns an error for what was looked at and does not count.
+func Refused(format string, args ...any) error {
+	return &hinted{err: fmt.Errorf(format, args...), code: ExitRefused}
+}
+
 // WithHint adds to err what the user can do about it.
 func WithHint(err error, hint string) error {
 	if err == nil {

@@ -122,9 +122,3 @@ func (b *Box) writeLoader(ctx context.Context) error {
 	}
 	return machine.JoinInitrd(b.dir.File("loader.img"), b.dir.File("boot/initrd"), b.dir.File("boot/site.cpio"))
 }
-
-// openRegistry makes the registry of the sandbox.
-func (b *Box) openRegistry() (err error) {
-	b.registry, err = registry.Open("oci:"+b.dir.File("registry"), registry.Options{})
-	return err
-}

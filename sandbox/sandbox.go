@@ -133,7 +133,7 @@ func (b *Box) prepare(ctx context.Context) (err error) {
 	if b.login, err = machine.NewKey(b.dir.File("id")); err != nil {
 		return err
 	}
-	if err := b.openRegistry(); err != nil {
+	if b.registry, err = registry.Open("oci:"+b.dir.File("registry"), registry.Options{}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -107,7 +107,7 @@ var Table = []Row{
 		is:   func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "come-up", On: Look, Act: ComeUp, When: "this root came up with a generation that was never in effect",
 		Does: "applies it, on trial where it can cut the node off",
-		is:   func(f *Facts) bool { return f.comesUp() }},
+		is:   func(f *Facts) bool { return f.Run.Phase == Entering || f.Run.Phase == Prepared }},
 	{Name: "back-by-boot", On: Look, Act: Return, When: "what runs cut the node off, and what proved itself needs another root",
 		Does: "starts the machine over into that",
 		is:   func(f *Facts) bool { return f.Run.Phase == Partial && f.Elsewhere && f.Remembers },
@@ -124,7 +124,7 @@ var Table = []Row{
 	{Name: "overtaken", On: Answer, Act: PutBack, When: "a change waits to be confirmed, and another generation came",
 		Does: "undoes the one that waits, and decides again",
 		is: func(f *Facts) bool {
-			return f.waits() && !f.Offer.Held && !same(f.Run.To, f.Offer.Generation)
+			return f.waits() && !f.Offer.Held && !f.Run.To.Same(f.Offer.Generation)
 		},
 		why: func(f *Facts) string {
 			return fmt.Sprintf("generation %d came before it was confirmed", f.Offer.Generation.Generation)
@@ -383,9 +383,3 @@ var Table = []Row{
 func (f *Facts) onTrial() bool {
 	return f.Run.Phase == Changing || f.Run.Phase == Confirming || f.Run.Phase == Prepared
 }
-
-// comesUp reports whether this root came up with what was never in effect.
-func (f *Facts) comesUp() bool { return f.Run.Phase == Entering || f.Run.Phase == Prepared }
-
-// same reports whether two are one publication.
-func same(a, b state.Generation) bool { return a.Same(b) }

@@ -156,7 +156,7 @@ func Provenance(l spec.Layer, suite string, sbomDigest, version string) ([]byte,
 			"fleet": l.Fleet, "variant": l.Variant, "version": l.Version, "arch": l.Arch, "recipe": l.Recipe,
 		}},
 		Run: run{Builder: builder{ID: "https://caisson.dev/builder", Version: map[string]string{"caisson": version}},
-			Byproducts: []resource{{Name: "sbom.spdx.json", MediaType: MediaTypeSPDX, Digest: hexDigest(sbomDigest)}}},
+			Byproducts: []resource{{Name: "sbom.spdx.json", MediaType: MediaTypeSPDX, Digest: map[string]string{"sha256": digest.Hex(sbomDigest)}}}},
 	}
 	for _, pkg := range l.Packages {
 		r := resource{URI: PURL(pkg, suite)}
@@ -166,8 +166,4 @@ func Provenance(l spec.Layer, suite string, sbomDigest, version string) ([]byte,
 		p.Definition.Resolved = append(p.Definition.Resolved, r)
 	}
 	return json.Marshal(p)
-}
-
-func hexDigest(d string) map[string]string {
-	return map[string]string{"sha256": digest.Hex(d)}
 }

@@ -126,12 +126,8 @@ const maxAnswer = 128 << 20
 
 // run runs git in the repository and returns what it printed.
 func (r *Repository) run(ctx context.Context, args ...string) ([]byte, error) {
-	return r.feed(ctx, nil, args...)
-}
-
-func (r *Repository) feed(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
 	var out capped
-	err := r.stream(ctx, in, &out, args...)
+	err := r.stream(ctx, nil, &out, args...)
 	return out.text, err
 }
 

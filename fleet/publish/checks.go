@@ -53,7 +53,7 @@ var indexChecks = check.List[*looked]{
 	{Name: "index epoch", OK: epochIsGranted},
 	{Name: "index numbers", OK: numbersAreBounded},
 	{Name: "index age", OK: indexIsNotOlder},
-	{Name: "index expiry", OK: indexIsFresh},
+	{Name: "index expiry", OK: func(l *looked) error { return l.unexpired(l.said.Expires, l.seen.Index) }},
 	{Name: "index cut", OK: indexIsWhole},
 }
 
@@ -62,8 +62,10 @@ var currentChecks = check.List[*looked]{
 	{Name: "current accepted", OK: currentIsAccepted},
 	{Name: "current keys", OK: currentKeysAreThere},
 	{Name: "current minimum", OK: minimumIsPublished},
-	{Name: "current age", OK: currentIsNotOlder},
-	{Name: "current expiry", OK: currentIsFresh},
+	{Name: "current age", OK: func(l *looked) error {
+		return notOlder(memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.fresh.IssuedAt}, l.seen.Current)
+	}},
+	{Name: "current expiry", OK: func(l *looked) error { return l.unexpired(l.fresh.Expires, l.seen.Current) }},
 }
 
 // mayBeMissing: a layout is this machine's own, a registry is not asked twice
@@ -197,8 +199,6 @@ func older(format string, args ...any) error {
 		"the registry serves old content: compare with a mirror, and look at who can push")
 }
 
-func indexIsFresh(l *looked) error { return l.unexpired(l.said.Expires, l.seen.Index) }
-
 // unexpired lets pass what is exactly the newest that was seen: nobody renewed it,
 // and nobody plays it back either.
 func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
@@ -245,12 +245,6 @@ func minimumIsPublished(l *looked) error {
 	}
 	return nil
 }
-
-func currentIsNotOlder(l *looked) error {
-	return notOlder(memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.fresh.IssuedAt}, l.seen.Current)
-}
-
-func currentIsFresh(l *looked) error { return l.unexpired(l.fresh.Expires, l.seen.Current) }
 
 // lookedOverlay is one published overlay and its row of the index.
 type lookedOverlay struct {

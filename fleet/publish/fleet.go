@@ -147,8 +147,7 @@ func SignRescue(policy Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Can
 		return c, err
 	}
 	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
-	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte,
-		error) {
+	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte, error) {
 		return sign.SignRescue(s, oci.Digest(c.Document), said)
 	}); err != nil {
 		return c, err

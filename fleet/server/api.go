@@ -218,11 +218,6 @@ type lockRequest struct {
 	} `json:"client_params"`
 }
 
-func (s *Server) preReboot(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "pre-reboot") }
-func (s *Server) steadyState(w http.ResponseWriter, req *http.Request) {
-	s.lock(w, req, "steady-state")
-}
-
 // lock answers FleetLock. A request counts as the node's own where the node signed it:
 // see [spec.SlotRequest].
 func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {

@@ -138,8 +138,10 @@ func (s *Server) routes() []route {
 			"after the answer, which may have another nonce.", s.takeQuote},
 		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for " +
 			"an hour, and nothing follows from it.", s.takeHint},
-		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
-		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
+		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.",
+			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "pre-reboot") }},
+		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.",
+			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "steady-state") }},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
 		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, " +
 			"differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by " +

@@ -40,7 +40,7 @@ func openAs[K any](source string, p *Passphrase, parse parser[K]) (none K, err e
 	if strings.HasPrefix(source, commandPrefix) {
 		return none, cli.Usage("name the file of a private key", "read key %s: a program gives no private key away", source)
 	}
-	text, err := read(source)
+	text, err := Read(source)
 	if err != nil && public(source) {
 		// Its mode is right for what it is, so that is not what to mend.
 		return none, cli.WithHint(fmt.Errorf("read key %s: it is a public key", source), "name the private half, as in keys/operator.key")
@@ -112,7 +112,7 @@ func (p *Passphrase) get() (text []byte, given bool, err error) {
 		return nil, false, nil
 	}
 	if !p.known {
-		if p.text, err = read(p.Source); err != nil {
+		if p.text, err = Read(p.Source); err != nil {
 			return nil, false, fmt.Errorf("read passphrase: %w", err)
 		}
 		p.text, p.known = bytes.TrimRight(p.text, "\r\n"), true

@@ -25,12 +25,9 @@ const maxSource = 64 << 10
 // patience is how long a descriptor may say nothing more.
 const patience = time.Minute
 
-// Read returns what a source holds that is not a key of this package.
-func Read(source string) ([]byte, error) { return read(source) }
-
-// read returns what a source holds: a variable (env:NAME), an open descriptor (fd:N),
+// Read returns what a source holds: a variable (env:NAME), an open descriptor (fd:N),
 // or a file that its owner alone can read.
-func read(source string) ([]byte, error) {
+func Read(source string) ([]byte, error) {
 	if name, ok := strings.CutPrefix(source, "env:"); ok {
 		return variable(name)
 	}

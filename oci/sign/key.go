@@ -107,12 +107,8 @@ func spki(pub crypto.PublicKey) (text []byte, id string, err error) {
 	if err != nil {
 		return nil, "", refusal.New(refusal.BadKey, "public key: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), idOf(der), nil
-}
-
-func idOf(der []byte) string {
 	sum := sha256.Sum256(der)
-	return base64.StdEncoding.EncodeToString(sum[:])
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
 // p256 is ECDSA over P-256 with SHA-256, the signature in ASN.1. Another algorithm

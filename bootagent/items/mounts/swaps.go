@@ -57,10 +57,6 @@ type appliedSwap struct {
 	Swap spec.Swap `json:"swap"`
 }
 
-func swapEntry(key string, was swapPrior, a appliedSwap) item.Entry {
-	return item.Entry{Item: SwapsName, Key: key, Prior: item.Raw(was), Applied: item.Raw(a), Scope: item.Kernel}
-}
-
 // swapPlan is wanted space, understood against the present system.
 type swapPlan struct {
 	want spec.Swap
@@ -185,7 +181,8 @@ func (i *Swaps) apply(ctx context.Context, w spec.Swap) error {
 	if err != nil || p.so {
 		return err
 	}
-	entry := swapEntry(w.Device, swapPrior{p.now}, appliedSwap{p.path, w})
+	entry := item.Entry{Item: SwapsName, Key: w.Device, Prior: item.Raw(swapPrior{p.now}), Applied: item.Raw(appliedSwap{p.path, w}),
+		Scope: item.Kernel}
 	if err := i.journal.Record(entry); err != nil {
 		return err
 	}

@@ -181,9 +181,6 @@ func readTmpfiles(r *reading) {
 	})
 }
 
-// readUdev takes a file of rules, see udev(7), as it is.
-func readUdev(r *reading) { r.asFile("udev/rules.d", ".rules") }
-
 // asFile takes the whole file as one below /etc. What a package brought comes with it.
 func (r *reading) asFile(directory, end string) {
 	if strings.Contains(r.name, "lib/"+directory+"/") {

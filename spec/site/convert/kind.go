@@ -39,7 +39,7 @@ var kinds = []kind{
 	{"passwd", mostly(`^[^:\s]+:[^:]*:\d+:\d+:[^:]*:/[^:]*:[^:]*$`), nil, readPasswd},
 	{"tmpfiles", mostly(`^[a-zA-Z][+!=~^$-]*\s+[/%]\S+(\s+(-|[~:]?[0-7]{3,4})(\s.*)?)?$`),
 		under("tmpfiles.d"), readTmpfiles},
-	{"udev", mostly(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`), under("rules.d"), readUdev},
+	{"udev", mostly(`^[A-Z]+(\{[^}]+\})?\s*[=!]=\s*"`), under("rules.d"), func(r *reading) { r.asFile("udev/rules.d", ".rules") }},
 	{"interfaces", matches(`(?m)^iface\s+\S+\s+inet6?\s+\w+\s*$`), under("interfaces.d"), readInterfaces},
 	{"apparmor", mostly(`^(((audit|allow|deny|owner)\s+)*(@\{|"?/|(capability|network|signal|ptrace|unix|dbus|file)\b).*,|@\{\w+\}\s*\+?=.*)$`),
 		nil, readAppArmor},

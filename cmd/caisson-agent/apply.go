@@ -50,7 +50,7 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 		return nil, cli.Usage("for example: caisson-agent apply --from registry.example:5000/metal-a --fleet metal-a --key "+
 			"operator.pub", "--from, --fleet and --key go together")
 	}
-	if dir, ok := cutLayout(s.from); ok {
+	if dir, ok := strings.CutPrefix(s.from, "oci:"); ok && dir != "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return nil, err
@@ -73,13 +73,6 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 		}
 	}
 	return b, nil
-}
-
-func cutLayout(ref string) (string, bool) {
-	if len(ref) > 4 && ref[:4] == "oci:" {
-		return ref[4:], true
-	}
-	return "", false
 }
 
 func (s *source) open(ctx context.Context, a *app, verb string,

@@ -32,9 +32,9 @@ func (h *holding) check() error {
 	return nil
 }
 
-// operate opens the node for a verb that says something to it, and says how long it is
-// remembered.
-func (a *app) operate(ctx context.Context, verb string, act func(*node.Node) error) error {
+// operate opens the node for a verb that says something to it, says what came of it, and how long
+// it is remembered.
+func (a *app) operate(ctx context.Context, verb, said string, act func(*node.Node) error) error {
 	n, err := node.Open(ctx, a.options(verb), nil)
 	if err != nil {
 		return err
@@ -42,6 +42,9 @@ func (a *app) operate(ctx context.Context, verb string, act func(*node.Node) err
 	defer n.Close() // what was noted is on disk already
 	if err := act(n); err != nil {
 		return err
+	}
+	if said != "" {
+		a.say("%s", said)
 	}
 	if !n.Remembers() {
 		a.say("this node has no state disk: this ends with the next boot")
@@ -63,13 +66,7 @@ func (a *app) hold(ctx context.Context, verb string, args []string, act func(*no
 	if err != nil {
 		return err
 	}
-	return a.operate(ctx, verb, func(n *node.Node) error {
-		if err := act(n, h.reason, h.lasts); err != nil {
-			return err
-		}
-		a.say("%s", said)
-		return nil
-	})
+	return a.operate(ctx, verb, said, func(n *node.Node) error { return act(n, h.reason, h.lasts) })
 }
 
 func freeze(ctx context.Context, a *app, args []string) error {
@@ -82,13 +79,8 @@ func forward(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return err
 	}
-	return a.operate(ctx, "forward", func(n *node.Node) error {
-		if err := n.Forward(*why); err != nil {
-			return err
-		}
-		a.say("this node follows its fleet; 'caisson-agent sync' asks now")
-		return nil
-	})
+	return a.operate(ctx, "forward", "this node follows its fleet; 'caisson-agent sync' asks now",
+		func(n *node.Node) error { return n.Forward(*why) })
 }
 
 func pause(ctx context.Context, a *app, args []string) error {
@@ -99,13 +91,7 @@ func resume(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "resume").parse(a, args); err != nil {
 		return err
 	}
-	return a.operate(ctx, "resume", func(n *node.Node) error {
-		if err := n.Resume(); err != nil {
-			return err
-		}
-		a.say("the service corrects now what drifted meanwhile")
-		return nil
-	})
+	return a.operate(ctx, "resume", "the service corrects now what drifted meanwhile", (*node.Node).Resume)
 }
 
 func rollback(ctx context.Context, a *app, args []string) error {
@@ -132,7 +118,7 @@ func pin(ctx context.Context, a *app, args []string) error {
 
 // goBack prints the status after a verb that changed to another generation.
 func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.Status, error)) error {
-	return a.operate(ctx, strings.Fields(f.Name())[0], func(n *node.Node) error {
+	return a.operate(ctx, strings.Fields(f.Name())[0], "", func(n *node.Node) error {
 		st, err := act(n)
 		if st != nil {
 			if printed := a.showStatus(st); printed != nil {

@@ -18,10 +18,8 @@ type recipients struct {
 
 // recipientVerb is recipient and recipient rotate.
 func recipientVerb(ctx context.Context, a *app, args []string) error {
-	f, what := newFlags(a, "recipient [rotate]"), ""
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		what, args = args[0], args[1:]
-	}
+	f := newFlags(a, "recipient [rotate]")
+	what, args := word("", args)
 	if err := f.parse(a, args); err != nil {
 		return err
 	}

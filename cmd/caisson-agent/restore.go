@@ -62,11 +62,8 @@ type cleared struct {
 // clearQuarantine is clear [KIND[:KEY]].
 func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "clear [KIND[:KEY]]")
-	kind, key, named := "", "", false
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		kind, key, named = strings.Cut(args[0], ":")
-		args = args[1:]
-	}
+	setting, args := word("", args)
+	kind, key, named := strings.Cut(setting, ":")
 	if err := f.parse(a, args); err != nil {
 		return err
 	}

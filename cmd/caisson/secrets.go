@@ -144,9 +144,12 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 			return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
 		}
 		files, node := args[:len(args)-1], args[len(args)-1]
-		s, r, err := a.recipientsOf(c.Context(), &from, files, node)
+		s, r, err := a.recipients(c.Context(), &from, files)
 		if err != nil {
 			return err
+		}
+		if !s.Fleet().Has(node) {
+			return cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
 		}
 		if service.Named() {
 			n, err := service.Node(c.Context(), node)
@@ -183,15 +186,11 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 func (a *app) secretsListCommand() *cobra.Command {
 	var from fromCluster
 	c := verb("secrets list", func(c *cobra.Command, args []string) error {
-		s, err := from.loadNamed(c.Context(), a, args)
+		s, r, err := a.recipients(c.Context(), &from, args)
 		if err != nil {
 			return err
 		}
 		nodes := s.Fleet().Names()
-		r, err := seal.ReadRecipients(s.Dir())
-		if err != nil {
-			return err
-		}
 		for _, name := range slices.Sorted(maps.Keys(r.Nodes)) { // they left the site, and count again if they come back
 			if !s.Fleet().Has(name) {
 				nodes = append(nodes, name)
@@ -207,11 +206,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 	var from fromCluster
 	c := verb("secrets forget", func(c *cobra.Command, args []string) error {
 		files, node := args[:len(args)-1], args[len(args)-1]
-		s, err := from.loadNamed(c.Context(), a, files)
-		if err != nil {
-			return err
-		}
-		r, err := seal.ReadRecipients(s.Dir())
+		s, r, err := a.recipients(c.Context(), &from, files)
 		if err != nil {
 			return err
 		}
@@ -231,14 +226,11 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 	return c
 }
 
-// recipientsOf reads a site and the recipients beside it, for a node of the site.
-func (a *app) recipientsOf(ctx context.Context, from *fromCluster, files []string, node string) (*site.Site, *seal.Recipients, error) {
+// recipients reads a site and the recipients beside it.
+func (a *app) recipients(ctx context.Context, from *fromCluster, files []string) (*site.Site, *seal.Recipients, error) {
 	s, err := from.loadNamed(ctx, a, files)
 	if err != nil {
 		return nil, nil, err
-	}
-	if !s.Fleet().Has(node) {
-		return nil, nil, cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
 	}
 	r, err := seal.ReadRecipients(s.Dir())
 	return s, r, err

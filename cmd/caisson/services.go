@@ -44,11 +44,13 @@ type servicesRun struct {
 	*content.LockFile
 	list   []*service.Service // that are meant
 	site   *site.Site
+	files  []string // of the site
 	source *content.Source
 }
 
 // openServices reads a site and its lock, for the services of these names; all of the site without any.
 func (a *app) openServices(f servicesFlags, names []string) (r servicesRun, err error) {
+	r.files = f.site
 	if r.site, err = a.loadSite(f.site...); err != nil {
 		return r, err
 	}
@@ -102,37 +104,37 @@ func (a *app) writeServices(r servicesRun, changes []content.Change, failed erro
 	return errors.Join(printEach(a, servicesUpdated{r.Name, changes}, changes), failed)
 }
 
-func (a *app) servicesUpdateCommand() *cobra.Command {
+// servicesVerb is a verb about some of a site's services.
+func (a *app) servicesVerb(name string, run func(context.Context, servicesRun, []string) error) *cobra.Command {
 	var f servicesFlags
-	c := verb("services update", func(c *cobra.Command, names []string) error {
+	c := verb("services "+name, func(c *cobra.Command, names []string) error {
 		r, err := a.openServices(f, names)
 		if err != nil {
 			return err
 		}
-		changes, err := r.Update(c.Context(), r.source, r.list)
-		return a.writeServices(r, changes, err)
+		return run(c.Context(), r, names)
 	})
 	f.flags(c.Flags())
 	return c
+}
+
+func (a *app) servicesUpdateCommand() *cobra.Command {
+	return a.servicesVerb("update", func(ctx context.Context, r servicesRun, _ []string) error {
+		changes, err := r.Update(ctx, r.source, r.list)
+		return a.writeServices(r, changes, err)
+	})
 }
 
 // publishLater tells that a lock alone changes nothing.
-func (a *app) publishLater(f servicesFlags) {
-	a.say("'caisson publish %s' brings it to the nodes", strings.Join(f.site, " "))
+func (a *app) publishLater(r servicesRun) {
+	a.say("'caisson publish %s' brings it to the nodes", strings.Join(r.files, " "))
 }
 
 func (a *app) servicesListCommand() *cobra.Command {
-	var f servicesFlags
-	c := verb("services list", func(_ *cobra.Command, names []string) error {
-		r, err := a.openServices(f, names)
-		if err != nil {
-			return err
-		}
+	return a.servicesVerb("list", func(_ context.Context, r servicesRun, _ []string) error {
 		out := r.List(r.list)
 		return a.show(out, func() { content.WriteList(a.out, out) })
 	})
-	f.flags(c.Flags())
-	return c
 }
 
 func (a *app) servicesDiffCommand() *cobra.Command {
@@ -216,14 +218,9 @@ func frozen(why changer) (service.Frozen, error) {
 }
 
 func (a *app) servicesFreezeCommand() *cobra.Command {
-	var f servicesFlags
 	var why changer
-	c := verb("services freeze", func(_ *cobra.Command, names []string) error {
+	c := a.servicesVerb("freeze", func(_ context.Context, r servicesRun, names []string) error {
 		because, err := frozen(why)
-		if err != nil {
-			return err
-		}
-		r, err := a.openServices(f, names)
 		if err != nil {
 			return err
 		}
@@ -233,60 +230,46 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 		}
 		return a.writeServices(r, []content.Change{change}, nil)
 	})
-	f.flags(c.Flags())
 	why.flags(c.Flags())
 	return c
 }
 
 func (a *app) servicesRollbackCommand() *cobra.Command {
-	var f servicesFlags
 	var why changer
 	var to string
-	c := verb("services rollback", func(c *cobra.Command, names []string) error {
+	c := a.servicesVerb("rollback", func(ctx context.Context, r servicesRun, _ []string) error {
 		because, err := frozen(why)
 		if err != nil {
 			return err
 		}
-		r, err := a.openServices(f, names)
-		if err != nil {
-			return err
-		}
-		change, err := r.source.Rollback(c.Context(), r.Lock, r.list[0], to, because)
+		change, err := r.source.Rollback(ctx, r.Lock, r.list[0], to, because)
 		if err != nil {
 			return err
 		}
 		if err := a.writeServices(r, []content.Change{change}, nil); err != nil {
 			return err
 		}
-		a.publishLater(f)
+		a.publishLater(r)
 		return nil
 	})
 	c.Flags().StringVar(&to, "to", "", "go to this `COMMIT`: all of its digits, or seven at least of one that was fetched")
-	f.flags(c.Flags())
 	why.flags(c.Flags())
 	return c
 }
 
 func (a *app) servicesForwardCommand() *cobra.Command {
-	var f servicesFlags
-	c := verb("services forward", func(c *cobra.Command, names []string) error {
-		r, err := a.openServices(f, names)
-		if err != nil {
-			return err
-		}
+	return a.servicesVerb("forward", func(ctx context.Context, r servicesRun, names []string) error {
 		if !content.Thaw(r.Lock, names[0]) {
 			a.say("service %s was not frozen", names[0])
 		}
-		changes, failed := r.Update(c.Context(), r.source, r.list)
+		changes, failed := r.Update(ctx, r.source, r.list)
 		if failed != nil {
 			a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
 		}
 		if err := a.writeServices(r, changes, failed); err != nil {
 			return err
 		}
-		a.publishLater(f)
+		a.publishLater(r)
 		return nil
 	})
-	f.flags(c.Flags())
-	return c
 }

@@ -7,9 +7,18 @@
 package analysis
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/plain"
@@ -91,4 +100,127 @@ func of(values map[string]float64, nodes []string, atLeast int) (s side, holds s
 	}
 	s.mean = sum / float64(s.n)
 	return s, ""
+}
+
+// Client asks a Prometheus.
+type Client struct {
+	at   *url.URL
+	http *http.Client
+}
+
+const (
+	patience  = 30 * time.Second // for an answer
+	maxAnswer = 64 << 20
+	maxSaid   = 300 // of what it says of an error
+)
+
+// Open returns a client of the Prometheus at a URL, whose name and password are used.
+func Open(at string) (*Client, error) {
+	u, err := url.Parse(at)
+	switch {
+	case err != nil:
+		return nil, errors.New("the URL of Prometheus cannot be read") // it may hold a password
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		return nil, fmt.Errorf("%q is not the URL of a Prometheus", u.Redacted())
+	case u.User != nil && u.Scheme == "http" && !loopback(u.Hostname()):
+		return nil, fmt.Errorf("a password is not sent to %s without TLS", u.Host)
+	}
+	return &Client{u.JoinPath("api/v1/query_range"), &http.Client{Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
+
+// answer is the answer to a query over time, as Prometheus documents its HTTP API.
+type answer struct {
+	Status   string   `json:"status"`
+	Error    string   `json:"error"`
+	Warnings []string `json:"warnings"`
+	Data     struct {
+		Type   string `json:"resultType"`
+		Result []struct {
+			Metric map[string]string    `json:"metric"`
+			Values [][2]json.RawMessage `json:"values"`
+		} `json:"result"`
+	} `json:"data"`
+}
+
+// Measure asks for the values of an analysis' nodes in the time before now.
+func (c *Client) Measure(ctx context.Context, a spec.Analysis, now time.Time) (m Measured, err error) {
+	step := time.Duration(a.For) * time.Second / (moments - 1)
+	start := now.Add(-step * (moments - 1))
+	form := url.Values{"query": {a.Query}, "start": {unix(start)}, "end": {unix(now)},
+		"step": {strconv.FormatFloat(step.Seconds(), 'f', 3, 64)}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.at.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return m, errors.New("the URL of Prometheus cannot be read")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return m, fmt.Errorf("ask Prometheus: %w", err) // it hides a password of the URL
+	}
+	defer resp.Body.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return m, fmt.Errorf("ask Prometheus: %w", err)
+	}
+	if len(data) > maxAnswer {
+		return m, fmt.Errorf("answer of Prometheus: it has more than %d bytes", maxAnswer)
+	}
+	var r answer
+	if err := json.Unmarshal(data, &r); err != nil {
+		return m, fmt.Errorf("answer %s of Prometheus: %w", resp.Status, err)
+	}
+	if said := strings.Join(append(r.Warnings, r.Error), "; "); resp.StatusCode != http.StatusOK ||
+		r.Status != "success" || len(r.Warnings) > 0 {
+		return m, fmt.Errorf("answer %s of Prometheus: %.*s", resp.Status, maxSaid, plain.Line(said))
+	}
+	return r.measured(a.Label, start, step)
+}
+
+func unix(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
+
+// measured sorts an answer by moments and nodes.
+func (r answer) measured(label string, start time.Time, step time.Duration) (m Measured, err error) {
+	if r.Data.Type != "matrix" {
+		return m, fmt.Errorf("answer of Prometheus: %.20q is not a matrix", r.Data.Type)
+	}
+	for i := range m.At {
+		m.At[i] = map[string]float64{}
+	}
+	seen := map[string]bool{}
+	for _, series := range r.Data.Result {
+		name := nodeOf(series.Metric[label])
+		switch {
+		case name == "":
+			return m, fmt.Errorf("a series has no label %q, which names its node", label)
+		case seen[name]:
+			return m, fmt.Errorf("node %s has two series: aggregate them, as in sum by (%s) (…)", plain.Line(name), label)
+		}
+		seen[name] = true
+		for _, pair := range series.Values {
+			var at float64
+			var text string
+			if err := errors.Join(json.Unmarshal(pair[0], &at), json.Unmarshal(pair[1], &text)); err != nil {
+				return m, fmt.Errorf("value of node %s: %w", plain.Line(name), err)
+			}
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return m, fmt.Errorf("value of node %s: %w", plain.Line(name), err)
+			}
+			if i := int(math.Round((at - float64(start.UnixMilli())/1000) / step.Seconds())); i >= 0 && i < moments {
+				m.At[i][name] = value
+			}
+		}
+	}
+	return m, nil
+}
+
+// nodeOf returns the name of a node from a label's value, without a port.
+func nodeOf(value string) string {
+	if host, _, err := net.SplitHostPort(value); err == nil {
+		return host
+	}
+	return value
 }

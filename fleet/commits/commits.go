@@ -16,11 +16,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 // Fleet is where overlays are read, verified.
@@ -164,4 +166,90 @@ func (s *Sent) Left() (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.left, s.trouble
+}
+
+// Head holds what git said of a service.
+type Head struct {
+	Commit  string    // "" before the first answer
+	At      time.Time // of that answer
+	Trouble error     // why there was none since
+}
+
+// Heads asks, and remembers.
+type Heads struct {
+	Ask   func(ctx context.Context, s *service.Service) (commit string, err error)
+	Every time.Duration // between two questions about one service
+	Wait  time.Duration // for one answer
+
+	mu sync.RWMutex
+	by map[string]known
+}
+
+type known struct {
+	Head
+	asked time.Time
+}
+
+// key returns what a commit follows from: another one is another question.
+func key(s *service.Service) string {
+	return s.Git.URL + "\n" + s.Git.Ref() + "\n" + strings.Join(s.From(), "\n")
+}
+
+// Look asks for those services whose time has come, and forgets those that are not there.
+func (h *Heads) Look(ctx context.Context, services []service.Service, now time.Time) {
+	there := map[string]bool{}
+	for i := range services {
+		s := &services[i]
+		there[key(s)] = true
+		one, ok := h.known(s)
+		if ok && now.Sub(one.asked) < h.Every {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, h.Wait)
+		commit, err := h.Ask(asking, s)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		one.asked = now
+		if one.Trouble = err; err == nil {
+			one.Commit, one.At = commit, now
+		}
+		h.mu.Lock()
+		if h.by == nil {
+			h.by = map[string]known{}
+		}
+		h.by[key(s)] = one
+		h.mu.Unlock()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.by, func(k string, _ known) bool { return !there[k] })
+}
+
+// Keep looks until ctx ends, again after so long; services returns those of now.
+func (h *Heads) Keep(ctx context.Context, every time.Duration, services func() []service.Service) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		h.Look(ctx, services(), time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *Heads) known(s *service.Service) (known, bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	one, ok := h.by[key(s)]
+	return one, ok
+}
+
+// Head returns what git said of a service last, and whether it was asked.
+func (h *Heads) Head(s *service.Service) (Head, bool) {
+	one, ok := h.known(s)
+	return one.Head, ok
 }

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A unified kernel image is one program for UEFI firmware that holds a
-// kernel, its initrd and its command line as sections of a PE file behind a small loader,
-// systemd's stub. See https://uapi-group.org/specifications/specs/unified_kernel_image/ and
-// systemd-stub(7).
-//
-// Sections are added to a stub, and nothing is signed. The same stub and sections make the same
-// bytes: a PE file has one date, which stays the stub's. Of what the sections hold only the
-// kernel is looked at: firmware has to keep as much memory for it as its own header asks for.
-
+// Package format writes what firmware reads from media: FAT file systems, ISO 9660 images with
+// their boot records, and unified kernel images. It reads and changes none, and writes no partition
+// table. Only media imports it.
 package format
 
 import (

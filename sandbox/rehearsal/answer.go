@@ -3,16 +3,21 @@
 package rehearsal
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/caisson-os/caisson/fleet/evidence"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/picture"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // End is one end of the way.
@@ -79,4 +84,68 @@ func (a *Answer) Write(w io.Writer) {
 	for _, d := range a.Left {
 		cli.Printf(w, "left\t%s\n", plain.Line(d.String()))
 	}
+}
+
+// marks tell one run of a machine from another.
+type marks struct{ boot, root, kernel string }
+
+// marks reads the id of the boot, the device of the root, and the kernel with its arguments.
+func (w *walk) marks(ctx context.Context) (m marks, err error) {
+	out, err := w.box.Run(ctx, "cat /proc/sys/kernel/random/boot_id; stat -c %d /; uname -r; cat /proc/cmdline")
+	if err != nil {
+		return m, err
+	}
+	lines := strings.SplitN(out, "\n", 3)
+	if len(lines) != 3 {
+		return m, fmt.Errorf("the machine does not say what it runs: %q", out)
+	}
+	return marks{lines[0], lines[1], lines[2]}, nil
+}
+
+// happened returns the class of what lies between two marks.
+func happened(was, is marks) string {
+	switch {
+	case is.boot == was.boot && is.root == was.root:
+		return spec.ClassLive
+	case is.boot == was.boot:
+		return spec.ClassSoftReboot
+	case is.kernel != was.kernel:
+		return spec.ClassKexec
+	}
+	return spec.ClassReboot
+}
+
+// seen returns the class as which one can be seen.
+func seen(class string) string {
+	switch {
+	case spec.Live(class):
+		return spec.ClassLive
+	case class == spec.ClassCold:
+		return spec.ClassReboot
+	}
+	return class
+}
+
+// Statement returns what may be signed of a rehearsal between two kept ends: also of one that
+// failed, so that it takes the place of an earlier one that passed.
+func (a *Answer) Statement(from, to *sandbox.Kept, on evidence.Machine, version string, now time.Time) (r evidence.Rehearsal, err error) {
+	r = evidence.Rehearsal{Fleet: to.Overlay.Fleet, Result: evidence.Passed, Said: a.Said, Happened: a.Happened,
+		Machine: on, Version: version, IssuedAt: now}
+	switch err := a.Err(); {
+	case errors.Is(err, cli.ErrFailed):
+		r.Result, r.Reason = evidence.Failed, plain.Line(a.Reason)
+	case err != nil:
+		r.Result = evidence.Differs
+		if !a.AsSaid() {
+			r.Reason = fmt.Sprintf("class %s said, %s happened; ", a.Said, a.Happened)
+		}
+		r.Reason += fmt.Sprintf("%d did not come back", len(a.Left))
+		for _, d := range a.Left[:min(1, len(a.Left))] {
+			r.Reason += ": " + plain.Line(d.Kind+" "+d.Key)
+		}
+	}
+	if r.From, err = evidence.EndOf(from.Overlay); err == nil {
+		r.To, err = evidence.EndOf(to.Overlay)
+	}
+	return r, err
 }

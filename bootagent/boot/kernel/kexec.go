@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A kexec starts the layer's own kernel from the loader, see kexec_file_load(2), and
-// kexec_load(2) for kernels of arm64 without it. The loader's kernel, whatever the network
-// served, only has to come this far; what runs is the kernel that the signed layer names, with
-// the arguments that the signed overlay names.
-
+// Package kernel does what the loader alone asks of kernels: it loads modules into the one that
+// runs, has a watchdog start the machine over when the loader hangs, and starts the layer's own
+// kernel by kexec, on arm64 at a place in memory that it decides itself.
+//
+// The service may do none of that: its unit denies the calls. Only bootagent/boot/initramfs
+// imports it.
 package kernel
 
 import (

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Routers advertise on the links of a machine, and the kernel follows all of it but this: whether addresses are
-// given by DHCPv6 (RFC 4861), and which resolvers and search domains there are (RFC 8106).
-
+// Package lease asks the servers of a link for addresses, routes and name servers, and hears
+// what its routers advertise. It configures nothing. Only bootagent/boot/network imports it.
 package lease
 
 import (

@@ -4,10 +4,16 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // recipients is the output of recipient -o json.
@@ -69,4 +75,53 @@ func noKey(err error) error {
 		return cli.WithHint(err, "secrets need a state disk that takes writes; without one there is nothing to rotate")
 	}
 	return err
+}
+
+// quote prints what the machine's TPM says of its registers.
+func quote(ctx context.Context, a *app, args []string) error {
+	var text string
+	f := newFlags(a, "quote --nonce HEX")
+	f.StringVar(&text, "nonce", "", "`HEX` of 16 to 32 random bytes, never given before, of who wants to know")
+	if err := f.parse(a, args); err != nil {
+		return err
+	}
+	nonce, err := hex.DecodeString(text)
+	if err != nil || len(nonce) < spec.MinNonce || len(nonce) > spec.MaxNonce {
+		return cli.Usage("'openssl rand -hex 16' makes one", "--nonce %q: 16 to 32 bytes in hexadecimal are wanted", text)
+	}
+	n, err := node.Read(ctx, a.options("quote"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	st, ok := n.Last()
+	if !ok {
+		if st, err = n.Status(ctx); err != nil {
+			return err
+		}
+	}
+	log := measure.Of(a.root, a.say)
+	q, err := log.Quote(nonce)
+	if errors.Is(err, tpm.ErrNone) {
+		return cli.WithHint(err, "the firmware's setup may have it switched off")
+	}
+	if err != nil {
+		return err
+	}
+	if err := log.Endorse(q); err != nil {
+		a.say("%v", err)
+	}
+	q.Fleet, q.Node = st.Fleet, st.Node
+	return a.show(q, func() {
+		cli.Printf(a.out, "key  %s\n", digest.Of(q.Key))
+		if len(q.EK) > 0 {
+			cli.Printf(a.out, " ek  %s\n", digest.Of(q.EK))
+		}
+		for i, r := range spec.Quoted {
+			cli.Printf(a.out, "%3d  %x\n", r, q.Registers[i])
+		}
+		for line := range strings.Lines(q.Log) {
+			cli.Printf(a.out, "     %s", line)
+		}
+	})
 }

@@ -185,7 +185,7 @@ func TestSameBytes(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, want := range map[string]bool{"a.efi": true, "b/c.raw.zst": true, "x.qcow2": true, "a.img": false, ".iso": false, "d/.raw": false, "zst": false} {
-		if err := CheckName(name); (err == nil) != want {
+		if err := CheckName(name, false); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

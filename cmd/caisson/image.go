@@ -66,7 +66,7 @@ func (a *app) imageCommand() *cobra.Command {
 }
 
 func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
-	if err := media.CheckName(f.out); err != nil {
+	if err := media.CheckName(f.out, f.withLayer); err != nil {
 		return err
 	}
 	if err := cli.Writable("--out", f.out); err != nil {

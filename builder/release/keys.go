@@ -66,12 +66,8 @@ func (f *KeyFiles) BootKey(s *site.Site) (builder.BootKey, error) {
 	}
 	key, err := keys.ReadBoot(f.Boot, certificate, &f.Passphrase)
 	if err != nil {
-		err = fmt.Errorf("--boot-key: %w", err)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = cli.WithHint(err, "'caisson keys generate --boot keys/boot' makes both; the certificate of a key elsewhere is "+
-				"keys/boot.crt beside the site")
-		}
-		return nil, err
+		return nil, cli.Absent(fmt.Errorf("--boot-key: %w", err),
+			"'caisson keys generate --boot keys/boot' makes both; the certificate of a key elsewhere is keys/boot.crt beside the site")
 	}
 	return key, nil
 }

@@ -9,9 +9,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -64,10 +64,6 @@ func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(public)
-	if err != nil {
-		return fmt.Errorf("read certificate: %w", err)
-	}
 	boot, err := keys.ReadBoot(private, public, pass)
 	if err != nil {
 		return err
@@ -76,6 +72,7 @@ func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
 		a.say("%s is not encrypted: who has the file can sign for these machines", private)
 	}
 	sum := sha256.Sum256(boot.Certificate().RawSubjectPublicKeyInfo)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: boot.Certificate().Raw})
 	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public,
 		Encrypted: secret, PEM: string(text)})
 }
@@ -263,10 +260,8 @@ func (a *app) firmwarePair(flag, name string, pass *keys.Passphrase) (*keys.Boot
 	var secret *ownfiles.SecretError
 	if errors.As(err, &secret) {
 		err = cli.WithHint(err, secret.Hint()) // without variables and descriptors, see above
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = cli.WithHint(err, "it takes NAME of the two files NAME.key and NAME.crt, which 'caisson keys generate --boot NAME' makes")
 	}
-	return b, err
+	return b, cli.Absent(err, "it takes NAME of the two files NAME.key and NAME.crt, which 'caisson keys generate --boot NAME' makes")
 }
 
 // signatureLists reads what goes into a variable, and how people know it.

@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rsa"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,13 +119,8 @@ func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) 
 		}
 		key, err := keys.BootSigner(file, &x.keys.Passphrase)
 		if err != nil {
-			err = fmt.Errorf("--boot-key-before %s: %w", name, err)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = cli.WithHint(err, "it takes the key that signed loaders until now: NAME of NAME.key, env:NAME, fd:N or command:CMD")
-		}
-		if err != nil {
-			return from, err
+			return from, cli.Absent(fmt.Errorf("--boot-key-before %s: %w", name, err), "it takes the key that signed loaders "+
+				"until now: NAME of NAME.key, env:NAME, fd:N or command:CMD")
 		}
 		if from.Key == nil || from.Key.Certificate().PublicKey.(*rsa.PublicKey).Equal(key.Public()) {
 			return from, cli.Usage("--boot-key names the key that takes its place", "--boot-key-before %s: no other key signs this loader", name)

@@ -39,6 +39,14 @@ func Writable(flag, name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
+// Absent adds a hint to an error of a file that is not there.
+func Absent(err error, hint string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return WithHint(err, hint)
+	}
+	return err
+}
+
 // fullBelow is how many bytes are too few for anything that caisson writes.
 const fullBelow = 4 << 20
 

@@ -73,11 +73,10 @@ func (f *Finder) Make() (made, note string) {
 	for _, w := range fit {
 		reasons = append(reasons, w.device+": it is empty, and not the only one; name one in layer.stateDisk.disks")
 	}
-	if len(reasons) == 0 { // a machine without a disk is diskless
-		return "", ""
+	if len(reasons) > 0 {
+		note = "no state disk is made: " + strings.Join(reasons, "; ")
 	}
-	note = "no state disk is made: " + strings.Join(reasons, "; ")
-	if len(f.Ask.Disks) == 0 && !slices.ContainsFunc(found, func(w whole) bool { return w.removable == "" }) {
+	if note == "" || len(f.Ask.Disks) == 0 && !slices.ContainsFunc(found, func(w whole) bool { return w.removable == "" }) {
 		return "", note
 	}
 	f.Say("%s", note)

@@ -93,7 +93,7 @@ func TestLongNetworkThatCutsOff(t *testing.T) {
 	f := fleet(t)
 	m := f.start(t, f.byHand(t, f.withDisk(t)))
 	s := f.login(t, m)
-	f.edit(t, "machine:\n", "machine:\n  network: {interfaces: [{name: eth0, addresses: [192.0.2.77/24]}]}\n")
+	f.edit(t, "machine:\n", "machine:\n  overrides: {hosts: [{name: alpha, conf: {network: {interfaces: [{name: eth0, addresses: [192.0.2.77/24]}]}}}]}\n")
 	f.publish(t)
 	from := m.Console.Len()
 	last(t, m, s, "sudo caisson-agent sync; sudo systemctl reboot")
@@ -112,7 +112,7 @@ func TestLongNetworkThatCutsOff(t *testing.T) {
 		t.Errorf("why says %s", said)
 	}
 	// What is published again with the right one is taken.
-	f.edit(t, "  network: {interfaces: [{name: eth0, addresses: [192.0.2.77/24]}]}\n", "  network: {interfaces: [{name: eth0, dhcp: ipv4, mtu: 1400}]}\n")
+	f.edit(t, "addresses: [192.0.2.77/24]", "dhcp: ipv4, mtu: 1400")
 	f.publish(t)
 	run(t, s, "sudo caisson-agent sync || true")
 	s = f.reboot(t, m, s)

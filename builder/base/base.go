@@ -101,6 +101,12 @@ func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	if err != nil {
 		return fmt.Errorf("unpack the essential packages of %s: %w", o.Suite, apt.ReasonsOf(err))
 	}
+	// mmdebstrap leaves those of this machine, which scripts of packages may keep.
+	for _, name := range []string{"/etc/resolv.conf", "/etc/hostname"} {
+		if err := r.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	if err := apt.ForbidServices(r); err != nil {
 		return err
 	}

@@ -170,10 +170,13 @@ func (b *build) locked() error {
 // sayLacking says what a node will be without. Archives that this build has not asked may
 // have more than a lock of before names.
 func (b *build) sayLacking() {
-	if older := len(b.missing(timeservice.Default, "procps")) == 2 || len(b.missing("tzdata")) == 1 &&
-		!slices.Contains(b.recipe.Packages.Blacklist, "tzdata"); older && b.options.Lock != nil && b.foreign == nil {
-		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack " +
-			strings.Join(b.missing(base.Recommended()...), ", ") + "; 'caisson lock --update' takes what the archives have"})
+	lacking := slices.DeleteFunc(b.missing(base.Recommended()...), func(name string) bool {
+		return slices.Contains(b.recipe.Packages.Blacklist, name)
+	})
+	older := len(b.missing(timeservice.Default, "procps")) == 2 || slices.Contains(lacking, "tzdata")
+	if older && b.options.Lock != nil && b.foreign == nil {
+		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack, where its suite has them, " +
+			strings.Join(lacking, ", ") + "; 'caisson lock --update' takes what the archives have"})
 	}
 	if unread := slices.DeleteFunc(packages.Names(b.recipe.Packages), func(name string) bool {
 		return name != "man-db" && !strings.HasSuffix(name, "-doc")

@@ -70,13 +70,17 @@ func writer(name string) (func(Medium, context.Context, *os.File) error, error) 
 	return nil, cli.Usage("the format follows the name: "+strings.Join(known, ", "), "there is no format for %q", name)
 }
 
-// CheckName returns an error where no format has the end of a file's name, or that has no room for a layer.
+// CheckName returns an error where no format has the end of a file's name, or where that format has no room for a layer.
 func CheckName(name string, withLayer bool) error {
 	_, err := writer(name)
 	if withLayer && strings.HasSuffix(name, ".efi") {
-		return cli.Usage("an .iso or a disk has room for a layer", "--with-layer: an .efi holds only the loader")
+		return errNoRoom()
 	}
 	return err
+}
+
+func errNoRoom() error {
+	return cli.Usage("an .iso or a disk has room for a layer", "--with-layer: an .efi holds only the loader")
 }
 
 // Write writes the medium to a file, or leaves the file as it was, also where ctx ends it.
@@ -92,6 +96,9 @@ func (m Medium) Write(ctx context.Context, name string) error {
 }
 
 func (m Medium) efi(_ context.Context, f *os.File) error {
+	if m.Carried != "" {
+		return errNoRoom()
+	}
 	_, err := f.Write(m.Loader.Image)
 	return err
 }

@@ -269,7 +269,7 @@ func signatureLists(flag string, files []string) (lists []byte, names []string, 
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, nil, cli.WithHint(fmt.Errorf("%s: %w", flag, err), "it takes files with certificates, as keys/boot.crt")
+			return nil, nil, cli.Absent(fmt.Errorf("%s: %w", flag, err), "it takes files with certificates, as keys/boot.crt")
 		}
 		read, of, err := efivar.Read(data)
 		if err != nil {
@@ -307,7 +307,7 @@ func (a *app) revokeLoader(files []string, kek, out string, pass *keys.Passphras
 	for _, name := range files {
 		program, err := os.ReadFile(name)
 		if err != nil {
-			return cli.WithHint(err, "it takes files of loaders, as FILE.efi, and of certificates, as keys/old.crt")
+			return cli.Absent(err, "it takes files of loaders, as FILE.efi, and of certificates, as keys/old.crt")
 		}
 		if sum, err := cms.ImageDigest(program); err == nil {
 			lists, result.Loaders = append(lists, efivar.Digests([][]byte{sum})...), append(result.Loaders, hex.EncodeToString(sum))

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,7 +113,7 @@ func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) 
 	}
 	for _, name := range x.former {
 		file := name
-		if !strings.Contains(name, ":") {
+		if keys.IsFile(name) {
 			file = pairName(name) + ".key"
 		}
 		key, err := keys.BootSigner(file, &x.keys.Passphrase)

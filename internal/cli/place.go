@@ -23,8 +23,12 @@ func Writable(flag, name string) error {
 		return Usage("name a file in it", "%s: %s is a directory", flag, name)
 	case err == nil && !info.Mode().IsRegular():
 		return nil // a device or a pipe
-	case err == nil && info.Size() <= 64<<10: // as every key
-		if text, _ := os.ReadFile(name); bytes.Contains(text, []byte("PRIVATE KEY-----")) { // what cannot be read may be replaced
+	case err == nil && info.Size() <= 64<<10: // no key is larger
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return WithHint(fmt.Errorf("%s: %w", flag, err), "what cannot be read may be a key, which is never overwritten: name another file")
+		}
+		if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
 			return Usage("keys are never overwritten: name another file", "%s: %s holds a private key", flag, name)
 		}
 	}

@@ -5,11 +5,17 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/test/require"
 )
 
 // forged is a text by a registry, a layer or a file name that wants to be read as
@@ -71,5 +77,27 @@ func TestWrap(t *testing.T) {
 	}
 	if again := Wrap(got); again != got {
 		t.Errorf("wrapped again\n%s", again)
+	}
+}
+
+// TestWhatCannotBeReadIsNotWrittenOver: a file that another user's key may be is refused.
+func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
+	require.Root(t)
+	dir := t.TempDir()
+	name := filepath.Join(dir, "kek.key")
+	if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // whose rights are taken
+	defer runtime.UnlockOSThread()
+	if _, err := unix.SetfsuidRetUid(12345); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SetfsuidRetUid(0)
+	if err := Writable("--out", name); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v", err)
+	}
+	if err := Writable("--out", filepath.Join(dir, "new")); err != nil {
+		t.Error(err)
 	}
 }

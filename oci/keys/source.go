@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,11 @@ func Read(source string) ([]byte, error) {
 	}
 	text, err := ownfiles.ReadLinked(source)
 	return text, inPipelines(err)
+}
+
+// IsFile reports whether a source is a file, and neither env:NAME, fd:N nor command:CMD.
+func IsFile(source string) bool {
+	return !slices.ContainsFunc([]string{"env:", "fd:", commandPrefix}, func(p string) bool { return strings.HasPrefix(source, p) })
 }
 
 // Check returns the error that reading a key's source would begin with, and reads

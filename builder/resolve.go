@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apparmor"
@@ -69,11 +70,8 @@ func (b *build) baseAsked() []string {
 	return append(b.baseNames(), slices.DeleteFunc(base.Recommended(), func(name string) bool { return !slices.Contains(chosen, name) })...)
 }
 
-func names(debs []apt.Deb) (list []string) {
-	for _, d := range debs {
-		list = append(list, d.Name)
-	}
-	return list
+func names(debs []apt.Deb) []string {
+	return plain.Each(debs, func(d apt.Deb) string { return d.Name })
 }
 
 // sources opens the archives: of the base, and of the packages above it.

@@ -41,11 +41,8 @@ func Wanted(p spec.Packages) []string {
 }
 
 // Names lists the same without versions.
-func Names(p spec.Packages) (names []string) {
-	for _, pkg := range p.Install {
-		names = append(names, pkg.Name)
-	}
-	return names
+func Names(p spec.Packages) []string {
+	return plain.Each(p.Install, func(pkg spec.Package) string { return pkg.Name })
 }
 
 // Locked holds the files of a lock for the packages, beside those of the base.

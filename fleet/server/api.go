@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -135,10 +136,7 @@ func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
 	}
 	var signed map[string]string
 	if q.Has("signed") {
-		names := make([]string, len(nodes))
-		for i, n := range nodes {
-			names[i] = n.Name
-		}
+		names := plain.Each(nodes, func(n *view.Node) string { return n.Name })
 		var err error
 		if signed, err = s.o.Hub.Signed(req.Context(), names); err != nil {
 			s.failed(w, err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -52,27 +51,21 @@ const (
 	comparing   = 10 * time.Second // what takes longer is there the next time
 )
 
-// layerPage compares layers.
-type layerPage struct {
-	fleet    *query.Fleet
-	differ   Differences // nil: layers are not compared
-	registry string
-}
-
-func (p layerPage) layers(ctx context.Context) Layers {
+// layers compares the layers in use.
+func (s *Server) layers(ctx context.Context) Layers {
 	ctx, cancel := context.WithTimeout(ctx, comparing)
 	defer cancel()
 	out := Layers{Layers: []Layer{}}
-	for i, use := range p.fleet.Summary().Layers { // the one that most nodes run is the first
+	for i, use := range s.fleet().Summary().Layers { // the one that most nodes run is the first
 		l := Layer{LayerUse: use}
 		switch {
 		case i == 0 && use.Running > 0:
 			out.Base = use.Layer
-		case p.differ == nil || out.Base == "":
+		case s.o.Layers == nil || out.Base == "":
 		case i > maxCompared:
 			l.Trouble = "it is compared only where fewer layers are in use"
 		default:
-			d, err := p.differ.Between(ctx, out.Base, use.Layer)
+			d, err := s.o.Layers.Between(ctx, out.Base, use.Layer)
 			if err != nil {
 				l.Trouble = err.Error()
 			} else if d != nil {
@@ -89,6 +82,6 @@ func (p layerPage) layers(ctx context.Context) Layers {
 	return out
 }
 
-func (p layerPage) page(req *http.Request) (int, any, error) {
-	return http.StatusOK, map[string]any{"In": p.layers(req.Context()), "Registry": p.registry}, nil
+func (s *Server) layersPage(req *http.Request) (int, any, error) {
+	return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 }

@@ -23,6 +23,12 @@ func (e *exposition) family(name, kind, help string) {
 	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
+// gauge is a metric of one sample.
+func (e *exposition) gauge(name, help string, value float64, labels ...string) {
+	e.family(name, "gauge", help)
+	e.sample(name, value, labels...)
+}
+
 var labelText = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // sample writes one value; labels are names and values by turns.
@@ -44,14 +50,10 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	sum := s.fleet().Summary()
 	stats := s.o.Hub.Stats()
 	var e exposition
-	e.family("caisson_fleet_info", "gauge", "The fleet and the release of this service.")
-	e.sample("caisson_fleet_info", 1, "fleet", sum.Name, "version", s.o.Version)
-	e.family("caisson_fleet_generation", "gauge", "Generation that was given out last.")
-	e.sample("caisson_fleet_generation", float64(sum.Generation))
-	e.family("caisson_fleet_epoch", "gauge", "Epoch of the fleet.")
-	e.sample("caisson_fleet_epoch", float64(sum.Epoch))
-	e.family("caisson_fleet_index_timestamp_seconds", "gauge", "When what is published was last read.")
-	e.sample("caisson_fleet_index_timestamp_seconds", float64(sum.Indexed.Unix()))
+	e.gauge("caisson_fleet_info", "The fleet and the release of this service.", 1, "fleet", sum.Name, "version", s.o.Version)
+	e.gauge("caisson_fleet_generation", "Generation that was given out last.", float64(sum.Generation))
+	e.gauge("caisson_fleet_epoch", "Epoch of the fleet.", float64(sum.Epoch))
+	e.gauge("caisson_fleet_index_timestamp_seconds", "When what is published was last read.", float64(sum.Indexed.Unix()))
 	e.family("caisson_fleet_unread", "gauge", "1 where a source of this service could not be read, and what was read before is used.")
 	e.sample("caisson_fleet_unread", truth(sum.IndexTrouble != ""), "source", "registry")
 	if s.o.Site != nil {
@@ -61,16 +63,13 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 		e.sample("caisson_fleet_unread", truth(sum.InboxTrouble != ""), "source", "reports")
 	}
 	e.sample("caisson_fleet_unread", truth(sum.DatabaseTrouble != ""), "source", "database")
-	e.family("caisson_fleet_writer", "gauge", "1 where this instance takes reports, 0 where another one does, or none can.")
-	e.sample("caisson_fleet_writer", truth(sum.Writes))
+	e.gauge("caisson_fleet_writer", "1 where this instance takes reports, 0 where another one does, or none can.", truth(sum.Writes))
 	e.family("caisson_fleet_nodes", "gauge", "Nodes by condition; each node has one.")
 	for _, k := range view.Kinds {
 		e.sample("caisson_fleet_nodes", float64(sum.Conditions[k.Condition]), "condition", string(k.Condition))
 	}
-	e.family("caisson_fleet_nodes_hinted", "gauge", "Nodes of which an unproven hint says that their loader boots nothing.")
-	e.sample("caisson_fleet_nodes_hinted", float64(sum.Hinted))
-	e.family("caisson_fleet_nodes_differing", "gauge", "Nodes that run something else than is published for them.")
-	e.sample("caisson_fleet_nodes_differing", float64(sum.Differ))
+	e.gauge("caisson_fleet_nodes_hinted", "Nodes of which an unproven hint says that their loader boots nothing.", float64(sum.Hinted))
+	e.gauge("caisson_fleet_nodes_differing", "Nodes that run something else than is published for them.", float64(sum.Differ))
 	e.family("caisson_fleet_nodes_attested", "gauge", "Nodes by what their TPM shows; those of which that is not known are left out.")
 	for _, word := range view.Attestations {
 		e.sample("caisson_fleet_nodes_attested", float64(sum.TPM[word]), "state", string(word))

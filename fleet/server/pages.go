@@ -30,8 +30,7 @@ var allPages = []page{
 		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 	}},
 	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
-	{"/layers", "Layers", true, Reader, "layers.html",
-		func(s *Server, req *http.Request) (int, any, error) { return s.layerPage().page(req) }},
+	{"/layers", "Layers", true, Reader, "layers.html", (*Server).layersPage},
 	{"/generations", "Generations", true, Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.list(req)
 	}},

@@ -117,8 +117,6 @@ func (s *Server) gives(doc func(context.Context) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { s.answer(w, http.StatusOK, doc(req.Context())) }
 }
 
-func (s *Server) layerPage() layerPage { return layerPage{s.fleet(), s.o.Layers, s.o.Registry} }
-
 // fleet is the fleet of which something is asked.
 func (s *Server) fleet() *query.Fleet { return &s.o.Fleet }
 
@@ -156,7 +154,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.",
 			s.gives(func(context.Context) any { return s.fleet().Services() })},
 		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.",
-			s.gives(func(ctx context.Context) any { return s.layerPage().layers(ctx) })},
+			s.gives(func(ctx context.Context) any { return s.layers(ctx) })},
 		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with " +
 			"node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
 		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what " +

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -102,11 +103,8 @@ func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap
 }
 
 // texts are keys in PEM, written by one hand.
-func texts(found []sign.Verifier) (out []string) {
-	for _, k := range found {
-		out = append(out, string(k.PEM()))
-	}
-	return out
+func texts(found []sign.Verifier) []string {
+	return plain.Each(found, func(k sign.Verifier) string { return string(k.PEM()) })
 }
 
 var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/spec/rules"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // A flag option of mount(8): a bit of mount(2), set or taken away.
@@ -59,11 +61,7 @@ const shadow = "x-caisson.shadow"
 
 // redact returns words without the values of secrets.
 func redact(words []string) []string {
-	shown := make([]string, len(words))
-	for n, word := range words {
-		shown[n] = rules.RedactOption(word)
-	}
-	return shown
+	return plain.Each(words, rules.RedactOption)
 }
 
 // options is an option list, understood.

@@ -253,11 +253,8 @@ func NewFleet(nodes []Node, left []LeftOut) Fleet {
 }
 
 // Names returns the names of all nodes, in the order of the input.
-func (f *Fleet) Names() (names []string) {
-	for _, n := range f.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
+func (f *Fleet) Names() []string {
+	return plain.Each(f.Nodes, func(n Node) string { return n.Name })
 }
 
 // Get returns the node of a name, and whether there is one; else a node without name and labels.

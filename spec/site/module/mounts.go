@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -33,10 +34,7 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 		for _, m := range i.Mounts {
 			text := m.Device + " " + m.Type
 			if len(m.Options) > 0 {
-				shown := make([]string, len(m.Options))
-				for i, o := range m.Options {
-					shown[i] = rules.RedactOption(o)
-				}
+				shown := plain.Each(m.Options, rules.RedactOption)
 				text += " " + strings.Join(shown, ",")
 				if !slices.Equal(shown, m.Options) {
 					text += " (" + identity(m.Options) + ")" // a changed password shows as a change

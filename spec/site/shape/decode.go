@@ -237,9 +237,5 @@ func readFields(t reflect.Type) []structField {
 }
 
 func fieldNames(fields []structField) []string {
-	out := make([]string, len(fields))
-	for i, f := range fields {
-		out[i] = f.name
-	}
-	return out
+	return plain.Each(fields, func(f structField) string { return f.name })
 }

@@ -137,10 +137,7 @@ func removable(sys, dir string) string {
 }
 
 func read(name string) string {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile(name) // "" where there is none
 	return strings.TrimSpace(string(data))
 }
 

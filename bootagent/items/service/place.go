@@ -88,7 +88,7 @@ func (i *Item) readPlace(d spec.ServiceDirectory) (p prior, err error) {
 	if p.Kind != empty {
 		return p, nil
 	}
-	on, err := safepath.Hold(at)
+	on, err := in.Below(filepath.Base(at))
 	if err != nil {
 		return p, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -528,5 +529,35 @@ func TestEarlyUnitsDoNotWait(t *testing.T) {
 	}
 	if fmt.Sprint(got) != "[late@a.service.d/60-caisson-service.conf none.service.d/60-caisson-service.conf nfs-mountd.service.d/60-caisson-service.conf]" {
 		t.Errorf("%v", got)
+	}
+}
+
+// What is at a place is of one directory, whatever its owner puts in the place of the one above.
+func TestAPlaceIsOfOneDirectory(t *testing.T) {
+	require.Root(t)
+	root := t.TempDir()
+	bare, full := filepath.Join(root, "home/a"), filepath.Join(root, "home/b")
+	write(t, full, map[string]string{"x/file": "text"})
+	if err := errors.Join(os.MkdirAll(bare+"/x", 0o755), os.Chmod(bare+"/x", 0o700), os.Chmod(full+"/x", 0o755),
+		os.Chmod(filepath.Dir(root), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Dir(bare), bare, full} {
+		if err := os.Lchown(dir, attack.Nobody, attack.Nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := &Item{places: Places{Root: root}}
+	defer attack.Race(t, func(int) {
+		_ = unix.Renameat2(unix.AT_FDCWD, bare, unix.AT_FDCWD, full, unix.RENAME_EXCHANGE) // it always can
+	})()
+	for range 2000 {
+		p, err := i.readPlace(spec.ServiceDirectory{To: "/home/a/x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Kind != empty && p.Kind != directory || (p.Kind == directory) != (p.Mode == 0o755) {
+			t.Fatalf("%s of mode %o", p, p.Mode)
+		}
 	}
 }

@@ -144,12 +144,16 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 			return cli.Usage("it begins with age1, and has 62 characters", "%w", err)
 		}
 		files, node := args[:len(args)-1], args[len(args)-1]
-		s, r, err := a.recipients(c.Context(), &from, files)
+		s, err := from.loadNamed(c.Context(), a, files)
 		if err != nil {
 			return err
 		}
 		if !s.Fleet().Has(node) {
 			return cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
+		}
+		r, err := seal.ReadRecipients(s.Dir())
+		if err != nil {
+			return err
 		}
 		if service.Named() {
 			n, err := service.Node(c.Context(), node)

@@ -104,7 +104,7 @@ func (a *app) writeServices(r servicesRun, changes []content.Change, failed erro
 	return errors.Join(printEach(a, servicesUpdated{r.Name, changes}, changes), failed)
 }
 
-// servicesVerb is a verb about some of a site's services.
+// servicesVerb returns a verb about some of a site's services.
 func (a *app) servicesVerb(name string, run func(context.Context, servicesRun, []string) error) *cobra.Command {
 	var f servicesFlags
 	c := verb("services "+name, func(c *cobra.Command, names []string) error {
@@ -231,6 +231,7 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 		return a.writeServices(r, []content.Change{change}, nil)
 	})
 	why.flags(c.Flags())
+	requireFlags(c, "reason")
 	return c
 }
 
@@ -254,6 +255,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&to, "to", "", "go to this `COMMIT`: all of its digits, or seven at least of one that was fetched")
 	why.flags(c.Flags())
+	requireFlags(c, "reason")
 	return c
 }
 

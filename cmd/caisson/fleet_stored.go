@@ -77,7 +77,7 @@ func misasked(err error) error {
 	if err == nil {
 		return nil
 	}
-	return cli.Usage(cli.FailureOf(err).Hint, "%w", err)
+	return cli.Usage(cli.HintOf(err), "%w", err)
 }
 
 // readAll bounds the time that reading all reports may take.

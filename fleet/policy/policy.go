@@ -135,7 +135,7 @@ func Problems(s *site.Site) []report.Problem {
 	_, problems := read(s)
 	if err := SameFleet(s); err != nil {
 		problems = append(problems, report.Problem{At: s.NameAt(), Path: "metadata.name", Severity: report.Error,
-			Rule: "key", Message: err.Error(), Hint: cli.FailureOf(err).Hint})
+			Rule: "key", Message: err.Error(), Hint: cli.HintOf(err)})
 	}
 	return problems
 }
@@ -189,7 +189,7 @@ func unread(s *site.Site, role string, f site.File, named bool, err error) repor
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}
 	default:
-		p.Hint = cmp.Or(cli.FailureOf(err).Hint, p.Hint)
+		p.Hint = cmp.Or(cli.HintOf(err), p.Hint)
 	}
 	return p
 }

@@ -115,7 +115,7 @@ func (c *Change) rewrite(files fs.FS, names []string, nodes []inventory.Node, at
 	src := nodes[at].At().Src
 	read, found := site.Parse(changed{files, src.Name, text}, names...)
 	if err := found.Err(); err != nil {
-		return cli.Usage(cli.FailureOf(err).Hint, "%s: node %s with another match: %w", c.Row, c.Node, err)
+		return cli.Usage(cli.HintOf(err), "%s: node %s with another match: %w", c.Row, c.Node, err)
 	}
 	is := read.Nodes()
 	for i := range nodes {

@@ -157,7 +157,7 @@ func TestCutAnywhere(t *testing.T) {
 	if err := os.WriteFile("nodes.yaml", []byte(meanwhile), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Save(); err == nil || !strings.Contains(err.Error(), "nodes.yaml has changed meanwhile") || cli.FailureOf(err).Hint != "run this again" {
+	if err := c.Save(); err == nil || !strings.Contains(err.Error(), "nodes.yaml has changed meanwhile") || cli.HintOf(err) != "run this again" {
 		t.Fatal(err)
 	}
 	if accepted(t, "n1") != "" || read(t, "nodes.yaml") != meanwhile {
@@ -188,8 +188,8 @@ func TestWrong(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			here(t, row.nodes)
 			_, err := plan(t, row.node, row.m)
-			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(cli.FailureOf(err).Hint, row.hint) || cli.Code(err) != cli.ExitUsage {
-				t.Errorf("%v, hint %q", err, cli.FailureOf(err).Hint)
+			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(cli.HintOf(err), row.hint) || cli.Code(err) != cli.ExitUsage {
+				t.Errorf("%v, hint %q", err, cli.HintOf(err))
 			}
 			if read(t, "nodes.yaml") != row.nodes {
 				t.Error("the file is changed")

@@ -253,10 +253,9 @@ type problem struct {
 	Hint  string `json:"hint,omitempty"` // what the client can do about it
 }
 
-// problemOf is an error that came with a hint.
+// problemOf returns an error with its hint.
 func problemOf(kind string, err error) problem {
-	f := cli.FailureOf(err)
-	return problem{kind, plain.Line(f.Error), plain.Line(f.Hint)}
+	return problem{kind, plain.Line(err.Error()), plain.Line(cli.HintOf(err))}
 }
 
 func (s *Server) fail(w http.ResponseWriter, status int, kind, format string, args ...any) {

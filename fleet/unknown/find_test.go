@@ -22,7 +22,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, m, err)
 		}
 	}
-	if _, err := Find(list, "n7"); cli.Code(err) != cli.ExitUsage || !strings.Contains(cli.FailureOf(err).Hint, mac) {
+	if _, err := Find(list, "n7"); cli.Code(err) != cli.ExitUsage || !strings.Contains(cli.HintOf(err), mac) {
 		t.Errorf("by a name: %v", err)
 	}
 	if _, err := Find(nil, mac); cli.Code(err) != cli.ExitUsage {

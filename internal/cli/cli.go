@@ -124,27 +124,32 @@ type Failure struct {
 	Exit    int    `json:"exit"`
 }
 
-// FailureOf returns err as a [Failure], nil when there is nothing to print.
-func FailureOf(err error) *Failure {
+// failureOf returns err as a [Failure], nil when there is nothing to print.
+func failureOf(err error) *Failure {
 	var q quiet
 	if err == nil || errors.As(err, &q) {
 		return nil
 	}
-	f := &Failure{Error: err.Error(), Exit: Code(err)}
+	f := &Failure{Error: err.Error(), Hint: HintOf(err), Exit: Code(err)}
 	var refused interface{ RefusalCode() string }
 	if errors.As(err, &refused) {
 		f.Refused = refused.RefusalCode()
 	}
+	return f
+}
+
+// HintOf returns the hint of an error, "" where it has none.
+func HintOf(err error) string {
 	var hinter interface{ Hint() string }
 	if errors.As(err, &hinter) {
-		f.Hint = hinter.Hint()
+		return hinter.Hint()
 	}
-	return f
+	return ""
 }
 
 // ReportJSON is Report for -o json: one object to w.
 func ReportJSON(w io.Writer, err error) int {
-	if f := FailureOf(err); f != nil {
+	if f := failureOf(err); f != nil {
 		_ = JSON(w, f) // there is nowhere left to say that standard error is closed
 	}
 	return Code(err)
@@ -152,7 +157,7 @@ func ReportJSON(w io.Writer, err error) int {
 
 // Report prints err the way the rules say and returns its exit code.
 func Report(w io.Writer, program string, err error) int {
-	f := FailureOf(err)
+	f := failureOf(err)
 	if f == nil {
 		return Code(err)
 	}

@@ -42,6 +42,10 @@ func TestReport(t *testing.T) {
 		if code := Report(&said, "caisson", test.err); code != test.code || said.String() != test.want {
 			t.Errorf("%s: code %d, said %q; want %d, %q", test.name, code, said.String(), test.code, test.want)
 		}
+		_, hint, _ := strings.Cut(strings.TrimSuffix(said.String(), "\n"), "hint: ")
+		if got := HintOf(test.err); got != hint {
+			t.Errorf("%s: the hint is %q, want %q", test.name, got, hint)
+		}
 	}
 }
 

@@ -37,7 +37,13 @@ const (
 	readData      = 0x40000040 // initialised data that can be read
 )
 
-// WriteUKI writes the stub with sections behind its own.
+// WriteUKI writes the stub with sections behind its own: a program for UEFI firmware that holds a
+// kernel, its initrd and its command line as sections of a PE file behind a small loader, systemd's
+// stub. See https://uapi-group.org/specifications/specs/unified_kernel_image/ and systemd-stub(7).
+//
+// Nothing is signed. The same stub and sections make the same bytes: a PE file has one date, which
+// stays the stub's. Of what the sections hold only the kernel is looked at: firmware has to keep as
+// much memory for it as its own header asks for.
 func WriteUKI(w io.Writer, stub []byte, sections []UKISection) error {
 	f, err := pe.NewFile(bytes.NewReader(stub))
 	if err != nil {

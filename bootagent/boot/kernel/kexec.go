@@ -103,8 +103,10 @@ func RanKexec(running []string, proc string) bool {
 	return err == nil && kind>>4 == loaderType
 }
 
-// Load gives the running kernel the one that [Enter] starts. An error is that kernel's, and leaves the
-// loader all that it works with.
+// Load gives the running kernel the one that [Enter] starts, see kexec_file_load(2), and kexec_load(2)
+// for kernels of arm64 without it. The loader's kernel, whatever the network served, only has to come
+// this far: what runs is the kernel that the signed layer names, with the arguments that the signed
+// overlay names. An error is the running kernel's, and leaves the loader all that it works with.
 func Load(kernel, initrd *os.File, line []string) error {
 	if err := loadKexec(kernel, initrd, strings.Join(line, " ")); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Advertised are the resolvers and search domains that routers advertise (RFC 8106). The kernel passes
-// them on, and remembers none.
+// Advertised are the resolvers and search domains that routers advertise (RFC 8106). The kernel follows
+// all else that they advertise, but for [RouterFlags]; these it passes on, and remembers none.
 type Advertised struct {
 	conn *netlink.Conn // nil where the kernel could not be asked
 
@@ -126,7 +126,8 @@ const (
 	FlagOther    = 0x80
 )
 
-// RouterFlags returns these flags of an interface.
+// RouterFlags returns these flags of an interface. The kernel keeps them, and does not follow them: they
+// say whether addresses and the rest are given by DHCPv6 (RFC 4861).
 func RouterFlags(index int) (flags uint32, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {

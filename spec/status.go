@@ -180,7 +180,7 @@ type Floor struct {
 	Generation uint64 `json:"generation"`
 }
 
-// Compare is negative where f was published before another, and positive where it was after it.
+// Compare returns less than 0 where f was published before another, and more than 0 where it was after it.
 func (f Floor) Compare(other Floor) int {
 	return cmp.Or(cmp.Compare(f.Epoch, other.Epoch), cmp.Compare(f.Generation, other.Generation))
 }

@@ -31,7 +31,7 @@ func (t Thing) Type() uint32 { return t.Mode & unix.S_IFMT }
 // a part of the way to it; the names in it may be another user's to change at any moment.
 type Dir struct{ *os.File }
 
-// Hold is [Walk.Hold] of one directory alone.
+// Hold opens one directory alone, see [Walk.Hold].
 func Hold(path string) (Dir, error) {
 	var w Walk
 	defer w.Close()

@@ -75,7 +75,9 @@ func (a *Answer) Write(w io.Writer) {
 		}
 		cli.Printf(w, "class\t%s said, %s happened%s\n", a.Said, a.Happened, differs)
 		cli.Printf(w, "took\t%.0f s, %s fetched\n", a.Seconds, plain.Bytes(a.Fetched))
-		silent := plain.Each(slices.Sorted(maps.Keys(a.Silent)), func(name string) string { return fmt.Sprintf("%s %.1f s", name, a.Silent[name]) })
+		silent := plain.Each(slices.Sorted(maps.Keys(a.Silent)), func(name string) string {
+			return fmt.Sprintf("%s %.1f s", name, a.Silent[name])
+		})
 		cli.Printf(w, "silent\t%s\n", strings.Join(silent, ", "))
 	}
 	for _, c := range a.Checks {

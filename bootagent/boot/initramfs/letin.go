@@ -184,7 +184,7 @@ func shell(ctx context.Context) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c.Cancel = func() error { return unix.Kill(-c.Process.Pid, unix.SIGKILL) }
 	err = c.Run()
-	if _, ended := errors.AsType[*exec.ExitError](err); ended { // with which code says nothing
+	if _, ended := errors.AsType[*exec.ExitError](err); ended { // its exit code says nothing
 		return nil
 	}
 	return err

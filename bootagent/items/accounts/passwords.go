@@ -76,7 +76,8 @@ func (p *Passwords) Check(ctx context.Context) ([]spec.Drift, error) {
 	}
 	for _, e := range p.journal.Entries(PasswordsName) {
 		if !wanted[e.Key] {
-			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove, From: "secret", To: said(item.Did[string](e))})
+			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove,
+				From: "secret", To: said(item.Did[string](e))})
 		}
 	}
 	return drift, nil

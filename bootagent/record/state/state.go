@@ -118,7 +118,7 @@ type Generation struct {
 	Unread string `json:"unread,omitempty"`
 }
 
-// Floor is what the generation counts as beside others.
+// Floor returns what the generation counts as beside others.
 func (g Generation) Floor() spec.Floor { return spec.Floor{Epoch: g.Epoch, Generation: g.Generation} }
 
 // IsAhead reports whether the generation runs on a layer that is not its own.

@@ -282,6 +282,23 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// In a registry, too, it is news that a change has proved itself; what else a node is at waits for the
+// interval.
+func TestProvedInARegistry(t *testing.T) {
+	n := newNode(t)
+	for i, c := range []struct {
+		activity spec.Activity
+		news     bool
+	}{{spec.ActivitySoaking, true}, {spec.ActivityIdle, true}, {spec.ActivityRunning("trim"), false}, {spec.ActivityWaiting("confirm"), true}} {
+		one := spec.NewReport(&spec.Status{Fleet: "f", Node: "n", BootID: "b", Health: spec.HealthOK, Activity: c.activity})
+		news, err := n.r.Look(n.Context(), one, spec.Reporting{Registry: "r/a", Interval: 3600})
+		if err != nil || news != c.news {
+			t.Errorf("%d, %s: news %v, %v", i, c.activity, news, err)
+		}
+		n.clock = n.clock.Add(10 * time.Minute)
+	}
+}
+
 // In a registry a report stays until that is swept: what does not make another node of it
 // waits for the interval, and what goes to and fro is not told each time.
 func TestToARegistry(t *testing.T) {

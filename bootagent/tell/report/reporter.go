@@ -121,8 +121,12 @@ const storeGap = 5 * time.Minute
 func fingerprint(one spec.Report, to spec.Reporting) (sum [sha256.Size]byte, err error) {
 	if to.Registry != "" {
 		state := func(a spec.Axis) spec.Axis { return spec.Axis{State: a.State} }
+		var proof spec.Axis
+		if one.Axes.Unproved() {
+			proof.State = "unproved" // what else it is at is not news
+		}
 		one = spec.Report{BootID: one.BootID, Overlay: one.Overlay, Layer: one.Layer, Axes: spec.Axes{
-			Tracking: state(one.Axes.Tracking), Sync: state(one.Axes.Sync), Health: state(one.Axes.Health)}}
+			Tracking: state(one.Axes.Tracking), Sync: state(one.Axes.Sync), Health: state(one.Axes.Health), Activity: proof}}
 	}
 	one.Seq, one.Time, one.Key, one.Grade = 0, time.Time{}, "", ""
 	data, err := spec.Encode(one)

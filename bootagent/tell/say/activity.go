@@ -27,12 +27,12 @@ type doing struct {
 	since, until time.Time // zero where it is not known
 }
 
-// activities are in the order in which they count: what runs before what waits, and a node
-// that waits for several things waits for the first of them.
+// activities are in the order in which they count: a change that may be undone, which nothing
+// hides, what runs, and what waits. A node that waits for several things waits for the first of them.
 var activities = []activity{
-	{"running:NAME", "an operation runs", (*View).running},
 	{"waiting:confirm", "a change is in effect until an operator confirms it, or it is undone", (*View).unconfirmed},
 	{string(spec.ActivitySoaking), "a change is in effect and has to pass its gates", (*View).soaking},
+	{"running:NAME", "an operation runs", (*View).running},
 	{string(spec.ActivityStaging), "the layer of what waits is being fetched", (*View).fetching},
 	{"waiting:resume", "an operator or the fleet paused the node", (*View).paused},
 	{"waiting:WHAT", "what waits for a reboot has a time for that: WHAT is what the swap waits for", (*View).swapping},
@@ -64,7 +64,7 @@ func (v *View) running(st *spec.Status) *doing {
 }
 
 func (v *View) unconfirmed(st *spec.Status) *doing {
-	if st.Trial == nil || st.Trial.Left <= 0 {
+	if t := v.State.Trial; !t.Pending() || t.Ends == 0 {
 		return nil
 	}
 	return &doing{is: spec.ActivityWaiting("confirm"),

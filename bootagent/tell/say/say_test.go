@@ -111,7 +111,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What runs counts before what waits; what waits says for what and until when.
+// A change that may be undone counts before what runs, and that before what waits; what waits says
+// for what and until when.
 func TestActivity(t *testing.T) {
 	later := now.Add(time.Hour)
 	staged := func(v *View) {
@@ -127,6 +128,9 @@ func TestActivity(t *testing.T) {
 	}
 	pauses := func(v *View) {
 		v.Pause = &spec.Hold{Author: "ann", Reason: "looking at a fan", Until: later.Unix()}
+	}
+	scrubs := func(v *View) {
+		v.Operations = append(v.Operations, spec.OperationStatus{Name: "disks/scrub", State: spec.OperationRunning})
 	}
 	soaks := func(v *View) {
 		v.Judged = &Judged{gate.Record{Began: 3500, Checks: map[string]gate.Progress{"up": {Since: 3590}}}, []spec.HealthCheck{{Name: "up", Soak: 60, Interval: 10}}}
@@ -151,11 +155,13 @@ func TestActivity(t *testing.T) {
 		"an operator": {[]func(*View){soaks, func(v *View) {
 			v.State.Trial = &state.Trial{Generation: state.Generation{Generation: 7}, Ends: 3700, Since: 9}
 		}}, "waiting:confirm", "generation 7 is undone in 100 s", time.Time{}},
-		"what runs": {[]func(*View){swaps, soaks, func(v *View) {
-			v.Operations = append(v.Operations, spec.OperationStatus{Name: "disks/scrub", State: spec.OperationRunning})
-		}}, "running:disks/scrub", "", time.Time{}},
-		"a host of its own": {[]func(*View){staged, func(v *View) { v.Boot.Mode = spec.ModeAttached }}, spec.ActivityIdle, "", time.Time{}},
-		"what was rejected": {[]func(*View){staged, func(v *View) { v.Rejected = "it hung" }}, spec.ActivityIdle, "", time.Time{}},
+		"an operator whose time is over": {[]func(*View){scrubs, func(v *View) {
+			v.State.Trial = &state.Trial{Generation: state.Generation{Generation: 7}, Ends: 3600, Since: 9}
+		}}, "waiting:confirm", "generation 7 is undone in 0 s", time.Time{}},
+		"checks while something runs": {[]func(*View){soaks, scrubs}, spec.ActivitySoaking, "generation 7 has to pass its gates", now.Add(50 * time.Second)},
+		"what runs":                   {[]func(*View){swaps, scrubs}, "running:disks/scrub", "", time.Time{}},
+		"a host of its own":           {[]func(*View){staged, func(v *View) { v.Boot.Mode = spec.ModeAttached }}, spec.ActivityIdle, "", time.Time{}},
+		"what was rejected":           {[]func(*View){staged, func(v *View) { v.Rejected = "it hung" }}, spec.ActivityIdle, "", time.Time{}},
 		"what has proved good": {[]func(*View){func(v *View) {
 			v.State.Staged = &state.Generation{Generation: 7, Overlay: "sha256:aa", Layer: "sha256:bb"}
 		}}, spec.ActivityIdle, "", time.Time{}},

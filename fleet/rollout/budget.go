@@ -24,9 +24,9 @@ type Counted struct {
 }
 
 // Unavailable returns which nodes of a budget are not proved to be well, with why: those that
-// something else disturbs, and those whose report is missing, tells of trouble, or is of
-// something that was published before. Of those that the service had no time to hear since it
-// began that is only assumed.
+// something else disturbs, and those whose report is missing, tells of trouble or of a change that
+// is not proved, or is of something that was published before. Of those that are only not proved,
+// or that the service had no time to hear since it began, that is only assumed.
 func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) (out map[string]string, assumed map[string]bool) {
 	out = map[string]string{}
 	for name := range b.Nodes {
@@ -50,16 +50,21 @@ func (c Counted) unwell(name string, rule spec.RolloutRule) string {
 		return r.Trouble
 	case r.Overlay != row.Overlay:
 		return "it does not report what is published for it"
+	case r.unproved():
+		return notProved
 	}
 	return ""
 }
+
+// notProved is said of a node that may be well, and may yet go back.
+const notProved = "it is not proved yet"
 
 // disturbed adds the nodes that something else disturbs to those that are not well, and returns of
 // whom that is only assumed.
 func (c Counted) disturbed(out map[string]string, b *spec.RolloutBudget, rule spec.RolloutRule) (assumed map[string]bool) {
 	assumed = map[string]bool{}
-	for name := range out {
-		if r := c.Reports[name]; r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
+	for name, why := range out {
+		if r := c.Reports[name]; why == notProved || r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
 			assumed[name] = true
 		}
 	}
@@ -105,7 +110,7 @@ func (l *look) count(of []Verdict) *budget.Count {
 	for i, v := range of {
 		for name := range v.Moving {
 			if l.known.Rows[name].Overlay == l.plan.Waves[i].Nodes[name] && out[name] == "" {
-				out[name], assumed[name] = "it is not proved yet", true
+				out[name], assumed[name] = notProved, true
 			}
 		}
 	}

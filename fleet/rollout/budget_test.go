@@ -47,11 +47,12 @@ func TestABudget(t *testing.T) {
 	}
 }
 
-// Who is silent, in trouble, or disturbed by an operation with a slot counts, moved or not.
+// Who is silent, in trouble, not proved, or disturbed by an operation with a slot counts, moved or not.
 func TestABudgetCounts(t *testing.T) {
 	for name, make := range map[string]func(f *fleet){
 		"a silent node":       func(f *fleet) { f.nodes["n00003"].dumb = true; f.tick(20 * time.Minute) },
 		"a node in trouble":   func(f *fleet) { f.nodes["n00003"].sick = "1"; f.tick(time.Minute) },
+		"a node that soaks":   func(f *fleet) { f.nodes["n00003"].judges = true; f.tick(time.Minute) },
 		"a node with a slot":  func(f *fleet) { f.slots = map[string]string{"n00003": "slot of rack.r0"} },
 		"a node of a rollout": func(f *fleet) { f.slots = map[string]string{"n00003": "rollout other"} },
 	} {
@@ -251,6 +252,37 @@ func TestManyNotProvedOnTheWayBack(t *testing.T) {
 		}
 	}
 	f.want(map[string]int{"1": 12})
+}
+
+// Nodes that judge what they went back to count on the way back: the next ones follow when those
+// are proved.
+func TestTheWayBackWaitsForChecks(t *testing.T) {
+	f := newFleet(t, layout(t), 6, strings.Replace(twoARack, "maxUnavailable: 2", "maxUnavailable: 1", 1))
+	_, err := f.start("2")
+	must(t, err)
+	must(t, f.finish())
+	f.do(Undo)
+	_, _, err = f.driver().Step(t.Context())
+	must(t, err)
+	f.tick(time.Minute)
+	for _, n := range f.nodes {
+		n.judges = n.value == "1"
+	}
+	f.tick(time.Minute)
+	was := f.values()["1"]
+	_, d, err := f.driver().Step(t.Context())
+	if err != nil || was == 0 || was == 6 || d.Act != Wait || !strings.Contains(d.Reason, "going back; no room for ") || !strings.Contains(d.Reason, "(it is not proved yet)") {
+		t.Errorf("%d are back: %s %q, %v", was, d.Act, d.Reason, err)
+	}
+	for _, n := range f.nodes {
+		n.judges = false
+	}
+	f.tick(time.Minute)
+	for range 10 {
+		_, _, _ = f.driver().Step(t.Context()) // it ends with an error
+		f.tick(time.Minute)
+	}
+	f.want(map[string]int{"1": 6})
 }
 
 // A publish of others that was cut does not keep a rollout from beginning.

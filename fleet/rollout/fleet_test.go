@@ -63,6 +63,7 @@ type node struct {
 	dumb   bool              // it reports nothing any more
 	silent func(string) bool // it stops reporting when it takes such a value
 	waits  string            // its changes wait for this
+	judges bool              // what it runs has to pass its checks
 	last   Report
 }
 
@@ -221,6 +222,9 @@ func (n *node) look(f *fleet, manifest string) {
 		return
 	}
 	n.last = Report{At: f.now, Overlay: n.overlay, Well: n.since, Waiting: n.waits}
+	if n.judges {
+		n.last.Well = f.now.Add(1)
+	}
 	if n.broken {
 		n.last.Trouble, n.last.Broken, n.last.Well = "broken", true, time.Time{}
 	}

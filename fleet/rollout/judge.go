@@ -112,6 +112,8 @@ func (l *look) try(j *judged, t trial) {
 		j.well[name] = later(r.Well, begun)
 	case arrived && r.Trouble == "" && silent:
 		j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+	case arrived && r.unproved() && past(longestWait+soak+r.silence(l.plan.Rule)):
+		j.Failed[name] = "it has not passed its checks"
 	case arrived && r.Trouble == "" && past(longestWait+soak+r.silence(l.plan.Rule)): // its window may be the last
 		j.Failed[name] = fmt.Sprintf("it was never healthy for %s; healthy last since %s", soak, r.Well.UTC().Format(time.RFC3339))
 	case arrived && r.Trouble == "":

@@ -166,6 +166,12 @@ func TestAWaveWaitsForTheNodesOwnVerdict(t *testing.T) {
 			if d := Next(plan, row, Known{Rows: rows, Reports: map[string]Report{"a": FromReport(r)}}, now); d.Act != want {
 				t.Errorf("%s, soak %d: %s %q, want %s", state, soak, d.Act, d.Reason, want)
 			}
+			now = begun.Add(longestWait + 2*time.Hour)
+			r.Received = now
+			d := Next(plan, row, Known{Rows: rows, Reports: map[string]Report{"a": FromReport(r)}}, now)
+			if want == Wait && (d.Act != Halt || !strings.Contains(d.Reason, "it has not passed its checks")) {
+				t.Errorf("%s for ever: %s %q", state, d.Act, d.Reason)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ type Report struct {
 	At      time.Time // when it was received
 	Listens time.Time // since when the service can hear the node, where that is later
 	Overlay string    // digest of what the node runs
-	Well    time.Time // since when all is well with it; zero when it is not, or that is not known
+	Well    time.Time // since when all is well with it, after At while it is not proved; zero when it is not, or that is not known
 	Trouble string    // why it is not
 	Broken  bool      // and nothing will mend it by itself
 	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
@@ -42,6 +42,9 @@ type Report struct {
 func (r Report) silence(rule spec.RolloutRule) time.Duration {
 	return max(time.Duration(rule.Silence)*time.Second, view.Patience(r.Interval))
 }
+
+// unproved reports whether all is well with a node, which may yet undo what it runs by itself.
+func (r Report) unproved() bool { return r.Well.After(r.At) }
 
 const (
 	maxLine = 4 * view.MaxLine // a later service may say more

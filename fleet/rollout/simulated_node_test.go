@@ -138,7 +138,7 @@ func (m *machine) report(w *world) {
 		one.Axes.Activity.State, well = string(spec.ActivitySoaking), now
 	}
 	// It is so whether or not the service has it: an error does not mean that it was not written.
-	w.observer.heard(m.name, said{now, m.overlay, m.trouble, well})
+	w.observer.heard(m.name, said{now, m.overlay, m.trouble, m.judges, well})
 	opened, raw, err := w.signed(m, one, h)
 	if err == nil {
 		err = h.Take(w.Context(), opened, raw, m.name)

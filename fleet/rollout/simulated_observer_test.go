@@ -43,6 +43,7 @@ type said struct {
 	at      time.Time
 	overlay string
 	trouble bool
+	judges  bool
 	well    time.Time
 }
 
@@ -67,6 +68,8 @@ func (n *watched) why(o *observer, now time.Time) string {
 		return "silent"
 	case n.said.trouble:
 		return "trouble"
+	case n.said.judges:
+		return "not proved"
 	case n.since.IsZero() && n.said.overlay != n.overlay:
 		return "it runs something else"
 	case n.since.IsZero():

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typed "k8s.io/client-go/kubernetes/typed/policy/v1"
 
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/kube/service"
 )
 
@@ -172,7 +171,11 @@ func (d *Drainer) groups(ctx context.Context, asking []service.Slot) (map[string
 	if len(asking) == 0 {
 		return nil, nil
 	}
-	return d.Index(ctx, plain.Each(asking, func(s service.Slot) string { return s.Node }))
+	var nodes []string
+	for _, s := range asking {
+		nodes = append(nodes, s.Node)
+	}
+	return d.Index(ctx, nodes)
 }
 
 // refuse says why a node must not be drained, and leaves it alone for a while.

@@ -18,11 +18,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
-	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -198,7 +196,10 @@ func nodes(n int) string {
 
 // leftOut names the nodes that keep what they have.
 func leftOut(s *site.Site) string {
-	names := plain.Each(s.Fleet().Left, func(l inventory.LeftOut) string { return l.Name })
+	var names []string
+	for _, l := range s.Fleet().Left {
+		names = append(names, l.Name)
+	}
 	if len(names) == 0 {
 		return ""
 	}

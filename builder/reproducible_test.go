@@ -141,11 +141,11 @@ func today(t *testing.T, steps string, now time.Time) (found []string) {
 	forms := []string{now.Format("2006-01-02"), now.Format("20060102"), now.Format("02 Jan 2006"), now.Format("Jan _2"),
 		fmt.Sprintf(":%d:", now.Unix()/86400), `\b` + seconds[:len(seconds)-5] + `\d{5}\b`}
 	resolvers, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^nameserver\s+(\S+)`).FindAllStringSubmatch(string(resolvers), -1) {
-		forms = append(forms, `nameserver\s+`+regexp.QuoteMeta(m[1]))
+		forms = append(forms, `nameserver\s+`+regexp.QuoteMeta(m[1])+`(\s|$)`)
 	}
 	names := regexp.MustCompile("(?m)^.*(" + strings.Join(forms, "|") + ").*$")
 	year := regexp.MustCompile(`\b(19|20)\d\d\b`)

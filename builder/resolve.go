@@ -171,7 +171,7 @@ func (b *build) sayLacking() {
 	lacking := slices.DeleteFunc(b.missing(base.Recommended()...), func(name string) bool {
 		return slices.Contains(b.recipe.Packages.Blacklist, name)
 	})
-	older := len(b.missing(timeservice.Default, "procps")) == 2 || slices.Contains(lacking, "tzdata")
+	older := len(b.missing(timeservice.Default)) == 1 && slices.Contains(lacking, "procps") || slices.Contains(lacking, "tzdata")
 	if older && b.options.Lock != nil && b.foreign == nil {
 		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack, where its suite has them, " +
 			strings.Join(lacking, ", ") + "; 'caisson lock --update' takes what the archives have"})

@@ -6,6 +6,7 @@
 // else in the agent looks at the fields that it is made of to find out what the node is
 // at. Of two phases that the files allow the one counts that has to end first: what is
 // on trial before what is judged, and that before what only waits.
+
 package decide
 
 import (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/budget"
@@ -50,6 +51,8 @@ func (c Counted) unwell(name string, rule spec.RolloutRule) string {
 		return r.Trouble
 	case r.Overlay != row.Overlay:
 		return "it does not report what is published for it"
+	case r.unproved() && r.Waiting != "":
+		return notProved + ", and waits for " + r.Waiting
 	case r.unproved():
 		return notProved
 	}
@@ -64,7 +67,7 @@ const notProved = "it is not proved yet"
 func (c Counted) disturbed(out map[string]string, b *spec.RolloutBudget, rule spec.RolloutRule) (assumed map[string]bool) {
 	assumed = map[string]bool{}
 	for name, why := range out {
-		if r := c.Reports[name]; why == notProved || r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
+		if r := c.Reports[name]; strings.HasPrefix(why, notProved) || r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
 			assumed[name] = true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -474,4 +475,15 @@ func TestAWaveThatFallsSilent(t *testing.T) {
 	}
 	f.leaves("2 of 12 nodes left out")
 	f.want(map[string]int{"1": 2, "2": 10})
+}
+
+// TestANodeThatWaitsForAPerson is said to wait, where it uses a budget up.
+func TestANodeThatWaitsForAPerson(t *testing.T) {
+	now := time.Now()
+	c := Counted{Rows: index.Rows{"n1": {Overlay: "sha256:1"}}, Now: now,
+		Reports: map[string]Report{"n1": {At: now, Overlay: "sha256:1", Well: now.Add(1), Waiting: "confirm: generation 7"}}}
+	out, assumed := c.Unavailable(&spec.RolloutBudget{Nodes: map[string]string{"n1": "r0"}}, spec.RolloutRule{Silence: 60})
+	if want := "it is not proved yet, and waits for confirm: generation 7"; out["n1"] != want || !assumed["n1"] {
+		t.Errorf("%v, assumed %v", out, assumed)
+	}
 }

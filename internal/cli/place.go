@@ -25,7 +25,7 @@ func Writable(flag, name string) error {
 		return nil // a device or a pipe
 	case err == nil && info.Size() <= 64<<10: // no key is larger
 		text, err := os.ReadFile(name)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return WithHint(fmt.Errorf("%s: %w", flag, err), "what cannot be read may be a key, which is never overwritten: name another file")
 		}
 		if bytes.Contains(text, []byte("PRIVATE KEY-----")) {

@@ -140,8 +140,8 @@ func (s *holder) run(what string, in []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, fmt.Errorf("no answer within %v", answerTime))
 	defer cancel()
 	out, err := program.Run(ctx, program.Command{Argv: slices.Concat(s.argv, []string{what}), Input: in, Most: maxSource})
-	if errors.Is(err, fs.ErrNotExist) { // which says nothing of a key's file
-		return nil, fmt.Errorf("signer command %s %s: there is no such program", s.argv[0], what)
+	if errors.Is(err, fs.ErrNotExist) { // of the program, or what interprets it, and not of a key's file
+		return nil, fmt.Errorf("signer command %s %s: %s", s.argv[0], what, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("signer command %s %s: %w", s.argv[0], what, err)

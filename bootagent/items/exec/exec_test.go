@@ -3,6 +3,7 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -619,6 +620,29 @@ func TestOldScriptsAreCollected(t *testing.T) {
 	last := newItem([]spec.Exec{{Name: "s", Data: fmt.Sprintf("true %d\n", maxUnwanted+8), Rerun: "never"}}, dir, j)
 	if drift := checked(t, last); len(drift) > 0 {
 		t.Errorf("wanted again: %+v", drift)
+	}
+}
+
+// The end of a script in the background is written beside the pass that started it, and beside
+// later ones: what is half written then is left alone.
+func TestAnEndThatIsBeingWrittenIsNotSwept(t *testing.T) {
+	it := newItem([]spec.Exec{{Name: "a", Data: "true\n", Blocking: "background"}}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	s, start := it.script(it.want[0]), time.Now().UTC()
+	half := filepath.Join(s.dir, "."+runFile+".1")
+	for _, row := range []struct {
+		record
+		stays bool
+	}{
+		{record{Name: "a", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: start, Unit: "ended"}, true},
+		{record{Name: "a", Root: itemtest.Scopes.Root, Boot: "another", Start: start, Unit: "ended"}, false}, // a power cut left it
+		{record{Name: "a", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: start, End: start}, false},
+	} {
+		if err := errors.Join(s.write(row.record), os.WriteFile(half, []byte("{"), 0o600), it.sweep()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(half); (err == nil) != row.stays {
+			t.Errorf("%+v: its half written end: %v, want it to stay: %v", row.record, err, row.stays)
+		}
 	}
 }
 

@@ -160,7 +160,9 @@ func (i *Item) sweep() error {
 		if err != nil || i.running(r) {
 			continue // removing a damaged record is left to a run that wants the script
 		}
-		errs = append(errs, s.tidy())
+		if i.unit(r) == "" {
+			errs = append(errs, s.tidy())
+		}
 		switch {
 		case wanted[s.dir]:
 		case r.none() || !r.Keep && r.Root != i.scopes.Root:
@@ -184,8 +186,8 @@ func (i *Item) sweep() error {
 	return errors.Join(errs...)
 }
 
-// tidy removes temporary files of durable writes that never ended: one process
-// writes at a time, so what lies there is not being written.
+// tidy removes temporary files of durable writes that never ended. While a run of this
+// boot has no end yet, who waits for it may be writing that.
 func (s script) tidy() error {
 	left, err := filepath.Glob(filepath.Join(s.dir, "."+runFile+".*"))
 	for _, name := range left {

@@ -25,6 +25,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
@@ -130,19 +132,20 @@ func read(path string) (n noted, err error) {
 }
 
 // write writes the file where it still is: who removed it meanwhile keeps the machine from
-// being started over. What is cut reads as a deadline that is over.
+// being started over. The two files change places, so that who asks just then reads one of them,
+// and what the disk does not take changes nothing. One process at a time waits for a script.
 func (n noted) write(path string) error {
 	data, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	next := path + ".next"
+	if err := os.WriteFile(next, data, 0o600); err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	err = unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(next))
 }

@@ -3,6 +3,7 @@
 package deadline
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -109,6 +110,43 @@ func TestEachLookRenewsIt(t *testing.T) {
 	}
 	renew(false)
 	over(false)
+}
+
+// systemd asks by its own clock, maybe just as a script begins or ends: who has opened the file
+// reads all of one writing, for a part of one, or nothing, reads as a deadline that is over.
+func TestWhoAsksWhileItIsWritten(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "deadline"), time.Hour
+	if err := Begin(path, now); err != nil {
+		t.Fatal(err)
+	}
+	var ended func() error
+	for what, act := range []func() error{
+		func() (err error) {
+			ended, err = Script(path, func() time.Duration { return now }, time.Minute)
+			return err
+		},
+		func() error { return ended() },
+	} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close() // only read
+		before, err := os.ReadFile(path)
+		if now += time.Second; err != nil {
+			t.Fatal(err)
+		}
+		if err := act(); err != nil {
+			t.Fatal(err)
+		}
+		read, err := io.ReadAll(f)
+		if after, failed := os.ReadFile(path); err != nil || failed != nil || string(read) != string(before) || string(after) == string(before) {
+			t.Errorf("%d: %s became %s, %v; who had opened it reads %q, %v", what, before, after, failed, read, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
 }
 
 // Somebody who examines the machine removes the file; it does not come back.

@@ -15,10 +15,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -94,11 +96,18 @@ func isCapped(d oci.Descriptor) error {
 
 // blob brings a blob from the start to the end.
 func (w Download) blob(ctx context.Context, d oci.Descriptor, progress func(int64)) (tally Tally, err error) {
-	p, err := openPartial(w.Store.Partial(d.Digest), d)
+	file, err := w.own(ctx, d)
 	if err != nil {
 		return tally, err
 	}
-	defer p.file.Close() // closed below where it matters; here after an error
+	defer file.Close() // Commit has synced what it has to
+	if w.Store.Has(d.Digest, d.Size) {
+		return Tally{Had: d.Size}, os.Remove(file.Name())
+	}
+	p, err := resume(file, d)
+	if err != nil {
+		return tally, err
+	}
 	p.progress = progress
 	tally.Had = p.at
 	_, err = oci.Anywhere(ctx, w.Source, func(place oci.Source) (any, error) {
@@ -107,9 +116,6 @@ func (w Download) blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	})
 	tally.Fetched = p.came
 	if err != nil {
-		return tally, err
-	}
-	if err := p.file.Close(); err != nil {
 		return tally, err
 	}
 	return tally, w.Store.Commit(d.Digest)
@@ -142,20 +148,39 @@ type partial struct {
 	progress func(int64)
 }
 
-func openPartial(name string, d oci.Descriptor) (*partial, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+// own opens the partial file of a blob for this fetch alone, until it is closed. Who fetches the
+// blob at the same time, in this process or another, is waited for: what is verified must
+// not change when it has its name.
+func (w Download) own(ctx context.Context, d oci.Descriptor) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(w.Store.Partial(d.Digest), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		var is, there os.FileInfo
+		if err = stall.Lock(ctx, f, false); err == nil {
+			is, err = f.Stat()
+		}
+		if err == nil {
+			there, err = os.Lstat(f.Name())
+		}
+		if err == nil && os.SameFile(is, there) {
+			return f, nil
+		}
+		_ = f.Close() // nothing was written
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("wait for another fetch of it: %w", err)
+		}
 	}
-	p := &partial{file: f, hash: sha256.New(), want: d}
+}
+
+// resume goes on with a partial file.
+func resume(f *os.File, d oci.Descriptor) (p *partial, err error) {
+	p = &partial{file: f, hash: sha256.New(), want: d}
 	if p.at, err = io.Copy(p.hash, io.LimitReader(f, d.Size+1)); err == nil && p.at > d.Size {
 		err = p.restart()
 	}
-	if err != nil {
-		_ = f.Close() // err says what failed
-		return nil, err
-	}
-	return p, nil
+	return p, err
 }
 
 func (p *partial) restart() error {

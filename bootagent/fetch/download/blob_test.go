@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,7 +16,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -128,6 +132,74 @@ func TestResumeAfterReboot(t *testing.T) {
 			}
 			if err := store.Verify(digest); err != nil || f.starts.Load() != c.starts {
 				t.Errorf("%v, %d starts, want %d", err, f.starts.Load(), c.starts)
+			}
+		})
+	}
+}
+
+// given gives content, and notes from where on it was asked for.
+type given []int64
+
+func (*given) Manifest(context.Context, string, string, string) (oci.Response, error) {
+	return oci.Response{}, oci.ErrNotFound
+}
+
+func (g *given) Blob(_ context.Context, _ string, _ oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	*g = append(*g, offset)
+	return io.NopCloser(bytes.NewReader(content[offset:])), nil
+}
+
+// The service stages a layer beside its looks, and a verb may want the same one: of two that fetch a
+// blob one waits for the other. Both would write to one file, also when it has its name.
+func TestOneFetchesAtATime(t *testing.T) {
+	d, half := oci.Describe(oci.TypeSquashfs, content).Bare(), len(content)/2
+	for name, c := range map[string]struct {
+		end   func(f *os.File, store *layers.Store) error // of the other fetch
+		index []byte
+		asks  given
+	}{
+		"it brings all": {end: func(f *os.File, store *layers.Store) error {
+			_, err := f.Write(content[half:])
+			return errors.Join(err, store.Commit(d.Digest))
+		}},
+		"it brings all of an image": {index: indexOf(t, content), end: func(f *os.File, store *layers.Store) error {
+			_, err := f.Write(content[half:])
+			return errors.Join(err, store.Commit(d.Digest))
+		}},
+		"it is cut":        {end: func(*os.File, *layers.Store) error { return nil }, asks: given{int64(half)}},
+		"it is given back": {end: func(_ *os.File, store *layers.Store) error { return store.Drop(d.Digest) }, asks: given{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, from := newStore(t), new(given)
+			f, err := os.Create(store.Partial(d.Digest))
+			if err == nil {
+				_, err = f.Write(content[:half])
+			}
+			if err = errors.Join(err, unix.Flock(int(f.Fd()), unix.LOCK_EX)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				done := make(chan error, 1)
+				go func() {
+					_, err := Download{Source: from, Repo: oci.RepoLayer, Store: store}.Image(t.Context(), d, c.index, nil, nil)
+					done <- err
+				}()
+				synctest.Wait()
+				if len(*from) > 0 {
+					t.Errorf("it asks from %d on while another one fetches", *from)
+				}
+				if err := errors.Join(c.end(f, store), f.Close()); err != nil {
+					t.Error(err)
+				}
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+			if err := store.Verify(d.Digest); err != nil || !slices.Equal(*from, c.asks) {
+				t.Errorf("%v, asked for from %d on, want %d", err, *from, c.asks)
+			}
+			if _, err := os.Lstat(store.Path(d.Digest) + ".partial"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a partial file is left: %v", err)
 			}
 		})
 	}

@@ -71,12 +71,14 @@ func (w Download) assemble(ctx context.Context, d oci.Descriptor, index []byte, 
 	if index == nil {
 		return tally, &uselessError{}
 	}
-	name := w.Store.Partial(d.Digest)
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := w.own(ctx, d)
 	if err != nil {
 		return tally, err
 	}
-	defer file.Close() // closed below where it matters; here after an error
+	defer file.Close() // Commit has synced what it has to
+	if w.Store.Has(d.Digest, d.Size) {
+		return Tally{Had: d.Size}, os.Remove(file.Name())
+	}
 	a, err := delta.Assemble(file, index, d.Size)
 	if err != nil {
 		return tally, &uselessError{refusal.New(refusal.Layer, "%w", err)}
@@ -116,7 +118,7 @@ func (w Download) assemble(ctx context.Context, d oci.Descriptor, index []byte, 
 		return tally, errors.Join(file.Truncate(0), &uselessError{err})
 	}
 	// A file that was longer before would be another one than what was hashed.
-	if err := errors.Join(file.Truncate(d.Size), file.Close()); err != nil {
+	if err := file.Truncate(d.Size); err != nil {
 		return tally, err
 	}
 	return tally, w.Store.Commit(d.Digest)

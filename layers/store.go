@@ -162,7 +162,7 @@ func (s *Store) Drop(digest string) error {
 }
 
 // Collect deletes every blob and partial that keep does not name, and returns
-// how many bytes that gave back.
+// how many bytes that gave back. What is being written beside it stays, see [Store.Sweep].
 func (s *Store) Collect(keep map[string]bool) (int64, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *Store) Collect(keep map[string]bool) (int64, error) {
 	var freed int64
 	for _, e := range entries {
 		hexes, _, _ := strings.Cut(e.Name(), ".")
-		if keep[digests.FromHex(hexes)] {
+		if hexes == "" || keep[digests.FromHex(hexes)] {
 			continue
 		}
 		if info, err := e.Info(); err == nil {

@@ -108,9 +108,16 @@ func TestCollect(t *testing.T) {
 	if err := os.WriteFile(s.Partial(other), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	written := filepath.Join(filepath.Dir(s.Path(other)), ".00.123") // by who stages a layer meanwhile, without a lock
+	if err := os.WriteFile(written, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	freed, err := s.Collect(map[string]bool{helloDigest: true})
 	if err != nil || freed != 4 || !s.Has(helloDigest, 5) {
 		t.Fatalf("Collect freed %d, %v; kept: %v", freed, err, s.Has(helloDigest, 5))
+	}
+	if _, err := os.Lstat(written); err != nil {
+		t.Errorf("what is being written: %v", err)
 	}
 }
 

@@ -176,11 +176,16 @@ func (h Holder) release(group string, s spec.Slot) error {
 		return err
 	}
 	defer d.Close() // only held
-	at, err := h.held(safepath.Name(int(d.Fd())))
-	if err != nil || at == "" {
-		return err
+	// Where the answer to a link was lost, the node has two.
+	for {
+		at, err := h.held(safepath.Name(int(d.Fd())))
+		if err != nil || at == "" {
+			return err
+		}
+		if err := os.Remove(at); err != nil {
+			return err
+		}
 	}
-	return os.Remove(at)
 }
 
 // held returns the file of the slot that the node has.

@@ -154,6 +154,29 @@ func turns(t *testing.T, s spec.Slot, full string) {
 	}
 }
 
+// A server of files that says of a link twice that it is there, as where its first answer was lost,
+// has a node take the next slot, too. Both are given back.
+func TestANodeThatHasTwoSlots(t *testing.T) {
+	slot := spec.Slot{Max: 2, Directory: t.TempDir()}
+	dir := filepath.Join(slot.Directory, "g")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"0", "1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("a\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (Holder{Node: "a"}).Release(t.Context(), "g", slot); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"b", "c"} {
+		if err := (Holder{Node: node}).Take(t.Context(), "g", slot); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestNoServer waits for none, and names it.
 func TestNoServer(t *testing.T) {
 	stop := make(chan struct{})

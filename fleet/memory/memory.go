@@ -10,10 +10,13 @@
 package memory
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -22,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -142,7 +146,11 @@ func (m *File) At(place string) (Seen, bool) {
 	return s, ok
 }
 
-// Set remembers, durably, before it returns. A nil File forgets.
+// patience is how long another process may take to remember.
+const patience = 10 * time.Second
+
+// Set remembers, durably, before it returns. What another process has remembered meanwhile of
+// other places stays. A nil File forgets.
 func (m *File) Set(place string, s Seen) error {
 	if m == nil || m.fixed {
 		return nil
@@ -152,13 +160,32 @@ func (m *File) Set(place string, s Seen) error {
 	if reflect.DeepEqual(m.places[place], s) {
 		return nil
 	}
+	if err := m.set(place, s); err != nil {
+		return cli.WithHint(fmt.Errorf("remember what is published: %w", err), "--remember FILE names another place")
+	}
+	return nil
+}
+
+func (m *File) set(place string, s Seen) error {
+	dir, err := os.Open(filepath.Dir(m.name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // which ends the lock
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := stall.Lock(ctx, dir, false); err != nil {
+		return fmt.Errorf("lock %s: %w", dir.Name(), err)
+	}
+	now, err := Open(m.name)
+	if err != nil {
+		return err
+	}
+	m.places = now.places
 	m.places[place] = s
 	data, err := json.MarshalIndent(document{spec.APIVersion, Kind, m.places}, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(m.name, append(data, '\n'), 0o644); err != nil {
-		return cli.WithHint(fmt.Errorf("remember what is published: %w", err), "--remember FILE names another place")
-	}
-	return nil
+	return durable.WriteFile(m.name, append(data, '\n'), 0o644)
 }

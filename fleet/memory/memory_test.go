@@ -63,6 +63,31 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// Two publish a site to two places at once: none forgets what the other remembers.
+func TestTwoRemember(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "caisson.memory")
+	open := func() *File {
+		m, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	a, b := open(), open()
+	for generation := range uint64(2) {
+		if err := errors.Join(b.Set("b", Seen{Fleet: "b", Generation: 8 + generation}), a.Set("a", Seen{Fleet: "a", Generation: 3 + generation})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := open()
+	if ofA, _ := now.At("a"); ofA.Generation != 4 {
+		t.Errorf("of a: %+v", ofA)
+	}
+	if ofB, _ := now.At("b"); ofB.Generation != 9 {
+		t.Errorf("of b: %+v", ofB)
+	}
+}
+
 // TestMine: a memory of a release that did not keep it has what it wrote last, unless it began less than it saw.
 func TestMine(t *testing.T) {
 	of := func(generation, reserved uint64) Seen {

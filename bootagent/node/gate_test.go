@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -99,6 +100,40 @@ func runningMachine(t *testing.T) *machine {
 	m.boot()
 	m.apply()
 	return m
+}
+
+// The service and a verb may look at a change at once. What was found first is not forgotten for
+// what the other one finds, which had begun to look before.
+func TestTwoLookAtAChange(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 5)
+	m.sync()
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf})
+	n, err := Read(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := n.soak.Judging()
+	if err = errors.Join(err, n.Close()); err != nil || before == nil {
+		t.Fatal(before, err)
+	}
+	m.ready("20")
+	looked := n.soak.Prober().Look(t.Context(), before.Record, before.Checks())
+	if err := os.Remove(m.root + "/ready20"); err != nil {
+		t.Fatal(err)
+	}
+	m.judge(1)
+	if n, err = Open(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	wait, _, err := n.cycle.Judge(t.Context(), before, looked)
+	if err = errors.Join(err, n.Close()); err != nil || wait == 0 {
+		t.Errorf("it is looked at again in %s, %v", wait, err)
+	}
+	found, err := gate.Load(m.root + paths.RunGates)
+	if err != nil || found == nil || found.Checks["ready"].Failures != 1 || m.state().Current.Generation != 1 {
+		t.Errorf("%+v, %v, and generation %d is current", found, err, m.state().Current.Generation)
+	}
 }
 
 // A change counts as good when its checks hold, and not before.

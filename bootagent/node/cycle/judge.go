@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
@@ -35,8 +36,8 @@ func (c *Cycle) Judge(ctx context.Context, before *soak.Judged, looked gate.Reco
 	if err != nil || now == nil {
 		return 0, nil, err
 	}
-	if now.Record.Overlay != before.Record.Overlay || now.Record.Began != before.Record.Began {
-		return time.Second, nil, nil // another change was put in effect
+	if !reflect.DeepEqual(now.Record, before.Record) {
+		return time.Second, nil, nil // another change was put in effect, or a verb has looked at it meanwhile
 	}
 	if err := looked.Save(c.Effect.Path(paths.RunGates)); err != nil {
 		return 0, nil, err
@@ -250,8 +251,7 @@ func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Ge
 	}
 	c.Effect.Services.Note(&good.Overlay)
 	c.Log.RecordChanges(result, good.Generation.Generation, fmt.Sprintf("generation %d did not pass its gates", failed.Generation))
-	c.Log.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why,
-		good.Generation.Generation)
+	c.Log.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why, good.Generation.Generation)
 	if err := errors.Join(c.Effect.Retire(ctx, result), c.Effect.EndDeadline()); err != nil {
 		return nil, err
 	}

@@ -14,11 +14,11 @@
 package drain
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -343,11 +343,10 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 	if begun {
 		d.Events.Eventf(n, nil, corev1.EventTypeNormal, "Draining", "Drain", "it asked for a slot of %s", s.Group)
 	}
-	var said bytes.Buffer
 	var evicted atomic.Int64
 	h := &kubectl.Helper{Ctx: ctx, Client: d.Client, Force: d.Policy.Force, GracePeriodSeconds: d.Policy.Grace,
 		IgnoreAllDaemonSets: true, DeleteEmptyDirData: d.Policy.DeleteEmptyDir,
-		Timeout: d.Policy.Timeout, EvictErrorRetryDelay: askAgain, Out: &said, ErrOut: &said,
+		Timeout: d.Policy.Timeout, EvictErrorRetryDelay: askAgain, Out: io.Discard, ErrOut: io.Discard,
 		OnPodDeletionOrEvictionFinished: func(_ *corev1.Pod, _ bool, err error) {
 			if err == nil {
 				evicted.Add(1)

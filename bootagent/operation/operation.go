@@ -273,14 +273,18 @@ func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err := e.Runner.Wait(ctx, r.Unit)
+	id := r.Unit
+	err := e.Runner.Wait(ctx, id)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, process.ErrUnknown):
 		err = errInterrupted
 	}
-	return e.end(o, r, errors.Join(err, process.CapLog(e.log(o))))
+	if err := e.end(o, r, errors.Join(err, process.CapLog(e.log(o)))); err != nil {
+		return err // how it ended is asked again
+	}
+	return e.Runner.End(id)
 }
 
 // end notes the end of a phase. A check that says no is not a failure: what it was

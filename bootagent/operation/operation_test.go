@@ -207,6 +207,33 @@ func TestAskedForWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestAnEndThatCannotBeWrittenIsAskedAgain: a disk that fails in that moment does not make a run
+// one that was cut.
+func TestAnEndThatCannotBeWrittenIsAskedAgain(t *testing.T) {
+	b := newBench(t)
+	m := with(b.runs(spec.OneShot, ""))
+	record := filepath.Join(b.dir(m.Operations[0]), "record.json")
+	aside, failed := record+".aside", false
+	b.Record = func(event string, _ spec.Operation, _ string) {
+		if event == string(spec.OperationDone) && !failed {
+			failed = true
+			if err := errors.Join(os.Rename(record, aside), os.MkdirAll(record+"/taken", 0o700)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for range 2 {
+		if _, err := b.Look(t.Context(), m); (err != nil) != failed {
+			t.Fatalf("the end was written, or was not: %v", err)
+		}
+		b.rests()
+	}
+	if err := errors.Join(os.RemoveAll(record), os.Rename(aside, record)); err != nil {
+		t.Fatal(err)
+	}
+	b.want("", m, spec.OperationDone, "", 1)
+}
+
 func TestFailuresAreRetriedWithPauses(t *testing.T) {
 	b := newBench(t)
 	o := b.runs(spec.OneShot, "exit 3")

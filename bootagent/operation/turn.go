@@ -166,11 +166,12 @@ func (e *Engine) ask(ctx context.Context, o spec.Operation, r *record, c spec.Co
 	if ctx.Err() != nil {
 		return false, nil, ctx.Err()
 	}
+	id := t.Unit
 	t.Unit = ""
-	if errors.Is(said, process.ErrUnknown) { // begun by an agent that was restarted
-		return false, nil, e.save(o, *r)
+	if err := e.save(o, *r); err != nil {
+		return false, nil, err
 	}
-	return true, said, e.save(o, *r)
+	return !errors.Is(said, process.ErrUnknown), said, e.Runner.End(id) // unknown: an agent that was restarted began it
 }
 
 // command is how a command of an operation is run.

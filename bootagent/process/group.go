@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -27,7 +28,19 @@ type Group struct {
 type member struct {
 	pid   int
 	limit time.Duration
-	done  chan error
+	done  chan struct{} // closed at its end
+	err   error         // how that was, from then on
+	late  atomic.Bool   // its limit ended it
+	heard atomic.Bool   // somebody was told so: what it left running goes on
+}
+
+// end is how it ended.
+func (m *member) end() error {
+	m.heard.Store(true)
+	if m.late.Load() {
+		return &Exit{Timeout: m.limit}
+	}
+	return exitOf(m.err)
 }
 
 // Start starts c. The score by which the kernel chooses whom to kill is put back
@@ -61,8 +74,11 @@ func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
 	if err != nil {
 		born = "gone" // before this process could look
 	}
-	m := &member{pid: cmd.Process.Pid, limit: c.Limit, done: make(chan error, 1)}
-	go func() { m.done <- cmd.Wait() }()
+	m := &member{pid: cmd.Process.Pid, limit: c.Limit, done: make(chan struct{})}
+	go func() {
+		m.err = cmd.Wait()
+		close(m.done)
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.runs == nil {
@@ -94,32 +110,33 @@ func (g *Group) Wait(ctx context.Context, id string) error {
 		over = timer.C
 	}
 	select {
-	case err := <-m.done:
-		g.take(id, true)
-		return exitOf(err)
+	case <-m.done:
 	case <-over:
-		return errors.Join(g.End(id), &Exit{Timeout: m.limit})
+		m.late.Store(true)
+		m.stop()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	return m.end()
 }
 
-// End ends a run with its group. The group may outlive its leader, so the last
-// word is a SIGKILL in any case.
+// End ends a run with its group, unless its end is known, and forgets it.
 func (g *Group) End(id string) error {
-	m := g.take(id, true)
-	if m == nil {
-		return nil
-	}
-	_ = syscall.Kill(-m.pid, syscall.SIGTERM) // it may have gone by itself
-	select {
-	case <-m.done: // how it ended does not matter: it was ended
-		_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
-	case <-time.After(grace):
-		_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
-		<-m.done                                  // how it ended does not matter: it was ended
+	if m := g.take(id, true); m != nil && !m.heard.Load() {
+		m.stop()
 	}
 	return nil
+}
+
+// stop ends the group. It may outlive its leader, so the last word is a SIGKILL in any case.
+func (m *member) stop() {
+	_ = syscall.Kill(-m.pid, syscall.SIGTERM) // it may have gone by itself
+	select {
+	case <-m.done:
+	case <-time.After(grace):
+	}
+	_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
+	<-m.done
 }
 
 func (g *Group) take(id string, forget bool) *member {

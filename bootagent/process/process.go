@@ -33,7 +33,8 @@ import (
 )
 
 // Runner runs a program with all that it starts. An id names a run also to a later
-// process; one of which nothing is known ends with [ErrUnknown].
+// process; one of which nothing is known ends with [ErrUnknown]. How a run ended is known
+// until End: who waits writes it down before, or the next one takes the run for one that was cut.
 type Runner interface {
 	Start(ctx context.Context, c Command) (id string, err error)
 	Wait(ctx context.Context, id string) error // nil, an *Exit, or why it cannot be known
@@ -63,6 +64,9 @@ const grace = 10 * time.Second
 // ErrUnknown is returned for a run of which nothing is known any more, such as
 // one from before a reboot.
 var ErrUnknown = errors.New("nothing is known of how it ended")
+
+// ErrRuns is returned, with its id, for a run of the same name that goes on.
+var ErrRuns = errors.New("it runs already")
 
 // Exit is how a program ended that did not end with exit code 0.
 type Exit struct {

@@ -73,6 +73,9 @@ func run(t *testing.T, r runner, c Command) error {
 	if r.Running(id) {
 		t.Errorf("%s still runs", id)
 	}
+	if err := r.End(id); err != nil {
+		t.Error(err)
+	}
 	return err
 }
 
@@ -127,8 +130,8 @@ func TestService(t *testing.T) {
 		if err := later.Wait(t.Context(), id); !errors.As(err, &exit) || exit.Code != 5 {
 			t.Errorf("ended with %v", err)
 		}
-		if err := later.Wait(t.Context(), id); !errors.Is(err, ErrUnknown) {
-			t.Errorf("a second time: %v", err)
+		if err := later.End(id); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("secrets", func(t *testing.T) {
@@ -144,7 +147,7 @@ func TestService(t *testing.T) {
 			t.Errorf("%v\n%s", err, said)
 		}
 		goOn()
-		if err := r.Wait(t.Context(), id); err != nil {
+		if err := errors.Join(r.Wait(t.Context(), id), r.End(id)); err != nil {
 			t.Error(err)
 		}
 		if left, _ := filepath.Glob(c.Log + ".*"); len(left) > 0 {
@@ -238,6 +241,30 @@ func contract(t *testing.T, r runner) {
 		gone(t, c, "pid")
 		if err := r.Wait(t.Context(), id); !errors.Is(err, ErrUnknown) {
 			t.Errorf("how it ended: %v", err)
+		}
+	})
+	t.Run("two who wait", func(t *testing.T) {
+		wait, goOn := gate(t)
+		id, err := r.Start(t.Context(), sh(t, wait+"; exit 4"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 2)
+		for range cap(ended) {
+			go func() { ended <- r.Wait(t.Context(), id) }()
+		}
+		goOn()
+		for _, err := range []error{<-ended, <-ended, r.Wait(t.Context(), id)} {
+			var exit *Exit
+			if !errors.As(err, &exit) || exit.Code != 4 {
+				t.Errorf("ended with %v", err)
+			}
+		}
+		if err := r.End(id); err != nil {
+			t.Error(err)
+		}
+		if err := r.Wait(t.Context(), id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("after it was forgotten: %v", err)
 		}
 	})
 	t.Run("unknown", func(t *testing.T) {

@@ -35,7 +35,7 @@ func (s Service) Start(ctx context.Context, c Command) (id string, err error) {
 			return err
 		} else if now.known {
 			if now.runs() {
-				return errors.New("it runs already")
+				return ErrRuns
 			}
 			if err := clear(ctx, d, unit); err != nil {
 				return err
@@ -70,10 +70,13 @@ func (s Service) Start(ctx context.Context, c Command) (id string, err error) {
 			return ctx.Err()
 		}
 	})
-	if err != nil {
-		return "", fmt.Errorf("start %s: %w", unit, err)
+	if err == nil {
+		return unit, nil
 	}
-	return unit, nil
+	if errors.Is(err, ErrRuns) {
+		id = unit
+	}
+	return id, fmt.Errorf("start %s: %w", unit, err)
 }
 
 // properties are the settings of the unit, see systemd.exec(5) and
@@ -119,19 +122,16 @@ func properties(c Command, self, file string) []dbus.Property {
 	return settings
 }
 
-// Wait returns when the program has ended with all its processes, with nil,
-// an *Exit, or ErrUnknown. The run is then forgotten.
+// Wait returns when the program has ended, with nil, an *Exit, or ErrUnknown. [Service.End] ends
+// what it has left running.
 func (s Service) Wait(ctx context.Context, unit string) error {
 	var end error
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		over := false
 		err := s.ask(ctx, func(ctx context.Context, d *dbus.Conn) error {
 			now, err := look(ctx, d, unit)
-			if over = err == nil && !now.runs(); !over {
-				return err
-			}
-			end = now.exit()
-			return clear(ctx, d, unit)
+			over, end = err == nil && !now.runs(), now.exit()
+			return err
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -335,7 +335,7 @@ func (i *Item) revert(ctx context.Context, u undo) error {
 	if err != nil {
 		return err
 	}
-	if err := i.wait(ctx, s, id); err != nil {
+	if err := errors.Join(i.wait(ctx, s, id), i.runner.End(id)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -3,6 +3,7 @@
 package exec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -446,6 +447,75 @@ func TestBackground(t *testing.T) {
 	}
 	if drift := checked(t, another); len(drift) != 1 || drift[0].Action != spec.ActionFailed {
 		t.Errorf("after it ended: %+v", drift)
+	}
+}
+
+// slow is a Runner whose waiters hear of an end and are then held.
+type slow struct {
+	*process.Group
+	heard, held chan struct{}
+}
+
+func (s slow) Wait(ctx context.Context, id string) error {
+	err := s.Group.Wait(ctx, id)
+	s.heard <- struct{}{}
+	<-s.held
+	return err
+}
+
+// A script that ended, and whose end is not written down yet, was not cut: a pass beside who waits
+// for it does not run it again. What that one writes later is not about a later run.
+func TestAnEndIsKnownUntilItIsWritten(t *testing.T) {
+	dir, ran, j := t.TempDir(), t.TempDir()+"/ran", itemtest.Journal(t, t.TempDir())
+	w := spec.Exec{Name: "bg", Blocking: "background", Data: "echo >>" + ran + "\nexit 4\n"}
+	r := slow{new(process.Group), make(chan struct{}), make(chan struct{})}
+	it, another := newItem([]spec.Exec{w}, dir, j), newItem([]spec.Exec{w}, dir, j)
+	it.runner, another.runner = r, r.Group
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	<-r.heard
+	if err := errors.Join(pass(t, another), another.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	last, err := it.script(w).history()
+	if err != nil || last.Exit != 4 || !last.finished() || read(t, ran) != "\n" {
+		t.Errorf("a pass beside the waiter: %+v, %v; ran %q", last, err, read(t, ran))
+	}
+	another.now = func() time.Time { return last.Start.Add(2 * pace * time.Second) }
+	if err := errors.Join(pass(t, another), another.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if last, err = it.script(w).history(); err != nil || last.Retry != 1 {
+		t.Fatalf("it did not run again: %+v, %v", last, err)
+	}
+	r.held <- struct{}{}
+	if err := it.Wait(); err != nil {
+		t.Error(err)
+	}
+	if now, err := it.script(w).history(); err != nil || now != last {
+		t.Errorf("the waiter of the first run wrote %+v, %v over %+v", now, err, last)
+	}
+}
+
+// orphaned is a Runner that still has what an agent began which was killed then.
+type orphaned struct{ *process.Group }
+
+func (o orphaned) Start(ctx context.Context, c process.Command) (string, error) {
+	id, err := o.Group.Start(ctx, c)
+	return id, errors.Join(err, process.ErrRuns)
+}
+
+// A run that goes on, and of which no record says so, is the one that is due.
+func TestARunOfAnAgentThatWasKilledIsTakenUp(t *testing.T) {
+	ran := t.TempDir() + "/ran"
+	it := newItem([]spec.Exec{{Name: "a", Data: "echo >>" + ran + "\nexit 4\n"}}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	it.runner = orphaned{new(process.Group)}
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := it.script(it.want[0]).history(); err != nil || r.Exit != 4 || read(t, ran) != "\n" {
+		t.Errorf("%+v, %v; ran %q", r, err, read(t, ran))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -109,15 +111,38 @@ func (i *Item) caughtUp(ctx context.Context, s script, r record) (record, error)
 		return r, nil
 	}
 	err := i.runner.Wait(ctx, unit)
-	if errors.Is(err, process.ErrUnknown) {
-		return r, nil // it was cut
-	}
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	}
-	r = r.ended(err, i.now())
-	return r, s.write(r)
+	return i.settled(ctx, s, r, err)
 }
+
+// settled writes down how a run has ended, and then forgets it: two may have waited for it, and
+// who is second finds the record. It returns that.
+func (i *Item) settled(ctx context.Context, s script, r record, err error) (record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockTime)
+	defer cancel()
+	dir, wrong := os.Open(s.dir)
+	if wrong != nil {
+		return r, wrong
+	}
+	defer dir.Close() // only locked
+	if wrong := stall.Lock(ctx, dir, false); wrong != nil {
+		return r, fmt.Errorf("lock %s: %w", s.dir, wrong)
+	}
+	last, wrong := s.history()
+	if wrong != nil || last.finished() || !last.Start.Equal(r.Start) || errors.Is(err, process.ErrUnknown) {
+		return last, wrong // the other one wrote it down, or it was cut
+	}
+	end := r.ended(err, i.now())
+	if wrong := s.write(end); wrong != nil || r.Unit == "" {
+		return end, wrong
+	}
+	return end, i.runner.End(r.Unit)
+}
+
+// lockTime is more than it takes to write a record.
+const lockTime = 30 * time.Second
 
 // history is the script's record, the zero one when it never ran. A record that
 // cannot be read is an error: to guess could run what must run once.

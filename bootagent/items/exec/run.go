@@ -26,10 +26,10 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 	r := following(s.want, last, i.scopes.Kernel)
 	r.Root, r.Boot, r.Start = i.scopes.Root, i.scopes.Kernel, i.now().UTC()
 	finish := func(err error) error {
+		_, wrote := i.settled(ctx, s, r, err)
 		if errors.Is(err, process.ErrUnknown) {
-			return nil // a later pass asked first and wrote it down, or it was cut
+			return wrote // a later pass wrote it down, or it was cut
 		}
-		wrote := s.write(r.ended(err, i.now()))
 		i.sayEnd(s)
 		if wrote != nil || err == nil {
 			return errors.Join(err, wrote)
@@ -46,7 +46,7 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 		defer item.BeginScript(ctx, s.limit())()
 	}
 	id, err := i.start(ctx, s)
-	if err != nil {
+	if err != nil && !errors.Is(err, process.ErrRuns) { // an agent that was killed before it wrote the id down began it
 		return finish(err)
 	}
 	r.Unit = id

@@ -291,7 +291,7 @@ func (d *Destination) stackNext(ctx context.Context) error {
 	id, err := d.Runner.Start(ctx, process.Command{Name: "caisson-swap", Args: []string{d.path(paths.Agent), paths.StackNext},
 		Env: []string{"PATH=/usr/sbin:/usr/bin"}, Dir: "/", Log: log, Limit: StackTime})
 	if err == nil {
-		err = d.Runner.Wait(ctx, id)
+		err = errors.Join(d.Runner.Wait(ctx, id), d.Runner.End(id))
 	}
 	if err != nil {
 		said, _ := os.ReadFile(log) // it says why, where it came so far

@@ -204,7 +204,7 @@ func (r *run) renewKept(ctx context.Context, names []string, fresh func(node str
 		if !w.resigned {
 			w.generation = x.Root.Generation
 		}
-		return w.setDocument(fixedDocument(doc))
+		return w.setKept(doc)
 	})
 	return todo, err
 }

@@ -349,5 +349,5 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 	if err != nil {
 		return err
 	}
-	return w.setDocument(fixedDocument(doc))
+	return w.setKept(doc)
 }

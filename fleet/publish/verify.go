@@ -251,7 +251,8 @@ func (r *Report) add(what string, err error, expired bool, when string) error {
 	return nil
 }
 
-// nodeView holds the overlay that a node finds under its names, or why it would not take that.
+// nodeView says what a node finds under its names, of the overlay its layer and services
+// alone, or why it would not take that.
 type nodeView struct {
 	accepted *trust.Accepted
 	err      error // that is a verdict
@@ -263,6 +264,9 @@ func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string
 		a, err := r.viewAsNode(ctx, name)
 		if err != nil && verdict(err) == "" {
 			return nodeView{}, err
+		}
+		if a != nil { // the rest of a fleet's overlays is too much to hold
+			a.Overlay = spec.Overlay{Core: spec.Core{Layer: a.Overlay.Layer}, Services: a.Overlay.Services}
 		}
 		return nodeView{a, err}, nil
 	})

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -68,10 +70,27 @@ func (w *work) document() ([]byte, error) {
 	return doc, err
 }
 
-// fixedDocument is the content of an overlay that is in memory.
-func fixedDocument(doc []byte) func() ([]byte, error) {
-	return func() ([]byte, error) { return doc, nil }
+// setKept takes an overlay that is not made again. It is held compressed: a fleet's are many.
+func (w *work) setKept(doc []byte) error {
+	z, err := compressor()
+	if err != nil {
+		return err
+	}
+	small := z.EncodeAll(doc, nil)
+	return w.setDocument(func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, len(doc))) })
 }
+
+// compressor makes overlays small; anyone may use it at once.
+var compressor = sync.OnceValues(func() (z struct {
+	*zstd.Encoder
+	*zstd.Decoder
+}, err error) {
+	if z.Encoder, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest)); err != nil {
+		return z, err
+	}
+	z.Decoder, err = zstd.NewReader(nil)
+	return z, err
+})
 
 // before returns what a row says that the node had before.
 func (w *work) before() *spec.Content {

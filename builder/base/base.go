@@ -168,6 +168,9 @@ func Configure(ctx context.Context, r *root.Root) error {
 			return err
 		}
 	}
+	if err := setLocale(r); err != nil {
+		return err
+	}
 	if err := r.MkdirAll(paths.KeysDir, 0o755); err != nil {
 		return err
 	}
@@ -180,6 +183,21 @@ func Configure(ctx context.Context, r *root.Root) error {
 		return fmt.Errorf("enable %s: %s", strings.Join(units, ", "), exit.Output)
 	}
 	return err
+}
+
+// setLocale has sessions speak UTF-8, as an installer does, unless the base says what they speak. A
+// package leaves a link to nowhere, of which pam_env(8) complains at each login.
+func setLocale(r *root.Root) error {
+	const name, link = "/etc/locale.conf", "/etc/default/locale"
+	for _, said := range []string{name, link} {
+		if info, err := r.Lstat(said); err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := r.WriteFile(name, []byte("LANG=C.UTF-8\n"), 0o644); err != nil {
+		return err
+	}
+	return r.Symlink("../locale.conf", link)
 }
 
 // leftovers are removed from every tree, as what is one machine's is: they differ each

@@ -47,6 +47,30 @@ func TestConfigure(t *testing.T) {
 }
 
 // What a node must not share and what differs each time goes; the rest stays.
+// Sessions speak UTF-8 where a package has left a link to nowhere, and what a base says stays.
+func TestLocale(t *testing.T) {
+	for _, own := range []string{"", "/etc/default/locale", "/etc/locale.conf"} {
+		r, want := roottest.New(t, map[string]string{"etc/default/nss": ""}), "LANG=de_DE.UTF-8\n"
+		if err := r.Symlink("../locale.conf", "/etc/default/locale"); err != nil {
+			t.Fatal(err)
+		}
+		if own == "" {
+			own, want = "/etc/locale.conf", "LANG=C.UTF-8\n"
+		} else if err := r.WriteFile(own, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := setLocale(r); err != nil {
+			t.Error(err)
+		}
+		if got, err := r.ReadFile(own); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", own, got, err, want)
+		}
+		if _, err := os.Stat(filepath.Join(r.Upper, "etc/default/locale")); err != nil {
+			t.Errorf("%s: sessions do not find it: %v", own, err)
+		}
+	}
+}
+
 func TestScrub(t *testing.T) {
 	tree := t.TempDir()
 	gone := []string{"etc/hostname", "etc/ssh/ssh_host_ed25519_key", "etc/passwd-", "var/log/dpkg.log", "var/log/apt/history.log", "var/lib/apt/lists/x_Packages",

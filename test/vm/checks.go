@@ -71,6 +71,7 @@ func Quickstart(node, swappiness string) []Check {
 		{"host name", "hostname", node},
 		{"package", "jq --version", "~jq-"},
 		{"sudo", "sudo -n id -u", "0"},
+		{"sessions in UTF-8, and no complaint of PAM", "echo $LANG; sudo journalctl -b -q --no-pager | grep 'open env file' || true", "C.UTF-8"},
 		{"logins at a console", "ls /usr/bin/login /usr/sbin/nologin | xargs", "/usr/bin/login /usr/sbin/nologin"},
 		{"time zones", "TZ=Europe/Berlin date -d @0 +%R", "01:00"},
 		{"profile loaded in enforce mode", `sudo grep -x 'tree (enforce)' /sys/kernel/security/apparmor/profiles`, "tree (enforce)"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubetest runs a real API server for tests: kube-apiserver and etcd, which
-// packaging/hack/servers.sh builds from their modules, once. Only tests import it.
+// kube/hack/servers.sh builds from their modules, once. Only tests import it.
 package kubetest
 
 import (

@@ -38,8 +38,9 @@ type system struct {
 	users    int
 }
 
-// node is what a node of caisson always has.
-var node = slices.Concat(base.Include, base.Recommended(), []string{"linux-image-cloud-amd64"})
+// node is what a node of caisson always has. Ubuntu alone has one of them.
+var node = slices.Concat(base.Include, slices.DeleteFunc(base.Recommended(), func(name string) bool { return name == "systemd-hwe-hwdb" }),
+	[]string{"linux-image-cloud-amd64"})
 
 var named = strings.Fields(`bash-completion bind9-dnsutils bridge-utils chrony conntrack cryptsetup-bin curl dmidecode ebtables file
 	gdisk htop iotop ipset iputils-ping jq less lldpd lsof lvm2 mdadm mtr-tiny ncurses-term netcat-openbsd nfs-common nftables nvme-cli

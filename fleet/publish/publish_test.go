@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -770,5 +772,29 @@ func TestPassOverIsSure(t *testing.T) {
 				t.Errorf("it goes back to %q (%v), want %q", goesTo, err, c.goesTo)
 			}
 		})
+	}
+}
+
+// A fleet's overlays are many: what is kept of one is a fraction of it, and all that it was.
+func TestWhatIsKeptIsSmall(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var first work
+	must(t, first.setKept([]byte("{}")))
+	before, todo := heap(), make([]work, 64)
+	for i := range todo {
+		must(t, todo[i].setKept(bytes.Repeat([]byte{'a' + byte(i%26)}, 1<<20)))
+	}
+	if grown := heap() - before; grown > 32<<20 {
+		t.Errorf("64 MiB are kept in %d MiB", grown>>20)
+	}
+	for i := range todo {
+		if doc, err := todo[i].document(); err != nil || len(doc) != 1<<20 || doc[1<<19] != 'a'+byte(i%26) {
+			t.Errorf("overlay %d: %d bytes, %v", i, len(doc), err)
+		}
 	}
 }

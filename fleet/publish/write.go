@@ -76,8 +76,8 @@ func (w *work) setKept(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	small := z.EncodeAll(doc, nil)
-	return w.setDocument(func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, len(doc))) })
+	small, size := slices.Clone(z.EncodeAll(doc, nil)), len(doc) // no larger than it is, and without doc
+	return w.setDocument(func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, size)) })
 }
 
 // compressor makes overlays small; anyone may use it at once.

@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/transfer"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -68,7 +67,7 @@ func (b *Box) Offer(ctx context.Context, k *Kept) error {
 // sandbox, and returns what is to be published. Secrets that the machine has no key for are
 // left out: they are sealed to another one.
 func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
-	copies := transfer.Transfer{From: k.From, To: b.registry}
+	copies := registry.Transfer{From: k.From, To: b.registry}
 	if err := b.fetchLayer(ctx, &copies, k); err != nil {
 		return n, fmt.Errorf("fetch layer %s: %w", k.Layer.Digest, err)
 	}
@@ -101,13 +100,13 @@ func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
 }
 
 // fetchLayer brings the layer into the registry of the sandbox.
-func (b *Box) fetchLayer(ctx context.Context, copies *transfer.Transfer, k *Kept) error {
+func (b *Box) fetchLayer(ctx context.Context, copies *registry.Transfer, k *Kept) error {
 	if k.Stacked == nil {
 		_, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest))
 		return err
 	}
 	for _, l := range k.Stacked.Of {
-		images := transfer.Transfer{From: l.From(), To: b.registry}
+		images := registry.Transfer{From: l.From(), To: b.registry}
 		if _, err := images.Copy(ctx, oci.RepoLayer, l.Digest, release.KeepTag(l.Digest)); err != nil {
 			return err
 		}

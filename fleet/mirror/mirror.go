@@ -6,7 +6,7 @@
 // It publishes nothing: what arrives has the digests and signatures that it had. It
 // decides what belongs to a fleet, whether it may be copied, and in which order nodes
 // must find it: layers and images of services, overlays and versions of the keys, then
-// fleet:index and fleet:current. Moving the bytes is oci/transfer. Only cmd/caisson imports it.
+// fleet:index and fleet:current. A [registry.Transfer] moves the bytes. Only cmd/caisson imports it.
 package mirror
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/transfer"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -51,20 +51,20 @@ type Copied struct {
 	Repository string   `json:"repository"` // layer, service, node or fleet
 	Digest     string   `json:"digest"`
 	Tags       []string `json:"tags"`
-	transfer.Moved
+	registry.Moved
 }
 
 // run is one copy at work.
 type run struct {
 	*Mirror
-	transfer *transfer.Transfer
+	transfer *registry.Transfer
 	policy   *publish.Policy // completed from the index
 	result   *Result
 }
 
 // start opens the destination for many writes as one, lets do copy, and ends it.
 func (m *Mirror) start(do func(*run) error) (_ *Result, err error) {
-	r := &run{Mirror: m, transfer: &transfer.Transfer{From: m.From.Registry, To: m.To.Registry, Say: m.Say}, policy: m.Policy,
+	r := &run{Mirror: m, transfer: &registry.Transfer{From: m.From.Registry, To: m.To.Registry, Say: m.Say}, policy: m.Policy,
 		result: &Result{From: m.From.Registry.Ref().String(), To: m.To.Registry.Ref().String(), Copied: []Copied{}}}
 	if m.Dry {
 		r.transfer.Dry, r.result.DryRun = true, true

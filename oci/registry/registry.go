@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package registry writes caisson's artifacts: to a registry server, or to a
-// directory in the OCI image layout, which [Handler] serves like a registry.
+// directory in the OCI image layout, which [Handler] serves like a registry. A
+// [Transfer] copies them from one to another.
 //
 // It is the big half of registry access, for the builder's machine. Pushing uses
 // go-containerregistry; reading goes through oci/pull, by the same rules as
@@ -10,8 +11,9 @@
 // then index.json by one rename. A tag is a descriptor whose ref.name is
 // "repository:tag"; a referrer is a descriptor without a name.
 //
-// The package does not know what it stores. What builds and publishes imports
-// it, never the agent: a list of the agent's packages is held by a test.
+// The package does not know what it stores: what may be copied, and in which order
+// nodes must find it, is for its callers. What builds and publishes imports it,
+// never the agent: a list of the agent's packages is held by a test.
 package registry
 
 import (

@@ -16,7 +16,7 @@ import (
 var rooms = []string{
 	"spec/rules", "spec/site", "spec",
 	"spec/refusal", "oci/trust",
-	"oci/keys", "oci/sign", "oci/registry", "oci/transfer", "oci",
+	"oci/keys", "oci/sign", "oci/registry", "oci",
 	"layers",
 	"builder/release", "fleet", "media/netboot", "sandbox",
 	"builder",

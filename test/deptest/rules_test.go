@@ -66,12 +66,10 @@ var rules = []Rule{
 		By: []string{"cmd/caisson", "builder/release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
 	{Packages: "oci/keys", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",
 		By: []string{"packaging/hack/attest", "media/netboot", "cmd/caisson", "builder/release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
-	{Packages: "oci/transfer", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "bytes travel by digest, whatever they mean",
-		By: []string{"fleet/mirror", "sandbox", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
-		By: []string{"oci/transfer", "cmd/caisson", "builder/release", "fleet/...", "media/netboot/...", "media", "sandbox/...", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
+		By: []string{"cmd/caisson", "builder/release", "fleet/...", "media/netboot/...", "media", "sandbox/...", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
 	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transfer copies artifacts from one place to another, as they are: digests
-// do not change, so signatures hold. It goes by digest, leaves out what is there
-// already, and names nothing before all of it is there, so a transfer that was cut
-// goes on where it was.
-//
-// It knows artifacts, not what they mean: what may be copied, and in which order
-// nodes must find it, is for its callers, release and fleet/mirror.
-package transfer
+package registry
 
 import (
 	"context"
@@ -17,13 +10,15 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Transfer copies from one place to another. It may be used by several goroutines.
+// Transfer copies artifacts from one place to another, as they are: digests do not change, so
+// signatures hold. It goes by digest, leaves out what is there already, and names nothing before
+// all of it is there, so a transfer that was cut goes on where it was. It may be used by several
+// goroutines.
 type Transfer struct {
-	From, To *registry.Registry
+	From, To *Registry
 	Say      func(format string, args ...any) // gets what is left out; nil drops it
 
 	Dry bool     // count what would be copied, and write nothing
@@ -113,7 +108,7 @@ func (t *Transfer) attachments(ctx context.Context, repo, digest string, list []
 		return all, nil
 	}
 	// On registries without the referrers API another writer may have taken an entry
-	// out of the list meanwhile, see [registry.Registry.Attach].
+	// out of the list meanwhile, see [Registry.Attach].
 	for range 5 {
 		got, err := t.To.Referrers(ctx, repo, digest)
 		if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package transfer
+package registry_test
 
 import (
 	"errors"
@@ -25,15 +25,6 @@ func layout(t *testing.T) place {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "out")
 	return place{open(t, "oci:"+dir), dir}
-}
-
-func open(t *testing.T, ref string) *registry.Registry {
-	t.Helper()
-	r, err := registry.Open(ref, registry.Options{PlainHTTP: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 // put pushes a manifest with one blob.
@@ -86,7 +77,7 @@ func TestCopy(t *testing.T) {
 		"with referrers": open(t, registrytest.WithReferrers(t)+"/a"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			work := &Transfer{From: from.Registry, To: to}
+			work := &registry.Transfer{From: from.Registry, To: to}
 			moved, err := work.Copy(t.Context(), "layer", d.Digest, "1", "current")
 			if err != nil || moved.Blobs != 5 {
 				t.Fatalf("%+v, %v; want 5 blobs", moved, err)
@@ -99,7 +90,7 @@ func TestCopy(t *testing.T) {
 			if attached(t, to, d.Digest) != 2 || attached(t, to, signature.Digest) != 1 {
 				t.Errorf("%d and %d attachments", attached(t, to, d.Digest), attached(t, to, signature.Digest))
 			}
-			if moved, err := work.Copy(t.Context(), "layer", d.Digest, "1"); err != nil || moved != (Moved{}) {
+			if moved, err := work.Copy(t.Context(), "layer", d.Digest, "1"); err != nil || moved != (registry.Moved{}) {
 				t.Errorf("again: %+v, %v", moved, err)
 			}
 		})
@@ -119,7 +110,7 @@ func TestNamedLast(t *testing.T) {
 	if err := os.Remove(lost); err != nil {
 		t.Fatal(err)
 	}
-	work := &Transfer{From: from.Registry, To: to.Registry}
+	work := &registry.Transfer{From: from.Registry, To: to.Registry}
 	if _, err := work.Copy(t.Context(), "layer", d.Digest, "1"); err == nil {
 		t.Error("a signature without its content was copied")
 	}
@@ -150,7 +141,7 @@ func TestForeignAttachment(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said string
-	work := &Transfer{From: from.Registry, To: to.Registry, Say: func(format string, args ...any) { said += fmt.Sprintf(format, args...) }}
+	work := &registry.Transfer{From: from.Registry, To: to.Registry, Say: func(format string, args ...any) { said += fmt.Sprintf(format, args...) }}
 	_, err := work.Copy(t.Context(), "layer", d.Digest, "1")
 	if err != nil || !strings.Contains(said, "left out sha256:") {
 		t.Errorf("%q, %v", said, err)

@@ -19,7 +19,6 @@ var doors = map[string]string{
 	"internal/httpserver": "strangers reach the webhook as they do what caisson serves: one set of limits",
 	"fleet/analysis":      "the Prometheus that an installation names is opened as by 'caisson rollout run'",
 	"fleet/content":       "files that services bring are read as 'caisson publish' reads them",
-	"fleet/memory":        "what is published is remembered here as elsewhere",
 	"fleet/policy":        "whose keys count is read beside caisson-kube",
 	"fleet/preview":       "a plan is the one of 'caisson plan'",
 	"fleet/publish":       "publishing is that of 'caisson publish'",

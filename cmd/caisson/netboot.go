@@ -16,7 +16,6 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/progress"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -224,7 +223,7 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 
 // besideSite returns a publisher that signs nothing, and remembers what is beside a site.
 func (a *app) besideSite(reg *registry.Registry, file string) (*publish.Publisher, error) {
-	m, err := memory.Open(memoryName(file))
+	m, err := publish.OpenMemory(memoryName(file))
 	return &publish.Publisher{Registry: reg, Memory: m, Now: now(), Say: a.say}, err
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/seal"
@@ -154,7 +153,7 @@ func (m *memoryFlags) looking(f *pflag.FlagSet) {
 }
 
 // open opens the memory. Without a site and --remember there is none.
-func (m *memoryFlags) open(a *app, site []string, signs bool) (*memory.File, error) {
+func (m *memoryFlags) open(a *app, site []string, signs bool) (*publish.Memory, error) {
 	name := m.remember
 	if name == "" && len(site) > 0 {
 		name = memoryName(site[0])
@@ -165,7 +164,7 @@ func (m *memoryFlags) open(a *app, site []string, signs bool) (*memory.File, err
 		}
 		return nil, nil
 	}
-	return memory.Open(name)
+	return publish.OpenMemory(name)
 }
 
 // memoryName returns the name of the memory beside a site.
@@ -190,7 +189,7 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 
 // elsewhere refuses a directory that is not here and that something was published to: its name
 // is relative, and this is another directory.
-func elsewhere(ref oci.Ref, m *memory.File) error {
+func elsewhere(ref oci.Ref, m *publish.Memory) error {
 	if m == nil || !ref.IsLayout() || filepath.IsAbs(ref.Layout) {
 		return nil
 	}

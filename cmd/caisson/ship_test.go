@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -62,7 +62,7 @@ func shipLayers(file, ref, version, key string) error {
 	if err != nil {
 		return err
 	}
-	m, err := memory.Open(memoryName(file))
+	m, err := publish.OpenMemory(memoryName(file))
 	if err != nil {
 		return err
 	}

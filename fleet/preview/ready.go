@@ -12,7 +12,6 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec/site"
@@ -51,7 +50,7 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 				Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
 	}
-	if _, err := memory.Open(beside.Memory); err != nil {
+	if _, err := publish.OpenMemory(beside.Memory); err != nil {
 		r.Add(report.Problem{File: beside.Memory, Severity: report.Error, Rule: "file", Message: err.Error(),
 			Hint: "take it from version control: publish refuses to go on without"})
 	}

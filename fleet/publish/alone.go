@@ -13,7 +13,6 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -24,8 +23,8 @@ type run struct {
 	*Fleet // what is published; its publisher has the time and the registry of this run
 	batch  *registry.Batch
 
-	plan   *plan       // what is written
-	own    *memory.Own // what it rests on; nil where somebody else has given out some of that
+	plan   *plan // what is written
+	own    *Own  // what it rests on; nil where somebody else has given out some of that
 	result *Result
 	after  func() error // is called once it is written; nil is nothing
 

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -75,7 +74,7 @@ func (h *history) signers(names ...string) (out []crypto.Signer) {
 	return out
 }
 
-func (h *history) publisher(t testing.TB, ref string, m *memory.File, now time.Time) *Publisher {
+func (h *history) publisher(t testing.TB, ref string, m *Memory, now time.Time) *Publisher {
 	t.Helper()
 	r, err := registry.Open(ref, registry.Options{PlainHTTP: true})
 	if err != nil {
@@ -108,7 +107,7 @@ func makeHistory(t testing.TB) *history {
 		return out
 	}
 	h.policy = Policy{Site: true, Fleet: "metal-a", Operator: pub("operator", "second"), Release: pub("release"), Epoch: pub("epoch"), Threshold: 2, Lifetime: 30 * 24 * time.Hour}
-	m, err := memory.Open(h.memory)
+	m, err := OpenMemory(h.memory)
 	must(t, err)
 	now := start
 	step := func(stage string, f func(p *Publisher) error) {
@@ -218,7 +217,7 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	evil := h.publisher(t, "oci:"+h.dir, nil, h.lastRun.Add(min(after, time.Hour)/2))
 	h.attack(t, evil, row)
 
-	m, err := memory.Open(h.memory)
+	m, err := OpenMemory(h.memory)
 	must(t, err)
 	if row.Memory == "none" {
 		m = nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -25,7 +24,7 @@ type looked struct {
 	policy    Policy
 	what      string // that is missing
 	why       purpose
-	seen      memory.Seen
+	seen      Seen
 	known     bool       // anything was seen at this place before
 	past      Generation // that is wanted, of an earlier root
 
@@ -35,8 +34,8 @@ type looked struct {
 	fresh *trust.FleetState
 }
 
-func (l *looked) stamp() memory.Stamp {
-	return memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.said.IssuedAt}
+func (l *looked) stamp() Stamp {
+	return Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.said.IssuedAt}
 }
 
 // absentChecks is the rule for a document that is not there.
@@ -63,7 +62,7 @@ var currentChecks = check.List[*looked]{
 	{Name: "current keys", OK: currentKeysAreThere},
 	{Name: "current minimum", OK: minimumIsPublished},
 	{Name: "current age", OK: func(l *looked) error {
-		return notOlder(memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.fresh.IssuedAt}, l.seen.Current)
+		return notOlder(Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.fresh.IssuedAt}, l.seen.Current)
 	}},
 	{Name: "current expiry", OK: func(l *looked) error { return l.unexpired(l.fresh.Expires, l.seen.Current) }},
 }
@@ -72,14 +71,14 @@ var currentChecks = check.List[*looked]{
 // whether it lost a fleet.
 func mayBeMissing(l *looked) error {
 	if l.what == "fleet:current" {
-		if l.p.NewFleet || l.known && l.seen.Current == (memory.Stamp{}) {
+		if l.p.NewFleet || l.known && l.seen.Current == (Stamp{}) {
 			return nil // the first publish was cut before it
 		}
 		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.p.Registry.Ref()),
 			"look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
 	}
 	if l.what == "layer:current" {
-		if l.seen.Layers == (memory.Stamp{}) {
+		if l.seen.Layers == (Stamp{}) {
 			return nil
 		}
 		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before",
@@ -184,7 +183,7 @@ func indexIsNotOlder(l *looked) error {
 	return notOlder(l.stamp(), l.seen.Index)
 }
 
-func notOlder(now, before memory.Stamp) error {
+func notOlder(now, before Stamp) error {
 	if now.IssuedAt.Before(before.IssuedAt) {
 		return older("issued at %s; seen before: %s", now.IssuedAt.Format(time.RFC3339), before.IssuedAt.Format(time.RFC3339))
 	}
@@ -201,7 +200,7 @@ func older(format string, args ...any) error {
 
 // unexpired lets pass what is exactly the newest that was seen: nobody renewed it,
 // and nobody plays it back either.
-func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
+func (l *looked) unexpired(expires time.Time, seen Stamp) error {
 	exactly := seen.Digest == oci.Digest(l.candidate.Document)
 	if l.p.Now.After(expires) && !exactly && !l.p.AcceptExpired {
 		return cli.WithHint(refusal.New(refusal.Expired, "expired %s", expires.Format(time.RFC3339)),

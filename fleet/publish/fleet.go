@@ -13,7 +13,6 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
@@ -28,7 +27,7 @@ import (
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, error) {
+func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (Stamp, error) {
 	x := r.plan.index
 	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.plan.reject, Loaders: r.v.loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
@@ -37,10 +36,10 @@ func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (memory.Stamp, 
 	}
 	raw, err := spec.Encode(doc)
 	if err != nil {
-		return memory.Stamp{}, err
+		return Stamp{}, err
 	}
 	if len(raw) > oci.MaxFleet {
-		return memory.Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run "+
+		return Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run "+
 			"what is older, without one", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
 	}
 	var also [][]byte
@@ -70,14 +69,14 @@ func keepsAll(document string, leftOut []string) error {
 
 // putIndex writes what has changed of an index: shards, then the root. A root that rests on what is
 // this publisher's own is remembered before it is there.
-func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (memory.Stamp, error) {
+func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (Stamp, error) {
 	p := r.p
 	if err := x.Store(ctx, p.putShard); err != nil {
-		return memory.Stamp{}, err
+		return Stamp{}, err
 	}
 	raw, err := spec.Encode(x.Root)
 	if err != nil {
-		return memory.Stamp{}, err
+		return Stamp{}, err
 	}
 	if r.own != nil {
 		place := p.Registry.Ref().String()
@@ -85,7 +84,7 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 		r.own.Next = append(slices.Clone(r.own.Next), oci.Digest(raw))
 		seen.Own = *r.own
 		if err := p.Memory.Set(place, seen); err != nil {
-			return memory.Stamp{}, err
+			return Stamp{}, err
 		}
 	}
 	return p.putFleet(ctx, x.Root.Fleet, statement{raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life})
@@ -110,9 +109,9 @@ type statement struct {
 }
 
 // putFleet signs and pushes a document of the whole fleet.
-func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, also ...[]byte) (memory.Stamp, error) {
+func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, also ...[]byte) (Stamp, error) {
 	_, err := p.putFleetDocument(ctx, fleet, s, also...)
-	return memory.Stamp{Digest: oci.Digest(s.raw), IssuedAt: p.Now}, err
+	return Stamp{Digest: oci.Digest(s.raw), IssuedAt: p.Now}, err
 }
 
 // putFleetDocument is putFleet, and returns the digest of the manifest.

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -28,19 +27,19 @@ func isForeign(x spec.FleetIndex, g Generation) bool {
 
 // own returns what is published where all of it is this publisher's, or was there before it came, and
 // nil where somebody else has given out some of it since.
-func (f *Fleet) own() *memory.Own {
+func (f *Fleet) own() *Own {
 	if f.v.index == nil {
-		return &memory.Own{}
+		return &Own{}
 	}
 	seen, known := f.p.Memory.At(f.p.Registry.Ref().String())
 	if known && !f.v.isOwn(seen.Mine(), f.p.mine()) {
 		return nil
 	}
-	return &memory.Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}
+	return &Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}
 }
 
 // restsOn finds out what a run rests on, and returns what is remembered of that.
-func (r *run) restsOn() memory.Own {
+func (r *run) restsOn() Own {
 	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
 	if r.own == nil {
 		r.own = r.Fleet.own()
@@ -50,7 +49,7 @@ func (r *run) restsOn() memory.Own {
 
 // isOwn reports whether what is published is what is remembered, or that as another publisher has
 // signed it again: by none of some keys, as a thief of one of them would.
-func (v *view) isOwn(own memory.Own, stolen map[string]bool) bool {
+func (v *view) isOwn(own Own, stolen map[string]bool) bool {
 	root := v.index.Root
 	byThief := slices.ContainsFunc(v.by, func(id string) bool { return stolen[id] })
 	return own.Has(v.root) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
@@ -118,7 +117,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		}
 		x.Set(name, row)
 	}
-	r.own = &memory.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.root} // what is not is marked
+	r.own = &Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.root} // what is not is marked
 	return nil
 }
 

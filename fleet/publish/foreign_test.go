@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/caisson-os/caisson/fleet/memory"
 )
 
 // TestBetweenTheftAndRevocation: whatever its publisher wrote over what a thief gave out, no node goes
@@ -51,7 +49,7 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 			give(r.Publisher, "20")
 			thief := *r.Publisher // who has the key, and another memory
 			var err error
-			thief.Memory, err = memory.Open(filepath.Join(t.TempDir(), "memory"))
+			thief.Memory, err = OpenMemory(filepath.Join(t.TempDir(), "memory"))
 			must(t, err)
 			give(&thief, "97")
 			give(&thief, "98")
@@ -84,7 +82,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	give("20")
 	other := *r.Publisher
 	var err error
-	other.Memory, err = memory.Open(filepath.Join(t.TempDir(), "memory"))
+	other.Memory, err = OpenMemory(filepath.Join(t.TempDir(), "memory"))
 	must(t, err)
 	for range 11 { // overlays are signed again in the last third of their month
 		r.Now = r.Now.Add(48 * time.Hour)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -26,7 +25,7 @@ type lookedLayers struct {
 	reference string
 	set       *release.Set
 	policy    Policy
-	seen      memory.Stamp
+	seen      Stamp
 	by        release.Statement // who made it current, and when
 	now       time.Time
 }
@@ -50,7 +49,7 @@ var layerChecks = check.List[*lookedLayers]{
 		if l.by.IssuedAt.IsZero() {
 			return nil // named by digest or version
 		}
-		return notOlder(memory.Stamp{Digest: l.set.Index, IssuedAt: l.by.IssuedAt}, l.seen)
+		return notOlder(Stamp{Digest: l.set.Index, IssuedAt: l.by.IssuedAt}, l.seen)
 	}},
 }
 
@@ -136,7 +135,7 @@ func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (_
 		return nil, fmt.Errorf("layer:%s: %w", reference, err)
 	}
 	if !l.by.IssuedAt.IsZero() && !p.Dry {
-		seen.Fleet, seen.Layers = policy.Fleet, memory.Stamp{Digest: set.Index, IssuedAt: l.by.IssuedAt}
+		seen.Fleet, seen.Layers = policy.Fleet, Stamp{Digest: set.Index, IssuedAt: l.by.IssuedAt}
 		if err := p.Memory.Set(place, seen); err != nil {
 			return nil, err
 		}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -85,7 +84,7 @@ func TestPruneVerifies(t *testing.T) {
 // what a generation needs that stays.
 func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	h := makeHistory(t) // generations 0-1 and 1-2 of the layers 1 and 2
-	m, err := memory.Open(h.memory)
+	m, err := OpenMemory(h.memory)
 	must(t, err)
 	p := h.publisher(t, "oci:"+h.dir, m, h.lastRun.Add(time.Hour))
 	one, two := h.layers["first"], h.layers["last"]

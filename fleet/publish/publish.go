@@ -22,7 +22,7 @@
 //
 // A publisher is a verifier first: what a registry serves is compared with the
 // site's keys and threshold, with itself and with what the publisher remembers
-// ([memory.File]) before any word of it is used. The lists in checks.go, shards.go,
+// ([Memory]) before any word of it is used. The lists in checks.go, shards.go,
 // generation.go and layers.go are the whole rule. Before anything is pushed it goes through
 // trust.Accept, the node's own decision: what nodes would refuse is never
 // published.
@@ -42,7 +42,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -62,7 +61,7 @@ type Publisher struct {
 	Say      func(format string, args ...any)
 
 	Trust         *Policy       // for all but Publish; nil trusts the signers alone, all of which must have signed
-	Memory        *memory.File  // nil remembers nothing
+	Memory        *Memory       // nil remembers nothing
 	NewFleet      bool          // a registry without a fleet is expected
 	Images        bool          // Verify reads the images of layers, too
 	AcceptExpired bool          // what is published may have expired

@@ -19,7 +19,6 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -52,7 +51,7 @@ func newFleet(t testing.TB) *fleet {
 			t.Fatal(err)
 		}
 	}
-	m, err := memory.Open(filepath.Join(t.TempDir(), "memory"))
+	m, err := OpenMemory(filepath.Join(t.TempDir(), "memory"))
 	if err != nil {
 		t.Fatal(err)
 	}

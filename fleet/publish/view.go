@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -29,7 +28,7 @@ type view struct {
 	root     string            // digest of its document
 	by       []string          // ids of the keys that signed it
 	current  *trust.FleetState // nil where nothing is published
-	seen     memory.Seen       // what was remembered, raised to what was read
+	seen     Seen              // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
 	loaders  []spec.Loader     // of fleet:current
 	torn     map[string]bool   // nodes whose tag a publish that was cut has moved, see adoptMoves
@@ -124,7 +123,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 			return nil, fmt.Errorf("fleet:current: %w", err)
 		}
 		v.current, v.loaders = l.fresh, l.fresh.Loaders
-		v.seen.Current = v.seen.Current.Newer(memory.Stamp{Digest: oci.Digest(c.Document), IssuedAt: l.fresh.IssuedAt})
+		v.seen.Current = v.seen.Current.Newer(Stamp{Digest: oci.Digest(c.Document), IssuedAt: l.fresh.IssuedAt})
 	}
 	v.seen.Fleet, v.seen.Epoch, v.seen.Generation = v.index.Root.Fleet, v.index.Root.Epoch, v.index.Root.Generation
 	v.seen.Index = v.seen.Index.Newer(indexStamp)

@@ -15,7 +15,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -217,10 +216,10 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 }
 
 // remember notes what is published now.
-func (r *run) remember(mine memory.Own, stamp, current memory.Stamp) error {
+func (r *run) remember(mine Own, stamp, current Stamp) error {
 	place, x := r.p.Registry.Ref().String(), r.plan.index.Root
 	if r.own != nil {
-		mine = memory.Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
+		mine = Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
 	}
 	seen, _ := r.p.Memory.At(place)
 	seen.Fleet, seen.Epoch, seen.Generation = x.Fleet, x.Epoch, x.Generation

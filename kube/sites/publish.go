@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/caisson-os/caisson/fleet/content"
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -109,7 +108,7 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 	if err != nil {
 		return nil, err
 	}
-	seen, err := memory.Open(filepath.Join(r.State, o.namespace+".memory"))
+	seen, err := publish.OpenMemory(filepath.Join(r.State, o.namespace+".memory"))
 	if err != nil {
 		return nil, err
 	}

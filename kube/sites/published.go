@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -56,7 +55,7 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 	if err != nil {
 		return nil, err
 	}
-	seen, err := memory.Open(filepath.Join(r.State, namespace+".memory"))
+	seen, err := publish.OpenMemory(filepath.Join(r.State, namespace+".memory"))
 	if err != nil {
 		return nil, err
 	}

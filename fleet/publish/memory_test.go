@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package memory
+package publish
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 func TestMemory(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "caisson.memory")
-	m, err := Open(name)
+	m, err := OpenMemory(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = Open(name); err != nil {
+	if m, err = OpenMemory(name); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := m.At("oci:out"); !ok || !reflect.DeepEqual(got, want) {
@@ -44,20 +44,20 @@ func TestMemory(t *testing.T) {
 	if again, _ := os.ReadFile(name); !strings.Contains(string(again), string(first[:strings.Index(string(first), `"oci:out"`)])) {
 		t.Errorf("the file changed more than it had to:\n%s", again)
 	}
-	if m, err := Open(filepath.Join(name, "none")); err == nil {
+	if m, err := OpenMemory(filepath.Join(name, "none")); err == nil {
 		if err := m.Set("x", want); err == nil {
 			t.Error("remembered in a file that cannot be")
 		}
 	}
-	for _, bad := range []string{"", "{}", `{"apiVersion":"caisson.dev/v1alpha1","kind":"PublisherMemory","surprise":1}`, strings.Repeat(" ", maxFile+1)} {
+	for _, bad := range []string{"", "{}", `{"apiVersion":"caisson.dev/v1alpha1","kind":"PublisherMemory","surprise":1}`, strings.Repeat(" ", maxMemory+1)} {
 		if err := os.WriteFile(name, []byte(bad), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(name); err == nil {
+		if _, err := OpenMemory(name); err == nil {
 			t.Errorf("%.60q was taken for a memory", bad)
 		}
 	}
-	var none *File
+	var none *Memory
 	if err := none.Set("x", want); err != nil {
 		t.Error(err)
 	}
@@ -66,8 +66,8 @@ func TestMemory(t *testing.T) {
 // Two publish a site to two places at once: none forgets what the other remembers.
 func TestTwoRemember(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "caisson.memory")
-	open := func() *File {
-		m, err := Open(name)
+	open := func() *Memory {
+		m, err := OpenMemory(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,10 +112,10 @@ func TestMine(t *testing.T) {
 func TestMemoryOfALaterRelease(t *testing.T) {
 	for _, text := range []string{`"laterKey":1,"places":{}}`, `"places":{"oci:a":{"laterKey":1}}}`} {
 		name := filepath.Join(t.TempDir(), "memory")
-		if err := os.WriteFile(name, []byte(`{"apiVersion":"`+spec.APIVersion+`","kind":"`+Kind+`",`+text), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte(`{"apiVersion":"`+spec.APIVersion+`","kind":"`+KindMemory+`",`+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(name)
+		_, err := OpenMemory(name)
 		var hinted interface{ Hint() string }
 		if err == nil || !strings.Contains(err.Error(), "laterKey") || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "later one") {
 			t.Errorf("%s: %v", text, err)
@@ -125,20 +125,20 @@ func TestMemoryOfALaterRelease(t *testing.T) {
 
 // TestGolden: caisson.memory is read, and written byte-equal.
 func TestGolden(t *testing.T) {
-	golden.Check(t, golden.Document{File: "testdata/golden/caisson.memory", Page: "../../docs/formats/site-files.md", New: new(document), Refused: true,
-		Sample: golden.Head(spec.APIVersion, Kind),
-		Types:  []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[Seen](), reflect.TypeFor[Stamp](), reflect.TypeFor[Own]()},
+	golden.Check(t, golden.Document{File: "testdata/golden/caisson.memory", Page: "../../docs/formats/site-files.md", New: new(memoryFile), Refused: true,
+		Sample: golden.Head(spec.APIVersion, KindMemory),
+		Types:  []reflect.Type{reflect.TypeFor[memoryFile](), reflect.TypeFor[Seen](), reflect.TypeFor[Stamp](), reflect.TypeFor[Own]()},
 	}.InFile(t, func(name string, v any) (err error) {
-		m := &File{name: name, places: map[string]Seen{}}
-		for place, seen := range v.(*document).Places {
+		m := &Memory{name: name, places: map[string]Seen{}}
+		for place, seen := range v.(*memoryFile).Places {
 			err = m.Set(place, seen) // a golden document has one
 		}
 		return err
 	}, func(name string) (any, error) {
-		m, err := Open(name)
+		m, err := OpenMemory(name)
 		if err != nil {
 			return nil, err
 		}
-		return &document{spec.APIVersion, Kind, m.places}, nil
+		return &memoryFile{spec.APIVersion, KindMemory, m.places}, nil
 	}))
 }

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory is what a publisher remembers of the fleets that it has seen: a
-// floor below which nothing that a registry serves is signed again.
-//
-// It is one small JSON file beside the site, written with fsync and fit for
-// version control: the same memory has the same bytes. It holds no secret, and
-// losing it costs protection, never a fleet. It decides nothing: fleet/publish
-// compares. Only cmd/caisson and fleet/... import it.
-package memory
+package publish
 
 import (
 	"context"
@@ -29,11 +22,11 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Kind is the kind of the file's document.
-const Kind = "PublisherMemory"
+// KindMemory is the kind of the file's document.
+const KindMemory = "PublisherMemory"
 
-// maxFile caps what is read, in bytes.
-const maxFile = 1 << 20
+// maxMemory caps what is read, in bytes.
+const maxMemory = 1 << 20
 
 // Seen is the newest that was seen of a fleet at one place.
 type Seen struct {
@@ -85,8 +78,11 @@ func (s Stamp) Newer(other Stamp) Stamp {
 	return s
 }
 
-// File is an open memory. It may be used by several goroutines.
-type File struct {
+// Memory is what a publisher remembers of the fleets that it has seen: a floor below which nothing
+// that a registry serves is signed again. It is one small JSON file beside the site, written with
+// fsync and fit for version control: the same memory has the same bytes. It holds no secret, and
+// losing it costs protection, never a fleet. It may be used by several goroutines.
+type Memory struct {
 	name   string
 	mu     sync.Mutex
 	places map[string]Seen
@@ -94,26 +90,26 @@ type File struct {
 }
 
 // Fixed makes Set do nothing, for a preview that must not write.
-func (m *File) Fixed() { m.fixed = true }
+func (m *Memory) Fixed() { m.fixed = true }
 
-type document struct {
+type memoryFile struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Places     map[string]Seen `json:"places"` // by registry reference
 }
 
-// Open reads a memory. One that does not exist remembers nothing yet.
-func Open(name string) (*File, error) {
-	m := &File{name: name, places: map[string]Seen{}}
-	data, err := ownfiles.ReadPublic(name, maxFile)
+// OpenMemory reads a memory. One that does not exist remembers nothing yet.
+func OpenMemory(name string) (*Memory, error) {
+	m := &Memory{name: name, places: map[string]Seen{}}
+	data, err := ownfiles.ReadPublic(name, maxMemory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read memory: %w", err)
 	}
-	var doc document
-	if err := spec.DecodeFile(data, Kind, &doc); err != nil {
+	var doc memoryFile
+	if err := spec.DecodeFile(data, KindMemory, &doc); err != nil {
 		err = fmt.Errorf("read memory %s: %w", name, err)
 		if spec.OfLaterRelease(err) {
 			return nil, err
@@ -126,17 +122,17 @@ func Open(name string) (*File, error) {
 	return m, nil
 }
 
-// Name returns the file's name, or "" for a nil File.
-func (m *File) Name() string {
+// Name returns the file's name, or "" for a nil Memory.
+func (m *Memory) Name() string {
 	if m == nil {
 		return ""
 	}
 	return m.name
 }
 
-// At returns what was seen at a place, and whether anything was. A nil File has
+// At returns what was seen at a place, and whether anything was. A nil Memory has
 // seen nothing.
-func (m *File) At(place string) (Seen, bool) {
+func (m *Memory) At(place string) (Seen, bool) {
 	if m == nil {
 		return Seen{}, false
 	}
@@ -146,12 +142,12 @@ func (m *File) At(place string) (Seen, bool) {
 	return s, ok
 }
 
-// patience is how long another process may take to remember.
-const patience = 10 * time.Second
+// memoryPatience is how long another process may take to remember.
+const memoryPatience = 10 * time.Second
 
 // Set remembers, durably, before it returns. What another process has remembered meanwhile of
-// other places stays. A nil File forgets.
-func (m *File) Set(place string, s Seen) error {
+// other places stays. A nil Memory forgets.
+func (m *Memory) Set(place string, s Seen) error {
 	if m == nil || m.fixed {
 		return nil
 	}
@@ -166,24 +162,24 @@ func (m *File) Set(place string, s Seen) error {
 	return nil
 }
 
-func (m *File) set(place string, s Seen) error {
+func (m *Memory) set(place string, s Seen) error {
 	dir, err := os.Open(filepath.Dir(m.name))
 	if err != nil {
 		return err
 	}
 	defer dir.Close() // which ends the lock
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), memoryPatience)
 	defer cancel()
 	if err := stall.Lock(ctx, dir, false); err != nil {
 		return fmt.Errorf("lock %s: %w", dir.Name(), err)
 	}
-	now, err := Open(m.name)
+	now, err := OpenMemory(m.name)
 	if err != nil {
 		return err
 	}
 	m.places = now.places
 	m.places[place] = s
-	data, err := json.MarshalIndent(document{spec.APIVersion, Kind, m.places}, "", "  ")
+	data, err := json.MarshalIndent(memoryFile{spec.APIVersion, KindMemory, m.places}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
-	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -52,7 +51,7 @@ type Site struct {
 	maintenance maintenance.Maintenance
 	realtime    []realtime
 	dated
-	health health.Checks
+	health maintenance.HealthChecks
 
 	secrets Secrets
 	seal    Seal // nil: nothing is sealed
@@ -169,7 +168,9 @@ func build(r *document.Reader) *Site {
 	if layer {
 		s.parts.CheckExports(r.Checker)
 	}
-	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
+	r.In("health", func() {
+		s.health = maintenance.ReadHealth(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance)
+	})
 	return s
 }
 

@@ -17,8 +17,8 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -93,7 +93,7 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 }
 
 // AddHealth adds the checks that are for the node.
-func (e *Explanation) AddHealth(checks health.Checks) {
+func (e *Explanation) AddHealth(checks maintenance.HealthChecks) {
 	if len(checks) == 0 {
 		return
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package maintenance reads what a site's nodes do over time, when, and which of them:
-// the documents NodeMaintenance, MaintenanceWindow, NodeSet and Rollout.
+// the documents NodeMaintenance, MaintenanceWindow, NodeSet and Rollout, and the checks by which
+// nodes tell whether a change was good.
 //
 // A document of its own kind stands beside the Site, in the same file or in one that
 // the Site includes. Names are unique among the documents of a kind. Everything is

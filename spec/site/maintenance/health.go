@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health reads the site's health checks: what nodes look at after a change,
-// before it counts as good. Which nodes that are is decided here, too; what a check
-// may say is decided by package rules. Package site is the only caller.
-package health
+package maintenance
 
 import (
 	"cmp"
@@ -12,14 +9,13 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// CheckDoc is a check as it is written.
-type CheckDoc struct {
+// HealthDoc is a check of health as it is written.
+type HealthDoc struct {
 	Name  string       `site:"name,required" doc:"name of the check, unique in this list"`
 	Nodes []shape.Text `site:"nodes" doc:"names of NodeSets; every node when absent"`
 	spec.HealthCheck
@@ -29,20 +25,21 @@ type CheckDoc struct {
 // to come up.
 var usually = map[string]int64{"timeout": 10, "interval": 10, "retries": 30}
 
-// Check is one check and the nodes that it is for.
-type Check struct {
+// HealthCheck is one check, by which nodes tell whether a change was good, and the nodes that it is
+// for. What it may say is decided by package rules.
+type HealthCheck struct {
 	spec.HealthCheck
 	Written *tree.Value
-	sets    []maintenance.Set // of these nodes; of every node when nil
+	sets    []Set // of these nodes; of every node when nil
 }
 
-// Checks are a site's, sorted by name.
-type Checks []Check
+// HealthChecks are a site's, sorted by name.
+type HealthChecks []HealthCheck
 
-// Read makes values of documents, and reports what is wrong with them. Written is the
+// ReadHealth makes values of documents, and reports what is wrong with them. Written is the
 // list that they were decoded from.
-func Read(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *maintenance.Maintenance) Checks {
-	var out Checks
+func ReadHealth(c *shape.Checker, docs []HealthDoc, written *tree.Value, m *Maintenance) HealthChecks {
+	var out HealthChecks
 	names := map[string]report.Pos{}
 	for i, d := range docs {
 		c.In(shape.Nth(i), func() {
@@ -58,7 +55,7 @@ func Read(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *maintenance
 					*usual = usually[key]
 				}
 			}
-			one := Check{HealthCheck: d.HealthCheck, Written: v}
+			one := HealthCheck{HealthCheck: d.HealthCheck, Written: v}
 			c.In("nodes", func() { one.sets = m.PickSets(c, d.Nodes) })
 			if name != (report.Pos{}) { // else that is said already
 				c.ValidIn(c.At(v), v, rules.HealthCheck(d.HealthCheck))
@@ -66,17 +63,17 @@ func Read(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *maintenance
 			out = append(out, one)
 		})
 	}
-	slices.SortFunc(out, func(a, b Check) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b HealthCheck) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
 // Of returns the checks that are for a node.
-func (c Checks) Of(n inventory.Node) Checks {
-	return slices.DeleteFunc(slices.Clone(c), func(one Check) bool { return !one.has(n) })
+func (c HealthChecks) Of(n inventory.Node) HealthChecks {
+	return slices.DeleteFunc(slices.Clone(c), func(one HealthCheck) bool { return !one.has(n) })
 }
 
 // Node returns what a node is sent, nil where it looks at nothing.
-func (c Checks) Node(n inventory.Node) *spec.Gates {
+func (c HealthChecks) Node(n inventory.Node) *spec.Gates {
 	var g spec.Gates
 	for _, one := range c.Of(n) {
 		g.Checks = append(g.Checks, one.HealthCheck)
@@ -87,6 +84,6 @@ func (c Checks) Node(n inventory.Node) *spec.Gates {
 	return &g
 }
 
-func (c Check) has(n inventory.Node) bool {
-	return c.sets == nil || slices.ContainsFunc(c.sets, func(s maintenance.Set) bool { return s.Has(n) })
+func (c HealthCheck) has(n inventory.Node) bool {
+	return c.sets == nil || slices.ContainsFunc(c.sets, func(s Set) bool { return s.Has(n) })
 }

@@ -26,8 +26,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/accounts"
-	"github.com/caisson-os/caisson/builder/agent"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -203,7 +203,7 @@ func (b *build) check() error {
 			return apt.MissingTool(tool, pkg)
 		}
 	}
-	if err := agent.Check(b.options.Agent, b.recipe.Arch); err != nil {
+	if err := boot.CheckAgent(b.options.Agent, b.recipe.Arch); err != nil {
 		return fmt.Errorf("agent binary %s: %w", b.options.Agent, err)
 	}
 	return Check(b.recipe)

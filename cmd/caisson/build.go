@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/agent"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -308,7 +308,7 @@ func (x *buildFlags) agents(s *site.Site) (map[string]string, error) {
 		dir = filepath.Dir(self)
 	}
 	for _, v := range variants {
-		if found[v.Recipe.Arch], err = agent.Find(x.agent, dir, v.Recipe.Arch); err != nil {
+		if found[v.Recipe.Arch], err = boot.FindAgent(x.agent, dir, v.Recipe.Arch); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package boot
 
 import (
 	"os"
@@ -15,7 +15,7 @@ func header(kind, machine string) string {
 	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + kind + "\x00" + machine + "\x00\x01" + strings.Repeat("\x00", 43)
 }
 
-func write(t *testing.T, dir, name, text string) string {
+func program(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
@@ -24,7 +24,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckAgent(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{header("\x02", "\x3e"), ""},
 		{header("\x02", "\xb7"), "it is for EM_AARCH64, the layer for amd64"},
@@ -32,19 +32,19 @@ func TestCheck(t *testing.T) {
 		{"#!/bin/sh\n", "not an ELF executable"},
 		{"", "not an ELF executable"},
 	} {
-		name := write(t, t.TempDir(), "agent", c.text)
-		if err := Check(name, "amd64"); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		name := program(t, t.TempDir(), "agent", c.text)
+		if err := CheckAgent(name, "amd64"); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%.20q: %v, want %q", c.text, err, c.want)
 		}
 	}
 }
 
 // One that is named counts, of several the one that fits; else what is beside the program does.
-func TestFind(t *testing.T) {
+func TestFindAgent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	amd, arm, dir := header("\x02", "\x3e"), header("\x02", "\xb7"), t.TempDir()
-	one, two := write(t, t.TempDir(), "a", amd), write(t, t.TempDir(), "b", arm)
-	write(t, dir, "caisson-agent", amd)
+	one, two := program(t, t.TempDir(), "a", amd), program(t, t.TempDir(), "b", arm)
+	program(t, dir, "caisson-agent", amd)
 	for _, c := range []struct {
 		named      []string
 		arch, want string
@@ -57,16 +57,16 @@ func TestFind(t *testing.T) {
 		{[]string{one, one}, "arm64", ""},
 		{[]string{one, filepath.Join(dir, "none")}, "arm64", ""},
 	} {
-		if got, err := Find(c.named, dir, c.arch); got != c.want || (err == nil) != (c.want != "") {
+		if got, err := FindAgent(c.named, dir, c.arch); got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q for %s: %q, %v; want %q", c.named, c.arch, got, err, c.want)
 		}
 	}
-	own := write(t, dir, "caisson-agent-arm64", arm)
-	if got, err := Find(nil, dir, "arm64"); got != own || err != nil {
+	own := program(t, dir, "caisson-agent-arm64", arm)
+	if got, err := FindAgent(nil, dir, "arm64"); got != own || err != nil {
 		t.Errorf("beside the other: %q, %v", got, err)
 	}
 	t.Setenv("PATH", dir)
-	if got, err := Find(nil, t.TempDir(), "arm64"); got != own || err != nil {
+	if got, err := FindAgent(nil, t.TempDir(), "arm64"); got != own || err != nil {
 		t.Errorf("on PATH: %q, %v", got, err)
 	}
 }

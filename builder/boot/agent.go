@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent finds the agent that goes into a layer: a static program for the layer's
-// architecture, which need not be that of the machine that builds. Whether it runs there is
-// for builder/root to say; what it does on a node does not concern a build.
-package agent
+package boot
 
 import (
 	"debug/elf"
@@ -19,17 +16,18 @@ import (
 // machines are the architectures as programs name them, by Debian's names.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// name is how the program is called where it is installed.
-const name = "caisson-agent"
+// agentName is how the program is called where it is installed.
+const agentName = "caisson-agent"
 
-// Find returns the agent for an architecture: the file that is named, of several the one which is for it; where
-// none is named, caisson-agent or caisson-agent-ARCH in a directory or on PATH.
-func Find(named []string, dir, arch string) (string, error) {
+// FindAgent returns the agent for an architecture, which need not be that of the machine that
+// builds: the file that is named, of several the one which is for it; where none is named,
+// caisson-agent or caisson-agent-ARCH in a directory or on PATH.
+func FindAgent(named []string, dir, arch string) (string, error) {
 	if len(named) == 1 {
-		return named[0], nil // whether it fits [Check] says
+		return named[0], nil // whether it fits [CheckAgent] says
 	}
 	for _, file := range named {
-		if _, found, err := read(file); err != nil {
+		if _, found, err := readAgent(file); err != nil {
 			return "", fmt.Errorf("agent binary %s: %w", file, err)
 		} else if found == machines[arch] {
 			return file, nil
@@ -38,25 +36,25 @@ func Find(named []string, dir, arch string) (string, error) {
 	if len(named) > 0 {
 		return "", cli.Usage("--agent is given once for each architecture", "no agent that --agent names is for %s", arch)
 	}
-	for _, file := range []string{name, name + "-" + arch} {
+	for _, file := range []string{agentName, agentName + "-" + arch} {
 		beside := filepath.Join(dir, file)
-		if _, found, err := read(beside); err == nil && found == machines[arch] {
+		if _, found, err := readAgent(beside); err == nil && found == machines[arch] {
 			return beside, nil
 		}
 		if on, err := exec.LookPath(file); err == nil {
-			if _, found, err := read(on); err == nil && found == machines[arch] {
+			if _, found, err := readAgent(on); err == nil && found == machines[arch] {
 				return on, nil
 			}
 		}
 	}
-	return "", cli.Usage("name it with --agent: a release has "+name+"_VERSION_linux_"+arch,
-		"no %s for %s beside this program or on PATH, nor %s-%s", name, arch, name, arch)
+	return "", cli.Usage("name it with --agent: a release has "+agentName+"_VERSION_linux_"+arch,
+		"no %s for %s beside this program or on PATH, nor %s-%s", agentName, arch, agentName, arch)
 }
 
-// Check refuses a binary that cannot be the first process of a loader, where
+// CheckAgent refuses a binary that cannot be the first process of a loader, where
 // there is no dynamic linker.
-func Check(file, arch string) error {
-	static, found, err := read(file)
+func CheckAgent(file, arch string) error {
+	static, found, err := readAgent(file)
 	if err != nil {
 		return err
 	}
@@ -69,8 +67,8 @@ func Check(file, arch string) error {
 	return nil
 }
 
-// read reads of a program for which machines it is, and whether it needs no dynamic linker.
-func read(file string) (static bool, machine elf.Machine, err error) {
+// readAgent reads of a program for which machines it is, and whether it needs no dynamic linker.
+func readAgent(file string) (static bool, machine elf.Machine, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return false, 0, err

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/budget"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -234,11 +233,11 @@ func (a *app) printBudget(b *spec.RolloutBudget) {
 	if b == nil {
 		return
 	}
-	sizes := budget.Sizes(b)
+	sizes := rollout.Sizes(b)
 	var groups alike
 	for _, name := range plain.Names(maps.Keys(sizes)) {
 		if b.Per != "" {
-			says := fmt.Sprintf("at most %d of %d unavailable at once", budget.AtOnce(b, sizes[name]), sizes[name])
+			says := fmt.Sprintf("at most %d of %d unavailable at once", rollout.AtOnce(b, sizes[name]), sizes[name])
 			groups.add(b.Per+" "+name, says, says)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
-	"github.com/caisson-os/caisson/fleet/budget"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -152,7 +151,7 @@ func unjudged(b *spec.RolloutBudget, w spec.Wave, a spec.Analysis, parts map[str
 		groups[b.Nodes[name]]++
 	}
 	for _, size := range groups {
-		step += budget.AtOnce(b, size)
+		step += AtOnce(b, size)
 	}
 	if b.Overall > 0 {
 		step = min(step, b.Overall)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/budget"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -108,7 +107,7 @@ func (s *State) underWay() bool {
 
 // count counts what the budget has left, where these waves are judged so. A node that is not
 // proved and reports nothing bad may be well.
-func (l *look) count(of []Verdict) *budget.Count {
+func (l *look) count(of []Verdict) *rest {
 	out, assumed := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
 	for i, v := range of {
 		for name := range v.Moving {
@@ -117,7 +116,7 @@ func (l *look) count(of []Verdict) *budget.Count {
 			}
 		}
 	}
-	return budget.New(l.plan.Budget, out, assumed)
+	return newRest(l.plan.Budget, out, assumed)
 }
 
 func (k Known) counted(now time.Time) Counted {
@@ -208,7 +207,7 @@ func triedAnew(row spec.Rollout, now time.Time) spec.Rollout {
 }
 
 // next begins the next wave with those of its nodes that the budget allows.
-func (l *look) next(d Decision, count *budget.Count) Decision {
+func (l *look) next(d Decision, count *rest) Decision {
 	d = l.onward(d, false)
 	if d.Act != Begin {
 		return d
@@ -231,9 +230,9 @@ func (l *look) next(d Decision, count *budget.Count) Decision {
 }
 
 // take adds to a decision who moves, in order, and says why the first of the others does not.
-func (l *look) take(d *Decision, count *budget.Count, wants []string) (full string) {
+func (l *look) take(d *Decision, count *rest, wants []string) (full string) {
 	for _, name := range wants {
-		if why := count.Take(name, "it moves"); why == "" {
+		if why := count.take(name, "it moves"); why == "" {
 			d.Nodes = append(d.Nodes, name)
 		} else if full == "" {
 			full = "; no room for " + name + ": " + why
@@ -253,7 +252,7 @@ func (l *look) mayReturn(of []Verdict, waves []int) (now []string, full string) 
 			switch {
 			case w.Back != 0 && w.Stayed[name] == "": // it is back
 			case l.known.Rows[name].Overlay != l.plan.Waves[i].Nodes[name]: // it has not moved
-			case count.Unavailable(name):
+			case count.unavailable(name):
 				now = append(now, name)
 			default:
 				well = append(well, name)

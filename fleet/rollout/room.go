@@ -6,7 +6,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/budget"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/view"
 )
@@ -100,7 +99,7 @@ func (r *Room) Full(node string, others map[string]string, listens, now time.Tim
 		out := maps.Clone(r.unwell[i])
 		assumed := c.disturbed(out, s.Budget, s.Rule)
 		maps.Copy(assumed, moves)
-		if full := budget.New(s.Budget, out, assumed).Full(node); full != "" {
+		if full := newRest(s.Budget, out, assumed).full(node); full != "" {
 			return "rollout " + s.Name + " is under way; " + full
 		}
 	}

@@ -116,8 +116,6 @@ var rules = []Rule{
 		By: []string{"fleet/hub", "fleet/query", "fleet/server", "fleet/rollout", "fleet/attest", "cmd/caisson", "test/tpmtest"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "fleet/audit", "internal/..."}, Why: "a database keeps and judges nothing",
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},
-	{Packages: "fleet/budget", Only: []string{"spec", "internal/plain"}, Why: "it counts, however it is found out who is unavailable",
-		By: []string{"fleet/rollout", "cmd/caisson"}, ByWhy: "a rollout has a budget, and who starts one is shown it"},
 	{Packages: "fleet/evidence", By: []string{"fleet/rollout", "sandbox", "sandbox/rehearsal"}, ByWhy: "nodes ask for no rehearsal"},
 	{Packages: "fleet/analysis", Only: []string{"spec", "spec/rules", "internal/plain"}, Why: "values are compared, whatever follows from it",
 		By: []string{"fleet/rollout", "cmd/caisson"}, ByWhy: "a rollout goes by it, and who drives one says where the Prometheus is"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package budget
+package rollout
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 // already costs nothing more.
 func TestTake(t *testing.T) {
 	of := &spec.RolloutBudget{Per: "rack", Each: 1, Overall: 2, Nodes: map[string]string{"a": "r1", "b": "r1", "c": "r2", "d": "r3"}}
-	c := New(of, map[string]string{"a": "silent", "stranger": "silent"}, nil)
+	c := newRest(of, map[string]string{"a": "silent", "stranger": "silent"}, nil)
 	for _, step := range []struct{ node, full string }{
 		{"b", "rack r1: 1 unavailable, 1 may be: a (silent)"},
 		{"a", ""},
@@ -22,11 +22,11 @@ func TestTake(t *testing.T) {
 		{"d", "2 of all nodes unavailable, 2 may be: a (silent), c (moves)"},
 		{"stranger", ""},
 	} {
-		if got := c.Take(step.node, "moves"); got != step.full {
+		if got := c.take(step.node, "moves"); got != step.full {
 			t.Errorf("%s: %q, want %q", step.node, got, step.full)
 		}
 	}
-	if !c.Unavailable("c") || c.Unavailable("d") {
+	if !c.unavailable("c") || c.unavailable("d") {
 		t.Error("c was taken, and d was not")
 	}
 }
@@ -35,16 +35,16 @@ func TestTake(t *testing.T) {
 func TestAssumed(t *testing.T) {
 	of := &spec.RolloutBudget{Per: "rack", Each: 2, Nodes: map[string]string{"a": "r1", "b": "r1", "c": "r1", "d": "r2", "e": "r2"}}
 	all := map[string]string{"a": "silent", "b": "silent", "c": "silent", "d": "silent", "e": "silent"}
-	c := New(of, all, map[string]bool{"b": true, "c": true, "d": true, "e": true})
+	c := newRest(of, all, map[string]bool{"b": true, "c": true, "d": true, "e": true})
 	for _, step := range []struct {
 		node string
 		full bool
 	}{{"a", false}, {"b", true}, {"c", true}, {"d", false}, {"e", false}, {"e", false}} {
-		if got := c.Take(step.node, "moves"); (got != "") != step.full {
+		if got := c.take(step.node, "moves"); (got != "") != step.full {
 			t.Errorf("%s: %q", step.node, got)
 		}
 	}
-	if !c.Unavailable("a") || c.Unavailable("b") || !c.Unavailable("d") {
+	if !c.unavailable("a") || c.unavailable("b") || !c.unavailable("d") {
 		t.Error("what is assumed is certain, or what was taken is not")
 	}
 }
@@ -52,8 +52,8 @@ func TestAssumed(t *testing.T) {
 // Of a budget without groups all nodes are one, and a text names a few.
 func TestOverallAlone(t *testing.T) {
 	of := &spec.RolloutBudget{Overall: 4, Nodes: map[string]string{"a": "", "b": "", "c": "", "d": "", "e": ""}}
-	c := New(of, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}, nil)
-	if got := c.Full("e"); !strings.HasSuffix(got, "a (x), b (x), c (x) and 1 more") {
+	c := newRest(of, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}, nil)
+	if got := c.full("e"); !strings.HasSuffix(got, "a (x), b (x), c (x) and 1 more") {
 		t.Error(got)
 	}
 	if n := AtOnce(of, 3); n != 3 {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) refreshCommand() *cobra.Command {
@@ -90,7 +89,10 @@ func (a *app) pruneCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.show(out, func() { a.printPruned(out) }); err != nil || len(out.Stays) == 0 {
+		if err := a.show(out, func() {
+			out.Write(a.out)
+			out.Tell(a.say)
+		}); err != nil || len(out.Stays) == 0 {
 			return err
 		}
 		return cli.WithHint(fmt.Errorf("the registry did not remove %d of what was to go", len(out.Stays)),
@@ -102,47 +104,4 @@ func (a *app) pruneCommand() *cobra.Command {
 	look.flags(a, c.Flags())
 	look.known.waiting(c.Flags())
 	return c
-}
-
-func (a *app) printPruned(out *publish.Pruned) {
-	gone, old := 0, 0
-	for _, g := range out.Generations {
-		verdict := "keep"
-		if !g.Keep {
-			verdict = "remove"
-			old++
-		}
-		cli.Printf(a.out, "generation %s  %s\n", g.Generation, verdict)
-	}
-	for _, l := range out.Layers {
-		verdict := "keep: " + l.Keep
-		if l.Keep == "" {
-			verdict = "remove"
-			gone++
-		}
-		cli.Printf(a.out, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, verdict)
-	}
-	images := 0
-	for _, s := range out.Services {
-		verdict := "keep: " + s.Keep
-		if s.Keep == "" {
-			verdict = "remove"
-			images++
-		}
-		cli.Printf(a.out, "service  %s  %s\n", s.Image, verdict)
-	}
-	what := plain.Count(old, "generation") + " and " + plain.Count(gone, "layer")
-	if len(out.Services) > 0 {
-		what += ", " + plain.Count(images, "image") + " of services"
-	}
-	for _, name := range out.Stays {
-		cli.Printf(a.out, "%s  stays\n", name)
-	}
-	switch {
-	case len(out.Stays) > 0: // which the error says
-	case out.Removed:
-		a.say("removed %s, freed %s", what, plain.Bytes(out.Freed))
-	default:
-		a.say("would remove %s", what)
-	}
 }

@@ -141,6 +141,17 @@ func (r *publication) askKept(ctx context.Context, a *app, s *site.Site, source 
 	return err
 }
 
+// published prints what publish, refresh, retire and the verbs of holds did, or would do.
+func (a *app) published(to string, r *publish.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.show(r, func() {
+		r.Write(a.out)
+		r.Tell(to, a.say)
+	})
+}
+
 func (a *app) approveCommand() *cobra.Command {
 	var fleet, plan, name, namespace string
 	var why changer

@@ -6,10 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -185,7 +183,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
 		}
 		if x.who.dry {
-			return a.printPlan(state, plan, at)
+			return a.show(state, func() { state.WritePlan(a.out, plan, at) })
 		}
 		return a.show(state, func() {
 			state.Write(a.out)
@@ -200,51 +198,6 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 	x.flags(a, c.Flags(), "the fleet in `REF` instead of the site's registry")
 	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"
 	return c
-}
-
-// printPlan shows the waves and the earliest time of each, and which of them analyses judge.
-func (a *app) printPlan(s rollout.State, plan *spec.RolloutPlan, from time.Time) error {
-	return a.show(s, func() {
-		for _, w := range s.Waves {
-			cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
-			if w.Unrehearsed != "" {
-				cli.Printf(a.out, "  %s\n", w.Unrehearsed)
-			}
-			var nodes alike
-			for _, n := range w.Nodes {
-				says := "gets what is planned"
-				if why := w.LeftOut[n]; why != "" {
-					says = why + ": it stays as it is, unless that ends before its wave"
-				}
-				nodes.add(n, says, says)
-			}
-			nodes.print(a, "  ")
-			from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
-		}
-		a.printBudget(s.Budget)
-		for _, one := range plan.Rule.Analysis {
-			cli.Printf(a.out, "analysis %q\tjudges wave %s\n", one.Query, strings.Join(rollout.Judged(plan, one), ", "))
-		}
-	})
-}
-
-// printBudget shows how many nodes of each group may be unavailable at once.
-func (a *app) printBudget(b *spec.RolloutBudget) {
-	if b == nil {
-		return
-	}
-	sizes := rollout.Sizes(b)
-	var groups alike
-	for _, name := range plain.Names(maps.Keys(sizes)) {
-		if b.Per != "" {
-			says := fmt.Sprintf("at most %d of %d unavailable at once", rollout.AtOnce(b, sizes[name]), sizes[name])
-			groups.add(b.Per+" "+name, says, says)
-		}
-	}
-	groups.print(a, "")
-	if b.Overall > 0 {
-		cli.Printf(a.out, "all\tat most %d of %d unavailable at once\n", min(b.Overall, len(b.Nodes)), len(b.Nodes))
-	}
 }
 
 // rolloutList is the output of rollout status -o json.

@@ -150,7 +150,7 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return err
 	}
 	if f.node == "" {
-		return cli.Usage("the site has "+plain.Some(s.Fleet().Names(), fewNodes), "--node says which node to boot")
+		return cli.Usage("the site has "+plain.Some(s.Fleet().Names(), plain.Few), "--node says which node to boot")
 	}
 	if _, err := s.Overlay(f.node, ""); err != nil { // before anything is looked for
 		return err
@@ -208,7 +208,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 	}
 	if !f.disk && !f.secrets {
 		a.say("the machine has no state disk, so it has none of the node's secrets (%s): --disk uses placeholder values, "+
-			"--with-secrets opens them", plain.Some(names, fewNodes))
+			"--with-secrets opens them", plain.Some(names, plain.Few))
 		return "", nil
 	}
 	sealer, key, err := seal.Apart(s, f.node, !f.secrets)
@@ -220,7 +220,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 		return "", err
 	}
 	if !f.secrets {
-		a.say("the node's secrets (%s) have placeholder values: --with-secrets opens them", plain.Some(names, fewNodes))
+		a.say("the node's secrets (%s) have placeholder values: --with-secrets opens them", plain.Some(names, plain.Few))
 	}
 	return key, sealer.Seal(ctx, []string{f.node})
 }
@@ -347,7 +347,7 @@ func (a *app) tried(r tried, f tryFlags) error {
 		if r.Passed {
 			what = "health ok"
 			if len(r.Gates) > 0 {
-				what += ", gates " + plain.Some(r.Gates, fewNodes)
+				what += ", gates " + plain.Some(r.Gates, plain.Few)
 			}
 			if r.SecureBoot {
 				what += ", secure boot"

@@ -7,15 +7,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/attest"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -40,8 +37,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = a.show(report, func() { a.printFindings(report.Findings) })
-		if err == nil && !report.OK() {
+		if err = a.print(report); err == nil && !report.OK() {
 			return cli.Refused("verification failed: nodes would refuse part of it, or it is not what fleet:index says")
 		}
 		return err
@@ -52,26 +48,6 @@ func (a *app) verifyCommand() *cobra.Command {
 	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
 	f.BoolVar(&images, "images", false, "read the images of the layers, too")
 	return c
-}
-
-// printFindings prints what was verified: nodes that are as they should be together where
-// they are many, and everything else by itself.
-func (a *app) printFindings(list []publish.Check) {
-	var fine []string
-	for _, f := range list {
-		if name, ok := strings.CutPrefix(f.What, "node:"); ok && f.Verdict == "ok" && f.Detail == "" {
-			fine = append(fine, name)
-		}
-	}
-	many := len(fine) > fewNodes
-	if many {
-		cli.Printf(a.out, "ok\t%s\t%s\n", plain.Count(len(fine), "node"), plain.Some(fine, fewNodes))
-	}
-	for _, f := range list {
-		if !many || f.Verdict != "ok" || f.Detail != "" || !strings.HasPrefix(f.What, "node:") {
-			cli.Printf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
-		}
-	}
 }
 
 // quoteFlags are the flags of verify-quote.

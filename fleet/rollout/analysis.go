@@ -151,7 +151,7 @@ func unjudged(b *spec.RolloutBudget, w spec.Wave, a spec.Analysis, parts map[str
 		groups[b.Nodes[name]]++
 	}
 	for _, size := range groups {
-		step += AtOnce(b, size)
+		step += atOnce(b, size)
 	}
 	if b.Overall > 0 {
 		step = min(step, b.Overall)

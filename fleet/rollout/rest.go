@@ -95,21 +95,21 @@ func (r *rest) some(nodes []string) string {
 	return text
 }
 
-// Sizes returns how many nodes each group has.
-func Sizes(of *spec.RolloutBudget) map[string]int {
-	sizes := map[string]int{}
-	for _, group := range of.Nodes {
-		sizes[group]++
-	}
-	return sizes
-}
-
-// AtOnce is how many of so many nodes of a group a budget lets be unavailable at once.
-func AtOnce(of *spec.RolloutBudget, size int) int {
+// atOnce is how many of so many nodes of a group a budget lets be unavailable at once.
+func atOnce(of *spec.RolloutBudget, size int) int {
 	for _, bound := range []int{of.Each, of.Overall} {
 		if bound > 0 {
 			size = min(size, bound)
 		}
 	}
 	return size
+}
+
+// groupSizes returns how many nodes each group of a budget has.
+func groupSizes(of *spec.RolloutBudget) map[string]int {
+	sizes := map[string]int{}
+	for _, group := range of.Nodes {
+		sizes[group]++
+	}
+	return sizes
 }

@@ -56,10 +56,10 @@ func TestOverallAlone(t *testing.T) {
 	if got := c.full("e"); !strings.HasSuffix(got, "a (x), b (x), c (x) and 1 more") {
 		t.Error(got)
 	}
-	if n := AtOnce(of, 3); n != 3 {
+	if n := atOnce(of, 3); n != 3 {
 		t.Errorf("%d of a group of 3", n)
 	}
-	if n := AtOnce(of, 10); n != 4 || Sizes(of)[""] != 5 {
+	if n := atOnce(of, 10); n != 4 || groupSizes(of)[""] != 5 {
 		t.Errorf("%d of 10", n)
 	}
 }

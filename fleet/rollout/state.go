@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -114,6 +115,49 @@ func at(seconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0).UTC()
+}
+
+// WritePlan prints for people the waves and the earliest time of each where the first begins then,
+// and which of them analyses judge.
+func (s State) WritePlan(w io.Writer, plan *spec.RolloutPlan, from time.Time) {
+	for _, wave := range s.Waves {
+		cli.Printf(w, "wave %s\tfrom %s\t%s\n", wave.Name, from.Format(time.RFC3339), plain.Count(len(wave.Nodes), "node"))
+		if wave.Unrehearsed != "" {
+			cli.Printf(w, "  %s\n", wave.Unrehearsed)
+		}
+		var nodes plain.Alike
+		for _, n := range wave.Nodes {
+			says := "gets what is planned"
+			if why := wave.LeftOut[n]; why != "" {
+				says = why + ": it stays as it is, unless that ends before its wave"
+			}
+			nodes.Add(n, says, says)
+		}
+		nodes.Print(w, "  ")
+		from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
+	}
+	if s.Budget != nil {
+		writeBudget(w, s.Budget)
+	}
+	for _, one := range plan.Rule.Analysis {
+		cli.Printf(w, "analysis %q\tjudges wave %s\n", one.Query, strings.Join(Judged(plan, one), ", "))
+	}
+}
+
+// writeBudget prints how many nodes of each group may be unavailable at once.
+func writeBudget(w io.Writer, b *spec.RolloutBudget) {
+	sizes := groupSizes(b)
+	var groups plain.Alike
+	for _, name := range plain.Names(maps.Keys(sizes)) {
+		if b.Per != "" {
+			says := fmt.Sprintf("at most %d of %d unavailable at once", atOnce(b, sizes[name]), sizes[name])
+			groups.Add(b.Per+" "+name, says, says)
+		}
+	}
+	groups.Print(w, "")
+	if b.Overall > 0 {
+		cli.Printf(w, "all\tat most %d of %d unavailable at once\n", min(b.Overall, len(b.Nodes)), len(b.Nodes))
+	}
 }
 
 // Write prints for people how far the rollout is.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestLayersSteerNoTerminal(t *testing.T) {
 	const forged = "1\x1b[2J\rx\nreleased  true\u202e"
 	var out strings.Builder
-	inspected{Digest: "sha256:0", Layer: spec.Layer{Version: forged, Fleet: forged, Packages: []spec.InstalledPackage{{Name: forged, Version: forged}}}}.print(&out, true, true)
+	release.Inspected{Digest: "sha256:0", Layer: spec.Layer{Version: forged, Fleet: forged, Packages: []spec.InstalledPackage{{Name: forged, Version: forged}}}}.Write(&out, true, true)
 	if strings.ContainsAny(out.String(), "\x1b\r\u202e") {
 		t.Errorf("it steers: %q", out.String())
 	}

@@ -163,7 +163,7 @@ func TestInspectAndDiff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen []inspected
+	var seen []release.Inspected
 	if err := json.Unmarshal([]byte(out), &seen); err != nil || len(seen) != 1 || seen[0].Digest != first || len(seen[0].Referrers) != 3 {
 		t.Errorf("inspect printed %s (%v)", out, err)
 	}

@@ -64,9 +64,9 @@ var results = map[string]any{
 	"services diff":       []content.Standing{},
 	"build":               release.Pushed{},
 	"lock":                locked{},
-	"inspect":             []inspected{},
-	"inspect-node":        inspectedNode{}, // inspect --node
-	"diff-fleet":          plan.Plan{},     // diff REF GEN GEN
+	"inspect":             []release.Inspected{},
+	"inspect-node":        publish.Inspected{}, // inspect --node
+	"diff-fleet":          plan.Plan{},         // diff REF GEN GEN
 	"history":             []history.Entry{},
 	"history-generation":  history.Detail{}, // history REF GEN
 	"rollout start":       rollout.State{},

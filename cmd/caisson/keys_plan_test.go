@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -33,8 +34,8 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	k := keysPlan{Version: 3, Older: []string{"older"}}
-	if err := k.ask(t.Context(), &asking{Client: query.Client{At: s.URL}}); err != nil {
+	k := publish.KeysPlan{Version: 3, Older: []string{"older"}}
+	if err := (&asking{Client: query.Client{At: s.URL}}).addKeys(t.Context(), &k); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}

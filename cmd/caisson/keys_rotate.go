@@ -20,23 +20,11 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
-
-// keysChanged is the output of keys rotate, revoke and plan -o json.
-type keysChanged struct {
-	Fleet   string               `json:"fleet"`
-	Version uint64               `json:"version"` // that counts, or would
-	Changes []publish.RoleChange `json:"changes"`
-	Revoked []string             `json:"revoked"`        // ids that this version revokes
-	Signed  int                  `json:"signed"`         // nodes whose overlays were signed again
-	Left    int                  `json:"left,omitempty"` // nodes that follow the chain that is given up
-	DryRun  bool                 `json:"dryRun,omitempty"`
-}
 
 // rotating is a change of a site's keys: the flags, and what was read.
 type rotating struct {
@@ -151,14 +139,14 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 		a.say("%v: nothing is published at %s, so they begin again", renamed, r.to)
 		return r.first(ctx, a, p, root)
 	}
-	now, err := p.Follow(ctx, r.policy, false)
+	current, err := p.Follow(ctx, r.policy, false)
 	if err != nil {
 		return err
 	}
-	if err := r.write(now.Chain); err != nil {
+	if err := r.write(current.Chain); err != nil {
 		return err
 	}
-	out, next, err := r.next(now)
+	out, next, err := r.policy.NextKeys(current.Chain, r.revoke, r.reason, now())
 	if err != nil {
 		return err
 	}
@@ -212,27 +200,6 @@ func ofRoots(err error, changes []publish.RoleChange) error {
 		"--root-key; where those before are lost or stolen, see --begin-anew")
 }
 
-// next is the version that the site asks for, and what it changes.
-func (r *rotating) next(from publish.Policy) (keysChanged, spec.Keys, error) {
-	newest := from.Chain.Newest().Keys
-	next := spec.Keys{Roles: r.policy.Roles(), Revoked: slices.Clone(newest.Revoked), Reason: r.reason, At: now()}
-	changes, err := publish.CompareRoles(newest.Roles, next.Roles)
-	out := keysChanged{Fleet: newest.Fleet, Version: newest.Version + 1, Changes: changes, Revoked: []string{}}
-	if err != nil || !r.revoke {
-		return out, next, err
-	}
-	for _, c := range changes {
-		out.Revoked = append(out.Revoked, c.Removed...)
-	}
-	if len(out.Revoked) == 0 && (len(changes) > 0 || len(newest.Revoked) == 0) { // else a run is repeated that may have been cut
-		return out, next, cli.Usage("take it out of trust.keys of the site, and put another in its place",
-			"no key leaves the site, so none is revoked")
-	}
-	next.Revoked = append(next.Revoked, out.Revoked...)
-	slices.Sort(next.Revoked)
-	return out, next, nil
-}
-
 // first makes the version that boot files begin the chain with: version 1, or where another
 // chain is given up, the one after its newest. Nodes that follow that one see a version that
 // they cannot accept, and keep to what they run.
@@ -263,7 +230,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 	if err != nil {
 		return err
 	}
-	out := keysChanged{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: r.dry}
+	out := publish.KeysChange{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: r.dry}
 	if out.Changes, err = publish.CompareRoles(spec.Roles{}, doc.Roles); err != nil {
 		return err
 	}
@@ -280,41 +247,19 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 	return a.printRotation(out)
 }
 
-// leaves counts the nodes that follow the chain that is to be given up: each refuses what is
-// published then, until it boots by other boot files. While enough of its root keys sign nobody has
-// to be left behind.
+// leaves counts the nodes that follow the chain that is given up, and wants a word of the operator
+// where there are any.
 func (r *rotating) leaves(ctx context.Context, p *publish.Publisher, root []crypto.Signer) (int, error) {
 	if !r.anew || r.policy.Chain == nil {
 		return 0, nil
 	}
-	by := r.policy.Chain.Newest().Keys.Roles.Root
-	old, err := sign.ParsePublics(by.Keys)
-	if err != nil {
-		return 0, err
-	}
-	can := map[string]bool{}
-	for _, s := range root {
-		if pub, ok := sign.Find(old, s.Public()); ok {
-			can[pub.ID()] = true
-		}
-	}
-	if len(can) >= by.Threshold {
-		return 0, cli.Usage("without --begin-anew this rotates the keys, and every node follows; where root keys are "+
-			"stolen, sign with new ones alone", "enough root keys of version %d sign to go on from it", r.policy.Chain.Version())
-	}
-	now := r.policy
-	now.Site = false
-	f, err := p.Find(ctx, now)
-	if err != nil {
-		return 0, err
-	}
-	rows, err := f.Nodes(ctx)
-	if err != nil || len(rows) == 0 || r.yes || r.dry {
-		return len(rows), err
+	n, err := p.Followers(ctx, r.policy, root)
+	if err != nil || n == 0 || r.yes || r.dry {
+		return n, err
 	}
 	return 0, cli.Usage("--yes goes on; look with --dry-run",
 		"begin anew: %s would be left behind: each would refuse what is published after this until it boots by boot files "+
-			"that are written again", plain.Count(len(rows), "node"))
+			"that are written again", plain.Count(n, "node"))
 }
 
 // setAside keeps the file of a chain that is given up: it says who signed what nodes run.
@@ -343,27 +288,10 @@ func (r *rotating) write(c *chain.Chain) error {
 	return nil
 }
 
-func (a *app) printRotation(out keysChanged) error {
+func (a *app) printRotation(out publish.KeysChange) error {
 	return a.show(out, func() {
-		for _, c := range out.Changes {
-			cli.Printf(a.out, "%s\n", c)
-		}
-		for _, id := range out.Revoked {
-			cli.Printf(a.out, "revoked: %s\n", id)
-		}
-		would := ""
-		if out.DryRun {
-			would = "would be: "
-		}
-		signed := plain.Count(out.Signed, "overlay") + " signed again"
-		if out.Left > 0 {
-			signed = plain.Count(out.Left, "node") + " left behind: each refuses what is published from then on until it boots " +
-				"by boot files that are written again"
-		}
-		a.say("%sfleet %s has version %d of the keys; %s", would, out.Fleet, out.Version, signed)
-		if len(out.Revoked) > 0 && !out.DryRun {
-			a.say("nodes without a disk are safe once 'caisson netboot' or 'caisson image' has rewritten their boot files")
-		}
+		out.Write(a.out)
+		out.Tell(a.say)
 	})
 }
 

@@ -69,6 +69,19 @@ type result interface{ Write(w io.Writer) }
 
 func (a *app) print(r result) error { return a.show(r, func() { r.Write(a.out) }) }
 
+// told is a result of which there is more to say than what it prints.
+type told interface {
+	result
+	Tell(say func(format string, args ...any))
+}
+
+func (a *app) printTold(r told) error {
+	return a.show(r, func() {
+		r.Write(a.out)
+		r.Tell(a.say)
+	})
+}
+
 // printEach prints the results in v, and v itself with -o json.
 func printEach[R result](a *app, v any, results []R) error {
 	return a.show(v, func() {

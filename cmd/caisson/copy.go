@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // copyFlags are the flags of copy.
@@ -80,24 +78,5 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	return a.copied(result)
-}
-
-func (a *app) copied(r *mirror.Result) error {
-	return a.show(r, func() {
-		var bytes int64
-		for _, c := range r.Copied {
-			size := "there already"
-			if c.Blobs > 0 {
-				size = plain.Bytes(c.Bytes)
-			}
-			cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
-			bytes += c.Bytes
-		}
-		had := "had to be copied"
-		if r.DryRun {
-			had = "would be copied"
-		}
-		a.say("%s to %s: %s, of which %s %s", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes), had)
-	})
+	return a.printTold(result)
 }

@@ -186,7 +186,7 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 			return err
 		}
 	}
-	return a.printRotation(out)
+	return a.printTold(out)
 }
 
 // ofRoots adds to a refusal, where root keys change, that those of before sign, too: an operator who lost
@@ -244,7 +244,7 @@ func (r *rotating) first(ctx context.Context, a *app, p *publish.Publisher, root
 		a.say("%s: 'caisson publish' and 'caisson refresh' publish it; nodes follow it once their boot files are written again",
 			r.site.Trust().Chain)
 	}
-	return a.printRotation(out)
+	return a.printTold(out)
 }
 
 // leaves counts the nodes that follow the chain that is given up, and wants a word of the operator
@@ -286,13 +286,6 @@ func (r *rotating) write(c *chain.Chain) error {
 	}
 	r.policy.Chain = c
 	return nil
-}
-
-func (a *app) printRotation(out publish.KeysChange) error {
-	return a.show(out, func() {
-		out.Write(a.out)
-		out.Tell(a.say)
-	})
 }
 
 func openOne(source string, pass *keys.Passphrase) (crypto.Signer, error) {

@@ -89,10 +89,7 @@ func (a *app) pruneCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.show(out, func() {
-			out.Write(a.out)
-			out.Tell(a.say)
-		}); err != nil || len(out.Stays) == 0 {
+		if err := a.printTold(out); err != nil || len(out.Stays) == 0 {
 			return err
 		}
 		return cli.WithHint(fmt.Errorf("the registry did not remove %d of what was to go", len(out.Stays)),

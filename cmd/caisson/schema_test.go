@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/sandbox/culprit"
@@ -54,9 +55,9 @@ var results = map[string]any{
 	"operations":          spec.Maintenance{},
 	"plan":                plan.Plan{},
 	"services update":     servicesUpdated{},
-	"secrets accept":      secretsList{},
-	"secrets list":        secretsList{},
-	"secrets forget":      secretsList{},
+	"secrets accept":      seal.List{},
+	"secrets list":        seal.List{},
+	"secrets forget":      seal.List{},
 	"services freeze":     servicesUpdated{},
 	"services rollback":   servicesUpdated{},
 	"services forward":    servicesUpdated{},

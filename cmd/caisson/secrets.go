@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,21 +113,6 @@ func sealedOnly(s *site.Site) error {
 	}
 	_, err := seal.Open(s)
 	return err
-}
-
-// secretsNode is one node in what the verbs of secrets -o json print.
-type secretsNode struct {
-	Node      string     `json:"node"`
-	Recipient string     `json:"recipient,omitempty"` // none is accepted when absent
-	Since     *time.Time `json:"since,omitempty"`
-	By        string     `json:"by,omitempty"`
-	Needs     []string   `json:"needs,omitempty"`  // secrets that its items need
-	Sealed    []string   `json:"sealed,omitempty"` // of which these are sealed to it
-}
-
-// secretsList is the output of secrets list -o json.
-type secretsList struct {
-	Nodes []secretsNode `json:"nodes"`
 }
 
 func (a *app) secretsAcceptCommand() *cobra.Command {
@@ -241,36 +225,9 @@ func (a *app) recipients(ctx context.Context, from *fromCluster, files []string)
 }
 
 func (a *app) printSecrets(s *site.Site, nodes []string) error {
-	sealer, err := seal.Open(s)
+	list, err := seal.ListOf(s, nodes)
 	if err != nil {
 		return err
 	}
-	out := secretsList{Nodes: []secretsNode{}}
-	for _, node := range nodes {
-		one := secretsNode{Node: node, Sealed: sealer.Sealed(node)}
-		if s.Fleet().Has(node) {
-			if one.Needs, err = s.SecretsOf(node); err != nil {
-				return err
-			}
-		}
-		one.Sealed = slices.DeleteFunc(one.Sealed, func(name string) bool { return !slices.Contains(one.Needs, name) })
-		if r, ok := sealer.Accepted()[node]; ok {
-			one.Recipient, one.Since, one.By = r.Recipient, &r.Since, r.By
-		}
-		out.Nodes = append(out.Nodes, one)
-	}
-	return a.show(out, func() {
-		t := &plain.Columns{}
-		for _, n := range out.Nodes {
-			recipient, has := n.Recipient, strings.Join(n.Needs, " ")
-			if recipient == "" {
-				recipient = "no recipient"
-			}
-			if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
-				has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
-			}
-			t.Add(n.Node, recipient, has)
-		}
-		t.Print(a.out, "")
-	})
+	return a.print(list)
 }

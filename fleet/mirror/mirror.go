@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -43,6 +44,30 @@ type Result struct {
 	To     string   `json:"to"`
 	Copied []Copied `json:"copied"`
 	DryRun bool     `json:"dryRun,omitempty"` // all of it would be so: nothing was copied
+}
+
+// Write prints for people what was copied, and what was there already.
+func (r *Result) Write(w io.Writer) {
+	for _, c := range r.Copied {
+		size := "there already"
+		if c.Blobs > 0 {
+			size = plain.Bytes(c.Bytes)
+		}
+		cli.Printf(w, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
+	}
+}
+
+// Tell says how much had to be copied.
+func (r *Result) Tell(say func(format string, args ...any)) {
+	var bytes int64
+	for _, c := range r.Copied {
+		bytes += c.Bytes
+	}
+	had := "had to be copied"
+	if r.DryRun {
+		had = "would be copied"
+	}
+	say("%s to %s: %s, of which %s %s", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes), had)
 }
 
 // Copied is one artifact in a [Result]. What was there already is in the list, too,

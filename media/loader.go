@@ -125,6 +125,24 @@ func (l *Loader) SetNumber(number int64) error {
 	return nil
 }
 
+// Follow gives a loader the number that comes after the published one of its architecture, and
+// after that of media of its layer, which may have another site.cpio. It returns the published
+// one where both are the same.
+func (l *Loader) Follow(published []spec.Loader) (*spec.Loader, error) {
+	next := l.Number + 1
+	if at := slices.IndexFunc(published, func(o spec.Loader) bool { return o.Arch == l.Arch }); at >= 0 {
+		before := published[at]
+		if err := l.SetNumber(before.Number); err != nil {
+			return nil, err
+		}
+		if digest.Of(l.Image) == before.Image.Digest {
+			return &before, nil
+		}
+		next = max(next, before.Number+1)
+	}
+	return nil, l.SetNumber(next)
+}
+
 // write makes the image of sections, with what is signed for TPMs.
 func (l *Loader) write(sections []format.UKISection) ([]byte, error) {
 	made := func() ([]byte, error) {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -153,26 +151,7 @@ func (a *app) operationsCommand() *cobra.Command {
 			if len(m.Operations)+len(m.Realtime) == 0 {
 				a.say("%s has no operations", node)
 			}
-			for _, o := range m.Operations {
-				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
-				if o.From != "" {
-					cli.Printf(a.out, "  from %s\n", o.From)
-				}
-				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
-				for _, at := range o.Runs {
-					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
-				}
-			}
-			for _, r := range m.Realtime {
-				cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
-				for _, k := range r.Keys {
-					cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
-				}
-				if r.From != "" {
-					cli.Printf(a.out, "  from %s\n", r.From)
-				}
-				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
-			}
+			maintenance.WriteOperations(a.out, m)
 		})
 	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -182,40 +183,24 @@ func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error 
 			return cli.Usage("'caisson fleet audit -o json >FILE' writes one", "--against %s: %v", against, err)
 		}
 	}
-	rows, err := wholeLog(mostActs, func(seq int64) ([]audit.Row, error) { return actsAfter(ctx, at, seq) })
-	if err != nil {
+	rows, err := audit.Whole(mostActs, func(seq int64) ([]audit.Row, error) { return actsAfter(ctx, at, seq) })
+	if err == nil {
+		err = audit.Same(export.Rows, rows)
+	}
+	switch {
+	case errors.Is(err, audit.ErrBroken):
+		return cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
+	case errors.Is(err, audit.ErrLong):
+		return cli.WithHint(err, "the service's page /audit checks the newest rows")
+	case err != nil:
 		return err
 	}
 	out := audited{Rows: rows}
-	if err := audit.Same(export.Rows, out.Rows); err != nil {
-		return cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
-	}
 	return a.show(out, func() {
 		for _, r := range out.Rows {
 			cli.Printf(a.out, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Seq, r.At.Format("2006-01-02 15:04:05"), r.Who, r.Act, r.About, r.Said)
 		}
 	})
-}
-
-// wholeLog returns a log that is a chain to its end, which has at most so many rows.
-func wholeLog(most int, after func(seq int64) ([]audit.Row, error)) ([]audit.Row, error) {
-	all := []audit.Row{}
-	for before := (audit.Row{}); ; before = all[len(all)-1] {
-		rows, err := after(before.Seq)
-		if err != nil {
-			return nil, err
-		}
-		if err := audit.Check(before, rows); err != nil {
-			return nil, cli.WithHint(err, "compare the service's database with a backup; nodes obey none of it")
-		}
-		if len(rows) == 0 {
-			return all, nil
-		}
-		if all = append(all, rows...); len(all) > most {
-			return nil, cli.WithHint(fmt.Errorf("audit log: it has more than %d rows, and those behind them were not checked", most),
-				"the service's page /audit checks the newest rows")
-		}
-	}
 }
 
 // actsAfter asks for one answer's rows.

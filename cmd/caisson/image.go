@@ -8,7 +8,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -242,7 +241,11 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 	if err != nil {
 		return err
 	}
-	before, err := follow(ctx, p, l)
+	published, err := p.Loaders(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := l.Follow(published)
 	if err != nil {
 		return err
 	}
@@ -258,28 +261,6 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 			a.say("fleet:current names it already")
 		}
 	})
-}
-
-// follow gives a loader the number that comes after the published one of its architecture, and
-// after that of media of its layer, which may have another site.cpio. It returns the published
-// one where both are the same.
-func follow(ctx context.Context, p *publish.Publisher, l *media.Loader) (*spec.Loader, error) {
-	list, err := p.Loaders(ctx)
-	if err != nil {
-		return nil, err
-	}
-	next := l.Number + 1
-	if at := slices.IndexFunc(list, func(o spec.Loader) bool { return o.Arch == l.Arch }); at >= 0 {
-		before := list[at]
-		if err := l.SetNumber(before.Number); err != nil {
-			return nil, err
-		}
-		if digest.Of(l.Image) == before.Image.Digest {
-			return &before, nil
-		}
-		next = max(next, before.Number+1)
-	}
-	return nil, l.SetNumber(next)
 }
 
 func (a *app) pushLoader(ctx context.Context, p *publish.Publisher, l *media.Loader, dry bool) (spec.Loader, error) {

@@ -115,6 +115,30 @@ func Same(export, now []Row) error {
 	return nil
 }
 
+// ErrLong is returned for a log of which not all rows are read.
+var ErrLong = errors.New("the audit log is too long")
+
+// Whole returns a log that is a chain to its end, which has at most so many rows; after returns some of
+// those behind a row, none at the end.
+func Whole(most int, after func(seq int64) ([]Row, error)) ([]Row, error) {
+	all := []Row{}
+	for before := (Row{}); ; before = all[len(all)-1] {
+		rows, err := after(before.Seq)
+		if err == nil {
+			err = Check(before, rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			return all, nil
+		}
+		if all = append(all, rows...); len(all) > most {
+			return nil, fmt.Errorf("%w: it has more than %d rows, and those behind them were not checked", ErrLong, most)
+		}
+	}
+}
+
 // Read reads an export: a row of JSON a line.
 func Read(text []byte) (rows []Row, err error) {
 	n := 0

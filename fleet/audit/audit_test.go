@@ -110,3 +110,30 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestWholeLog: a log is read to its end, and one that has more rows than are read is an error.
+func TestWholeLog(t *testing.T) {
+	var log []Row
+	for range 12 {
+		var before Row
+		if len(log) > 0 {
+			before = log[len(log)-1]
+		}
+		log = append(log, New(time.Unix(7, 0), "eve", Login, "id2", "ops").Chain(before))
+	}
+	after := func(seq int64) ([]Row, error) { return log[seq:min(int(seq)+5, len(log))], nil }
+	if rows, err := Whole(12, after); err != nil || len(rows) != 12 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	if rows, err := Whole(11, after); rows != nil || err == nil || !strings.Contains(err.Error(), "more than 11 rows") {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	log[11].Who = "kim"
+	if rows, err := Whole(12, after); rows != nil || err == nil || !strings.Contains(err.Error(), "row 12 is not what its sum is of") {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	log = nil
+	if rows, err := Whole(12, after); rows == nil || len(rows) > 0 || err != nil {
+		t.Errorf("an empty log: %v, %v", rows, err)
+	}
+}

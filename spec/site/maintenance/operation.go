@@ -4,11 +4,13 @@ package maintenance
 
 import (
 	"cmp"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -292,4 +294,34 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 		return r
 	}
 	return r
+}
+
+// WriteOperations prints for people what a node does once or by a clock.
+func WriteOperations(w io.Writer, m spec.Maintenance) {
+	line := func(format string, args ...any) {
+		_, _ = io.WriteString(w, plain.Sprintf(format+"\n", args...)) // as cli.Printf prints
+	}
+	within := func(windows []string) string {
+		return cmp.Or(strings.Join(windows, " or "), "no window: at any time")
+	}
+	for _, o := range m.Operations {
+		line("%s  %s\n  %s", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+		if o.From != "" {
+			line("  from %s", o.From)
+		}
+		line("  in %s", within(o.Windows))
+		for _, at := range o.Runs {
+			line("  %s", at.Format(time.RFC3339))
+		}
+	}
+	for _, r := range m.Realtime {
+		line("%s  %s", r.Name, spec.RealtimeType)
+		for _, k := range r.Keys {
+			line("  %s %s", k.Item, rules.PolicyName(k.Item, k.Key))
+		}
+		if r.From != "" {
+			line("  from %s", r.From)
+		}
+		line("  in %s", within(r.Windows))
+	}
 }

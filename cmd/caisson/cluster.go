@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -205,9 +204,7 @@ func (f *fromCluster) agree(ctx context.Context, a *app, w preview.Preview, node
 		return nil, cli.Usage("--plan "+digest+" publishes it",
 			"publishing from a cluster needs a confirmation, and there is no terminal to ask on")
 	}
-	fmt.Fprint(a.err, "Publish this? [y/N] ")
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
+	if !a.agrees("Publish this?") {
 		return nil, errors.New("nothing was published")
 	}
 	return &from, nil

@@ -36,7 +36,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 				return err
 			}
 			return cmp.Or(a.show(fleetDiff{append([]view.Line{}, list.Nodes...)},
-				func() { a.printLines(list.Nodes, x.limit) }), drift(len(list.Nodes) > 0))
+				func() { list.Write(a.out, x.limit) }), drift(len(list.Nodes) > 0))
 		})
 	})
 	x.flags(a, c.Flags())

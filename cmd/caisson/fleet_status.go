@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) fleetStatusCommand() *cobra.Command {
@@ -97,7 +95,7 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 	if err != nil {
 		return err
 	}
-	err = a.show(fleetStatus{Nodes: append([]view.Line{}, l.Nodes...), Note: l.Note}, func() { a.printLines(l.Nodes, limit) })
+	err = a.show(fleetStatus{Nodes: append([]view.Line{}, l.Nodes...), Note: l.Note}, func() { l.Write(a.out, limit) })
 	switch {
 	case l.Note != "":
 		a.say("%s", l.Note)
@@ -109,28 +107,6 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 
 // usualLimit is how many nodes people are shown at a time.
 const usualLimit = 1000
-
-func (a *app) printLines(list []view.Line, limit int) {
-	var t plain.Columns
-	more := 0
-	if limit > 0 && len(list) > limit {
-		list, more = list[:limit], len(list)-limit
-	}
-	for _, l := range list {
-		why := l.Why
-		if len(l.Labels) > 0 {
-			why = strings.TrimSpace(why + " [" + strings.Join(l.Labels, " ") + "]")
-		}
-		t.Add(l.Name, string(l.Condition), fmt.Sprintf("generation %d of %d", l.Generation, l.Published), plain.Time(l.Received), why)
-		if l.Hint != nil {
-			t.Add("", "unproven", "", plain.Time(l.Hint.At), "its loader boots nothing: "+l.Hint.Why)
-		}
-	}
-	t.Print(a.out, "")
-	if more > 0 {
-		cli.Printf(a.out, "and %s more: --limit 0 lists all\n", plain.Count(more, "node"))
-	}
-}
 
 // nodeStatus shows all that is known of a node.
 func (a *app) nodeStatus(ctx context.Context, of shown, name string) error {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"os"
@@ -149,11 +148,8 @@ func (a *app) allows(credentials []string, yes bool) error {
 		a.say("warning: whoever holds the medium can read: %s", what)
 		return nil
 	}
-	if a.asks() {
-		cli.Printf(a.err, "Whoever holds the medium can read: %s. Write it all the same? [y/N]: ", what)
-		if lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.HasPrefix(strings.ToLower(strings.TrimSpace(lines.Text())), "y") {
-			return nil
-		}
+	if a.asks() && a.agrees("Whoever holds the medium can read: "+what+". Write it all the same?") {
+		return nil
 	}
 	return cli.Usage("--yes writes it all the same", "whoever holds the medium can read: %s", what)
 }

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -116,6 +118,15 @@ func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 		err = cli.WithHint(err, "name an empty directory: init overwrites nothing")
 	}
 	return made, err
+}
+
+// agrees asks a person, who agrees by y or yes alone.
+func (a *app) agrees(question string) bool {
+	cli.Printf(a.err, "%s [y/N] ", question)
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Scan()
+	answer := strings.ToLower(strings.TrimSpace(lines.Text()))
+	return answer == "y" || answer == "yes"
 }
 
 // asks reports whether a person is there to answer.

@@ -101,8 +101,7 @@ func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
 	if f.fresh {
 		return nil, nil
 	}
-	name := f.lock
-	name = cmp.Or(name, lockName(file))
+	name := cmp.Or(f.lock, lockName(file))
 	l, err := builder.ReadLock(name)
 	if err == nil && l == nil && f.lock != "" {
 		err = fmt.Errorf("lock %s: no such file", name)

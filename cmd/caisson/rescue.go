@@ -233,12 +233,11 @@ func (r *rescuing) counts(c *chain.Chain) error {
 // is known does not keep anybody from trying.
 func (r *rescuing) sayOlder(ctx context.Context, a *app, p *publish.Publisher, current publish.Policy, node string) {
 	current.Site = false
+	var older []string
 	found, err := p.Find(ctx, current)
-	if err != nil {
-		a.say("whether the agent of %s obeys this is not known: %v", node, err)
-		return
+	if err == nil {
+		older, err = found.WithoutFeature(ctx, spec.RescueFeature)
 	}
-	older, err := found.WithoutFeature(ctx, spec.RescueFeature)
 	switch {
 	case err != nil:
 		a.say("whether the agent of %s obeys this is not known: %v", node, err)

@@ -17,6 +17,29 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// Write prints the nodes of a list for people, so many at most where there is a limit.
+func (l List) Write(w io.Writer, limit int) {
+	var t plain.Columns
+	list, more := l.Nodes, 0
+	if limit > 0 && len(list) > limit {
+		list, more = list[:limit], len(list)-limit
+	}
+	for _, l := range list {
+		why := l.Why
+		if len(l.Labels) > 0 {
+			why = strings.TrimSpace(why + " [" + strings.Join(l.Labels, " ") + "]")
+		}
+		t.Add(l.Name, string(l.Condition), fmt.Sprintf("generation %d of %d", l.Generation, l.Published), plain.Time(l.Received), why)
+		if l.Hint != nil {
+			t.Add("", "unproven", "", plain.Time(l.Hint.At), "its loader boots nothing: "+l.Hint.Why)
+		}
+	}
+	t.Print(w, "")
+	if more > 0 {
+		cli.Printf(w, "and %s more: --limit 0 lists all\n", plain.Count(more, "node"))
+	}
+}
+
 // Write prints for people all that is known of a node.
 func (n Node) Write(w io.Writer) {
 	cli.Printf(w, "%s: %s, %s\n", n.Name, n.Condition, cmp.Or(n.Why, view.KindOf(n.Condition).Says))

@@ -6,15 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/digest"
-
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -343,4 +345,58 @@ func (n *needs) tags(ctx context.Context, repo, what string) ([]string, error) {
 		return nil, fmt.Errorf("list the %s: %w", what, err)
 	}
 	return tags, nil
+}
+
+// Write prints for people what is kept and what goes.
+func (p *Pruned) Write(w io.Writer) {
+	for _, g := range p.Generations {
+		verdict := "keep"
+		if !g.Keep {
+			verdict = "remove"
+		}
+		cli.Printf(w, "generation %s  %s\n", g.Generation, verdict)
+	}
+	for _, l := range p.Layers {
+		cli.Printf(w, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, kept(l.Keep))
+	}
+	for _, s := range p.Services {
+		cli.Printf(w, "service  %s  %s\n", s.Image, kept(s.Keep))
+	}
+	for _, name := range p.Stays {
+		cli.Printf(w, "%s  stays\n", name)
+	}
+}
+
+// kept is the verdict on what stays for a reason, "" where there is none.
+func kept(why string) string {
+	if why == "" {
+		return "remove"
+	}
+	return "keep: " + why
+}
+
+// Tell says how much goes, or is gone; of what stays against the will of all an error tells.
+func (p *Pruned) Tell(say func(format string, args ...any)) {
+	old := count(p.Generations, func(g PrunedGeneration) bool { return !g.Keep })
+	gone := count(p.Layers, func(l release.PrunedLayer) bool { return l.Keep == "" })
+	what := plain.Count(old, "generation") + " and " + plain.Count(gone, "layer")
+	if len(p.Services) > 0 {
+		what += ", " + plain.Count(count(p.Services, func(s PrunedService) bool { return s.Keep == "" }), "image") + " of services"
+	}
+	switch {
+	case len(p.Stays) > 0:
+	case p.Removed:
+		say("removed %s, freed %s", what, plain.Bytes(p.Freed))
+	default:
+		say("would remove %s", what)
+	}
+}
+
+func count[T any](all []T, is func(T) bool) (n int) {
+	for _, one := range all {
+		if is(one) {
+			n++
+		}
+	}
+	return n
 }

@@ -39,9 +39,12 @@ package publish
 import (
 	"crypto"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -244,4 +247,59 @@ func (p *Publisher) checkSigners(policy Policy) error {
 
 func hint(hint, format string, args ...any) error {
 	return cli.WithHint(fmt.Errorf(format, args...), hint)
+}
+
+// Write prints for people what was done about each node, or would be.
+func (r *Result) Write(w io.Writer) {
+	var alike plain.Alike
+	for _, n := range r.Published {
+		what, too := fmt.Sprintf("generation %d", n.Generation), ""
+		if len(n.RunsOn) > 0 {
+			too = fmt.Sprintf("\tlive on %s, too", plain.Count(len(n.RunsOn), "earlier layer"))
+		}
+		alike.Add(n.Node, what+"\t"+n.Overlay+too, what+strings.TrimRight("\t"+n.Layer, "\t")+too)
+	}
+	for _, n := range r.Resigned {
+		alike.Add(n.Node, "renewed\t"+n.Overlay, "renewed")
+	}
+	for _, n := range r.Held {
+		alike.Add(n.Node, "held\t"+hold.String(n.Holds), "held\t"+hold.String(n.Holds))
+	}
+	for _, n := range r.Ended {
+		alike.Add(n.Node, "not held any more\t"+hold.String(n.Holds), "not held any more\t"+hold.String(n.Holds))
+	}
+	for _, name := range r.Left {
+		alike.Add(name, "left", "left")
+	}
+	for _, name := range r.Kept {
+		alike.Add(name, "kept as it is", "kept as it is")
+	}
+	alike.Print(w, "")
+}
+
+// Tell says what came of it all where the fleet is published.
+func (r *Result) Tell(to string, say func(format string, args ...any)) {
+	also := ""
+	if n := len(r.Held); n > 0 {
+		also = fmt.Sprintf(", %d held", n)
+	}
+	if n := len(r.Ended); n > 0 {
+		also += fmt.Sprintf(", %d not held any more", n)
+	}
+	is, added, removed := "is", "added to", "removed from"
+	if r.DryRun {
+		is, added, removed = "would be", "would be added to", "would be removed from"
+	}
+	rejected := r.Rejected
+	if n := len(rejected); n > plain.Few {
+		rejected = []string{plain.Count(n, "digest")}
+	}
+	for _, d := range rejected {
+		say("%s the reject list: %s", added, d)
+	}
+	for _, d := range r.Allowed {
+		say("%s the reject list: %s", removed, d)
+	}
+	say("%s: fleet %s %s at generation %d: %d published, %d renewed, %d unchanged%s",
+		to, r.Fleet, is, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)
 }

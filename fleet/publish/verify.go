@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -343,4 +345,24 @@ func (r *verifying) checkAlias(ctx context.Context, tag, manifest string) error 
 	}
 	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which is not the overlay of a node bound to it: %s",
 		tag, resp.Digest, moved)
+}
+
+// Write prints for people what was verified: nodes that are as they should be together where they
+// are many, and everything else by itself.
+func (r *Report) Write(w io.Writer) {
+	var fine []string
+	for _, f := range r.Findings {
+		if name, ok := strings.CutPrefix(f.What, "node:"); ok && f.Verdict == "ok" && f.Detail == "" {
+			fine = append(fine, name)
+		}
+	}
+	many := len(fine) > plain.Few
+	if many {
+		cli.Printf(w, "ok\t%s\t%s\n", plain.Count(len(fine), "node"), plain.Some(fine, plain.Few))
+	}
+	for _, f := range r.Findings {
+		if !many || f.Verdict != "ok" || f.Detail != "" || !strings.HasPrefix(f.What, "node:") {
+			cli.Printf(w, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
+		}
+	}
 }

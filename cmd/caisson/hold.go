@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/git"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
@@ -47,7 +46,7 @@ func (a *app) holdCommand(name string, v holdVerb) *cobra.Command {
 			return errNoReason
 		}
 		var err error
-		if h.Until, err = hold.ParseUntil(until, now()); err != nil {
+		if h.Until, err = publish.ParseUntil(until, now()); err != nil {
 			return err
 		}
 		if h.Nodes, h.All, err = which.nodes(a, x.whom.site); err != nil {

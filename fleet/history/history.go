@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -210,7 +209,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
 		b, isThere := rows[1][name]
-		d := plan.Difference{Node: name, HoldFrom: hold.String(a.Holds), HoldTo: hold.String(b.Holds)}
+		d := plan.Difference{Node: name, HoldFrom: publish.HoldText(a.Holds), HoldTo: publish.HoldText(b.Holds)}
 		if wasThere && (!isThere || a.Overlay != b.Overlay) {
 			if d.From, err = f.Content(ctx, name, content(a)); err != nil {
 				return nil, err
@@ -247,7 +246,7 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 			return nil, err
 		}
 	}
-	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: hold.String(rows[from].Holds), HoldTo: hold.String(rows[to].Holds)}
+	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: publish.HoldText(rows[from].Holds), HoldTo: publish.HoldText(rows[to].Holds)}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
 		Marks: marks}, l.Err

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -149,14 +148,14 @@ func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fl
 	}
 	for _, name := range names {
 		row, published := rows[name]
-		last, over := hold.Split(row.Holds, w.Publisher.Now)
+		last, over := publish.SplitHolds(row.Holds, w.Publisher.Now)
 		for _, h := range over {
-			p.Ended(name, h.Kind, hold.String([]spec.Hold{h}))
+			p.Ended(name, h.Kind, publish.HoldText([]spec.Hold{h}))
 		}
 		switch {
 		case ctx.Err() != nil:
 		case len(last) > 0:
-			p.Held(name, hold.String(last))
+			p.Held(name, publish.HoldText(last))
 		case !published:
 			p.Add(name, nil)
 		case !p.AddRow(name, row.Overlay, row.Layer):

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -80,12 +79,12 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 	if err != nil {
 		return err
 	}
-	w.holds, _ = hold.Split(w.was.Holds, b.p.Now)
+	w.holds, _ = SplitHolds(w.was.Holds, b.p.Now)
 	switch {
 	case was != nil && was.Overlay == w.was.Overlay:
 		return nil
 	case len(w.holds) > 0:
-		b.keepNode(w, hold.Why(w.holds))
+		b.keepNode(w, WhyHeld(w.holds))
 		return nil
 	case w.was.Overlay != b.given[w.name]:
 		b.keepNode(w, "it got something else since")

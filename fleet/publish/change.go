@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -192,7 +191,7 @@ func (r *run) renewKept(ctx context.Context, names []string, fresh func(node str
 		o, doc := &looked.overlay, looked.candidate.Document
 		w.runsOn = append([]string{}, looked.accepted.RunsOn...) // not nil: nothing is to be found
 		w.was, w.match, w.layer, w.holds, w.kept, w.aside = &row, o.Match, o.Layer, row.Holds, true, true
-		over := o.Pause != nil && hold.Of(row.Holds, spec.HoldPause) == nil
+		over := o.Pause != nil && holdOf(row.Holds, spec.HoldPause) == nil
 		if over {
 			o.Pause = nil
 			o.SetNeeds()

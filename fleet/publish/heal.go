@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -100,7 +99,7 @@ func generationWasGivenOut(l *lookedOverlay) error {
 // readMoved returns the row of a node that a rollout moved before it was cut; nil where what
 // its tag leads to does not count, or the node is held. It is put right like any other then.
 func (f *Fleet) readMoved(ctx context.Context, name string, was spec.Published) (*spec.Published, error) {
-	if holds, _ := hold.Split(was.Holds, f.p.Now); len(holds) > 0 {
+	if holds, _ := SplitHolds(was.Holds, f.p.Now); len(holds) > 0 {
 		return nil, nil
 	}
 	l, err := f.lookAt(ctx, name, name, was)

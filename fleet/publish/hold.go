@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -142,7 +141,7 @@ func (r *run) contentOf(ctx context.Context, w *work, had *spec.Content) (*spec.
 // where that is nothing.
 func contentBefore(ctx context.Context, past *Past, w *work) (was *spec.Content, why string, err error) {
 	if past == nil {
-		if hold.Of(w.was.Holds, spec.HoldRollback) != nil {
+		if holdOf(w.was.Holds, spec.HoldRollback) != nil {
 			return nil, "", hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
 		}
 		return w.was.Before, "it had nothing else before", nil
@@ -295,9 +294,9 @@ func (e *editing) addHold(w *work, kind string) {
 	if !e.h.Until.IsZero() {
 		one.Until = e.h.Until.Unix()
 	}
-	last, _ := hold.Split(w.was.Holds, e.p.Now)
+	last, _ := SplitHolds(w.was.Holds, e.p.Now)
 	var ended []spec.Hold
-	w.holds, ended = hold.Put(last, one)
+	w.holds, ended = putHold(last, one)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(ended) > 0 {
@@ -309,7 +308,7 @@ func (e *editing) addHold(w *work, kind string) {
 // endHold ends the pause of a node, or what else holds it, and reports whether there
 // was such a hold.
 func (e *editing) endHold(w *work, pause bool) bool {
-	stay, ended := hold.End(w.was.Holds, pause)
+	stay, ended := endHolds(w.was.Holds, pause)
 	if len(ended) == 0 {
 		return false
 	}
@@ -333,7 +332,7 @@ func (e *editing) signAside(ctx context.Context, w *work) error {
 // sign gives a node an overlay, paused as its holds say.
 func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 	o.Pause = nil
-	if h := hold.Of(w.holds, spec.HoldPause); h != nil {
+	if h := holdOf(w.holds, spec.HoldPause); h != nil {
 		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}
 	}
 	o.SetNeeds()

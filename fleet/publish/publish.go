@@ -44,7 +44,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -263,10 +262,10 @@ func (r *Result) Write(w io.Writer) {
 		alike.Add(n.Node, "renewed\t"+n.Overlay, "renewed")
 	}
 	for _, n := range r.Held {
-		alike.Add(n.Node, "held\t"+hold.String(n.Holds), "held\t"+hold.String(n.Holds))
+		alike.Add(n.Node, "held\t"+HoldText(n.Holds), "held\t"+HoldText(n.Holds))
 	}
 	for _, n := range r.Ended {
-		alike.Add(n.Node, "not held any more\t"+hold.String(n.Holds), "not held any more\t"+hold.String(n.Holds))
+		alike.Add(n.Node, "not held any more\t"+HoldText(n.Holds), "not held any more\t"+HoldText(n.Holds))
 	}
 	for _, name := range r.Left {
 		alike.Add(name, "left", "left")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -211,7 +210,7 @@ func (n *Inspected) Write(w io.Writer) error {
 		line("service "+s.Name, "commit %s, image %s", s.Commit, s.Image.Digest)
 	}
 	if len(row.Holds) > 0 {
-		line("held", "%s", hold.String(row.Holds))
+		line("held", "%s", HoldText(row.Holds))
 	}
 	if b := row.Before; b != nil {
 		line("before", "%s of generation %d", strings.TrimSpace(b.Overlay+" "+b.Layer), b.Generation)

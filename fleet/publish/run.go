@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -190,7 +189,7 @@ func (s *selected) add(n Node) error {
 		}
 		return nil
 	}
-	holds, over := hold.Split(was.Holds, s.p.Now)
+	holds, over := SplitHolds(was.Holds, s.p.Now)
 	if len(over) > 0 {
 		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
 		s.plan.rows = true
@@ -199,7 +198,7 @@ func (s *selected) add(n Node) error {
 	}
 	if len(holds) > 0 {
 		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
-		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
+		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || holdOf(over, spec.HoldPause) != nil {
 			s.held = append(s.held, n.Name)
 		}
 		return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
-	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -319,8 +319,8 @@ func (l *look) nobody(of []Verdict) bool {
 
 // held says why a node keeps what it has, "" where nothing holds it.
 func held(row spec.Published, now time.Time) string {
-	holds, _ := hold.Split(row.Holds, now)
-	return hold.Why(holds)
+	holds, _ := publish.SplitHolds(row.Holds, now)
+	return publish.WhyHeld(holds)
 }
 
 // gone is why a node is left out that was retired, or left the site, during a rollout.

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hold says what keeps a node's content as it is: pin, freeze, rollback
-// and pause, each with a reason, an author and an end or none.
-//
-// A node has at most one pause, and at most one of the others. It decides over rows
-// alone, which fleet/publish reads, checks and signs. Only cmd/caisson and fleet/...
-// import it.
-package hold
+package publish
 
 import (
 	"fmt"
@@ -18,8 +12,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Split parts a row's holds into those that last at a time and those that are over.
-func Split(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
+// SplitHolds parts a row's holds into those that last at a time and those that are over.
+func SplitHolds(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
 	for _, h := range holds {
 		if h.Over(now) {
 			over = append(over, h)
@@ -30,9 +24,9 @@ func Split(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
 	return last, over
 }
 
-// Put returns the holds with one more, and those whose place it takes. A rollback takes no
+// putHold returns the holds with one more, and those whose place it takes. A rollback takes no
 // freeze's place: the node is frozen again when the rollback ends.
-func Put(holds []spec.Hold, h spec.Hold) (all, ended []spec.Hold) {
+func putHold(holds []spec.Hold, h spec.Hold) (all, ended []spec.Hold) {
 	for _, was := range holds {
 		if (was.Kind == spec.HoldPause) != (h.Kind == spec.HoldPause) || was.Kind == spec.HoldFreeze && h.Kind == spec.HoldRollback {
 			all = append(all, was)
@@ -45,10 +39,10 @@ func Put(holds []spec.Hold, h spec.Hold) (all, ended []spec.Hold) {
 	return all, ended
 }
 
-// End parts the holds into those that stay and those that end: the pause, or all
+// endHolds parts the holds into those that stay and those that end: the pause, or all
 // others but a freeze below a rollback.
-func End(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
-	below := Of(holds, spec.HoldRollback) != nil
+func endHolds(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
+	below := holdOf(holds, spec.HoldRollback) != nil
 	for _, h := range holds {
 		if (h.Kind == spec.HoldPause) == pause && !(below && h.Kind == spec.HoldFreeze) {
 			ended = append(ended, h)
@@ -59,26 +53,26 @@ func End(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
 	return stay, ended
 }
 
-// Of returns the hold of a kind, nil where there is none.
-func Of(holds []spec.Hold, kind string) *spec.Hold {
+// holdOf returns the hold of a kind, nil where there is none.
+func holdOf(holds []spec.Hold, kind string) *spec.Hold {
 	if i := slices.IndexFunc(holds, func(h spec.Hold) bool { return h.Kind == kind }); i >= 0 {
 		return &holds[i]
 	}
 	return nil
 }
 
-// Why says in a few words why a node is left out of something, as in `held: pin, waits
+// WhyHeld says in a few words why a node is left out of something, as in `held: pin, waits
 // for a firmware fix`; "" without a hold.
-func Why(holds []spec.Hold) string {
+func WhyHeld(holds []spec.Hold) string {
 	if len(holds) == 0 {
 		return ""
 	}
 	return "held: " + holds[0].Kind + ", " + holds[0].Reason
 }
 
-// String describes holds for people, as in `pin by eve since 2026-11-01 until
+// HoldText describes holds for people, as in `pin by eve since 2026-11-01 until
 // 2026-11-08: waits for a firmware fix`.
-func String(holds []spec.Hold) string {
+func HoldText(holds []spec.Hold) string {
 	var all []string
 	for _, h := range holds {
 		text := h.Kind
@@ -96,8 +90,8 @@ func String(holds []spec.Hold) string {
 
 func when(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time.RFC3339) }
 
-// longest is how far away the end of a hold may be.
-const longest = 10 * 366 * 24 * time.Hour
+// longestHold is how far away the end of a hold may be.
+const longestHold = 10 * 366 * 24 * time.Hour
 
 // ParseUntil reads the end of a hold: an RFC 3339 time, a date (its first moment,
 // UTC), or a span from now, as in 7d or 12h. "" is not an end.
@@ -105,19 +99,19 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	until, err := parse(text, now)
+	until, err := parseEnd(text, now)
 	switch {
 	case err != nil:
 		return until, cli.Usage("as in 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z", "%q is not a time", text)
 	case !until.After(now):
 		return until, cli.Usage("", "%q is over already", text)
-	case until.Sub(now) > longest:
+	case until.Sub(now) > longestHold:
 		return until, cli.Usage("a hold without an end has no --until", "%q is more than ten years away", text)
 	}
 	return until.UTC().Truncate(time.Second), nil
 }
 
-func parse(text string, now time.Time) (time.Time, error) {
+func parseEnd(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
 	}
@@ -129,7 +123,7 @@ func parse(text string, now time.Time) (time.Time, error) {
 		span, days = number+"h", 24
 	}
 	d, err := time.ParseDuration(span)
-	if err != nil || d > longest {
+	if err != nil || d > longestHold {
 		return now, fmt.Errorf("parse span: %w", err)
 	}
 	return now.Add(d * days), nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hold
+package publish
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+var november = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 func TestWhatStandsBesideWhat(t *testing.T) {
 	kinds := func(holds []spec.Hold) (out []string) {
@@ -31,30 +31,30 @@ func TestWhatStandsBesideWhat(t *testing.T) {
 		{spec.HoldPause, []string{"freeze", "pause"}},
 		{spec.HoldRollback, []string{"freeze", "pause", "rollback"}}, // the freeze outlasts the rollback
 	} {
-		holds, _ = Put(holds, spec.Hold{Kind: step.kind})
+		holds, _ = putHold(holds, spec.Hold{Kind: step.kind})
 		if got := kinds(holds); !cmp.Equal(got, step.want) {
 			t.Errorf("after %s: %q, want %q", step.kind, got, step.want)
 		}
 	}
-	stay, ended := End(holds, true)
+	stay, ended := endHolds(holds, true)
 	if !cmp.Equal(kinds(stay), []string{"freeze", "rollback"}) || !cmp.Equal(kinds(ended), []string{"pause"}) {
 		t.Errorf("End(pause) = %q, %q", kinds(stay), kinds(ended))
 	}
-	stay, ended = End(holds, false)
+	stay, ended = endHolds(holds, false)
 	if !cmp.Equal(kinds(stay), []string{"freeze", "pause"}) || !cmp.Equal(kinds(ended), []string{"rollback"}) {
 		t.Errorf("End = %q, %q", kinds(stay), kinds(ended))
 	}
-	if stay, ended = End(stay, false); !cmp.Equal(kinds(stay), []string{"pause"}) || !cmp.Equal(kinds(ended), []string{"freeze"}) {
+	if stay, ended = endHolds(stay, false); !cmp.Equal(kinds(stay), []string{"pause"}) || !cmp.Equal(kinds(ended), []string{"freeze"}) {
 		t.Errorf("End of what was below = %q, %q", kinds(stay), kinds(ended))
 	}
 }
 
 func TestHoldsEndInTime(t *testing.T) {
-	holds := []spec.Hold{{Kind: spec.HoldPin}, {Kind: spec.HoldPause, Until: now.Unix()}}
-	if last, over := Split(holds, now.Add(-time.Second)); len(last) != 2 || len(over) != 0 {
+	holds := []spec.Hold{{Kind: spec.HoldPin}, {Kind: spec.HoldPause, Until: november.Unix()}}
+	if last, over := SplitHolds(holds, november.Add(-time.Second)); len(last) != 2 || len(over) != 0 {
 		t.Errorf("a second before: %v, %v", last, over)
 	}
-	if last, over := Split(holds, now); len(last) != 1 || len(over) != 1 || over[0].Kind != spec.HoldPause {
+	if last, over := SplitHolds(holds, november); len(last) != 1 || len(over) != 1 || over[0].Kind != spec.HoldPause {
 		t.Errorf("at the moment: %v, %v", last, over)
 	}
 }
@@ -62,25 +62,25 @@ func TestHoldsEndInTime(t *testing.T) {
 func TestParseUntil(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"":                          {},
-		"7d":                        now.Add(7 * 24 * time.Hour),
-		"12h":                       now.Add(12 * time.Hour),
+		"7d":                        november.Add(7 * 24 * time.Hour),
+		"12h":                       november.Add(12 * time.Hour),
 		"2026-11-30":                time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC),
 		"2026-11-30T18:00:00+01:00": time.Date(2026, 11, 30, 17, 0, 0, 0, time.UTC),
 	} {
-		if got, err := ParseUntil(text, now); err != nil || !got.Equal(want) {
+		if got, err := ParseUntil(text, november); err != nil || !got.Equal(want) {
 			t.Errorf("ParseUntil(%q) = %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"soon", "-1h", "2026-10-30", "99999d", "9999999999h", "d", "2400-01-01"} {
-		if got, err := ParseUntil(text, now); err == nil {
+		if got, err := ParseUntil(text, november); err == nil {
 			t.Errorf("ParseUntil(%q) = %v, want an error", text, got)
 		}
 	}
 }
 
-func TestString(t *testing.T) {
-	got := String([]spec.Hold{{Kind: spec.HoldPin, Reason: "waits for firmware", Author: "eve", Since: now.Unix(), Until: now.Add(time.Hour).Unix()}})
+func TestHoldText(t *testing.T) {
+	got := HoldText([]spec.Hold{{Kind: spec.HoldPin, Reason: "waits for firmware", Author: "eve", Since: november.Unix(), Until: november.Add(time.Hour).Unix()}})
 	if want := "pin by eve since 2026-11-01T12:00:00Z until 2026-11-01T13:00:00Z: waits for firmware"; got != want {
-		t.Errorf("String = %q, want %q", got, want)
+		t.Errorf("HoldText = %q, want %q", got, want)
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -172,15 +173,12 @@ func (a *app) against(s *site.Site, node, other string) error {
 		both[i] = e
 	}
 	found := both[0].Against(both[1])
-	if err := a.show(found, func() {
+	return cmp.Or(a.show(found, func() {
 		found.Write(a.out, node, other)
 		if len(found) == 0 {
 			a.say("%s and %s have the same settings", node, other)
 		}
-	}); err != nil {
-		return err
-	}
-	return drift(len(found) > 0)
+	}), drift(len(found) > 0))
 }
 
 // uses prints the values that a setting has on the site's nodes.

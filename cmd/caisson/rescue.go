@@ -120,12 +120,8 @@ func (r *rescuing) write(c trust.Candidate) error {
 
 // names are those by which the machine may ask for a node's statement, the node's own first.
 func (r *rescuing) names(node string) []string {
-	for _, n := range r.site.Nodes() {
-		if n.Name == node {
-			return append([]string{node}, trust.AliasTags(n.Match.MACs, n.Match.UUIDs)...)
-		}
-	}
-	return []string{node}
+	n, _ := r.site.Fleet().Get(node) // a machine that does not know its name has no other
+	return append([]string{node}, trust.AliasTags(n.Match.MACs, n.Match.UUIDs)...)
 }
 
 // document returns the statement that the flags and the site ask for.

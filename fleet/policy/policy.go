@@ -114,14 +114,7 @@ func Release(s *site.Site) (publish.Policy, error) {
 
 // parseLifetime reads 30d and what time.ParseDuration reads.
 func parseLifetime(text string) (time.Duration, error) {
-	spelled := text
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		spelled = days + "h"
-	}
-	d, err := time.ParseDuration(spelled)
-	if strings.HasSuffix(text, "d") {
-		d *= 24
-	}
+	d, err := publish.ParseSpan(text)
 	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
 		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not a lifetime of signatures", text)
 	}

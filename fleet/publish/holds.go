@@ -90,8 +90,8 @@ func HoldText(holds []spec.Hold) string {
 
 func when(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time.RFC3339) }
 
-// longestHold is how far away the end of a hold may be.
-const longestHold = 10 * 366 * 24 * time.Hour
+// longestSpan is how far away the end of a hold or of signatures may be.
+const longestSpan = 10 * 366 * 24 * time.Hour
 
 // ParseUntil reads the end of a hold: an RFC 3339 time, a date (its first moment,
 // UTC), or a span from now, as in 7d or 12h. "" is not an end.
@@ -105,7 +105,7 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 		return until, cli.Usage("as in 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z", "%q is not a time", text)
 	case !until.After(now):
 		return until, cli.Usage("", "%q is over already", text)
-	case until.Sub(now) > longestHold:
+	case until.Sub(now) > longestSpan:
 		return until, cli.Usage("a hold without an end has no --until", "%q is more than ten years away", text)
 	}
 	return until.UTC().Truncate(time.Second), nil
@@ -118,13 +118,19 @@ func parseEnd(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.DateOnly, text); err == nil {
 		return t, nil
 	}
-	span, days := text, time.Duration(1)
-	if number, ok := strings.CutSuffix(text, "d"); ok {
-		span, days = number+"h", 24
+	span, err := ParseSpan(text)
+	return now.Add(span), err
+}
+
+// ParseSpan reads 7d and what time.ParseDuration reads.
+func ParseSpan(text string) (time.Duration, error) {
+	spelled, unit := text, time.Duration(1)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		spelled, unit = days+"h", 24
 	}
-	d, err := time.ParseDuration(span)
-	if err != nil || d > longestHold {
-		return now, fmt.Errorf("parse span: %w", err)
+	d, err := time.ParseDuration(spelled)
+	if err == nil && d.Abs() > longestSpan { // of days it would overflow
+		err = fmt.Errorf("%q is more than ten years", text)
 	}
-	return now.Add(d * days), nil
+	return d * unit, err
 }

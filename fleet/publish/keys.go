@@ -353,9 +353,9 @@ func (c KeysChange) Tell(say func(format string, args ...any)) {
 	}
 }
 
-// Followers counts the nodes that follow the chain of a policy, which another chain is to take the place
-// of: each refuses what is published then, until it boots by other boot files. While enough of its root
-// keys sign nobody has to be left behind.
+// Followers counts the nodes that are left behind where another chain takes the place of a policy's:
+// each refuses what is published then, until it boots by other boot files. It refuses root keys that
+// can sign the chain's next version, since then no node has to be left behind.
 func (p *Publisher) Followers(ctx context.Context, policy Policy, root []crypto.Signer) (int, error) {
 	by := policy.Chain.Newest().Keys.Roles.Root
 	old, err := sign.ParsePublics(by.Keys)

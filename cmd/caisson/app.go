@@ -69,13 +69,11 @@ type result interface{ Write(w io.Writer) }
 
 func (a *app) print(r result) error { return a.show(r, func() { r.Write(a.out) }) }
 
-// told is a result of which there is more to say than what it prints.
-type told interface {
+// printTold prints a result, and says what there is to say of it.
+func (a *app) printTold(r interface {
 	result
 	Tell(say func(format string, args ...any))
-}
-
-func (a *app) printTold(r told) error {
+}) error {
 	return a.show(r, func() {
 		r.Write(a.out)
 		r.Tell(a.say)

@@ -27,26 +27,26 @@ import (
 
 // Site is a Site as it is written.
 type Site struct {
-	APIVersion shape.Text              `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
-	Kind       shape.Text              `site:"kind,required" enum:"Site"`
-	Metadata   MetadataDoc             `site:"metadata" doc:"name of the document; required, except in a file that is included"`
-	Include    []shape.Text            `site:"include" doc:"files and patterns of files, relative to this one, whose content is laid below this document"`
-	Registry   shape.Text              `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      LayerDoc                `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
-	Attached   shape.Flag              `site:"attached" doc:"caisson does not boot the nodes: without a layer, nodes report what needs one, and the site is not refused for it"`
-	Nodes      []inventory.NodeDoc     `site:"nodes"`
-	Inventory  inventory.SourcesDoc    `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
-	Network    spec.Network            `site:"network" doc:"every node's resolver, time servers and addresses"`
-	Boot       []spec.BootNetwork      `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
-	Machine    shape.Raw[machineDoc]   `site:"machine" doc:"settings beside conf that may differ by host or label"`
-	Trust      TrustDoc                `site:"trust"`
-	Values     shape.Words             `site:"values" doc:"Divingbell values files, below conf"`
-	Conf       shape.Raw[ConfDoc]      `site:"conf" doc:"Divingbell's configuration"`
-	Manifests  manifestsDoc            `site:"manifests" doc:"modules on or off, as in Divingbell"`
-	Labels     shape.Map[labelsDoc]    `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Swap       []maintenance.SwapDoc   `site:"swap" doc:"when nodes start by themselves into another layer, other kernel arguments and all else that needs a boot; when absent, somebody reboots them"`
-	Secrets    shape.Map[Secret]       `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
-	Health     []maintenance.HealthDoc `site:"health" doc:"checks that a node runs after a change: the change is kept when all pass, and undone when one does not"`
+	APIVersion shape.Text             `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
+	Kind       shape.Text             `site:"kind,required" enum:"Site"`
+	Metadata   MetadataDoc            `site:"metadata" doc:"name of the document; required, except in a file that is included"`
+	Include    []shape.Text           `site:"include" doc:"files and patterns of files, relative to this one, whose content is laid below this document"`
+	Registry   shape.Text             `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
+	Layer      LayerDoc               `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
+	Attached   shape.Flag             `site:"attached" doc:"caisson does not boot the nodes: without a layer, nodes report what needs one, and the site is not refused for it"`
+	Nodes      []inventory.NodeDoc    `site:"nodes"`
+	Inventory  inventory.SourcesDoc   `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
+	Network    spec.Network           `site:"network" doc:"every node's resolver, time servers and addresses"`
+	Boot       []spec.BootNetwork     `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
+	Machine    shape.Raw[machineDoc]  `site:"machine" doc:"settings beside conf that may differ by host or label"`
+	Trust      TrustDoc               `site:"trust"`
+	Values     shape.Words            `site:"values" doc:"Divingbell values files, below conf"`
+	Conf       shape.Raw[ConfDoc]     `site:"conf" doc:"Divingbell's configuration"`
+	Manifests  manifestsDoc           `site:"manifests" doc:"modules on or off, as in Divingbell"`
+	Labels     shape.Map[labelsDoc]   `site:"labels" doc:"which nodes run a module, as in Divingbell"`
+	Swap       []maintenance.SwapDoc  `site:"swap" doc:"when nodes start by themselves into another layer, other kernel arguments and all else that needs a boot; when absent, somebody reboots them"`
+	Secrets    shape.Map[Secret]      `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
+	Health     []maintenance.CheckDoc `site:"health" doc:"checks that a node runs after a change: the change is kept when all pass, and undone when one does not"`
 }
 
 // Secret says where the value of a secret comes from, where the site is published. One of File,

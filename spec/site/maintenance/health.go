@@ -14,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// HealthDoc is a check of health as it is written.
-type HealthDoc struct {
+// CheckDoc is a check of health as it is written.
+type CheckDoc struct {
 	Name  string       `site:"name,required" doc:"name of the check, unique in this list"`
 	Nodes []shape.Text `site:"nodes" doc:"names of NodeSets; every node when absent"`
 	spec.HealthCheck
@@ -38,7 +38,7 @@ type HealthChecks []HealthCheck
 
 // ReadHealth makes values of documents, and reports what is wrong with them. Written is the
 // list that they were decoded from.
-func ReadHealth(c *shape.Checker, docs []HealthDoc, written *tree.Value, m *Maintenance) HealthChecks {
+func ReadHealth(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *Maintenance) HealthChecks {
 	var out HealthChecks
 	names := map[string]report.Pos{}
 	for i, d := range docs {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 
 	"github.com/caisson-os/caisson/builder/release"
@@ -158,39 +156,12 @@ func (v *serving) siteNow() *site.Site {
 	return v.look.whom.loaded
 }
 
-// names are the words of commands on the service's pages: its site, and the private halves of as
-// many keys as sign, beside the public ones that count now. They are relative to where the site is,
-// since who pastes a command has a copy of it.
+// names are the words of commands on the service's pages: as many keys sign as must.
 func (v *serving) names() server.Names {
 	s := v.siteNow()
 	if s == nil {
-		n := server.Names{}
-		for _, key := range v.look.whom.keys {
-			n.Verifies += " --trust " + cli.ShellWord(key)
-			n.Signs += " --key " + privateHalf(key)
-		}
-		n.Verifies, n.Signs = strings.TrimPrefix(n.Verifies, " "), strings.TrimPrefix(n.Signs, " ")
-		return n
+		return server.NamesOf("", nil, v.look.whom.keys)
 	}
-	below := func(name string) string {
-		if to, err := filepath.Rel(s.Dir(), name); err == nil && filepath.IsLocal(to) {
-			return to
-		}
-		return name
-	}
-	var sites, verifies, signs []string
-	for _, name := range v.look.whom.site {
-		word := cli.ShellWord(below(name))
-		sites, verifies = append(sites, word), append(verifies, "--site "+word)
-	}
-	trust := s.Trust()
-	for _, key := range trust.Operator[:min(len(trust.Operator), max(1, trust.Threshold))] {
-		signs = append(signs, "--key "+privateHalf(below(key)))
-	}
-	return server.Names{Site: strings.Join(sites, " "), Verifies: strings.Join(verifies, " "), Signs: strings.Join(signs, " ")}
-}
-
-// privateHalf is the file that 'caisson keys generate' writes beside a public key.
-func privateHalf(public string) string {
-	return cli.ShellWord(strings.TrimSuffix(public, ".pub") + ".key")
+	operators := s.Trust().Operator
+	return server.NamesOf(s.Dir(), v.look.whom.site, operators[:min(len(operators), max(1, s.Trust().Threshold))])
 }

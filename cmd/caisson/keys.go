@@ -3,13 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -29,52 +25,29 @@ import (
 	"github.com/caisson-os/caisson/oci/trust/chain"
 )
 
-// keyInfo is the output of keys … -o json.
-type keyInfo struct {
-	ID        string `json:"id"`                  // base64 of the SHA-256 of the public key, as in signatures
-	Private   string `json:"private,omitempty"`   // file
-	Public    string `json:"public,omitempty"`    // file
-	Encrypted bool   `json:"encrypted,omitempty"` // a passphrase that is not empty opens it
-	PEM       string `json:"pem"`                 // the public key
-}
-
 func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
 	var boot bool
 	c := verb("keys generate", func(_ *cobra.Command, args []string) error {
 		if boot {
-			return a.generateBoot(args[0], &pass)
+			info, err := keys.MakeBoot(pairName(args[0]), &pass, now())
+			if err != nil {
+				return err
+			}
+			if !info.Encrypted {
+				a.say("%s is not encrypted: who has the file can sign for these machines", info.Private)
+			}
+			return a.print(info)
 		}
 		key, err := sign.Generate()
 		if err != nil {
 			return err
 		}
-		return a.writePair(key, args[0], &pass)
+		return a.pair(key, args[0], &pass)
 	})
 	passphraseFlag(c.Flags(), &pass)
 	c.Flags().BoolVar(&boot, "boot", false, "make a boot key: RSA-2048, with a certificate")
 	return c
-}
-
-// generateBoot writes a boot key and its certificate, whose text is the public half here.
-func (a *app) generateBoot(name string, pass *keys.Passphrase) error {
-	name = pairName(name)
-	private, public := name+".key", name+".crt"
-	secret, err := keys.GenerateBoot(name, pass, now())
-	if err != nil {
-		return err
-	}
-	boot, err := keys.ReadBoot(private, public, pass)
-	if err != nil {
-		return err
-	}
-	if !secret {
-		a.say("%s is not encrypted: who has the file can sign for these machines", private)
-	}
-	sum := sha256.Sum256(boot.Certificate().RawSubjectPublicKeyInfo)
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: boot.Certificate().Raw})
-	return a.printKey(keyInfo{ID: base64.StdEncoding.EncodeToString(sum[:]), Private: private, Public: public,
-		Encrypted: secret, PEM: string(text)})
 }
 
 // pairName is the name of a pair, of which that of either half is one.
@@ -89,7 +62,7 @@ func (a *app) keysImportCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.writePair(key, args[1], &pass)
+		return a.pair(key, args[1], &pass)
 	})
 	passphraseFlag(c.Flags(), &pass)
 	return c
@@ -105,50 +78,26 @@ func (a *app) keysShowCommand() *cobra.Command {
 		if c, err := chain.Parse(text); err == nil {
 			return a.printChain(c)
 		}
-		info := keyInfo{Public: args[0]}
-		var pub sign.Verifier
-		if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
-			key, err := keys.Open(args[0], &pass)
-			if err != nil {
-				return err
-			}
-			pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
-		} else if pub, err = sign.ParsePublic(text); err != nil {
-			return cli.WithHint(fmt.Errorf("read key %s: %w", args[0], err),
-				"it takes a public or a private key, or caisson.keys, which has the keys of a site")
+		info, err := keys.InfoOf(args[0], text, &pass)
+		if err != nil {
+			return err
 		}
-		info.ID, info.PEM = pub.ID(), string(pub.PEM())
-		return a.printKey(info)
+		return a.print(info)
 	})
 	passphraseFlag(c.Flags(), &pass)
 	return c
 }
 
-// writePair writes both halves and says what was written.
-func (a *app) writePair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) (err error) {
-	name = pairName(name)
-	pub := sign.VerifierOf(key)
-	info := keyInfo{ID: pub.ID(), Private: name + ".key", Public: name + ".pub", PEM: string(pub.PEM())}
-	if info.Encrypted, err = keys.WritePair(key, name, pass); err != nil {
+// pair writes both halves of a key, and says what was written.
+func (a *app) pair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) error {
+	info, err := keys.MakePair(key, pairName(name), pass)
+	if err != nil {
 		return err
 	}
 	if !info.Encrypted {
 		a.say("%s is not encrypted: with CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is", info.Private, info.Private)
 	}
-	return a.printKey(info)
-}
-
-func (a *app) printKey(info keyInfo) error {
-	return a.show(info, func() { fmt.Fprintf(a.out, "id %s\n%s", info.ID, info.PEM) })
-}
-
-// encrypted says whether more than the empty passphrase is needed.
-func encrypted(text []byte) bool {
-	if !keys.IsEncrypted(text) {
-		return false
-	}
-	_, err := keys.Parse(text, nil)
-	return errors.Is(err, keys.ErrPassphrase)
+	return a.print(info)
 }
 
 // enrolled is the output of keys enroll-image -o json.

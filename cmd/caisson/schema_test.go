@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
 	"github.com/caisson-os/caisson/spec"
@@ -98,9 +99,9 @@ var results = map[string]any{
 	"refresh":             publish.Result{},
 	"verify":              publish.Report{},
 	"verify-quote":        attest.Verdict{},
-	"keys generate":       keyInfo{},
-	"keys show":           keyInfo{},
-	"keys import":         keyInfo{},
+	"keys generate":       keys.Info{},
+	"keys show":           keys.Info{},
+	"keys import":         keys.Info{},
 	"keys plan":           publish.KeysPlan{},
 	"keys rehearse":       publish.KeysChange{},
 	"keys rotate":         publish.KeysChange{},

@@ -5,7 +5,10 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // Names are the words by which commands say whose fleet they are about, each ready for a shell.
@@ -13,6 +16,31 @@ type Names struct {
 	Site     string // its files; "" where the service was given keys alone
 	Verifies string // by what is verified, as in --site site.yaml
 	Signs    string // the keys that sign, as in --key keys/operator.key
+}
+
+// NamesOf are the words for a site in a directory, of its files, or without files for keys that are
+// trusted. The private halves sign that lie beside the public keys. Names are relative to where the
+// site is, since who pastes a command has a copy of it.
+func NamesOf(dir string, files, keys []string) Names {
+	below := func(name string) string {
+		if to, err := filepath.Rel(dir, name); err == nil && filepath.IsLocal(to) {
+			return to
+		}
+		return name
+	}
+	var sites, verifies, signs []string
+	for _, name := range files {
+		word := cli.ShellWord(below(name))
+		sites, verifies = append(sites, word), append(verifies, "--site "+word)
+	}
+	for _, key := range keys {
+		if len(files) == 0 {
+			verifies = append(verifies, "--trust "+cli.ShellWord(key))
+		}
+		private := strings.TrimSuffix(below(key), ".pub") + ".key" // as 'caisson keys generate' writes it
+		signs = append(signs, "--key "+cli.ShellWord(private))
+	}
+	return Names{Site: strings.Join(sites, " "), Verifies: strings.Join(verifies, " "), Signs: strings.Join(signs, " ")}
 }
 
 // usualNames are those of the quickstart.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/medium"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -167,6 +167,6 @@ func argumentsMay(err error, brought spec.Bytes) bool {
 
 // tooLittle reports whether the images do not fit into memory.
 func tooLittle(err error) bool {
-	var little *memory.TooLittle
+	var little *stage.TooLittle
 	return errors.As(err, &little)
 }

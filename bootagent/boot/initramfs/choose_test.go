@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -277,7 +277,7 @@ func TestALoaderBehindAKexecStartsOver(t *testing.T) {
 		t.Errorf("behind a kexec: %v", err)
 	}
 	for err, want := range map[error]bool{nil: true, errors.New("refused"): false, oci.ErrNotFound: true, refusal.New(refusal.Signature, "x"): true,
-		fmt.Errorf("generation 2: %w 10m0s", errSlow): true, &memory.TooLittle{}: true} {
+		fmt.Errorf("generation 2: %w 10m0s", errSlow): true, &stage.TooLittle{}: true} {
 		if reached(err) != want {
 			t.Errorf("%v: reached is %v", err, !want)
 		}

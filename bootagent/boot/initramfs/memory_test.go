@@ -16,9 +16,9 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -62,7 +62,7 @@ func TestTooLittleMemory(t *testing.T) {
 	p.console = console{&said}
 	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
 	p.machine.bootstrap.Hints, p.ways.lease = "https://fleet.example", &state.Lease{}
-	p.hasMemory(500<<20, memory.ForStart-1<<20)
+	p.hasMemory(500<<20, stage.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	image := oci.Digest([]byte("image"))
 	asked := p.counts()
@@ -72,7 +72,7 @@ func TestTooLittleMemory(t *testing.T) {
 			t.Error("the image was asked for")
 		}
 		hint, err = spec.DecodeHint(body)
-		p.hasMemory(500<<20, memory.ForStart+1<<20)
+		p.hasMemory(500<<20, stage.ForStart+1<<20)
 		return err
 	}
 	var asksMedium bool
@@ -106,7 +106,7 @@ func TestTooLittleMemoryBehindAKexec(t *testing.T) {
 	p := publish(t)
 	p.machine.words = []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
-	p.hasMemory(500<<20, memory.ForStart-1<<20)
+	p.hasMemory(500<<20, stage.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Error(err)
@@ -116,7 +116,7 @@ func TestTooLittleMemoryBehindAKexec(t *testing.T) {
 // What a disk takes, or what is in memory, needs no room there.
 func TestEnoughMemory(t *testing.T) {
 	p := publish(t)
-	p.hasMemory(500<<20, memory.ForStart+1<<20)
+	p.hasMemory(500<<20, stage.ForStart+1<<20)
 	found := p.layer("image")
 	p.prepared(found)
 	p.hasMemory(500<<20, 0)

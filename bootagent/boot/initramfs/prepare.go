@@ -19,7 +19,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -124,7 +123,7 @@ func (p *preparer) fitsMemory(layer spec.Layer) error {
 	if p.disk.lasting() {
 		return nil
 	}
-	has, err := memory.Read(p.machine.proc + "/meminfo")
+	has, err := stage.ReadMemory(p.machine.proc + "/meminfo")
 	if err != nil {
 		p.say("whether the images fit into memory is not known: %v", err)
 		return nil

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -68,7 +67,7 @@ func (f Failure) Lines() []string {
 // words say what is wrong, and what a person can do about it.
 func (f Failure) words() (what, do string) {
 	code := refusal.Of(f.Err)
-	var little *memory.TooLittle
+	var little interface{ More() int64 } // in MiB, see package stage
 	switch {
 	case f.Tries == 0:
 		return "its loader ends", "read what it said above; write the boot files again with 'caisson netboot' where they may be at fault"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
+	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -37,7 +37,7 @@ func TestLines(t *testing.T) {
 		},
 			[]string{"is refused (wrong-node)", (&refusal.Refusal{Code: refusal.WrongNode}).Hint(), "the last good generation cannot run: the disk rotted"}},
 		"too little memory": {func(f *Failure) {
-			f.Err, f.Address = &memory.TooLittle{Images: 400e6, Has: 500 << 20, Needs: 600<<20 + 1}, "10.0.2.15/24"
+			f.Err, f.Address = &stage.TooLittle{Images: 400e6, Has: 500 << 20, Needs: 600<<20 + 1}, "10.0.2.15/24"
 		},
 			[]string{"it has too little memory", "400.0 MB of images", "needs 601 MiB, and it has 500", "give it 101 MiB more", "state disk"}},
 		"with a code": {func(f *Failure) { f.Err, f.Rescue = errors.New("network: no lease"), "code k7m2q-9xfab" }, []string{"  rescue  code k7m2q-9xfab\n"}},

@@ -4,8 +4,9 @@
 // kernel and images, verified, from a registry where the store lacks them.
 //
 // The loader stages what it is about to boot; the service stages, in the background,
-// what waits for a reboot, so that the next boot finds it there. The package knows
-// layers and no overlays; what may be staged was decided before.
+// what waits for a reboot, so that the next boot finds it there. A node without a disk has it in
+// memory, and [Memory] says whether it fits. The package knows layers and no overlays; what may
+// be staged was decided before.
 package stage
 
 import (

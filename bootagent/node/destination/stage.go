@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/memory"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -127,7 +126,7 @@ func (d *Destination) fitsMemory(next *root.Next, class, why string) (string, st
 	if len(next.Missing) == 0 {
 		return class, why, nil
 	}
-	has, err := memory.Read(d.path("/proc/meminfo"))
+	has, err := stage.ReadMemory(d.path("/proc/meminfo"))
 	if err != nil {
 		return "", "", err
 	}

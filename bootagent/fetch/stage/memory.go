@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory says whether images fit into a machine that has no disk for them.
-//
-// It counts bytes and reads proc_meminfo(5). What is done about images that do not fit is
-// the business of who brings them.
-package memory
+package stage
 
 import (
 	"fmt"
@@ -15,7 +11,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Memory is that of a machine which has its images in it, in bytes.
+// Memory is that of a machine which has its images in it, in bytes. It says whether more of them
+// fit; what is done about those that do not is the business of who brings them.
 type Memory struct{ Total, Available int64 }
 
 // leastReserve is the memory left to the programs of a small machine.
@@ -45,8 +42,8 @@ func (m Memory) Refuses(missing []spec.Blob) string {
 // maxMeminfo is more than any kernel writes, in bytes.
 const maxMeminfo = 64 << 10
 
-// Read reads a file as proc_meminfo(5) has it.
-func Read(name string) (m Memory, err error) {
+// ReadMemory reads a file as proc_meminfo(5) has it.
+func ReadMemory(name string) (m Memory, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return m, err

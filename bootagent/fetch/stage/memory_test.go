@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package memory
+package stage
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ func TestMemoryRefuses(t *testing.T) {
 	}
 }
 
-func TestRead(t *testing.T) {
+func TestReadMemory(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "meminfo")
 	for text, want := range map[string]Memory{
 		"MemTotal:        2000 kB\nMemFree:         10 kB\nMemAvailable:    1000 kB\nBuffers: 1 kB\n": {2000 << 10, 1000 << 10},
@@ -48,11 +48,11 @@ func TestRead(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := Read(name); (err == nil) != (want != Memory{}) || err == nil && m != want {
+		if m, err := ReadMemory(name); (err == nil) != (want != Memory{}) || err == nil && m != want {
 			t.Errorf("%q: %+v, %v", text, m, err)
 		}
 	}
-	if m, err := Read("/proc/meminfo"); err != nil || m.Available <= 0 || m.Available > m.Total {
+	if m, err := ReadMemory("/proc/meminfo"); err != nil || m.Available <= 0 || m.Available > m.Total {
 		t.Errorf("this machine: %+v, %v", m, err)
 	}
 }

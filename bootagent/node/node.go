@@ -29,7 +29,6 @@ import (
 	"errors"
 	"os"
 
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/node/cycle"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/early"
@@ -44,6 +43,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -97,7 +97,7 @@ func assemble(s *session.Session) *Node {
 		Store: s.Store, Log: s.Record, Say: s.Say}
 	n.protect = &protect.Protection{Root: dir, Cgroup: o.Cgroup, Owner: s.Owner, Log: s.Record}
 	n.post = &post.Post{Folder: s.Folder, Boot: kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send,
-		TPM: measure.Of(dir, s.Say), Log: s.Record, Say: s.Say}
+		TPM: tpm.LogOf(dir, s.Say), Log: s.Record, Say: s.Say}
 	n.holds = &operate.Holds{Owner: s.Owner, By: o.By, Log: s.Record}
 	n.effect = &effect.Effect{Unbound: s.Unbound, Last: s.Last, Clock: s, Made: o.Made, Within: s.Within(), Rival: o.Rival,
 		Table: effect.Table{Dir: dir, Scopes: s.Scopes, Alone: alone, Owner: s.Owner, Folder: s.Folder, Journal: s.Journal, Tracker: s.Tracker,

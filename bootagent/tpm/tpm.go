@@ -4,7 +4,10 @@
 // register, has registers quoted by a key that never leaves the TPM, and notes an epoch. See TCG's "TPM 2.0
 // Library", part 3, and tpmrm0, the kernel's own resource manager.
 //
-// It knows neither what is measured nor who asks for a quote. A TPM that hangs is waited for
+// Before each kexec, stack and soft-reboot a node has one line extended into register [spec.PCR], and
+// written into a [Log] that others replay: the register says that nothing is missing of the log.
+//
+// It decides nothing, and does not know who asks for a quote. A TPM that hangs is waited for
 // once a boot, for so long and no longer.
 package tpm
 

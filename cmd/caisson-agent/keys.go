@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -100,7 +99,7 @@ func quote(ctx context.Context, a *app, args []string) error {
 			return err
 		}
 	}
-	log := measure.Of(a.root, a.say)
+	log := tpm.LogOf(a.root, a.say)
 	q, err := log.Quote(nonce)
 	if errors.Is(err, tpm.ErrNone) {
 		return cli.WithHint(err, "the firmware's setup may have it switched off")

@@ -20,7 +20,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -53,9 +52,9 @@ func known() attest.Known {
 }
 
 // machine is one with a TPM, whose firmware has measured its events.
-func machine(t *testing.T, open func() (io.ReadWriteCloser, error), firmware []event) *measure.Log {
+func machine(t *testing.T, open func() (io.ReadWriteCloser, error), firmware []event) *tpm.Log {
 	t.Helper()
-	l := measure.Of(t.TempDir(), func(format string, args ...any) { t.Errorf(format, args...) })
+	l := tpm.LogOf(t.TempDir(), func(format string, args ...any) { t.Errorf(format, args...) })
 	l.TPM = tpm.TPM{Open: open, Limit: time.Minute}
 	le := binary.LittleEndian
 	log := slices.Concat(le.AppendUint32(le.AppendUint32(nil, 0), 3), make([]byte, 20), le.AppendUint32(nil, 33), []byte("Spec ID Event03\x00"),
@@ -81,7 +80,7 @@ func machine(t *testing.T, open func() (io.ReadWriteCloser, error), firmware []e
 }
 
 // quoted measures events and asks for a quote.
-func quoted(t *testing.T, l *measure.Log, events ...spec.Measured) *spec.Quote {
+func quoted(t *testing.T, l *tpm.Log, events ...spec.Measured) *spec.Quote {
 	t.Helper()
 	for _, m := range events {
 		l.Add(m)
@@ -274,7 +273,7 @@ func TestASignatureOfNoQuote(t *testing.T) {
 	}
 }
 
-func quotedWith(t *testing.T, l *measure.Log, other []byte) *spec.Quote {
+func quotedWith(t *testing.T, l *tpm.Log, other []byte) *spec.Quote {
 	t.Helper()
 	q, err := l.Quote(other)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -149,7 +149,7 @@ func (d *desk) posts(l post.TPM, key string, letters *[]string) error {
 }
 
 // shows holds what is known of the node once it has quoted so many times.
-func (d *desk) shows(l *measure.Log, quotes int, word view.Attestation, why string) {
+func (d *desk) shows(l *tpm.Log, quotes int, word view.Attestation, why string) {
 	d.Helper()
 	key, err := l.Key()
 	if err != nil {
@@ -168,7 +168,7 @@ func (d *desk) shows(l *measure.Log, quotes int, word view.Attestation, why stri
 // needs nobody; another TPM does.
 func TestAKeyIsBoundToItsTPM(t *testing.T) {
 	open, again := Switched(t)
-	boots := func() *measure.Log {
+	boots := func() *tpm.Log {
 		t.Helper()
 		again()
 		l := machine(t, open, usual)
@@ -223,9 +223,9 @@ func TestAMachineOfBeforeIsBound(t *testing.T) {
 
 // mixed is what an attacker makes of two TPMs: it quotes by the one, and shows the other's endorsement key.
 type mixed struct {
-	*measure.Log
-	shows *measure.Log
-	opens *measure.Log
+	*tpm.Log
+	shows *tpm.Log
+	opens *tpm.Log
 }
 
 func (m mixed) Endorse(q *spec.Quote) error          { return m.shows.Endorse(q) }
@@ -233,7 +233,7 @@ func (m mixed) Activate(c, s []byte) ([]byte, error) { return m.opens.Activate(c
 
 // changed shows an endorsement key with another attribute than the TPM's.
 type changed struct {
-	*measure.Log
+	*tpm.Log
 	of func(*tpm2.TPMAObject)
 }
 

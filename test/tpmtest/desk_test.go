@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -47,7 +47,7 @@ func (d *desk) KeepQuote(_ context.Context, _ string, from, to *view.Quote, by, 
 	return nil
 }
 
-func newDesk(t *testing.T, l *measure.Log) *desk {
+func newDesk(t *testing.T, l *tpm.Log) *desk {
 	d := &desk{T: t, known: known(), now: time.Unix(1790000000, 0), kept: make(chan string, 1)}
 	at := attest.Root{Layer: "sha256:m", Core: "sha256:d"}
 	root := d.known.Roots[at]
@@ -68,7 +68,7 @@ func newDesk(t *testing.T, l *measure.Log) *desk {
 }
 
 // reports is what the machine of a log reports.
-func (d *desk) reports(l *measure.Log) *spec.Report {
+func (d *desk) reports(l *tpm.Log) *spec.Report {
 	d.Helper()
 	key, err := l.Key()
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *desk) reports(l *measure.Log) *spec.Report {
 }
 
 // sends brings a quote of the machine over a nonce.
-func (d *desk) sends(l *measure.Log, nonce string) error {
+func (d *desk) sends(l *tpm.Log, nonce string) error {
 	d.Helper()
 	raw, err := hex.DecodeString(nonce)
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *desk) takes(nonce string, body io.Reader) error {
 }
 
 // quotes has the node quote, which is wanted, and returns what is known of it then.
-func (d *desk) quotes(l *measure.Log) (view.Attestation, string) {
+func (d *desk) quotes(l *tpm.Log) (view.Attestation, string) {
 	d.Helper()
 	d.now = d.now.Add(61 * time.Minute)
 	d.node.Received = d.now
@@ -117,7 +117,7 @@ func (d *desk) quotes(l *measure.Log) (view.Attestation, string) {
 	return d.node.Attestation(d.now)
 }
 
-func (d *desk) wants(l *measure.Log, word view.Attestation, why string) {
+func (d *desk) wants(l *tpm.Log, word view.Attestation, why string) {
 	d.Helper()
 	if is, says := d.quotes(l); is != word || !strings.HasPrefix(says, why) {
 		d.Errorf("%s: %s; want %s: %s", is, says, word, why)
@@ -255,7 +255,7 @@ func TestALoaderIsUpdated(t *testing.T) {
 		d.known.Loaders, d.known.Programs = nil, nil
 		d.known.AddLoader(loader, stub(loader), program(loader+" program"))
 	}
-	boots := func(loader string) *measure.Log {
+	boots := func(loader string) *tpm.Log {
 		t.Helper()
 		again()
 		l := machine(t, open, slices.Concat(usual[:3], []event{{4, loader + " program"}, {7, "keys"}, {11, loader}}))

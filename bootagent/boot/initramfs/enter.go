@@ -15,13 +15,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -139,7 +139,7 @@ func (b *boot) loadPolicy(context.Context) error {
 	if len(policy.Profiles) == 0 {
 		return nil
 	}
-	if err := measure.Mount(); err != nil {
+	if err := tpm.MountSecurityfs(); err != nil {
 		return err
 	}
 	n, err := apparmor.Load(newRoot, policy)

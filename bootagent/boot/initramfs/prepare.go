@@ -14,12 +14,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -42,7 +42,7 @@ type preparer struct {
 	notes   *notes
 	ways    *ways
 	attempt *attempt
-	log     *measure.Log
+	log     *tpm.Log
 	brought spec.Bytes // by the last try
 }
 

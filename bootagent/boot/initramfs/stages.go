@@ -30,7 +30,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
@@ -85,7 +84,7 @@ type boot struct {
 	attempt  *attempt
 	chooser  *chooser
 	choice   *choice
-	log      *measure.Log
+	log      *tpm.Log
 	record   state.Boot
 }
 
@@ -95,7 +94,7 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	feed := func() error { return b.watchdog.Load().Feed() }
 	b.progress = &kernel.WatchdogProgress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
 	m.say = b.say
-	b.log = measure.Of("", b.say)
+	b.log = tpm.LogOf("", b.say)
 	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore); b.disk.unlock() }, machine: &m}
 	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
 	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
@@ -205,7 +204,7 @@ func (b *boot) loadModules(context.Context) (err error) {
 		}
 	}
 	b.machine.coldplug()
-	if err := measure.Mount(); err != nil {
+	if err := tpm.MountSecurityfs(); err != nil {
 		b.say("the firmware's log of what it has measured is not there: %v", err)
 	}
 	return nil

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
-	"github.com/caisson-os/caisson/bootagent/boot/measure"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
@@ -116,7 +116,7 @@ func (n *Next) Stack() (err error) {
 	if err != nil {
 		return err
 	}
-	measure.Of(n.under, n.Say).Add(spec.Measured{Event: spec.MeasuredSoftReboot, Layer: n.Pair.Generation.Layer, Core: core})
+	tpm.LogOf(n.under, n.Say).Add(spec.Measured{Event: spec.MeasuredSoftReboot, Layer: n.Pair.Generation.Layer, Core: core})
 	if err := made.Make(&record); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package measure
+package tpm
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -25,9 +24,9 @@ import (
 // newLog is that of a machine whose files are below a directory.
 func newLog(t *testing.T, open func() (io.ReadWriteCloser, error)) (_ *Log, said *strings.Builder) {
 	said = new(strings.Builder)
-	l := Of(t.TempDir(), func(format string, args ...any) { fmt.Fprintf(said, format+"\n", args...) })
+	l := LogOf(t.TempDir(), func(format string, args ...any) { fmt.Fprintf(said, format+"\n", args...) })
 	if open != nil {
-		l.TPM = tpm.TPM{Open: open, Limit: time.Minute}
+		l.TPM = TPM{Open: open, Limit: time.Minute}
 	}
 	if err := os.MkdirAll(filepath.Dir(l.Firmware), 0o755); err != nil {
 		t.Fatal(err)

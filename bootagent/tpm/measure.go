@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measure has a machine's TPM keep the history of what a node went on with: before
-// each kexec, stack and soft-reboot one line is extended into register [spec.PCR], and
-// written into a log that others replay. The register says that nothing is missing of the log.
-//
-// The log and the firmware's go over a kexec in the next loader's initrd, since a kernel that
-// was entered by kexec does not always find the firmware's. Nothing here stops a boot: what could not be
-// measured is said, and who verifies sees that it is missing.
-package measure
+package tpm
 
 import (
 	"bytes"
@@ -22,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -31,18 +23,20 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Log is the log of one machine's boot.
+// Log is the log of one machine's boot. It and the firmware's go over a kexec in the next loader's
+// initrd, since a kernel that was entered by kexec does not always find the firmware's. Nothing here
+// stops a boot: what could not be measured is said, and who verifies sees that it is missing.
 type Log struct {
-	TPM      tpm.TPM
+	TPM      TPM
 	Dir      string // where it is kept, below /run
 	Carried  string // where the loader before a kexec has left it, in the initramfs
 	Firmware string // file of the kernel's with the firmware's own log
 	Say      func(format string, args ...any)
 }
 
-// Of returns the log of this machine. prefix is "" but in tests.
-func Of(prefix string, say func(string, ...any)) *Log {
-	return &Log{TPM: tpm.Of(prefix), Dir: prefix + paths.RunMeasured, Carried: prefix + paths.Measured,
+// LogOf returns the log of this machine. prefix is "" but in tests.
+func LogOf(prefix string, say func(string, ...any)) *Log {
+	return &Log{TPM: Of(prefix), Dir: prefix + paths.RunMeasured, Carried: prefix + paths.Measured,
 		Firmware: prefix + "/sys/kernel/security/tpm0/binary_bios_measurements", Say: say}
 }
 
@@ -55,8 +49,8 @@ const (
 // Add measures what the node is about to do. A machine without a TPM keeps no log.
 func (l *Log) Add(m spec.Measured) {
 	err := l.add(m)
-	if errors.Is(err, tpm.ErrNone) {
-		err = tpm.ErrNone
+	if errors.Is(err, ErrNone) {
+		err = ErrNone
 	}
 	if err != nil {
 		l.Say("%s is not measured: %v", m.Event, err)
@@ -132,8 +126,9 @@ func (l *Log) Carry(to *cpio.Archive) error {
 	return nil
 }
 
-// Mount has the kernel show the firmware's log.
-func Mount() error {
+// MountSecurityfs mounts the file system in which the kernel shows the firmware's log, and what it
+// has of AppArmor.
+func MountSecurityfs() error {
 	err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	if err != nil && err != unix.EBUSY {
 		return fmt.Errorf("mount securityfs: %w", err)
@@ -144,7 +139,7 @@ func Mount() error {
 // Key returns the digest of the key that the TPM quotes with, spec.NoTPM where there is none.
 func (l *Log) Key() (string, error) {
 	public, err := l.TPM.Key()
-	if errors.Is(err, tpm.ErrNone) {
+	if errors.Is(err, ErrNone) {
 		return spec.NoTPM, nil
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/medium"
+	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -24,12 +24,12 @@ import (
 // wrong with a medium that is there is said.
 func (c *chooser) fromMedium(ctx context.Context) (a asked) {
 	defer func() {
-		if a.err != nil && !errors.Is(a.err, medium.ErrNone) && !errors.Is(a.err, errStartOver) {
+		if a.err != nil && !errors.Is(a.err, loader.ErrNoMedium) && !errors.Is(a.err, errStartOver) {
 			c.say("the medium: %v", a.err)
 		}
 	}()
 	c.machine.coldplug() // of a medium that came late
-	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
+	media, err := loader.MountMedia("/sys", "/dev", paths.RunMedium)
 	if err != nil {
 		return c.unasked(err)
 	}
@@ -93,7 +93,7 @@ func (c *chooser) unasked(err error) asked {
 
 // carries reports whether a medium carries a layer.
 func carries() bool {
-	media, err := medium.Mount("/sys", "/dev", paths.RunMedium)
+	media, err := loader.MountMedia("/sys", "/dev", paths.RunMedium)
 	if err != nil {
 		return false // what is wrong with it is said when it is asked
 	}

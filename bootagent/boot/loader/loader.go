@@ -11,6 +11,10 @@
 //
 // What comes is named by digest in fleet:current and copied as it is. What is decided is decided
 // by names of files alone; [Volume] writes them so that a power cut costs nothing. Package node says when a boot was good.
+//
+// A CD, a USB stick or a disk of 'caisson image' carries an OCI layout beside its loader, in the
+// file system that firmware started from: [Media] are those that are there. Nothing on them is
+// trusted: what is read of a layout is verified as an answer of the registry is.
 package loader
 
 import (

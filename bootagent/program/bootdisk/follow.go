@@ -22,7 +22,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
-	"github.com/caisson-os/caisson/bootagent/boot/medium"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -228,7 +227,7 @@ func (l *following) bring(kind string) func(spec.Blob) (io.ReadCloser, error) {
 // carried reads a part of a loader from the first medium that carries it, as where no
 // registry is.
 func (l *following) carried(d oci.Descriptor) (io.ReadCloser, error) {
-	media, err := medium.Mount(l.session.Path("/sys"), l.session.Path("/dev"), l.session.Path(paths.RunMedium))
+	media, err := loader.MountMedia(l.session.Path("/sys"), l.session.Path("/dev"), l.session.Path(paths.RunMedium))
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package medium finds what a CD, a USB stick or a disk of 'caisson image' carries beside its
-// loader: an OCI layout in the file system that firmware started from.
-//
-// It looks at the first sector of file systems and mounts those of media read-only. It trusts nothing
-// that is there and decides nothing: what is read of the layout is verified as an answer of
-// the registry is. bootagent/boot/initramfs imports it, and bootagent/program/bootdisk, which takes from it
-// what a disk starts.
-package medium
+package loader
 
 import (
 	"bufio"
@@ -27,8 +20,8 @@ import (
 	"github.com/caisson-os/caisson/layers"
 )
 
-// ErrNone is returned where no medium carries a layout.
-var ErrNone = errors.New("no medium carries a layer")
+// ErrNoMedium is returned where no medium carries a layout.
+var ErrNoMedium = errors.New("no medium carries a layer")
 
 // place is where a file system of a medium begins.
 type place struct {
@@ -48,10 +41,10 @@ type Media struct {
 	mounted []string
 }
 
-// Mount mounts each medium that carries a layout, in directories below at. sys and dev are
+// MountMedia mounts each medium that carries a layout, in directories below at. sys and dev are
 // /sys and /dev. All are there at once, since which of them has the newest generation is
 // known only when all were asked: a machine's own disk may carry what it was installed with.
-func Mount(sys, dev, at string) (*Media, error) {
+func MountMedia(sys, dev, at string) (*Media, error) {
 	return mountEach(places(sys, dev), at, place.mount)
 }
 
@@ -83,7 +76,7 @@ func mountEach(list []place, at string, mount func(place, string) error) (*Media
 	if err := errors.Join(append(m.Passed, m.Close())...); err != nil {
 		return nil, err
 	}
-	return nil, ErrNone
+	return nil, ErrNoMedium
 }
 
 // partition matches the suffix that the kernel adds to a disk's name.

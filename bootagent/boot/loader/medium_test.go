@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package medium
+package loader
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ func TestPlaces(t *testing.T) {
 func TestNoMedium(t *testing.T) {
 	b := bench{filepath.Join(t.TempDir(), "sys"), filepath.Join(t.TempDir(), "dev")}
 	b.add(t, "sda", make([]byte, 4096))
-	if m, err := Mount(b.sys, b.dev, filepath.Join(t.TempDir(), "at")); !errors.Is(err, ErrNone) {
+	if m, err := MountMedia(b.sys, b.dev, filepath.Join(t.TempDir(), "at")); !errors.Is(err, ErrNoMedium) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

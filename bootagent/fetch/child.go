@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
@@ -168,7 +168,7 @@ type request struct {
 	Offset    int64
 	Spans     []oci.Span // parts of the blob instead of all from the offset on
 
-	Post *report.Letter // to send instead
+	Post *post.Letter // to send instead
 }
 
 // maxOutcome is the cap of an outcome, in bytes.
@@ -188,7 +188,7 @@ type outcome struct {
 // kinds are the failures that callers tell apart.
 var kinds = map[string]error{
 	"not found": oci.ErrNotFound, "slow": pull.ErrSlow, "cut": io.ErrUnexpectedEOF, "permission": fs.ErrPermission,
-	"not taken": report.ErrRefused, "answered": oci.ErrAnswered, "reset": unix.ECONNRESET, "eof": io.EOF,
+	"not taken": post.ErrRefused, "answered": oci.ErrAnswered, "reset": unix.ECONNRESET, "eof": io.EOF,
 }
 
 func parseOutcome(said []byte) (o outcome, err error) {

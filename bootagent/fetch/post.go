@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -26,8 +26,8 @@ import (
 )
 
 // Post sends a letter to a fleet's service, from a process of its own as all requests.
-// An error that is [report.ErrRefused] is the service's last word on it.
-func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error {
+// An error that is [post.ErrRefused] is the service's last word on it.
+func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l post.Letter) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r := request{Bootstrap: b, Way: way, Post: &l}
@@ -46,7 +46,7 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter)
 // Hint sends what a loader says, see [spec.Hint], in this process: a loader is alone.
 func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
 	deliver, err := prepare(ctx, request{Bootstrap: b, Way: way,
-		Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}}, io.Discard)
+		Post: &post.Letter{URL: b.Hints + post.HintPath, Body: body, Token: true}}, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func send(client *http.Client, req *http.Request, out io.Writer) error {
 func refused(status int, err error) error {
 	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: %w", report.ErrRefused, err)
+		return fmt.Errorf("%w: %w", post.ErrRefused, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return &denied{err}
 	}
@@ -252,7 +252,7 @@ func openStore(r request, auth string) (*store, error) {
 }
 
 // put makes a letter the one that its node's tag names.
-func (s *store) put(ctx context.Context, l *report.Letter) error {
+func (s *store) put(ctx context.Context, l *post.Letter) error {
 	manifest, blobs := oci.DocumentManifest(oci.TypeReport, l.Body)
 	for _, b := range blobs {
 		if err := s.blob(ctx, b); err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
@@ -31,7 +31,7 @@ func TestPost(t *testing.T) {
 	var uid string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
-		if err != nil || string(body) != "signed" || req.URL.Path != report.Path || req.Header.Get("Authorization") != "Bearer let-me" || req.Header.Get("Caisson-Proof") != "p" || req.Header.Get("User-Agent") != "caisson-agent/1" {
+		if err != nil || string(body) != "signed" || req.URL.Path != post.ReportPath || req.Header.Get("Authorization") != "Bearer let-me" || req.Header.Get("Caisson-Proof") != "p" || req.Header.Get("User-Agent") != "caisson-agent/1" {
 			t.Errorf("%s %q %v: %q, %v", req.URL.Path, req.Header.Get("Authorization"), req.Header, body, err)
 		}
 		if uid == "" {
@@ -51,12 +51,12 @@ func TestPost(t *testing.T) {
 	}
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	var answer bytes.Buffer
-	post := func(cas ...string) error {
+	tell := func(cas ...string) error {
 		answer.Reset()
-		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL + report.Path, Header: map[string]string{"Caisson-Proof": "p"}, Body: []byte("signed"), Token: true, Answer: &answer})
+		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, post.Letter{URL: server.URL + post.ReportPath, Header: map[string]string{"Caisson-Proof": "p"}, Body: []byte("signed"), Token: true, Answer: &answer})
 	}
 	for status = range map[int]bool{200: true, 204: true} {
-		if err := post(ca); err != nil || answer.String() != "0a0b" {
+		if err := tell(ca); err != nil || answer.String() != "0a0b" {
 			t.Errorf("%d: %v, %q", status, err, answer.String())
 		}
 	}
@@ -65,20 +65,20 @@ func TestPost(t *testing.T) {
 	}
 	for code, final := range map[int]bool{400: true, 409: true, 413: true, 422: true, 307: false, 401: false, 403: false, 404: false, 429: false, 500: false, 503: false} {
 		status = code
-		err := post(ca)
-		if err == nil || errors.Is(err, report.ErrRefused) != final {
+		err := tell(ca)
+		if err == nil || errors.Is(err, post.ErrRefused) != final {
 			t.Errorf("%d: %v, final %v", code, err, final)
 		} else if strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 400 {
 			t.Errorf("%d: %q", code, err)
 		}
 	}
-	if err := post(); err == nil || errors.Is(err, report.ErrRefused) {
+	if err := tell(); err == nil || errors.Is(err, post.ErrRefused) {
 		t.Errorf("a service of an unknown authority: %v", err)
 	}
 	if err := os.Chmod(filepath.Join(dir, track.ReportToken), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := post(ca); err == nil || !strings.Contains(err.Error(), "token") {
+	if err := tell(ca); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("a token for all to read: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestATokenIsNotForTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	for where, want := range map[string]string{"http://192.0.2.1:8080": "without TLS", "http://127.0.0.1:8080": "", "https://192.0.2.1:8080": ""} {
-		_, req, err := letter(t.Context(), request{Way: track.Way{Credentials: dir}, Post: &report.Letter{URL: where + report.Path, Token: true}}, filepath.Join(dir, track.ReportToken))
+		_, req, err := letter(t.Context(), request{Way: track.Way{Credentials: dir}, Post: &post.Letter{URL: where + post.ReportPath, Token: true}}, filepath.Join(dir, track.ReportToken))
 		switch {
 		case want == "" && (err != nil || req.Header.Get("Authorization") != "Bearer let-me"):
 			t.Errorf("%s: %v", where, err)
@@ -116,7 +116,7 @@ func TestATokenIsForOneService(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, track.ReportToken), []byte("let-me\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := Post(t.Context(), spec.Bootstrap{}, track.Way{Credentials: dir, Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL, Body: []byte("{}")})
+	err := Post(t.Context(), spec.Bootstrap{}, track.Way{Credentials: dir, Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, post.Letter{URL: server.URL, Body: []byte("{}")})
 	if err == nil || !strings.Contains(err.Error(), "answers 409: 1 of 1 slots are held,") || strings.Contains(err.Error(), "kind") {
 		t.Error(err)
 	}
@@ -147,7 +147,7 @@ func TestTheTokenThatCameAsASecret(t *testing.T) {
 		seen []string
 	}{{"new", []string{"new"}}, {"old", []string{"new", "old"}}, {"another", []string{"new", "old"}}} {
 		good, seen = c.good, nil
-		err := Post(t.Context(), spec.Bootstrap{}, way, report.Letter{URL: server.URL + report.Path, Body: []byte("{}"), Token: true})
+		err := Post(t.Context(), spec.Bootstrap{}, way, post.Letter{URL: server.URL + post.ReportPath, Body: []byte("{}"), Token: true})
 		if (err == nil) != (c.good != "another") || !slices.Equal(seen, c.seen) {
 			t.Errorf("good is %s: %v, it was shown %q", c.good, err, seen)
 		}

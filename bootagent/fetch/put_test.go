@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -38,7 +38,7 @@ func TestPut(t *testing.T) {
 	b := spec.Bootstrap{Registry: "registry.example/metal", CAs: []string{string(pem)}, PlainHTTP: true} // which is another place: TLS stays
 	put := func(text string) error {
 		return Post(t.Context(), b, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}},
-			report.Letter{Put: &report.Place{Registry: addr + "/reports", Node: "n1"}, Body: []byte(text)})
+			post.Letter{Put: &post.Place{Registry: addr + "/reports", Node: "n1"}, Body: []byte(text)})
 	}
 	login := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, addr, base64.StdEncoding.EncodeToString([]byte(registrytest.User+":"+registrytest.Password)))
 	write := func(name string) {
@@ -48,7 +48,7 @@ func TestPut(t *testing.T) {
 		}
 	}
 	write("auth.json") // with which it reads
-	if err := put("one"); err == nil || errors.Is(err, report.ErrRefused) {
+	if err := put("one"); err == nil || errors.Is(err, post.ErrRefused) {
 		t.Errorf("with the credentials for reading, or none: %v", err)
 	}
 	write(track.ReportAuth)
@@ -93,7 +93,7 @@ func TestPutStays(t *testing.T) {
 		defer server.Close()
 		addr := strings.TrimPrefix(server.URL, "http://")
 		err := Post(t.Context(), spec.Bootstrap{Registry: addr + "/metal", PlainHTTP: true}, track.Way{Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}},
-			report.Letter{Put: &report.Place{Registry: addr + "/reports", Node: "n1"}, Body: []byte("x")})
+			post.Letter{Put: &post.Place{Registry: addr + "/reports", Node: "n1"}, Body: []byte("x")})
 		if err == nil || !strings.Contains(err.Error(), "report") {
 			t.Errorf("%d: %v", status, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 	var sent [][]byte
 	open := func() *Node {
 		n := m.open()
-		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l post.Letter) error {
 			if l.URL != reportURL+"/v1/report" || !l.Token {
 				t.Errorf("sent to %s", l.URL)
 			}

@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 
 	"github.com/caisson-os/caisson/bootagent/tell/post"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -27,8 +26,8 @@ func TestSlotsAreProven(t *testing.T) {
 	m.boot()
 	m.apply()
 	n := m.open()
-	var sent []report.Letter
-	n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+	var sent []post.Letter
+	n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l post.Letter) error {
 		sent = append(sent, l)
 		return nil
 	}
@@ -105,7 +104,7 @@ func TestSlotsOverASoftReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := m.open()
-		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l post.Letter) error {
 			raw, err := base64.StdEncoding.DecodeString(l.Header[post.ProofHeader])
 			if err != nil {
 				t.Fatal(err)

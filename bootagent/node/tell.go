@@ -8,7 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -45,7 +45,7 @@ func (n *Node) ReportDir() string { return n.post.ReportDir() }
 
 // Reporter opens what signs and sends reports, and makes this node's key where it has
 // none. It stays usable when the node is closed.
-func (n *Node) Reporter() (*report.Reporter, error) { return n.post.Reporter() }
+func (n *Node) Reporter() (*post.Reporter, error) { return n.post.Reporter() }
 
 // RecordReport notes in systemd's journal that the node tells news.
 func (n *Node) RecordReport(r *spec.Report) { n.post.RecordReport(r) }

@@ -32,7 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/bootagent/tell/metrics"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -60,7 +60,7 @@ type service struct {
 	lost     bool            // hints: everything is looked at
 	clock    <-chan struct{} // it receives when the clock was set; nil where nobody watches it
 	beside   *beside
-	reporter *report.Reporter
+	reporter *post.Reporter
 	rescue   letin.Keeper
 
 	loader      string    // what of the disk's loaders was seen to

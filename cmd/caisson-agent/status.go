@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -284,7 +284,7 @@ func printReport(ctx context.Context, a *app, args []string) error {
 		} else {
 			out.To = to.String()
 		}
-		out.Key, out.Waiting, err = report.Peek(n.ReportDir())
+		out.Key, out.Waiting, err = post.Peek(n.ReportDir())
 		return out, err
 	}, a.printReported)
 }

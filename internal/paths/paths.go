@@ -56,7 +56,7 @@ const (
 	// below State: what opens secrets that are sealed to this node, see bootagent/items/secrets
 	SecretsKey  = "identity/secrets.key"
 	SecretsNext = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
-	Reports     = "report"                    // below State: reports of this node, see bootagent/tell/report
+	Reports     = "report"                    // below State: reports of this node, see bootagent/tell/post
 	Corrections = "corrections.json"          // below State: which settings were corrected lately, see bootagent/decide/policy
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -25,11 +25,11 @@ import (
 func TestReportInARegistry(t *testing.T) {
 	require.Root(t)
 	b := spec.Bootstrap{Registry: registrytest.Distribution(t) + "/metal", PlainHTTP: true}
-	post := func(ctx context.Context, to spec.Reporting, raw []byte) error {
-		return fetch.Post(ctx, b, track.Way{Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, report.Letter{Put: &report.Place{Registry: to.Registry, Node: "n1"}, Body: raw})
+	send := func(ctx context.Context, to spec.Reporting, raw []byte) error {
+		return fetch.Post(ctx, b, track.Way{Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, post.Letter{Put: &post.Place{Registry: to.Registry, Node: "n1"}, Body: raw})
 	}
 	spool := filepath.Join(t.TempDir(), "report")
-	r, err := report.Open(spool, spec.KeyPinned, post, t.Logf)
+	r, err := post.OpenReports(spool, spec.KeyPinned, send, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestReportInARegistry(t *testing.T) {
 		if _, err := r.Look(t.Context(), spec.NewReport(st), spec.Reporting{Registry: b.Registry, Interval: 3600}); err != nil {
 			t.Fatal(err)
 		}
-		if _, waiting, err := report.Peek(spool); err != nil || waiting != 0 {
+		if _, waiting, err := post.Peek(spool); err != nil || waiting != 0 {
 			t.Fatal(waiting, err)
 		}
 		if refused, err := box.Read(t.Context(), []string{"n1", "n2"}, 2); err != nil || len(refused) != 0 {

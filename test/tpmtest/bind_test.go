@@ -23,7 +23,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -128,7 +127,7 @@ func (d *desk) posts(l post.TPM, key string, letters *[]string) error {
 	said := error(nil)
 	p := &post.Post{TPM: l, Tracker: &track.Tracker{Identity: trust.Identity{Node: "n"}},
 		Say: func(format string, args ...any) { said = args[len(args)-1].(error) },
-		By: func(_ context.Context, letter report.Letter) error {
+		By: func(_ context.Context, letter post.Letter) error {
 			if !strings.HasSuffix(letter.URL, spec.QuotePath) {
 				letter.Answer.WriteString(d.Nonce(r))
 				return nil

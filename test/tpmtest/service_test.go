@@ -18,7 +18,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
@@ -114,7 +113,7 @@ func (s *service) is(word view.Attestation) *view.Node {
 }
 
 // send sends a letter as package fetch does.
-func send(ctx context.Context, l report.Letter) error {
+func send(ctx context.Context, l post.Letter) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.URL, bytes.NewReader(l.Body))
 	if err != nil {
 		return err
@@ -217,7 +216,7 @@ func TestAServicePicksNonces(t *testing.T) {
 		var quote *spec.Quote
 		said := ""
 		p := &post.Post{TPM: l, Say: func(format string, args ...any) { said = fmt.Sprintf(format, args...) }, Tracker: &track.Tracker{Identity: trust.Identity{Node: "n"}},
-			By: func(_ context.Context, l report.Letter) (err error) {
+			By: func(_ context.Context, l post.Letter) (err error) {
 				if !strings.HasSuffix(l.URL, spec.QuotePath) {
 					l.Answer.WriteString(given)
 					return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 
 	"github.com/caisson-os/caisson/bootagent/sense/window"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
+	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -169,12 +169,12 @@ func (n *Session) SoftReboot(ctx context.Context, replug bool) error {
 }
 
 // Poster sends a letter as a machine that a bootstrap and a way describe.
-type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error
+type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l post.Letter) error
 
 var errNoPoster = errors.New("this program sends nothing to services")
 
 // Send sends a letter as this machine, by the clock of now.
-func (n *Session) Send(ctx context.Context, l report.Letter) error {
+func (n *Session) Send(ctx context.Context, l post.Letter) error {
 	if n.Options.Post == nil {
 		return errNoPoster
 	}

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package post sends what a node says to the services of its fleet, as this machine: reports,
-// and requests for a turn, which the node proves by its key.
+// Package post sends what a node says to the services of its fleet, as this machine: requests for a
+// turn, which the node proves by its key, and reports. They are signed with that key, sent when
+// something has changed and else at intervals, and kept until somebody answers ([Reporter]).
+//
+// It decides neither what is true (package look) nor how a request is made (package fetch). Nothing
+// that comes of a report is obeyed: an answer is "taken" or "not taken". The key signs what the node
+// says and no more; package oci/sign holds its type apart from all that nodes obey.
 package post
 
 import (
@@ -15,9 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -26,12 +29,12 @@ import (
 // Post sends for an open node.
 type Post struct {
 	Folder  *state.Folder
-	Boot    string                                           // id of the kernel's boot
-	Lasts   bool                                             // the folder is on a disk, and so is the key
-	Tracker *track.Tracker                                   // nil is Unbound
-	Unbound error                                            // why nobody is trusted
-	By      func(ctx context.Context, l report.Letter) error // sends a letter as this machine
-	TPM     TPM                                              // nil: reports leave it out
+	Boot    string                                    // id of the kernel's boot
+	Lasts   bool                                      // the folder is on a disk, and so is the key
+	Tracker *track.Tracker                            // nil is Unbound
+	Unbound error                                     // why nobody is trusted
+	By      func(ctx context.Context, l Letter) error // sends a letter as this machine
+	TPM     TPM                                       // nil: reports leave it out
 	Log     func(event string, fields ...events.Field)
 	Say     func(format string, args ...any)
 
@@ -44,7 +47,7 @@ func (p *Post) ReportDir() string { return p.Folder.Path(paths.Reports) }
 // mayReport refuses a key that commands nodes: it would lie on every disk that it
 // commands.
 func (p *Post) mayReport() error {
-	id, err := report.KeyID(p.ReportDir())
+	id, err := KeyID(p.ReportDir())
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (p *Post) mayReport() error {
 
 // Reporter opens what signs and sends reports, and makes this node's key where it has
 // none. It stays usable when the node is closed.
-func (p *Post) Reporter() (*report.Reporter, error) {
+func (p *Post) Reporter() (*Reporter, error) {
 	if p.Tracker == nil {
 		return nil, p.Unbound
 	}
@@ -69,7 +72,7 @@ func (p *Post) Reporter() (*report.Reporter, error) {
 	if p.Lasts {
 		grade = spec.KeyPinned
 	}
-	r, err := report.Open(p.ReportDir(), grade, p.Post, p.Say)
+	r, err := OpenReports(p.ReportDir(), grade, p.Post, p.Say)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +94,9 @@ func (p *Post) RecordReport(r *spec.Report) {
 // Post sends a report, and a quote where the service's answer wants one.
 func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
 	var nonce bytes.Buffer
-	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true, Answer: &nonce}
+	l := Letter{URL: to.URL + ReportPath, Body: raw, Token: true, Answer: &nonce}
 	if to.Registry != "" {
-		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
+		l = Letter{Put: &Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
 	}
 	if err := p.By(ctx, l); err != nil || nonce.Len() == 0 || p.TPM == nil {
 		return err
@@ -112,12 +115,12 @@ const ProofHeader = "Caisson-Proof"
 // that of its reports, and stays over a soft-reboot, as the key does.
 func (p *Post) Slots(o *spec.Overlay) Holder {
 	return Holder{Node: o.Node, Ask: func(ctx context.Context, server, act, group string, body []byte) error {
-		l := report.Letter{URL: server + "/v1/" + act, Header: map[string]string{"Fleet-Lock-Protocol": "true"}, Body: body}
+		l := Letter{URL: server + "/v1/" + act, Header: map[string]string{"Fleet-Lock-Protocol": "true"}, Body: body}
 		if o.Agent != nil && o.Agent.Report != nil && sameOrigin(o.Agent.Report.URL, server) {
 			if err := p.mayReport(); err != nil {
 				return err
 			}
-			proof, err := report.SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act,
+			proof, err := SignSlot(p.ReportDir(), spec.SlotRequest{Fleet: o.Fleet, Node: o.Node, Group: group, Act: act,
 				BootID: p.Boot, Time: time.Now().UTC()})
 			if err != nil {
 				return err

@@ -12,13 +12,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
 )
 
-func posts(t *testing.T, sent *[]report.Letter) *Post {
+func posts(t *testing.T, sent *[]Letter) *Post {
 	t.Helper()
 	folder, err := state.Open(t.TempDir())
 	if err != nil {
@@ -27,7 +26,7 @@ func posts(t *testing.T, sent *[]report.Letter) *Post {
 	f := fixture.NewFleet(t)
 	return &Post{Folder: folder, Boot: "boot", Lasts: true, Say: t.Logf,
 		Tracker: &track.Tracker{Bootstrap: f.Bootstrap(), Identity: trust.Identity{Node: fixture.Node}, Folder: folder, Say: t.Logf},
-		By: func(_ context.Context, l report.Letter) error {
+		By: func(_ context.Context, l Letter) error {
 			*sent = append(*sent, l)
 			return nil
 		}}
@@ -35,19 +34,19 @@ func posts(t *testing.T, sent *[]report.Letter) *Post {
 
 // A report goes to the service, or into the registry beside the node's name.
 func TestWhereReportsGo(t *testing.T) {
-	var sent []report.Letter
+	var sent []Letter
 	p := posts(t, &sent)
 	if err := errors.Join(p.Post(t.Context(), spec.Reporting{URL: "https://fleet.example"}, []byte("one")), p.Post(t.Context(), spec.Reporting{Registry: "r.example/x"}, []byte("two"))); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := sent[0], sent[1]; a.URL != "https://fleet.example"+report.Path || !a.Token || b.URL != "" || b.Token || *b.Put != (report.Place{Registry: "r.example/x", Node: fixture.Node}) {
+	if a, b := sent[0], sent[1]; a.URL != "https://fleet.example"+ReportPath || !a.Token || b.URL != "" || b.Token || *b.Put != (Place{Registry: "r.example/x", Node: fixture.Node}) {
 		t.Errorf("%+v", sent)
 	}
 }
 
 // A proof goes to the origin that the node reports to alone.
 func TestWhoIsProvenTo(t *testing.T) {
-	var sent []report.Letter
+	var sent []Letter
 	p := posts(t, &sent)
 	if _, err := p.Reporter(); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/tell/report"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -73,7 +72,7 @@ func (p *Post) quote(ctx context.Context, to spec.Reporting, given string) error
 			return err
 		}
 		var answer bytes.Buffer
-		if err := p.By(ctx, report.Letter{URL: to.URL + spec.QuotePath, Header: map[string]string{spec.NonceHeader: q.Nonce},
+		if err := p.By(ctx, Letter{URL: to.URL + spec.QuotePath, Header: map[string]string{spec.NonceHeader: q.Nonce},
 			Body: body, Token: true, Answer: &answer}); err != nil || answer.Len() == 0 {
 			return err
 		}

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report tells a fleet what a node is: it signs reports with the node's own
-// key, sends them when something has changed and else at intervals, and keeps what
-// could not be sent until somebody answers.
-//
-// It decides neither what is true (package look) nor how a request is made (package
-// fetch). Nothing that comes of a report is obeyed: an answer is "taken" or "not
-// taken". The key signs reports and no more; package oci/sign holds their type apart
-// from all that nodes obey. bootagent/node and
-// cmd/caisson-agent import it.
-package report
+package post
 
 import (
 	"context"
@@ -26,16 +17,16 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Post sends a signed report. An error that is [ErrRefused] says that the report will
+// Sender sends a signed report. An error that is [ErrRefused] says that the report will
 // never be taken; any other, that nobody answered.
-type Post func(ctx context.Context, to spec.Reporting, raw []byte) error
+type Sender func(ctx context.Context, to spec.Reporting, raw []byte) error
 
-// ErrRefused is wrapped by Post where a service does not take a report.
+// ErrRefused is wrapped by a [Sender] where a service does not take a report.
 var ErrRefused = errors.New("it was not accepted")
 
 // Reporter signs and sends. One process at a time has one open.
 type Reporter struct {
-	Post Post
+	Post Sender
 	Say  func(format string, args ...any)
 	TPM  func() string // as [spec.Report] has it; nil says nothing
 
@@ -62,13 +53,13 @@ const (
 
 func keyFile(dir string) string { return filepath.Join(filepath.Dir(dir), keyName) }
 
-// Open opens the directory of reports in a node's state, and makes the key. grade says
+// OpenReports opens the directory of reports in a node's state, and makes the key. grade says
 // what becomes of the directory at the next boot.
-func Open(dir string, grade spec.KeyGrade, post Post, say func(string, ...any)) (*Reporter, error) {
+func OpenReports(dir string, grade spec.KeyGrade, post Sender, say func(string, ...any)) (*Reporter, error) {
 	return openAt(dir, grade, post, say, time.Now)
 }
 
-func openAt(dir string, grade spec.KeyGrade, post Post, say func(string, ...any), now func() time.Time) (*Reporter, error) {
+func openAt(dir string, grade spec.KeyGrade, post Sender, say func(string, ...any), now func() time.Time) (*Reporter, error) {
 	r := &Reporter{Post: post, Say: say, grade: grade, now: now}
 	for _, folder := range []string{dir, filepath.Dir(keyFile(dir))} {
 		if err := ownfiles.Folder(folder); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package post
 
 import (
 	"bytes"
@@ -111,8 +111,8 @@ type Place struct {
 	Node     string // its tag
 }
 
-// Path is where a service takes reports, below its address.
-const Path = "/v1/report"
+// ReportPath is where a service takes reports, below its address.
+const ReportPath = "/v1/report"
 
 // HintPath is where a service takes hints of loaders.
 const HintPath = "/v1/hint"

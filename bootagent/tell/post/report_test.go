@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package post
 
 import (
 	"bytes"
@@ -271,7 +271,7 @@ func TestKey(t *testing.T) {
 		if id, err := KeyID(n.dir); err == nil {
 			t.Errorf("%s: the key %s is used", name, id)
 		}
-		r, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf)
+		r, err := OpenReports(n.dir, spec.KeyPinned, n.s.post, t.Logf)
 		if err != nil || known[r.id] {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -35,7 +35,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/effect"
 	"github.com/caisson-os/caisson/bootagent/node/look"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
-	"github.com/caisson-os/caisson/bootagent/node/protect"
+	"github.com/caisson-os/caisson/bootagent/node/policy"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
@@ -52,7 +52,7 @@ type Node struct {
 	session     *session.Session
 	root        *stacked.Root
 	services    *stacked.Services
-	protect     *protect.Protection
+	protect     *policy.Protection
 	effect      *effect.Effect
 	destination *destination.Destination
 	soak        *soak.Soak
@@ -95,7 +95,7 @@ func assemble(s *session.Session) *Node {
 		Log: s.Record, Say: s.Say}
 	n.services = &stacked.Services{Root: dir, Attached: s.Boot.Mode == spec.ModeAttached, Folder: s.Folder, Tracker: s.Tracker,
 		Store: s.Store, Log: s.Record, Say: s.Say}
-	n.protect = &protect.Protection{Root: dir, Cgroup: o.Cgroup, Owner: s.Owner, Log: s.Record}
+	n.protect = &policy.Protection{Root: dir, Cgroup: o.Cgroup, Owner: s.Owner, Log: s.Record}
 	n.post = &post.Post{Folder: s.Folder, Boot: kernel, Lasts: s.Scopes.Disk != "", Tracker: s.Tracker, Unbound: s.Unbound, By: s.Send,
 		TPM: tpm.LogOf(dir, s.Say), Log: s.Record, Say: s.Say}
 	n.holds = &operate.Holds{Owner: s.Owner, By: o.By, Log: s.Record}

@@ -57,7 +57,7 @@ const (
 	SecretsKey  = "identity/secrets.key"
 	SecretsNext = "identity/secrets.next.key" // the key that takes its place once an overlay that is sealed to it has proved itself
 	Reports     = "report"                    // below State: reports of this node, see bootagent/tell/post
-	Corrections = "corrections.json"          // below State: which settings were corrected lately, see bootagent/decide/policy
+	Corrections = "corrections.json"          // below State: which settings were corrected lately, see bootagent/node/policy
 )
 
 // What is known of a change that has not proved itself, and the output of the commands

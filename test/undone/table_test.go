@@ -70,7 +70,7 @@ var table = []undone{
 		groupsEnd, strings.ReplaceAll(groupsEnd, "-m.pid", "m.pid"), "TestTimeoutEndsTheGroup", "bootagent/items/exec"},
 	{"", "the bound", "bootagent/process/process.go",
 		"if err != nil || info.Size() <= MaxLog {", "if true {", "TestLogIsBounded", "bootagent/items/exec"},
-	{"", "the count of corrections", "bootagent/decide/policy/policy.go",
+	{"", "the count of corrections", "bootagent/node/policy/policy.go",
 		">= k.budget(d.Item, d.Key).Corrections:", ">= 1000*k.budget(d.Item, d.Key).Corrections:", "TestQuarantine", "bootagent/node"},
 	{"", "the judgement after it", "bootagent/operation/conclude.go",
 		`return true, e.keep(o, r, "the node is not well after it: "+why)`, "_ = why", "TestAnOperationThatBreaksItsNode", "bootagent/node"},

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/decide/policy"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/node/policy"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"

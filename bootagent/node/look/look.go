@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/effect"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
-	"github.com/caisson-os/caisson/bootagent/node/protect"
+	"github.com/caisson-os/caisson/bootagent/node/policy"
 	"github.com/caisson-os/caisson/bootagent/node/soak"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -36,7 +36,7 @@ type Look struct {
 	Destination *destination.Destination
 	Soak        *soak.Soak
 	Operations  *operate.Operations
-	Protection  *protect.Protection
+	Protection  *policy.Protection
 	Node        Node
 	Events      func() ([]spec.Event, error) // of the black box
 	Units       Units                        // nil where systemd does not run the node

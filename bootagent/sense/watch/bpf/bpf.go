@@ -13,7 +13,7 @@
 //
 // The instructions are assembled here and handed to bpf(2): no compiler, no BTF, no
 // library. They need Linux 6.1 or newer, cgroup v2, CAP_SYS_ADMIN and CAP_NET_ADMIN. Only
-// bootagent/sense/watch and bootagent/node/protect import it.
+// bootagent/sense/watch and bootagent/node/policy import it.
 package bpf
 
 import (

@@ -3,16 +3,17 @@
 // Package policy decides what is done about drift: what somebody changed on a node
 // since it was set.
 //
-// The overlay says what to do about which setting, [spec.Enforcement]: set it again, or
-// leave it and report it. Who sets a setting again that another program keeps changing
-// fights without end, so a correction costs of a budget, [spec.Budget]: five of one
-// setting within ten minutes where nothing else is said. After them the setting is quarantined: it is looked at and reported, and not
+// The overlay says what to do about which setting, [spec.Enforcement]: set it again, or leave it
+// and report it, or have the kernel refuse that others write it, see [Protection]. Who sets a
+// setting again that another program keeps changing fights without end, so a correction costs of a
+// budget, [spec.Budget]: five of one setting within ten minutes where nothing else is said. After
+// them the setting is quarantined: it is looked at and reported, and not
 // touched until an operator clears it, or the overlay wants another value of it, or has
 // no such setting any more. The book of that is in the state directory, written before
 // the correction is made, so that neither a restart of the agent nor its death resets it.
 //
 // The package knows no kinds and sets nothing; a [Keeper] is the Guard of package items.
-// Only bootagent/node/effect imports it.
+// Only bootagent/node, bootagent/node/effect and bootagent/node/look import it.
 package policy
 
 import (
@@ -89,7 +90,7 @@ func (k *Keeper) Judge(d spec.Drift, fresh bool) spec.Drift {
 }
 
 // onto tells of a drift that it is quarantined.
-func (r *record) onto(d spec.Drift) spec.Drift {
+func (r *history) onto(d spec.Drift) spec.Drift {
 	d.Action, d.Since, d.Count = spec.ActionQuarantine, r.Quarantined, r.Count
 	if d.Rival == spec.RivalUnknown && r.Rival != "" {
 		d.Rival = r.Rival
@@ -118,7 +119,7 @@ func (k *Keeper) Correct(due []spec.Drift) error {
 		}
 		r := k.Book.find(d.Item, d.Key)
 		if r == nil {
-			r = &record{Item: d.Item, Key: d.Key, Want: d.To}
+			r = &history{Item: d.Item, Key: d.Key, Want: d.To}
 			k.Book.pages.Keys = append(k.Book.pages.Keys, r)
 		}
 		r.Corrections = append(k.recent(r), k.Up)
@@ -150,14 +151,14 @@ func (k *Keeper) budget(item, key string) spec.Budget {
 }
 
 // recent returns the corrections that still count.
-func (k *Keeper) recent(r *record) []time.Duration {
+func (k *Keeper) recent(r *history) []time.Duration {
 	per := time.Duration(k.budget(r.Item, r.Key).Per) * time.Second
 	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= per })
 }
 
 // prune forgets what does not count any more.
 func (k *Keeper) prune() {
-	k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(r *record) bool {
+	k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(r *history) bool {
 		return r.Quarantined.IsZero() && len(k.recent(r)) == 0
 	})
 }
@@ -174,13 +175,13 @@ type Book struct {
 
 // pages is the book as it is written.
 type pages struct {
-	Boot    string    `json:"boot"`    // of the times of corrections
-	Overlay string    `json:"overlay"` // digest of the one whose settings these are
-	Keys    []*record `json:"keys"`
+	Boot    string     `json:"boot"`    // of the times of corrections
+	Overlay string     `json:"overlay"` // digest of the one whose settings these are
+	Keys    []*history `json:"keys"`
 }
 
-// record holds the history of one setting.
-type record struct {
+// history holds what was corrected of one setting.
+type history struct {
 	Item        string          `json:"item"`
 	Key         string          `json:"key"`
 	Want        string          `json:"want"`
@@ -206,7 +207,7 @@ func Open(dir, boot string) (*Book, error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return b, fmt.Errorf("read %s: %w", b.path, err)
 	}
-	p.Keys = slices.DeleteFunc(p.Keys, func(r *record) bool { return r == nil })
+	p.Keys = slices.DeleteFunc(p.Keys, func(r *history) bool { return r == nil })
 	if p.Boot != boot {
 		p.Boot = boot
 		for _, r := range p.Keys {
@@ -257,7 +258,7 @@ func (b *Book) Keep(overlay string) error {
 // others in it, and the drift that is left. Of those kinds only what is quarantined and
 // still differs stays so: the rest may be wanted otherwise now, or not at all.
 func (b *Book) Move(overlay string, kinds []string, drift []spec.Drift) error {
-	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *record) bool {
+	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *history) bool {
 		gone := slices.Contains(kinds, r.Item) && !slices.ContainsFunc(drift, func(d spec.Drift) bool {
 			return d.Item == r.Item && d.Key == r.Key && d.Action == spec.ActionQuarantine && d.From != d.To
 		})
@@ -271,7 +272,7 @@ func (b *Book) Move(overlay string, kinds []string, drift []spec.Drift) error {
 // empty item everything, and counts its corrections again. It returns what was
 // quarantined.
 func (b *Book) Clear(item, key string) (ended []spec.Drift) {
-	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *record) bool {
+	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *history) bool {
 		if item != "" && (r.Item != item || key != "" && r.Key != key) {
 			return false
 		}
@@ -284,8 +285,8 @@ func (b *Book) Clear(item, key string) (ended []spec.Drift) {
 	return ended
 }
 
-func (b *Book) find(item, key string) *record {
-	if i := slices.IndexFunc(b.pages.Keys, func(r *record) bool { return r.Item == item && r.Key == key }); i >= 0 {
+func (b *Book) find(item, key string) *history {
+	if i := slices.IndexFunc(b.pages.Keys, func(r *history) bool { return r.Item == item && r.Key == key }); i >= 0 {
 		return b.pages.Keys[i]
 	}
 	return nil
@@ -293,12 +294,12 @@ func (b *Book) find(item, key string) *record {
 
 func (b *Book) forget(item, key string) {
 	n := len(b.pages.Keys)
-	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *record) bool { return r.Item == item && r.Key == key })
+	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *history) bool { return r.Item == item && r.Key == key })
 	b.dirty = b.dirty || n != len(b.pages.Keys)
 }
 
 // drift is a quarantined setting that is as wanted at the moment.
-func (r *record) drift() spec.Drift {
+func (r *history) drift() spec.Drift {
 	return spec.Drift{Item: r.Item, Key: r.Key, From: r.Want, To: r.Want, Action: spec.ActionQuarantine,
 		Since: r.Quarantined, Count: r.Count, Rival: cmp.Or(r.Rival, spec.RivalUnknown)}
 }

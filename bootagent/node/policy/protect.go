@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protect has the kernel refuse writes of the parameters that an overlay wants
-// protected, by programs of the machine's root cgroup, and keeps account of the writes that
-// were refused. One process is exempt: the agent that holds the node's lock.
-package protect
+package policy
 
 import (
 	"errors"
@@ -21,7 +18,9 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Protection is that of an open node.
+// Protection has the kernel refuse writes of the parameters that an overlay wants protected, by
+// programs of the machine's root cgroup, and keeps account of the writes that were refused. One
+// process is exempt: the agent that holds the node's lock.
 type Protection struct {
 	Root   string // of a test; "" is this machine
 	Cgroup string // whose processes it binds; "" is all of this machine, of a test's root nobody

@@ -354,5 +354,5 @@ func FuzzOpen(f *testing.F) {
 func TestGolden(t *testing.T) {
 	golden.Check(t, golden.Document{File: "testdata/golden/corrections.json", Page: "../../../docs/formats/node-files.md", New: new(pages), Write: json.Marshal,
 		Read:  func(data []byte) (any, error) { p := new(pages); return p, json.Unmarshal(data, p) },
-		Types: []reflect.Type{reflect.TypeFor[pages](), reflect.TypeFor[record]()}})
+		Types: []reflect.Type{reflect.TypeFor[pages](), reflect.TypeFor[history]()}})
 }

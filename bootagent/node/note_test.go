@@ -11,22 +11,22 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-func (m *machine) blackBox() (events []spec.Event, names []string) {
+func (m *machine) blackBox() (noted []spec.Event, names []string) {
 	m.t.Helper()
-	events, err := blackbox.At(m.root + paths.State + "/" + blackbox.Name).Events()
+	noted, err := events.BoxAt(m.root + paths.State + "/" + events.BoxName).Events()
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	for _, e := range events {
+	for _, e := range noted {
 		names = append(names, e.Event)
 	}
-	return events, names
+	return noted, names
 }
 
 // A change that is taken back: which item, which key of it, what the kernel said, and what

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
@@ -17,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/node/operate"
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
@@ -30,13 +32,29 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// NoteDeadline notes in the black box that the boot of a new generation is ended.
+// NoteDeadline notes in the black box that the boot of a new generation is ended, since it did not
+// prove itself: what systemd waits for, and what failed.
 func NoteDeadline(ctx context.Context, root string) error {
 	id, err := session.KernelID()
 	if err != nil {
 		return err
 	}
-	return events.Deadline(ctx, root, id)
+	why := "it did not prove itself in time"
+	if root == "" && process.SystemdRuns() {
+		failed, starting, err := process.Manager{}.Trouble(ctx)
+		for _, w := range []struct {
+			what  string
+			units []string
+		}{{"failed", failed}, {"still starting", starting}} {
+			if len(w.units) > 0 {
+				why += fmt.Sprintf("; %s: %s", w.what, strings.Join(w.units, ", "))
+			}
+		}
+		if err != nil {
+			why += fmt.Sprintf("; %v", err)
+		}
+	}
+	return events.Deadline(root, id, why)
 }
 
 // DeadlineOver is an error where a boot has not proved its generation within seconds, and

@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -198,7 +198,7 @@ func (a *app) say(format string, args ...any) {
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) session.Options {
 	return session.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say,
-		Decided: blackbox.DecisionsInto(filepath.Join(a.root, paths.RunDecisions))}
+		Decided: events.DecisionsInto(filepath.Join(a.root, paths.RunDecisions))}
 }
 
 // who names the person behind a verb as far as sudo says so.

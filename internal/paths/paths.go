@@ -47,7 +47,7 @@ const (
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
 	RunLock      = "/run/caisson/lock"
-	RunDecisions = "/run/caisson/decisions.jsonl" // where the command line asks for them, see bootagent/tell/blackbox
+	RunDecisions = "/run/caisson/decisions.jsonl" // where the command line asks for them, see bootagent/tell/events
 	RunStaged    = "/run/caisson/staged.json"     // what was fetched for the next boot
 	RunStaging   = "/run/caisson/staging.lock"    // held while a layer is fetched for the next boot
 	State        = "/var/lib/caisson"             // state disk or tmpfs

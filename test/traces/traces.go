@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 )
 
 // Variable names the file that traces are appended to. Where it is not set, none are gathered.
@@ -22,7 +22,7 @@ func Into() decide.Observer {
 		return nil
 	}
 	return func(f *decide.Facts, s decide.Step) {
-		line, err := json.Marshal(blackbox.Decision{Step: s.Name, Facts: *f})
+		line, err := json.Marshal(events.Decision{Step: s.Name, Facts: *f})
 		if err == nil {
 			err = Add(line)
 		}
@@ -32,7 +32,7 @@ func Into() decide.Observer {
 	}
 }
 
-// Add gathers lines as package blackbox writes them, where somebody asks for that.
+// Add gathers lines as package events writes them, where somebody asks for that.
 func Add(lines []byte) error {
 	name := os.Getenv(Variable)
 	if name == "" || len(lines) == 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/test/traces"
@@ -20,7 +20,7 @@ func replays(t *testing.T, s *machine.Session) {
 	t.Helper()
 	noted := run(t, s, "sudo cat "+paths.RunDecisions+" 2>/dev/null || true")
 	for line := range strings.Lines(noted) {
-		var d blackbox.Decision
+		var d events.Decision
 		if err := json.Unmarshal([]byte(line), &d); err != nil {
 			t.Fatalf("%v\n%s", err, line)
 		}

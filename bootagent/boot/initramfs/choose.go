@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -170,7 +170,7 @@ func (c *chooser) sayNot(a asked) {
 		c.disk.trouble("state disk %s: %v", c.disk.device, a.err)
 		c.disk.again(a.err)
 	}
-	c.notes.note(blackbox.Blame(spec.Event{Event: spec.EventAsked, Transition: a.step.Name}, a.err))
+	c.notes.note(events.Blame(spec.Event{Event: spec.EventAsked, Transition: a.step.Name}, a.err))
 }
 
 // notBegun is why a newer generation is not begun.

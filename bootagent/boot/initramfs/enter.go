@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -194,7 +194,7 @@ func mountBasics() error {
 		}
 	}
 	// what a kernel that died left
-	_ = unix.Mount("pstore", blackbox.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // most machines have none
+	_ = unix.Mount("pstore", events.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // most machines have none
 	for _, dir := range []string{paths.Run, "/tmp", "/etc", "/newroot"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -52,7 +52,7 @@ func (n *notes) keep(e spec.Event) {
 	}
 }
 
-func (n *notes) box() blackbox.Box { return blackbox.At(n.disk.folder.Path(blackbox.Name)) }
+func (n *notes) box() events.Box { return events.BoxAt(n.disk.folder.Path(events.BoxName)) }
 
 // lastWord notes why the loader ends, with what the console has. The disk may be why:
 // it is not waited for.
@@ -61,7 +61,7 @@ func (n *notes) lastWord(why string) {
 	go func() {
 		defer close(done)
 		n.note(about(n.of, spec.Event{Event: spec.EventGaveUp, Transition: n.transition, Why: why,
-			Did: "started the machine over", Console: blackbox.Console(kmsg)}))
+			Did: "started the machine over", Console: events.Console(kmsg)}))
 	}()
 	select {
 	case <-done:
@@ -99,7 +99,7 @@ func (n *notes) lookBack(pstore string) {
 	if last := len(before) - 1; last >= 0 && n.isOpen(before[last]) {
 		begun = &before[last]
 	}
-	for _, d := range blackbox.Dumps(pstore) {
+	for _, d := range events.Dumps(pstore) {
 		e := spec.Event{Event: spec.EventCrashed, Why: d.Why(), Did: "the machine started over", Console: d.Console}
 		if err := n.box().Add(n.now(after(begun, e))); err != nil {
 			n.say("%v", err)

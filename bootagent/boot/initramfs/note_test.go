@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -128,7 +128,7 @@ func TestARetryLoopLeavesTheBoxAlone(t *testing.T) {
 	p.nextBoot("b1", "")
 	for n := range 1000 {
 		err := &os.PathError{Op: "dial", Path: strings.Repeat("x", n), Err: syscall.ECONNREFUSED}
-		p.notes.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, errors.Join(err)))
+		p.notes.note(events.Blame(spec.Event{Event: spec.EventAsked}, errors.Join(err)))
 	}
 	if events, names := p.blackBox(); len(names) != mostAlike || events[0].Errno != "ECONNREFUSED" {
 		t.Errorf("%q, %+v", names, events)

@@ -32,7 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
+	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/efivar"
@@ -95,7 +95,7 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	b.progress = &kernel.WatchdogProgress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
 	m.say = b.say
 	b.log = tpm.LogOf("", b.say)
-	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(blackbox.PStore); b.disk.unlock() }, machine: &m}
+	b.disk = &stateDisk{say: b.say, made: b.progress.Made, opened: func() { b.notes.lookBack(events.PStore); b.disk.unlock() }, machine: &m}
 	b.notes = &notes{say: b.say, machine: &m, disk: b.disk}
 	b.ways = &ways{say: b.say, resolv: "/etc/resolv.conf", machine: &m, disk: b.disk}
 	b.attempt = &attempt{say: b.say, machine: &m, disk: b.disk}
@@ -185,10 +185,10 @@ func (b *boot) readBootstrap(context.Context) error {
 	}
 	b.machine.words = identity.CommandLine(string(line))
 	b.machine.limits = b.machine.limits.from(b.machine.words)
-	if err := blackbox.BeginDecisions(paths.RunDecisions, b.machine.words); err != nil {
+	if err := events.BeginDecisions(paths.RunDecisions, b.machine.words); err != nil {
 		b.say("decisions are not noted: %v", err)
 	}
-	b.chooser.decided = blackbox.DecisionsInto(paths.RunDecisions)
+	b.chooser.decided = events.DecisionsInto(paths.RunDecisions)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, release())
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -249,7 +248,7 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 		events.With("stays", before.Generation.Generation), events.With("why", step.Why), events.Transition(step.Name))
 	if step.Name != "cut-short" { // which is not a failure
 		c.Log.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did,
-			Console: blackbox.Console(events.Kmsg)})
+			Console: events.Console(events.Kmsg)})
 		err = c.Owner.Note(func(l *state.Live) {
 			l.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 		})

@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -219,7 +218,7 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 		events.Transition(step.Name))
 	c.Log.Note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: step.Name, Why: why,
 		Did:     fmt.Sprintf("goes back to %s (%s), and does not try it again", c.Destination.NameBeside(good.Generation, failed), way),
-		Console: blackbox.Console(events.Kmsg)})
+		Console: events.Console(events.Kmsg)})
 	if err := c.Owner.SetSync(spec.SyncBehind, destination.RejectedText(failed, why)); err != nil {
 		return nil, nil, err
 	}
@@ -266,7 +265,7 @@ func (c *Cycle) remainBroken(ctx context.Context, e *judged, step decide.Step) (
 		c.Log.Record("gate-failed", events.With("generation", j.Found.Generation.Generation), events.With("by-way-of", "none"),
 			events.With("why", why), events.Transition(step.Name))
 		c.Log.Note(j.Found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: step.Name, Why: why,
-			Did: "goes on with it: there is nothing better", Console: blackbox.Console(events.Kmsg)})
+			Did: "goes on with it: there is nothing better", Console: events.Console(events.Kmsg)})
 		if err := c.Owner.Note(func(l *state.Live) { l.Stuck = why }); err != nil {
 			return nil, err
 		}

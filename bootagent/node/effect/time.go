@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -92,7 +91,7 @@ func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, f
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
 		ef.Log.Note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again",
-			Console: blackbox.Console(events.Kmsg)})
+			Console: events.Console(events.Kmsg)})
 		ef.Log.Record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
 		ef.Log.Say("%v; this agent ends", why)
 		os.Exit(1)
@@ -160,7 +159,7 @@ func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Do
 	if before != nil {
 		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
 	}
-	ef.Log.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(events.Kmsg)})
+	ef.Log.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: events.Console(events.Kmsg)})
 	ef.Log.Record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
 	folder := state.View(ef.Folder.Path()) // of its own: what the others remember of it is theirs
 	folder.Beside(ef.Path(paths.RunState))

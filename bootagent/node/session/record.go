@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/metrics"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -27,7 +26,7 @@ func (n *Session) log() events.Log {
 }
 
 // Box is the node's black box.
-func (n *Session) Box() blackbox.Box { return blackbox.At(n.Folder.Path(blackbox.Name)) }
+func (n *Session) Box() events.Box { return events.BoxAt(n.Folder.Path(events.BoxName)) }
 
 // Record writes down what was done to this node, under the generation in effect where
 // the fields name none.
@@ -77,7 +76,7 @@ func (n *Session) Note(g state.Generation, err error, e spec.Event) {
 		return // only looking
 	}
 	if err != nil {
-		e = blackbox.Blame(e, err)
+		e = events.Blame(e, err)
 		if item, key := items.Culprit(err); item != "" {
 			e.Item, e.Key = item, key
 		}

@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // What is tried and fails again and again is noted once a boot; of a refusal, once a code.
 func TestWhatComesAgainIsNotedOnceABoot(t *testing.T) {
-	box := blackbox.At(filepath.Join(t.TempDir(), blackbox.Name))
+	box := BoxAt(filepath.Join(t.TempDir(), BoxName))
 	g := state.Generation{Generation: 3, Epoch: 1, Overlay: "sha256:a", Layer: "sha256:b"}
 	for _, c := range []struct {
 		boot string
@@ -71,10 +70,10 @@ func TestADeadlineIsInTheBlackBox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close() // the test is over
-	if err := Deadline(t.Context(), root, "boot"); err != nil {
+	if err := Deadline(root, "boot", "it did not prove itself in time"); err != nil {
 		t.Fatal(err)
 	}
-	events, err := blackbox.At(folder.Path(blackbox.Name)).Events()
+	events, err := BoxAt(folder.Path(BoxName)).Events()
 	if err != nil || len(events) != 1 || events[0].Event != spec.EventDeadline || events[0].Generation != 2 || events[0].Boot != "boot" || events[0].Why != "it did not prove itself in time" {
 		t.Errorf("%+v, %v", events, err)
 	}

@@ -4,12 +4,13 @@
 // systemd's journal, for who reads along, and each failure in the black box, for who
 // comes when the node is down.
 //
-// It writes what it is given. Which event is worth writing is decided by who does it.
+// It writes what it is given. Which event is worth writing is decided by who does it, the loader or
+// a part of a node. Nothing on a state disk is signed, so nothing is ever decided by what is in the
+// black box.
 package events
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -22,9 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -98,7 +97,7 @@ const Kmsg = "/dev/kmsg"
 
 // Note puts an event of a generation into the black box, once a boot: what fails every
 // five minutes must not write over what was before. boot is the id of this boot.
-func Note(box blackbox.Box, boot string, g state.Generation, e spec.Event) error {
+func Note(box Box, boot string, g state.Generation, e spec.Event) error {
 	e = of(g, boot, e)
 	before, err := box.Events()
 	if err != nil {
@@ -164,32 +163,17 @@ func saidToJournal() bool {
 }
 
 // Deadline notes in the black box that the boot of a new generation is ended, since
-// it did not prove itself: what systemd waits for, what failed, and the console. It takes
-// no lock, whose owner may be what hangs. id is that of this boot.
-func Deadline(ctx context.Context, root, id string) error {
+// it did not prove itself: why, and the console. It takes no lock, whose owner may be what
+// hangs. id is that of this boot.
+func Deadline(root, id, why string) error {
 	boot, err := state.LoadRecord(root)
 	if err != nil {
 		return err
-	}
-	why := "it did not prove itself in time"
-	if root == "" && process.SystemdRuns() {
-		failed, starting, err := process.Manager{}.Trouble(ctx)
-		for _, w := range []struct {
-			what  string
-			units []string
-		}{{"failed", failed}, {"still starting", starting}} {
-			if len(w.units) > 0 {
-				why += fmt.Sprintf("; %s: %s", w.what, strings.Join(w.units, ", "))
-			}
-		}
-		if err != nil {
-			why += fmt.Sprintf("; %v", err)
-		}
 	}
 	generation := boot.Generation
 	if a := boot.Live.Applied; a != nil {
 		generation = *a
 	}
-	e := of(generation, id, spec.Event{Event: spec.EventDeadline, Why: why, Did: "started the machine over", Console: blackbox.Console(Kmsg)})
-	return blackbox.At(filepath.Join(root, paths.State, blackbox.Name)).Add(e)
+	e := of(generation, id, spec.Event{Event: spec.EventDeadline, Why: why, Did: "started the machine over", Console: Console(Kmsg)})
+	return BoxAt(filepath.Join(root, paths.State, BoxName)).Add(e)
 }

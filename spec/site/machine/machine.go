@@ -47,7 +47,7 @@ type Settings struct {
 var (
 	// A blank or a quote elsewhere would change where the arguments end.
 	kernelArg = regexp.MustCompile(`^[!#-~]+$|^[!#-<>-~]+="[ !#-~]*"$`)
-	// seconds, see bootagent/boot/identity and bootagent/tell/blackbox
+	// seconds, see bootagent/boot/identity and bootagent/tell/events
 	ownArg = regexp.MustCompile(`^caisson\.((watchdog|deadline|patience)=[0-9]{1,5}|decisions)$`)
 )
 

@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blackbox keeps what a node tried and why it went back, in one file of fixed
-// size: a ring of slots, of which each holds one event with a number and a checksum.
-//
-// A write touches one slot, that of the oldest event, and is synced: a power cut costs
-// at most that one and the new one, whatever part of it reached the disk. The file is
-// made whole once, so that a full disk does not keep an event from being noted. It
-// lies in the state directory, and where that is in memory it ends with the boot; of a
-// kernel that died, firmware may keep the last lines, see [Dump].
-//
-// The package notes and reads. What is worth noting is decided by the loader and by the
-// parts of a node; nothing on a state disk is signed, so nothing is ever decided by what
-// is in it.
-package blackbox
+package events
 
 import (
 	"context"
@@ -36,21 +24,28 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Name of the file in a state directory.
-const Name = "blackbox"
+// BoxName is the name of the file in a state directory.
+const BoxName = "blackbox"
 
 // patience is how long Add waits for another process that notes something: who hangs in
 // a write of a slot does not hold up the rest.
 const patience = 5 * time.Second
 
-// Box is the black box in a file.
+// Box is the black box in a file: a ring of slots, of which each holds one event with a number and
+// a checksum.
+//
+// A write touches one slot, that of the oldest event, and is synced: a power cut costs
+// at most that one and the new one, whatever part of it reached the disk. The file is
+// made whole once, so that a full disk does not keep an event from being noted. It
+// lies in the state directory, and where that is in memory it ends with the boot; of a
+// kernel that died, firmware may keep the last lines, see [Dump].
 type Box struct {
 	file     string
 	patience time.Duration
 }
 
-// At returns the box in a file, which need not be there yet.
-func At(file string) Box { return Box{file, patience} }
+// BoxAt returns the box in a file, which need not be there yet.
+func BoxAt(file string) Box { return Box{file, patience} }
 
 // Add notes an event, in the place of the oldest one where the box is full. What of it
 // is too long is shortened. Where another process keeps the box for seconds, it is an

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blackbox
+package events
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func events(t *testing.T, b Box) []spec.Event {
 
 // The newest events are there, in their order, and the file does not grow.
 func TestTheRingIsBounded(t *testing.T) {
-	b := At(filepath.Join(t.TempDir(), Name))
+	b := BoxAt(filepath.Join(t.TempDir(), BoxName))
 	if all := events(t, b); len(all) != 0 {
 		t.Errorf("%d events before the first", len(all))
 	}
@@ -65,7 +65,7 @@ func TestTheRingIsBounded(t *testing.T) {
 // What is too long is shortened, so that something of every event is there; the last of
 // the console stays.
 func TestALongEventIsShortened(t *testing.T) {
-	b := At(filepath.Join(t.TempDir(), Name))
+	b := BoxAt(filepath.Join(t.TempDir(), BoxName))
 	e := event(1)
 	e.Why, e.Console = strings.Repeat("\x01é", 5000), nil
 	for n := range 500 {
@@ -99,7 +99,7 @@ func TestACutCostsOneSlot(t *testing.T) {
 	const sector, cuts = 512, 16
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
-	b := At(filepath.Join(dir, Name))
+	b := BoxAt(filepath.Join(dir, BoxName))
 	add := func(n int) []byte {
 		t.Helper()
 		if err := b.Add(event(n)); err != nil {
@@ -140,7 +140,7 @@ func TestACutCostsOneSlot(t *testing.T) {
 				if err := os.WriteFile(b.file+"2", torn, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				again := At(b.file + "2")
+				again := BoxAt(b.file + "2")
 				if err := again.Add(event(1000)); err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +165,7 @@ func TestACutCostsOneSlot(t *testing.T) {
 // Who stands still while it notes does not keep others from going on: what they would
 // note is not noted, and that is said.
 func TestALockThatIsKept(t *testing.T) {
-	b := At(filepath.Join(t.TempDir(), Name))
+	b := BoxAt(filepath.Join(t.TempDir(), BoxName))
 	if err := b.Add(event(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestALockThatIsKept(t *testing.T) {
 // What somebody put in its place is not opened.
 func TestALinkIsNoBox(t *testing.T) {
 	dir := t.TempDir()
-	b := At(filepath.Join(dir, Name))
+	b := BoxAt(filepath.Join(dir, BoxName))
 	if err := os.Symlink("/etc/hostname", b.file); err != nil {
 		t.Fatal(err)
 	}

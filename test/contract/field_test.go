@@ -23,7 +23,7 @@ var fieldCases = []struct{ what, dir, test, input string }{
 	{"modules-load.d", "spec/site/convert", "TestImport", "/etc/modules-load.d/k8s.conf"},
 	{"a flat repository", "builder/apt", "TestFlatRepository", `Distributions: []string{"/"}`},
 	{"a flat repository of a site", "spec/site", "TestRules", `distributions: ["/"]`},
-	{"a router in no network of the card", "bootagent/boot/network/networkd", "TestOnLink", "192.0.2.77/32"},
+	{"a router in no network of the card", "bootagent/boot/network/table", "TestOnLink", "192.0.2.77/32"},
 	{"the same in the loader", "bootagent/boot/network", "TestRouterElsewhere", "192.0.2.77/32"},
 	{"cards of a bond, by their own addresses", "bootagent/items/item/netif", "TestFind", "perm_hwaddr"},
 	{"a bond's hash policy", "spec/site", "TestRules", "transmitHashPolicy: layer3+4"},

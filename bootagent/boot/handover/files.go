@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -146,7 +146,7 @@ func (n *Node) stamps() error {
 // no value holds a line break was decided with the overlay, see trust: the publisher's
 // rehearsal finds it as well.
 func (n *Node) network() error {
-	files := networkd.Files(n.Overlay.Network, networkd.Boot{Lease: n.Lease, Made: n.Network})
+	files := table.NetworkdFiles(n.Overlay.Network, table.Boot{Lease: n.Lease, Made: n.Network})
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := n.write("/etc/systemd/network/"+name, []byte(files[name]), 0o644); err != nil {
 			return err

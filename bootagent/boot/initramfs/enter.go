@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
-	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/deadline"
@@ -80,7 +80,7 @@ func (w *ways) handOver(n *handover.Node) {
 		w.say("%v", err)
 	}
 	n.Network = w.net.Under(w.lease)
-	lease, err := w.net.Rename(w.lease, networkd.Boot{Lease: w.lease, Made: n.Network}.Names(n.Overlay.Network))
+	lease, err := w.net.Rename(w.lease, table.Boot{Lease: w.lease, Made: n.Network}.Names(n.Overlay.Network))
 	if err != nil {
 		w.say("the new root sets up its network again: %v", err)
 	}

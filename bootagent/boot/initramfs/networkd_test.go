@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network"
-	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
@@ -104,7 +103,7 @@ func carriesOn(t *testing.T, program string, c goesOn) {
 		t.Errorf("the loader has %s, want %s", got, c.address)
 	}
 	had, leased := whatIs(t, c.card.Name), leases()
-	writeNetworkd(t, site, networkd.Boot{Lease: ways[0], Made: n.Under(ways[0])})
+	writeNetworkd(t, site, table.Boot{Lease: ways[0], Made: n.Under(ways[0])})
 
 	gone := watches(t, c.card.Name)
 	daemon := exec.Command(program)
@@ -224,7 +223,7 @@ func watches(t *testing.T, card string) (gone func() string) {
 }
 
 // writeNetworkd writes what the handover writes.
-func writeNetworkd(t *testing.T, site spec.Network, boot networkd.Boot) {
+func writeNetworkd(t *testing.T, site spec.Network, boot table.Boot) {
 	t.Helper()
 	const dir = "/etc/systemd/network"
 	old, err := filepath.Glob(dir + "/*")
@@ -236,7 +235,7 @@ func writeNetworkd(t *testing.T, site spec.Network, boot networkd.Boot) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range networkd.Files(site, boot) {
+	for name, text := range table.NetworkdFiles(site, boot) {
 		text = strings.ReplaceAll(text, "Kind=!*\n", "") // a card in a namespace is a veth
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network/networkd"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
@@ -125,7 +124,7 @@ func TestOptionsOfDHCP(t *testing.T) {
 			runs(t, holds)
 			inside := wire{there: fmt.Sprint(holds.Process.Pid)}
 			ip(t, "link", "set", "eth1", "netns", inside.there, "name", "eth0")
-			files := networkd.Files(spec.Network{}, networkd.Boot{Lease: l, Made: n.Under(l)})
+			files := table.NetworkdFiles(spec.Network{}, table.Boot{Lease: l, Made: n.Under(l)})
 			dir := t.TempDir()
 			for name, text := range files {
 				text = strings.ReplaceAll(text, "Kind=!*\n", "") // a card is of no kind, the test's is a veth

@@ -26,7 +26,7 @@ import (
 )
 
 // asked are the options of which the loader makes something, as systemd-networkd does with
-// the files of package networkd: docs/network.md has the table.
+// the files of package table, see docs/network.md.
 var asked = []dhcpv4.OptionCode{dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer, dhcpv4.OptionHostName,
 	dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionStaticRoutingTable, dhcpv4.OptionDNSDomainSearchList,
 	dhcpv4.OptionClasslessStaticRoute}

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table says by which interfaces a machine reaches its registry, before anything is
-// known of its node: cards, bonds and VLANs with their addresses, as the site's own
-// network.interfaces has them. There are four places where that may stand, and the first
-// that says anything of this machine is all that counts:
+// Package table says which interfaces a machine has: cards, bonds and VLANs with their addresses,
+// as the site's own network.interfaces has them. A node's it words for systemd-networkd, so that it
+// carries on what the loader has made. By which a loader reaches its registry, before anything is
+// known of its node, may stand in four places, and the first that says anything of this machine is
+// all that counts:
 //
 //  1. the kernel's command line, in the words of dracut.cmdline(7);
 //  2. rows of bootNetwork in site.cpio, by what the cards are;
 //  3. the row of this node in site.cpio, where the node has no DHCP;
 //  4. nowhere: then each card is asked by DHCP.
 //
-// The package looks at nothing and changes nothing. Only bootagent/boot/network,
-// bootagent/boot/initramfs and bootagent/boot/kernel import it.
+// The package looks at nothing, writes nothing and changes nothing. Only bootagent/boot/network,
+// bootagent/boot/initramfs, bootagent/boot/handover and bootagent/boot/kernel import it.
 package table
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package networkd
+package table
 
 import (
 	"testing"
@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 // TestOnLink: a router in no network of the interface is reached on the link, and a boot does not
 // wait for what is optional.
 func TestOnLink(t *testing.T) {
-	files := Files(spec.Network{Interfaces: []spec.Interface{{Name: "eth0", Optional: true,
+	files := NetworkdFiles(spec.Network{Interfaces: []spec.Interface{{Name: "eth0", Optional: true,
 		Addresses: []string{"192.0.2.77/32"}, Gateway: "198.51.100.1",
 		Routes: []spec.Route{{To: "203.0.113.0/24", Via: "198.51.100.2"}, {To: "203.0.114.0/24", Via: "192.0.2.77", Metric: 700}}}}}, Boot{})
 	want := "[Match]\nName=eth0\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nAddress=192.0.2.77/32\n" +

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networkd writes the files by which systemd-networkd makes a node's interfaces, see
-// systemd.network(5) and systemd.netdev(5), so that it carries on what the loader has made.
-// It only words them: what a node has, and where files go, is package handover's business.
-package networkd
+package table
 
 import (
 	"encoding/binary"
@@ -23,11 +20,12 @@ type Boot struct {
 	Made  spec.Network // the interface of the lease is the last one; empty from loaders of 0.9
 }
 
-// Files returns the files' texts by their names. The interface that the loader used keeps
-// its address: same hardware address, same client id, and what it has is not dropped when
+// NetworkdFiles returns the texts of the files by which systemd-networkd makes a node's interfaces,
+// by their names, see systemd.network(5) and systemd.netdev(5). The interface that the loader used
+// keeps its address: same hardware address, same client id, and what it has is not dropped when
 // networkd starts. Where the site does not name the loader's cards they stay as the loader
 // has made them.
-func Files(site spec.Network, boot Boot) map[string]string {
+func NetworkdFiles(site spec.Network, boot Boot) map[string]string {
 	boot = boot.complete()
 	files := map[string]string{}
 	lines := resolverLines(site)
